@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tidemill.schedule.data_triggers import Refreshed as Refreshed
     from tidemill.schedule.data_triggers import WatermarkPassed as WatermarkPassed
     from tidemill.schedule.program_triggers import RunEnded as RunEnded
+    from tidemill.schedule.standstill_triggers import WatermarkStands as WatermarkStands
     from tidemill.schedule.time_triggers import Cron as Cron
     from tidemill.schedule.time_triggers import Every as Every
     from tidemill.schedule.topic_triggers import MessageOn as MessageOn
@@ -120,6 +121,7 @@ _HOMES = {
     "UserError": "errors",
     "Watermark": "app.watermark",
     "WatermarkPassed": "schedule.data_triggers",
+    "WatermarkStands": "schedule.standstill_triggers",
     "WindowsRecomputed": "schedule.window_triggers",
     "iterate": "mill.page",
     "open": "mill.mill:open_mill",

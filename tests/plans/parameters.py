@@ -364,6 +364,9 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "watermark.forget_slots_beyond": {"low": 298_900 * _HOUR, "ends": 298_990 * _HOUR},
     "watermark.forget_members_beyond": {"low": 298_990 * _HOUR},
     "watermark.lower_target": {"first": 1},
+    "watermark.read_last_moves": {
+        "datasets": _rows([{"namespace": "default", "name": f"small_{i}"} for i in range(9)])
+    },
     "watermark.last_slot": {"dataset_id": "deep", "upto": 298_990 * _HOUR},
     "watermark.go_on": {"next_time": 1},
     "watermark.note_rewind": {"value": 1},

@@ -23,6 +23,7 @@ from tidemill.schedule.constraints import Constraint, Facts, Rate
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.specs import BadSchedule, ScheduleSpec
+from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, Silence
 from tidemill.schedule.waits import Probe
@@ -42,6 +43,7 @@ TRIGGER_EXAMPLES = (
     NewData("clicks", rows=5),
     Refreshed("airlines"),
     WatermarkPassed("clicks", every="1h"),
+    WatermarkStands("clicks", "6h"),
     WindowsRecomputed("shop.hourly", 3),
     RunEnded("shop.ingest"),
     RunEnded("shop.ingest", ["FAILED", "KILLED"], n=2),

@@ -16,6 +16,7 @@ from tidemill.schedule import trigger_json  # noqa: F401  # declares the JSON of
 from tidemill.schedule.answers import NotBefore, Satisfied, Waiting
 from tidemill.schedule.anytime import Anytime
 from tidemill.schedule.data_triggers import MessageTrigger, NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
+from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, BadTrigger, Fed, Silence, Trigger
 from tidemill.schedule.window_triggers import WindowsRecomputed
@@ -326,6 +327,9 @@ def test_the_next_fire_is_never_late(duration, elapsed):
         (lambda: WatermarkPassed("clicks", every="100ms"), BadTrigger),
         (lambda: WatermarkPassed("clicks", mode="eahc"), BadTrigger),
         (lambda: Cron(5), BadTrigger),
+        (lambda: WatermarkStands(5, "6h"), BadTrigger),
+        (lambda: WatermarkStands("clicks", "100ms"), BadTrigger),
+        (lambda: WatermarkStands("clicks", 5), BadDuration),
         (lambda: WindowsRecomputed(5), BadTrigger),
         (lambda: WindowsRecomputed("hourly"), BadName),
         (lambda: WindowsRecomputed("shop.hourly", 0), BadTrigger),
@@ -360,6 +364,7 @@ _leaves = st.one_of(
     st.builds(lambda name, size: NewData(name, bytes=f"{size} MB"), _names, st.integers(1, 10**6)),
     st.builds(lambda name, rows: NewData(name, rows=rows), _names, st.integers(1, 10**6)),
     st.builds(Refreshed, _names),
+    st.builds(WatermarkStands, _names, st.sampled_from(["1h", "15m", "1d"])),
     st.builds(WindowsRecomputed, st.just("shop.hourly"), st.integers(1, 9)),
     st.builds(WatermarkPassed, _names, st.sampled_from(["1h", "15m", "1d"]), st.sampled_from(["coalesce", "each"])),
     st.builds(Every, st.integers(1000, 10**10).map(lambda ms: timedelta(milliseconds=ms))),

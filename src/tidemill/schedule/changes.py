@@ -33,6 +33,7 @@ from tidemill.run.records.declared import find_dataset
 from tidemill.run.records.programs import Program, ProgramRetired, find_program, find_programs
 from tidemill.run.step.counted import find_flaw
 from tidemill.run.step.inputs import announce_waiting
+from tidemill.run.step.watermarks import has_watermark
 from tidemill.run.step.window_input import computes_windows
 from tidemill.schedule.answers import Satisfied
 from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger, NewPartitions
@@ -40,6 +41,7 @@ from tidemill.schedule.jobs import Outcome, drop_jobs, hold_jobs, release_jobs
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.schedules import find_schedule, list_schedules, lock_schedules
 from tidemill.schedule.specs import BadSchedule, Misfire, Owner, Schedule, ScheduleSpec, Status, SuspendMode
+from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.subscriber import NAME
 from tidemill.schedule.time_triggers import CalendarTrigger, Every, TimeTrigger
 from tidemill.schedule.trigger_json import types_of
@@ -228,10 +230,14 @@ def check_trigger(db: Db, name: str, program: Program, trigger: Trigger) -> None
                 raise BadSchedule(
                     f"{name} has {leaf}, but {leaf.program} is no window program; name one (`window_sql`)"
                 )
-        if isinstance(leaf, DatasetTrigger):
+        if isinstance(leaf, DatasetTrigger | WatermarkStands):
             dataset = find_dataset(db, leaf.dataset)
             if dataset.kind != leaf.of_kind:
                 raise BadSchedule(f"{name} has {leaf}, but that is a data set of kind {dataset.kind}")
+        if isinstance(leaf, WatermarkStands) and not has_watermark(db, leaf.dataset):
+            raise BadSchedule(
+                f"{name} has {leaf}, but {leaf.dataset} has no watermark; declare watermark=tm.Watermark(…)"
+            )
         if isinstance(leaf, NewPartitions) and (why := find_flaw(db, program, leaf.dataset, leaf.where, leaf.kinds)):
             raise BadSchedule(f"{name} has {leaf}: {why}")
 
@@ -249,7 +255,7 @@ def _keys(leaf: Leaf) -> set[EventKey]:
     """The keys under which a leaf is found: its own, and its topic's, by which a scheduler finds any listener."""
     if isinstance(leaf, MessageTrigger) and leaf.heard_topic != Topic.DATA:
         return {*leaf.event_keys, topic_event(leaf.heard_topic)}
-    return set(leaf.event_keys)
+    return {leaf.listed_key} if isinstance(leaf, WatermarkStands) else set(leaf.event_keys)
 
 
 def _refuse_cycles(db: Db, changed: Iterable[Schedule]) -> None:

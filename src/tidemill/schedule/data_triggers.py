@@ -80,6 +80,15 @@ class MessageTrigger(Leaf):
         """
 
 
+def dataset_name(trigger: str, dataset: object) -> str:
+    """Return the qualified name of a data set, of which a trigger has the name or the declaration; `BadTrigger`."""
+    name = dataset if isinstance(dataset, str) else getattr(dataset, "qualified_name", None)
+    if not isinstance(name, str):
+        raise BadTrigger(trigger, f"a data set or its name is wanted, not {dataset!r}")
+    namespace, (local,) = split_qualified("data set", name, 1)
+    return qualified(namespace, local)
+
+
 def count_of(trigger: str, n: object) -> int:
     """Return `n`, the number of things that a trigger waits for; `BadTrigger` for what is no such number."""
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
@@ -112,12 +121,8 @@ class DatasetTrigger(MessageTrigger):
     dataset: str
 
     def __init__(self, dataset: str | Named) -> None:
-        name = dataset if isinstance(dataset, str) else getattr(dataset, "qualified_name", None)
-        if not isinstance(name, str):
-            raise BadTrigger(type(self).__name__, f"a data set or its name is wanted, not {dataset!r}")
-        namespace, (local,) = split_qualified("data set", name, 1)
         # A frozen class sets its fields this way: the arguments are wider than what is kept.
-        object.__setattr__(self, "dataset", qualified(namespace, local))
+        object.__setattr__(self, "dataset", dataset_name(type(self).__name__, dataset))
 
     def _event_key(self, of: Callable[[Namespace, str], EventKey]) -> EventKey:
         namespace, (name,) = split_qualified("data set", self.dataset, 1)

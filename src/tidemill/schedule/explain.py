@@ -33,6 +33,7 @@ _OF_TRIGGER: Final[Mapping[str, Reason]] = {
     "windows_recomputed": Reason.WAITS_FOR_RECOMPUTATION,
     "run_ended": Reason.WAITS_FOR_RUN_END,
     "message_on": Reason.WAITS_FOR_MESSAGE,
+    "watermark_stands": Reason.WAITS_FOR_TIME,
     "cron": Reason.WAITS_FOR_TIME,
     "anytime": Reason.WAITS_FOR_TIME,
     "every": Reason.WAITS_FOR_TIME,

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final, assert_never
 
 from tidemill.schedule.specs import Misfire, ScheduleSpec
+from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.time_triggers import CalendarTrigger, Every, TimeTrigger
 
 MOST_FIRES: Final = 10_000
@@ -20,15 +21,15 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 class Due:
     """The logical times that feed the job now, oldest first, and when the timer is looked at next.
 
-    `behind`: not before the job that has been fed is gone, and its run has ended. `every`: the duration that
-    `next_fire` lies behind the moment from which `Every` counts.
+    `behind`: not before the job that has been fed is gone, and its run has ended. `counted_from`: the moment from which
+    `Every` counts, and for `WatermarkStands` the begin of the last stand that has fired.
     `set_back`: the clock was set back, so that `fires` may be times that have fired before, and are due all the same.
     """
 
     fires: tuple[datetime, ...]
     next_fire: datetime
     behind: bool = False
-    every: timedelta | None = None
+    counted_from: datetime | None = None
     set_back: bool = False
 
 
@@ -43,11 +44,24 @@ def find_due(leaf: TimeTrigger, spec: ScheduleSpec, counted_from: datetime, now:
             # After downtime once: nothing else was due since the last launch. And once in a job that waits.
             due_at = leaf.last_fire(counted_from, now)
             next_fire = leaf.next_fire(due_at or counted_from)
-            return Due(() if due_at is None or waits else (due_at,), next_fire, every=leaf.duration)
+            fires = () if due_at is None or waits else (due_at,)
+            return Due(fires, next_fire, counted_from=next_fire - leaf.duration)
         case CalendarTrigger():
             return _find_missed(leaf, spec, counted_from, now)
         case _:
             raise AssertionError(leaf)
+
+
+def find_stand(leaf: WatermarkStands, since: datetime, fired: datetime | None, now: datetime) -> Due:
+    """Return the time that feeds `leaf` at `now`, for a watermark that stands `since` then.
+
+    `fired` is the begin of the last stand that has fired. A stand fires once. Afterwards the timer looks at the
+    watermark once in each duration: the next stand cannot be due earlier.
+    """
+    due_at = since + leaf.duration
+    if now < due_at:
+        return Due((), due_at)
+    return Due(() if fired == since else (due_at,), now + leaf.duration, counted_from=since)
 
 
 def _find_missed(leaf: CalendarTrigger, spec: ScheduleSpec, counted_from: datetime, now: datetime) -> Due:

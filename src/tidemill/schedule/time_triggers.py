@@ -27,7 +27,7 @@ class TimeTrigger(Leaf):
 
     @abstractmethod
     def fires_after(self, after: datetime) -> Iterator[datetime]:
-        """The times after `after` at which it is due, in order, without end."""
+        """The times after `after` at which it is due, in order, as far as they are known."""
 
     @abstractmethod
     def fires_from(self, first: datetime, at: datetime) -> Iterator[datetime]:

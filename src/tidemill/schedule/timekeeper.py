@@ -12,10 +12,12 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import to_json
 from tidemill.names import JobId, ScheduleId
+from tidemill.run.step.watermarks import read_last_moves
 from tidemill.schedule.jobs import Fact, Fire, Job, feed_jobs, find_unfinished, lock_open_jobs
-from tidemill.schedule.misfires import MOST_FIRES, Due, find_due
+from tidemill.schedule.misfires import MOST_FIRES, Due, find_due, find_stand
 from tidemill.schedule.schedules import share_listening
 from tidemill.schedule.specs import Schedule
+from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.time_triggers import CalendarTrigger, Every, TimeTrigger
 from tidemill.world import World
 
@@ -36,7 +38,7 @@ class _Timer(NamedTuple):
 
 
 class _DueTimer(NamedTuple):
-    """A timer that is due, the time that it stands at, and for `Every` the time that it counts from."""
+    """A timer that is due, the time that it stands at, and the `counted_from` of its `Due`."""
 
     schedule_id: ScheduleId
     trigger_no: int
@@ -86,7 +88,9 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
     open_jobs = {job.schedule_id: job for job in lock_open_jobs(db, schedules.keys())}
     # Asked only now: a checker that held one of these jobs has launched it before we got it.
     launches = _last_launches(db, schedules)
-    found, due = _find_all_due(found, schedules, open_jobs, launches, now)
+    leaves = [leaf for schedule in schedules.values() for leaf in schedule.spec.trigger.leaves]
+    moves = read_last_moves(db, {leaf.dataset for leaf in leaves if isinstance(leaf, WatermarkStands)})
+    found, due = _find_all_due(found, schedules, open_jobs, launches, moves, now)
     fires = [_Fire(*timer, fire) for timer, one in due.items() for fire in one.fires]
     # Also those that are fed nothing: they are locked, so a slot that became free has passed them over.
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {schedule_id: [] for schedule_id in open_jobs}
@@ -106,7 +110,7 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
             **timer._asdict(),
             "next_fire_at": one.next_fire,
             "behind": jobs.get(timer.schedule_id) if one.behind else None,
-            "counted_from": None if one.every is None else one.next_fire - one.every,
+            "counted_from": one.counted_from,
         }
         for timer, one in due.items()
     ]
@@ -127,6 +131,7 @@ def _find_all_due(
     schedules: Mapping[ScheduleId, Schedule],
     open_jobs: Mapping[ScheduleId, Job],
     launches: Mapping[ScheduleId, datetime],
+    moves: Mapping[str, datetime],
     now: datetime,
 ) -> tuple[list[_DueTimer], dict[_Timer, Due]]:
     """Return the timers of this batch, and what each of them feeds; a timer of nothing has no entry."""
@@ -139,6 +144,11 @@ def _find_all_due(
         schedule = schedules.get(timer.schedule_id)
         leaf = schedule.time_leaves.get(timer.trigger_no) if schedule else None
         if schedule is None or leaf is None:
+            continue
+        if isinstance(leaf, WatermarkStands):
+            since = max(schedule.since_at, moves.get(leaf.dataset, schedule.since_at))
+            due[timer] = find_stand(leaf, since, one.counted_from, now)
+            fires += len(due[timer].fires)
             continue
         job = open_jobs.get(timer.schedule_id)
         waits = job is not None and timer.trigger_no in job.fed

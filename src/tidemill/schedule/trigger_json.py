@@ -13,6 +13,7 @@ from tidemill.plugins import load_kinds
 from tidemill.schedule.anytime import Anytime
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, Unit, WatermarkPassed
 from tidemill.schedule.program_triggers import RunEnded
+from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.topic_triggers import MessageOn
 from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, Composite, Silence, Trigger
@@ -25,6 +26,7 @@ TRIGGERS: Final[Mapping[str, type[Trigger]]] = {
     "new_data": NewData,
     "refreshed": Refreshed,
     "watermark_passed": WatermarkPassed,
+    "watermark_stands": WatermarkStands,
     "windows_recomputed": WindowsRecomputed,
     "run_ended": RunEnded,
     "message_on": MessageOn,
@@ -124,6 +126,7 @@ shaped(
     lambda form: NewPartitions(form.fileset, form.n, where=form.where, kinds=form.kinds),
     lambda it: _NewPartitions(it.dataset, it.n, it.where, it.kinds or None),
 )
+renamed(WatermarkStands, dataset="fileset")
 renamed(Refreshed, dataset="snapshot", n=None)
 renamed(WatermarkPassed, dataset="fileset", n=None)
 shaped(NewData, _NewData, lambda form: NewData(form.fileset, bytes=form.bytes, rows=form.rows), _write_new_data)

@@ -26,7 +26,16 @@ from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.window.reopening import reopen_windows
 from tidemill.lake.window.window_plan import times_within
 from tidemill.lake.window.windows import change_late
-from tidemill.names import CommitSeq, DatasetId, RunId, WritePointer, watermark_event
+from tidemill.names import (
+    CommitSeq,
+    DatasetId,
+    Namespace,
+    RunId,
+    WritePointer,
+    qualified,
+    split_qualified,
+    watermark_event,
+)
 from tidemill.shapes.keys import Key, KeyText
 from tidemill.shapes.partition_time import Instant, Span, WallTime, from_wall, to_wall
 from tidemill.shapes.watermark_spec import GapPolicy, StoredWatermark, WatermarkSpec
@@ -432,6 +441,14 @@ def value_at(db: Db, dataset_id: DatasetId, commit_seq: int) -> Instant | None:
 def list_moves(db: Db, dataset_id: DatasetId, limit: int) -> list[Move]:
     """The latest moves of W, newest first."""
     return db.records(SQL.list_moves, Move, dataset_id=dataset_id, limit=limit)
+
+
+def read_last_moves(db: Db, datasets: Iterable[str]) -> dict[str, datetime]:
+    """Return the times of the last moves of W, by the qualified names of file sets. Cost: a look-up for each."""
+    names = [split_qualified("data set", dataset, 1) for dataset in sorted(set(datasets))]
+    wanted = json.dumps([{"namespace": namespace, "name": name} for namespace, (name,) in names])
+    moves = db.records(SQL.read_last_moves, tuple[Namespace, str, datetime | None], datasets=wanted)
+    return {qualified(namespace, name): at for namespace, name, at in moves if at is not None}
 
 
 def expire_moves(catalog: Catalog, keep: timedelta) -> None:

@@ -245,6 +245,14 @@ DELETE FROM watermark_move
 SELECT commit_seq, value, previous, cause, at FROM watermark_move
  WHERE dataset_id = :dataset_id ORDER BY commit_seq DESC LIMIT :limit
 
+-- name: read_last_moves
+-- gives: namespace, name, at
+-- One look at the end of an index for each file set, however often its watermark has moved.
+SELECT r.namespace, r.name,
+       (SELECT m.at FROM watermark_move AS m WHERE m.dataset_id = d.dataset_id ORDER BY m.commit_seq DESC LIMIT 1) AS at
+  FROM {rows:datasets(namespace text, name text)} AS r
+  JOIN dataset AS d ON d.namespace = r.namespace AND d.name = r.name AND d.dropped_at IS NULL
+
 -- name: list_holders
 -- gives: write_pointer, run_id, began_at, begins, ends
 SELECT i.write_pointer, t.run_id, t.began_at, i.from_time AS begins, i.to_time AS ends

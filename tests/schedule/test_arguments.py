@@ -180,6 +180,37 @@ def test_state_and_program_of_the_run_are_sources(stage):
     assert (run.arguments["region"], run.arguments["cause"]) == ("default.shop.load", "KILLED")
 
 
+def test_arguments_come_from_the_last_message_that_triggered(stage):
+    """Also from below a field; what a message does not have is the default."""
+    trigger = tm.MessageOn("orders", n=2)
+    sources = {"region": "message.region", "level": "message.by.level"}
+    given = {name: tm.From(path, default="none") for name, path in sources.items()}
+    follow(stage, trigger, **given, cause=tm.From("message.nothing", default="none"))
+    stage.mill.topics.publish("orders", {"region": "us"})
+    stage.mill.topics.publish("orders", {"region": "asia", "by": {"level": 3}})
+    stage.schedule()
+
+    (run,) = stage.mill.runs.list(program="shop.follow")
+
+    assert run.arguments == {"region": "asia", "level": "3", "cause": "none"}
+
+
+@pytest.mark.parametrize(
+    ("payload", "outcome", "why"),
+    [({}, "missing_source", "no message with such a value fed the job"), ({"level": True}, "never", "level")],
+)
+def test_a_message_without_a_fitting_value_ends_the_job_with_the_reason(stage, payload, outcome, why):
+    """Payloads of users are known only when they come."""
+    follow(stage, tm.MessageOn("orders"), level=tm.From("message.level"))
+    stage.mill.topics.publish("orders", payload)
+    stage.schedule()
+
+    (ended,) = stage.mill.jobs.history("shop.follow")
+
+    assert ended.outcome == outcome
+    assert why in ended.detail["why"]
+
+
 def test_without_a_run_the_default_counts(stage):
     """The hour has passed, and no run has ended."""
     trigger = tm.RunEnded("shop.load") | tm.Every("1h")
@@ -210,8 +241,11 @@ def test_a_source_that_the_other_program_does_not_have_is_refused(stage):
             follow(stage, region=given)
     with raises_code("bad_argument_source", match="add RunEnded"):
         follow(stage, tm.NewPartitions("clicks"), region=tm.From("run.run_id"))
-    with raises_code("bad_argument_source", match="write it as"):
-        tm.From("run.owner")
+    with raises_code("bad_argument_source", match="add MessageOn"):
+        follow(stage, tm.NewPartitions("clicks"), region=tm.From("message.region"))
+    for path in ("run.owner", "message", "message..region"):
+        with raises_code("bad_argument_source", match="write it as"):
+            tm.From(path)
 
 
 @pytest.mark.parametrize(

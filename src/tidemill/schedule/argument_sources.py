@@ -59,7 +59,14 @@ class RunField:
     fields: tuple[str, ...]
 
 
-Source: TypeAlias = PartitionKey | LogicalTime | RunField
+@dataclass(frozen=True, slots=True)
+class MessageField:
+    """A field in the payload of the last message of a users' topic that fed the job."""
+
+    fields: tuple[str, ...]
+
+
+Source: TypeAlias = PartitionKey | LogicalTime | RunField | MessageField
 
 
 @sparse
@@ -68,8 +75,9 @@ class From:
     """Value of an argument that comes from what started the run.
 
     `clicks.partition.day` is the field `day` of the last partition of `clicks` that fed the job. `run.arguments.day`,
-    `run.run_id`, `run.program` and `run.state` are of the last run that fed the job. `logical_time` is the logical time
-    of the new run. If the source has no value, the argument is `default`. Without a default, the job ends.
+    `run.run_id`, `run.program` and `run.state` are of the last run that fed the job. `message.day` is the field `day`
+    in the payload of the last message of a users' topic that fed the job. `logical_time` is the logical time of the new
+    run. If the source has no value, the argument is `default`. Without a default, the job ends.
     """
 
     path: str
@@ -97,8 +105,10 @@ def _parse(path: str) -> Source:
             return RunField((field,))
         case ["run", "arguments", name] if name:
             return RunField(("arguments", name))
+        case ["message", *fields] if fields and all(fields):
+            return MessageField(tuple(fields))
     if len(words) >= _PARTITION_WORDS and words[-2] == "partition" and words[-1]:
         namespace, (name,) = split_qualified("data set", ".".join(words[:-2]), 1)
         return PartitionKey(qualified(namespace, name), words[-1])
-    forms = "write it as 'clicks.partition.day', 'run.arguments.day', 'run.run_id' or 'logical_time'"
+    forms = "write it as 'clicks.partition.day', 'run.arguments.day', 'run.run_id', 'message.day' or 'logical_time'"
     raise BadArgumentSource(str(path), forms)

@@ -16,6 +16,7 @@ from tidemill.schedule.argument_sources import (
     BadArgumentSource,
     From,
     LogicalTime,
+    MessageField,
     MissingSource,
     PartitionKey,
     RunField,
@@ -25,6 +26,7 @@ from tidemill.schedule.jobs import Job, MessageRef
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.specs import Schedule
 from tidemill.schedule.time_triggers import TimeTrigger
+from tidemill.schedule.topic_triggers import MessageOn
 from tidemill.schedule.triggers import Fed, Leaf
 
 _NUMBERS: Final = frozenset({ArgumentType.STRING, ArgumentType.INT, ArgumentType.FLOAT})
@@ -51,33 +53,56 @@ def check_arguments(db: Db, program: Program, leaves: Sequence[Leaf], arguments:
         if given.default is not None:
             declared.check(program.qualified_name, given.default)
         kind = _check_source(db, given, leaves)
-        if declared.type not in _TAKERS.get(kind, {ArgumentType.STRING}):
+        if kind and declared.type not in _TAKERS.get(kind, {ArgumentType.STRING}):
             why = f"{given.path} is of type {kind}, but the argument of type {declared.type}; declare another type"
             raise BadArgument(program.qualified_name, declared.name, why)
 
 
+_FED_BY: Final[Mapping[type[RunField | MessageField], type[Leaf]]] = {RunField: RunEnded, MessageField: MessageOn}
+"""The kind of leaf whose last message has the values of a source."""
+
+
 class SourceFacts(NamedTuple):
-    """Cause of a run, as its sources see it: the leaves of the trigger, their feeds, and the last run's message."""
+    """Cause of a run, as its sources see it: the leaves of the trigger, their feeds, and the payloads of messages.
+
+    `run` is of the last run that ended, and `message` of the last message on a users' topic.
+    """
 
     leaves: Sequence[Leaf]
     fed: Mapping[int, Fed]
     run: Payload
+    message: Payload
 
 
 def read_causes(
     db: Db, jobs: Iterable[tuple[Job, Schedule]], messages: Mapping[JobId, Sequence[MessageRef]]
 ) -> dict[JobId, SourceFacts]:
-    """Return the causes of jobs with these messages. Cost: a look-up for each job that has a run as a source."""
-    places: dict[JobId, Place] = {}
-    causes: dict[JobId, SourceFacts] = {}
-    for job, schedule in jobs:
-        leaves = schedule.spec.trigger.leaves
-        causes[job.job_id] = SourceFacts(leaves, job.fed, {})
-        if any(isinstance(one, From) and isinstance(one.source, RunField) for one in schedule.spec.arguments.values()):
-            ended = [ref for ref in messages.get(job.job_id, ()) if isinstance(leaves[ref.trigger_no], RunEnded)]
-            places |= {job.job_id: Place(*max(ref[1:] for ref in ended))} if ended else {}
+    """Return the causes of jobs with these messages. Cost: a look-up for each job that has a message as a source."""
+    of_all = list(jobs)
+    places = {
+        (job.job_id, source): place
+        for job, schedule in of_all
+        for source, leaf in _FED_BY.items()
+        if any(isinstance(one, From) and isinstance(one.source, source) for one in schedule.spec.arguments.values())
+        and (place := _last_place(schedule, messages.get(job.job_id, ()), leaf)) is not None
+    }
     payloads = read_payloads(db, set(places.values()))
-    return causes | {job_id: causes[job_id]._replace(run=payloads.get(place, {})) for job_id, place in places.items()}
+    found = {key: payloads.get(place, {}) for key, place in places.items()}
+    return {
+        job.job_id: SourceFacts(
+            schedule.spec.trigger.leaves,
+            job.fed,
+            found.get((job.job_id, RunField), {}),
+            found.get((job.job_id, MessageField), {}),
+        )
+        for job, schedule in of_all
+    }
+
+
+def _last_place(schedule: Schedule, messages: Sequence[MessageRef], kind: type[Leaf]) -> Place | None:
+    """Return the place of the last message that fed a leaf of this kind; None if none did."""
+    leaves = schedule.spec.trigger.leaves
+    return max((Place(*ref[1:]) for ref in messages if isinstance(leaves[ref.trigger_no], kind)), default=None)
 
 
 def bind_arguments(program: Program, cause: SourceFacts, arguments: Mapping[str, object]) -> dict[str, Value]:
@@ -92,7 +117,7 @@ def bind_arguments(program: Program, cause: SourceFacts, arguments: Mapping[str,
 
 
 def _check_source(db: Db, given: From, leaves: Sequence[Leaf]) -> str:
-    """Return the type of the source's values; `BadArgumentSource` if no leaf can feed it."""
+    """Return the type of the source's values, empty for payloads of users; `BadArgumentSource` if no leaf feeds it."""
     match given.source:
         case LogicalTime():
             if not any(isinstance(leaf, TimeTrigger | WatermarkPassed) for leaf in leaves):
@@ -109,17 +134,25 @@ def _check_source(db: Db, given: From, leaves: Sequence[Leaf]) -> str:
                 raise BadArgumentSource(given.path, f"{dataset} has no key field {field!r}; {advice}")
             return types[field]
         case RunField(fields=fields):
-            ended = [_program_of(db, leaf) for leaf in leaves if isinstance(leaf, RunEnded)]
-            if not ended:
-                raise BadArgumentSource(given.path, "its trigger waits for no run; add RunEnded")
-            declared = {argument.name: argument.type for program in ended for argument in program.arguments}
-            if len(fields) > 1 and fields[-1] not in declared:
-                advice = advise(fields[-1], declared, f"there are {', '.join(declared) or 'none'}")
-                names = ", ".join(program.qualified_name for program in ended)
-                raise BadArgumentSource(given.path, f"{names} declares no argument {fields[-1]!r}; {advice}")
-            return declared[fields[-1]] if len(fields) > 1 else "string"
+            return _check_run_field(db, given, fields, leaves)
+        case MessageField():
+            if not any(isinstance(leaf, MessageOn) for leaf in leaves):
+                raise BadArgumentSource(given.path, "its trigger waits for no message; add MessageOn")
+            return ""
         case source:
             assert_never(source)
+
+
+def _check_run_field(db: Db, given: From, fields: Sequence[str], leaves: Sequence[Leaf]) -> str:
+    ended = [_program_of(db, leaf) for leaf in leaves if isinstance(leaf, RunEnded)]
+    if not ended:
+        raise BadArgumentSource(given.path, "its trigger waits for no run; add RunEnded")
+    declared = {argument.name: argument.type for program in ended for argument in program.arguments}
+    if len(fields) > 1 and fields[-1] not in declared:
+        advice = advise(fields[-1], declared, f"there are {', '.join(declared) or 'none'}")
+        names = ", ".join(program.qualified_name for program in ended)
+        raise BadArgumentSource(given.path, f"{names} declares no argument {fields[-1]!r}; {advice}")
+    return declared[fields[-1]] if len(fields) > 1 else "string"
 
 
 def _program_of(db: Db, leaf: RunEnded) -> Program:
@@ -137,6 +170,8 @@ def _resolve(name: str, given: From, declared: Argument | None, cause: SourceFac
             found, why = _last_key(dataset, cause).get(field), f"no partition of {dataset} fed the job"
         case RunField(fields=fields):
             found, why = _dig(cause.run, fields), "no run with such a value fed the job"
+        case MessageField(fields=fields):
+            found, why = _dig(cause.message, fields), "no message with such a value fed the job"
         case source:
             assert_never(source)
     if found is None:

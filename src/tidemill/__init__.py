@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from tidemill.schedule.standstill_triggers import WatermarkStands as WatermarkStands
     from tidemill.schedule.time_triggers import Cron as Cron
     from tidemill.schedule.time_triggers import Every as Every
+    from tidemill.schedule.topic_triggers import Hook as Hook
     from tidemill.schedule.topic_triggers import MessageOn as MessageOn
     from tidemill.schedule.triggers import AllOf as AllOf
     from tidemill.schedule.triggers import AnyOf as AnyOf
@@ -89,6 +90,7 @@ _HOMES = {
     "Fileset": "app.declared:DeclaredFileset",
     "From": "schedule.argument_sources",
     "GroupConcurrency": "schedule.constraints",
+    "Hook": "schedule.topic_triggers",
     "Inbox": "app.declared:DeclaredInbox",
     "Jdbc": "frames.jdbc",
     "MessageOn": "schedule.topic_triggers",

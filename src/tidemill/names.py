@@ -155,6 +155,11 @@ def program_event(namespace: Namespace, app: str, program: str, state: str) -> E
     return EventKey(f"program:{qualified(namespace, app, program)}:{state}")
 
 
+def hook_event(namespace: Namespace, hook: str) -> EventKey:
+    """The key of messages about a hook that was fired."""
+    return EventKey(f"hook:{qualified(namespace, hook)}")
+
+
 def topic_event(topic: str) -> EventKey:
     """The key under which the listeners of a topic are found, whatever the keys of the topic's messages are."""
     return EventKey(f"topic:{topic}")

@@ -30,6 +30,8 @@ class Reason(StrEnum):
     """The trigger of a job wants runs of another program to end."""
     WAITS_FOR_MESSAGE = "waits_for_message"
     """The trigger of a job wants more messages on a topic of the users."""
+    WAITS_FOR_HOOK = "waits_for_hook"
+    """The trigger of a job wants a hook to be fired."""
     WAITS_FOR_TIME = "waits_for_time"
     """The trigger of a job wants a time to come."""
     WAITS_FOR_TRIGGER = "waits_for_trigger"

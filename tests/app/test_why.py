@@ -219,6 +219,11 @@ def _(stage):
     return waiting_for(stage, {"type": "message_on", "topic": "orders"})
 
 
+@case(Reason.WAITS_FOR_HOOK)
+def _(stage):
+    return waiting_for(stage, {"type": "hook", "name": "door"})
+
+
 @case(Reason.WAITS_FOR_TIME)
 def _(stage):
     return waiting_for(stage, {"type": "cron", "expression": "0 0 * * *"})

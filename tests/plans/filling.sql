@@ -304,6 +304,10 @@ SELECT 'schedule_' || i, 'default', 'app_' || (i % 20), 's' || i, 1, 1, :now, 'p
        CASE WHEN i % 10 = 0 THEN 'drop' END
   FROM series WHERE i < 20000
 
+-- name: fill_hook_delivery
+INSERT INTO hook_delivery (hook, delivery, seq, n, at)
+SELECT 'default.hook_' || (i % 20), 'delivery_' || i, i, 0, :now - 80000000 + i FROM series WHERE i < 20000
+
 -- name: fill_passed_while_suspended
 INSERT INTO passed_while_suspended (schedule_id, topic, messages, first_seq, first_n, last_seq, last_n)
 SELECT 'schedule_' || i, 'data', 3, 1, 0, 9, 0 FROM series WHERE i < 20000

@@ -688,6 +688,9 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "jobs.insert_jobs": {"jobs": _NEW_JOBS},
     "jobs.insert_history": {"jobs": _NEW_JOBS},
     "schedules.read_boundaries": {"schedule_id": "schedule_100"},
+    "hooks.find_delivery": {"hook": "default.hook_1", "delivery": "delivery_1"},
+    "hooks.insert_delivery": {"hook": "default.hook_1", "delivery": "new", "seq": 1, "n": 0},
+    "hooks.forget_deliveries": {"known": 79_990_000},
     "schedules.list_passed": {"schedule_id": "schedule_100"},
     "schedules.list_suspended": {"since": 1000, "until": 2000},
     "subscriber.count_passed": {

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.effects import Effect, Phase
@@ -33,6 +33,11 @@ class Topic(StrEnum):
 
     DATA = "data"
     PROGRAM = "program"
+    HOOK = "hook"
+
+
+HOOK_EVENT: Final = "hook"
+"""The event type of messages of hooks."""
 
 
 class ReservedTopic(UserError):
@@ -146,15 +151,20 @@ def write_message(topic: str, payload: Payload | None, key: str) -> Publish:
     """Return the message that a user publishes. `ReservedTopic`, `BadName`, `BadPayload`, `MessageTooLarge`."""
     if topic in set(Topic):
         raise ReservedTopic(topic)
+    message = Publish(check_name("topic", topic), "message", EventKey(key), check_payload(topic, payload))
+    message.writes()  # what is too large is refused here, and not at the commit
+    return message
+
+
+def check_payload(topic: str, payload: Payload | None) -> Payload:
+    """Return a copy of what a user gives as the payload of a message, as JSON keeps it. `BadPayload`."""
     try:
         text = json.dumps(payload or {}, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise BadPayload(topic, str(error)) from None
     if not isinstance(payload, Mapping | None):
         raise BadPayload(topic, f"{text[:80]} is no mapping")
-    message = Publish(check_name("topic", topic), "message", EventKey(key), json.loads(text))
-    message.writes()  # what is too large is refused here, and not at the commit
-    return message
+    return read_payload(text)[0]
 
 
 def read_messages(db: Db, topic: str, after: Position, limit: int) -> list[Message]:

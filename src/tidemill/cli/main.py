@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "tx": ("tidemill.cli.tx", "Transactions, by write pointer."),
     "dataset": ("tidemill.cli.dataset", "Data sets: file sets, inboxes and snapshots."),
     "snapshot": ("tidemill.cli.snapshot", "Snapshots: mirrors of sources, in versions."),
+    "hook": ("tidemill.cli.hook", "Hooks: signals from outside that start programs."),
     "inbox": ("tidemill.cli.inbox", "Inboxes: files that arrived, and their states."),
     "consumer": ("tidemill.cli.consumer", "Consumers of file sets, and their waiting partitions."),
     "watermark": ("tidemill.cli.watermark", "Watermarks of file sets, and the windows computed by them."),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tidemill.mill.consumers import Consumers
     from tidemill.mill.datasets import Datasets
     from tidemill.mill.deployment import AppPlan
+    from tidemill.mill.hooks import Hooks
     from tidemill.mill.inboxes import Inboxes
     from tidemill.mill.jobs import Jobs
     from tidemill.mill.runs import Runs
@@ -241,6 +242,13 @@ class Mill:
         from tidemill.mill.datasets import Datasets
 
         return Datasets(self.project)
+
+    @cached_property
+    def hooks(self) -> Hooks:
+        """Hooks: signals from outside."""
+        from tidemill.mill.hooks import Hooks
+
+        return Hooks(self.project)
 
     @cached_property
     def inboxes(self) -> Inboxes:

@@ -14,6 +14,7 @@ from tidemill.mill.catalog import CatalogUpkeep
 from tidemill.mill.consumers import Consumers
 from tidemill.mill.datasets import Datasets
 from tidemill.mill.deployment import AppPlan
+from tidemill.mill.hooks import Hooks
 from tidemill.mill.inboxes import Inboxes
 from tidemill.mill.jobs import Jobs
 from tidemill.mill.mill import Mill
@@ -36,6 +37,7 @@ NOUNS: Final = (
     CatalogUpkeep,
     Consumers,
     Datasets,
+    Hooks,
     Inboxes,
     Jobs,
     Runs,

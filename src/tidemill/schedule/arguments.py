@@ -26,7 +26,7 @@ from tidemill.schedule.jobs import Job, MessageRef
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.specs import Schedule
 from tidemill.schedule.time_triggers import TimeTrigger
-from tidemill.schedule.topic_triggers import MessageOn
+from tidemill.schedule.topic_triggers import Hook, MessageOn
 from tidemill.schedule.triggers import Fed, Leaf
 
 _NUMBERS: Final = frozenset({ArgumentType.STRING, ArgumentType.INT, ArgumentType.FLOAT})
@@ -58,8 +58,11 @@ def check_arguments(db: Db, program: Program, leaves: Sequence[Leaf], arguments:
             raise BadArgument(program.qualified_name, declared.name, why)
 
 
-_FED_BY: Final[Mapping[type[RunField | MessageField], type[Leaf]]] = {RunField: RunEnded, MessageField: MessageOn}
-"""The kind of leaf whose last message has the values of a source."""
+_FED_BY: Final[Mapping[type[RunField | MessageField], tuple[type[Leaf], ...]]] = {
+    RunField: (RunEnded,),
+    MessageField: (MessageOn, Hook),
+}
+"""The kinds of leaves whose last message has the values of a source."""
 
 
 class SourceFacts(NamedTuple):
@@ -82,9 +85,9 @@ def read_causes(
     places = {
         (job.job_id, source): place
         for job, schedule in of_all
-        for source, leaf in _FED_BY.items()
+        for source, kinds in _FED_BY.items()
         if any(isinstance(one, From) and isinstance(one.source, source) for one in schedule.spec.arguments.values())
-        and (place := _last_place(schedule, messages.get(job.job_id, ()), leaf)) is not None
+        and (place := _last_place(schedule, messages.get(job.job_id, ()), kinds)) is not None
     }
     payloads = read_payloads(db, set(places.values()))
     found = {key: payloads.get(place, {}) for key, place in places.items()}
@@ -99,10 +102,10 @@ def read_causes(
     }
 
 
-def _last_place(schedule: Schedule, messages: Sequence[MessageRef], kind: type[Leaf]) -> Place | None:
-    """Return the place of the last message that fed a leaf of this kind; None if none did."""
+def _last_place(schedule: Schedule, messages: Sequence[MessageRef], kinds: tuple[type[Leaf], ...]) -> Place | None:
+    """Return the place of the last message that fed a leaf of these kinds; None if none did."""
     leaves = schedule.spec.trigger.leaves
-    return max((Place(*ref[1:]) for ref in messages if isinstance(leaves[ref.trigger_no], kind)), default=None)
+    return max((Place(*ref[1:]) for ref in messages if isinstance(leaves[ref.trigger_no], kinds)), default=None)
 
 
 def bind_arguments(program: Program, cause: SourceFacts, arguments: Mapping[str, object]) -> dict[str, Value]:
@@ -136,8 +139,8 @@ def _check_source(db: Db, given: From, leaves: Sequence[Leaf]) -> str:
         case RunField(fields=fields):
             return _check_run_field(db, given, fields, leaves)
         case MessageField():
-            if not any(isinstance(leaf, MessageOn) for leaf in leaves):
-                raise BadArgumentSource(given.path, "its trigger waits for no message; add MessageOn")
+            if not any(isinstance(leaf, MessageOn | Hook) for leaf in leaves):
+                raise BadArgumentSource(given.path, "its trigger waits for no message; add MessageOn or Hook")
             return ""
         case source:
             assert_never(source)

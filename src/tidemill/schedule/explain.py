@@ -34,6 +34,7 @@ _OF_TRIGGER: Final[Mapping[str, Reason]] = {
     "run_ended": Reason.WAITS_FOR_RUN_END,
     "message_on": Reason.WAITS_FOR_MESSAGE,
     "watermark_stands": Reason.WAITS_FOR_TIME,
+    "hook": Reason.WAITS_FOR_HOOK,
     "cron": Reason.WAITS_FOR_TIME,
     "anytime": Reason.WAITS_FOR_TIME,
     "every": Reason.WAITS_FOR_TIME,

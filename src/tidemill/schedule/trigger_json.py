@@ -15,7 +15,7 @@ from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Re
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.time_triggers import Cron, Every
-from tidemill.schedule.topic_triggers import MessageOn
+from tidemill.schedule.topic_triggers import Hook, MessageOn
 from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, Composite, Silence, Trigger
 from tidemill.schedule.window_triggers import WindowsRecomputed
 from tidemill.sizes import exact_bytes
@@ -30,6 +30,7 @@ TRIGGERS: Final[Mapping[str, type[Trigger]]] = {
     "windows_recomputed": WindowsRecomputed,
     "run_ended": RunEnded,
     "message_on": MessageOn,
+    "hook": Hook,
     "every": Every,
     "cron": Cron,
     "anytime": Anytime,
@@ -117,6 +118,7 @@ def _write_new_data(trigger: NewData) -> _NewData:
 union(Trigger, TRIGGERS, partial(load_kinds, "tidemill.triggers", Trigger))
 shaped(NewFiles, _NewFiles, lambda form: NewFiles(form.inbox, form.n, bytes=form.bytes), _write_new_files)
 sparse(MessageOn)
+sparse(Hook)
 sparse(Anytime)
 sparse(WindowsRecomputed)
 renamed(Anytime, place=None)

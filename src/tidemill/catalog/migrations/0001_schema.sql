@@ -54,6 +54,17 @@ CREATE TABLE message (
     PRIMARY KEY (topic, seq, n)
 ) {clustered};
 
+-- Deliveries of hooks that came of late: the same delivery counts once.
+CREATE TABLE hook_delivery (
+    hook     TEXT NOT NULL,
+    delivery TEXT NOT NULL,
+    seq      BIGINT NOT NULL,
+    n        BIGINT NOT NULL,
+    at       BIGINT NOT NULL,
+    PRIMARY KEY (hook, delivery)
+) {clustered};
+CREATE INDEX hook_delivery_at ON hook_delivery (at);
+
 CREATE TABLE subscriber (
     topic TEXT NOT NULL,
     name  TEXT NOT NULL,

@@ -95,10 +95,10 @@ class Stage:
         """Work on all pending runs, one attempt each; return the runs as they stand afterwards."""
         return [self.attempt(run) for run in self.take()]
 
-    def take(self) -> list[RunRecord]:
-        """Take the pending runs, as a runner does."""
+    def take(self, most: int = 10) -> list[RunRecord]:
+        """Take pending runs, as a runner does that has `most` free slots."""
         return self.mill.project.catalog.write(
-            lambda db: take_runs(db, most=10, owner="stage", host="here", lease=timedelta(seconds=60))
+            lambda db: take_runs(db, most=most, owner="stage", host="here", lease=timedelta(seconds=60))
         )
 
     def attempt(self, run: RunRecord, world: World | None = None) -> RunRecord:

@@ -341,8 +341,6 @@ INSERT INTO job (job_id, schedule_id, generation, state, created_at, next_check_
 SELECT 'job_' || i, 'schedule_' || i, 1, CASE WHEN i < 15000 THEN 'PENDING_TRIGGER' ELSE 'PENDING_CONSTRAINT' END, :now,
        CASE WHEN i % 1000 = 0 THEN 1000 WHEN i % 10 = 1 THEN :now + 3600000 + i END
   FROM series WHERE i < 20000
- UNION ALL
-SELECT 'launching_' || i, 'schedule_' || i, 1, 'PENDING_LAUNCH', :now, :now + 3600000 FROM series WHERE i < 2000
 
 -- name: fill_job_message
 INSERT INTO job_message (job_id, topic, seq, n, trigger_no)

@@ -36,7 +36,8 @@ SQL: Sql = load_sql(__file__)
 class JobState(StrEnum):
     """PENDING_TRIGGER → PENDING_CONSTRAINT → gone: then there is a run, or a reason why not, in the history.
 
-    (PENDING_LAUNCH, of the seed, comes with what can hold a job back after its constraints.)
+    The state PENDING_LAUNCH of the seed has no use: the check that finds the constraints satisfied makes the run. So a
+    schedule has one job, which all its messages join, and the jobs that wait are never more than the schedules.
     """
 
     PENDING_TRIGGER = "PENDING_TRIGGER"
@@ -296,7 +297,7 @@ def list_waiting(db: Db, wait_keys: Sequence[str], now: datetime) -> dict[str, l
 
 def drop_jobs(db: Db, schedules: Mapping[ScheduleId, Outcome]) -> dict[ScheduleId, int]:
     """End all jobs of `schedules` without a run, for the reason given, and give how many each had."""
-    jobs = db.records(SQL.lock_all, Job, schedule_ids=json.dumps(sorted(schedules)))
+    jobs = lock_open_jobs(db, schedules)
     end_jobs(db, [JobEnding(job, schedules[job.schedule_id], schedules[job.schedule_id].value) for job in jobs])
     return {s: sum(job.schedule_id == s for job in jobs) for s in schedules}
 

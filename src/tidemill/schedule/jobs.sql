@@ -4,15 +4,7 @@
 -- locks: job
 SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline, progress,
        verdict, revision
-  FROM job WHERE schedule_id IN ({texts:schedule_ids}) AND state <> 'PENDING_LAUNCH' ORDER BY schedule_id {for_update}
-
--- name: lock_all
--- gives: job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline,
---   progress, verdict, revision
--- locks: job
-SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline, progress,
-       verdict, revision
-  FROM job WHERE schedule_id IN ({texts:schedule_ids}) ORDER BY schedule_id, job_id {for_update}
+  FROM job WHERE schedule_id IN ({texts:schedule_ids}) ORDER BY schedule_id {for_update}
 
 -- name: lock_unchanged
 -- gives: job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline,
@@ -78,7 +70,7 @@ INSERT INTO job (job_id, schedule_id, generation, state, created_at, next_check_
 SELECT r.job_id, r.schedule_id, r.generation, 'PENDING_TRIGGER', tidemill_now(), tidemill_now(), r.priority, r.progress
   FROM {rows:jobs(job_id text, schedule_id text, generation bigint, priority bigint, progress text)} AS r
  WHERE true
-    ON CONFLICT (schedule_id) WHERE state <> 'PENDING_LAUNCH' DO NOTHING
+    ON CONFLICT (schedule_id) DO NOTHING
 RETURNING schedule_id
 
 -- name: update_fed
@@ -98,8 +90,7 @@ UPDATE job SET next_check_at = NULL WHERE schedule_id IN ({texts:schedule_ids})
 -- locks: job
 -- As new jobs, with what has fed them: their time-outs begin now.
 UPDATE job SET next_check_at = tidemill_now(),
-               state = CASE state WHEN 'PENDING_LAUNCH' THEN state ELSE 'PENDING_TRIGGER' END,
-               satisfied_at = NULL, deadline = NULL, revision = revision + 1
+               state = 'PENDING_TRIGGER', satisfied_at = NULL, deadline = NULL, revision = revision + 1
  WHERE schedule_id IN ({texts:schedule_ids})
 
 -- name: insert_messages

@@ -708,7 +708,7 @@ CREATE TABLE job (
     job_id        TEXT PRIMARY KEY,
     schedule_id   TEXT NOT NULL,
     generation    BIGINT NOT NULL,
-    state         TEXT NOT NULL CHECK (state IN ('PENDING_TRIGGER', 'PENDING_CONSTRAINT', 'PENDING_LAUNCH')),
+    state         TEXT NOT NULL CHECK (state IN ('PENDING_TRIGGER', 'PENDING_CONSTRAINT')),
     created_at    BIGINT NOT NULL,
     satisfied_at  BIGINT,
     next_check_at BIGINT,
@@ -718,9 +718,8 @@ CREATE TABLE job (
     verdict       TEXT,
     revision      BIGINT NOT NULL DEFAULT 0
 ) {hot};
-CREATE UNIQUE INDEX job_open ON job (schedule_id) WHERE state <> 'PENDING_LAUNCH';
 CREATE INDEX job_due ON job (next_check_at) WHERE next_check_at IS NOT NULL;
-CREATE INDEX job_schedule ON job (schedule_id);
+CREATE UNIQUE INDEX job_schedule ON job (schedule_id);
 CREATE INDEX job_state ON job (state, job_id);
 
 CREATE TABLE job_message (

@@ -1,4 +1,4 @@
-"""User stories and test scenarios of seed 001, by their numbers, as far as triggers and constraints exist for them.
+"""User stories and test scenarios of seed 001, by their numbers.
 
 Apps are deployed as users deploy them, by their app file. Data arrives as files in a folder and as committed
 partitions. The scheduler is the loop's own step, and runs are worked on when a test says so.
@@ -6,97 +6,38 @@ partitions. The scheduler is the loop's own step, and runs are worked on when a 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from collections import Counter
 from datetime import timedelta
 
 import pytest
 
-from tests.manual_clock import ManualClock, backdoor_of
-from tests.stage import EMPTY, Deployed, RunRecord, Stage, open_stage
-from tests.writers import write_sparse
+from tests.acceptance.site import ONE_RUN, on
 
-DATA = """
-raw = app.inbox("raw", "landing", format="text", settle="0s")
-clicks = app.fileset("clicks", keys={"n": "int"})
-users = app.fileset("users", keys={"n": "int"})
-
-@app.python(reads=[raw, clicks], arguments={"level": 0})
-def ingest(run):
-    pass
-
-@app.python(reads=[clicks, users])
-def join(run):
-    pass
-
-"""
-ONE_RUN = "[tm.Concurrency(1)]"
+CLUSTER = "[tm.GroupConcurrency('cluster', 1)]"
 
 
-def on(name: str, program: str, trigger: str, *, constraints: str = "[]", **rules: object) -> str:
-    """Declare a schedule that has no constraints unless the story gives some."""
-    more = "".join(f", {rule}={value!r}" for rule, value in rules.items())
-    return f'app.schedule("{name}", {program}, trigger={trigger}, constraints={constraints}{more})\n'
+class Killed(BaseException):
+    """The end of a scheduler's process, as far as the catalog can tell."""
 
 
-@dataclass
-class Site(Stage):
-    """A project whose data arrives when the test says so."""
-
-    clock: ManualClock = field(default_factory=ManualClock)
-    numbers: Iterator[int] = field(default_factory=itertools.count)
-
-    def deploy(self, *schedules: str, update_schedules: bool = True) -> Deployed:
-        """Deploy the app with these schedules."""
-        return self.declare(DATA + "".join(schedules), update_schedules=update_schedules)
-
-    def land(self, files: int) -> None:
-        """Files arrive in the inbox `raw`."""
-        landing = self.mill.project.config.folder / "landing"
-        for number in itertools.islice(self.numbers, files):
-            (landing / f"{number:06}.csv").write_text(f"{number}\n", encoding="utf-8")
-        self.mill.inboxes.scan("raw")
-
-    def add(self, partitions: int, dataset: str = "clicks", *, fails: bool = False, size: int = 0) -> None:
-        """Commit so many new partitions of `size` bytes, or fail to."""
-        with suppress(ZeroDivisionError), self.transaction(dataset, write_sparse) as tx:
-            tx.fileset(f"default.{dataset}").append(
-                {f"n={number}": size for number in itertools.islice(self.numbers, partitions)}
-            )
-            if fails:
-                raise ZeroDivisionError
-
-    def schedule(self) -> list[str]:
-        """Let a scheduler that was just started do what it can; the schedules whose programs it launched."""
-        return [name.removeprefix("default.shop.") for name in super().schedule()]
-
-    def complete_runs(self) -> list[RunRecord]:
-        """All runs end well, a second later."""
-        self.clock.move("1s")
-        return self.work()
-
-
-@pytest.fixture
-def site(catalog_url, tmp_path):
-    """An empty project on each database, at the time of its clock."""
-    clock = ManualClock()
-    site = open_stage(Site, tmp_path, catalog_url, EMPTY, clock=clock)
-    site.clock = clock
-    with closing(site.mill), backdoor_of(catalog_url) as behind:
-        clock.rule(behind, site.mill.project.catalog.dialect)
-        yield site
+def die() -> None:
+    """End the process here."""
+    raise Killed
 
 
 def test_story_1_many_schedules_due_at_once_are_all_fulfilled(site):
-    """Hundreds of workflows at a fixed time: no thread is held for any of them."""
-    site.deploy(*(on(f"s{number}", "join", "tm.Every('4h')") for number in range(400)))
-    site.clock.move("4h")
+    """Thousands of workflows at fixed times, for a day: no thread is held for any of them."""
+    site.deploy(
+        *(on(f"s{number}", "join", "tm.Cron('0 6,18 * * *')") for number in range(1900)),
+        *(on(f"h{number}", "join", "tm.Cron('30 * * * *')") for number in range(100)),
+    )
+    launched = Counter()
 
-    launched = site.schedule()
+    for _ in range(48):
+        site.clock.move("30m")
+        launched.update(site.schedule())
 
-    assert sorted(launched) == sorted(f"s{number}" for number in range(400))
+    assert launched == {f"s{number}": 2 for number in range(1900)} | {f"h{number}": 24 for number in range(100)}
 
 
 def test_story_2_no_schedule_is_skipped_while_the_scheduler_is_away(site):
@@ -113,6 +54,26 @@ def test_story_2_no_schedule_is_skipped_while_the_scheduler_is_away(site):
     assert before == []
     assert sorted(after) == ["data", "hourly"]
     assert site.schedule() == []
+
+
+@pytest.mark.parametrize(
+    "mark", ["subscriber.before_commit", "timekeeper.before_commit", "checker.before_runs", "checker.before_commit"]
+)
+def test_story_2_a_scheduler_that_dies_in_its_step_skips_nothing(site, mark):
+    """Another one takes over, and launches what was due and what arrived, once."""
+    nightly = on("nightly", "ingest", "tm.Cron('0 3 * * *')", misfire="all")
+    site.deploy(nightly, on("data", "join", "tm.NewPartitions(clicks)"))
+    site.clock.move("48h")
+    site.add(1)
+    site.at[mark] = die
+
+    with pytest.raises(Killed):
+        site.schedule()
+    launched = site.schedule()
+    while site.complete_runs():
+        launched += site.schedule()
+
+    assert sorted(launched) == ["data", "nightly", "nightly"]
 
 
 def test_story_3_a_feed_that_arrives_once_a_day_makes_one_run_a_day(site):
@@ -153,6 +114,54 @@ def test_story_4_b_runs_when_a_has_completed_and_not_when_a_has_failed(site):
     site.complete_runs()
 
     assert (after_failure, site.schedule()) == ([], ["b"])
+
+
+def test_story_5_rare_feeds_are_processed_once_a_day_at_no_particular_time(site):
+    """Their runs are spread over the day: no hour has more than twice its share."""
+    site.deploy(*(on(f"feed{number}", "join", "tm.Anytime('day')") for number in range(480)))
+    hours = []
+
+    for _ in range(48):
+        site.clock.move("1h")
+        hours.append(site.schedule())
+
+    launched = Counter(name for names in hours for name in names)
+    assert launched == {f"feed{number}": 2 for number in range(480)}
+    assert max(map(len, hours)) <= 2 * 480 // 24
+
+
+def test_story_6_high_priority_goes_first_and_low_priority_catches_up(site):
+    """The cluster has one slot. At high load low priority defers, and runs when the load is lower."""
+    site.deploy(
+        on("low", "ingest", "tm.NewPartitions(clicks)", constraints=CLUSTER, priority=1),
+        on("high", "join", "tm.NewPartitions(clicks)", constraints=CLUSTER, priority=9),
+    )
+    launched = []
+
+    for feeds in (1, 1, 1, 0):
+        if feeds:
+            site.add(feeds)
+        launched.append(site.schedule())
+        site.complete_runs()
+
+    assert launched == [["high"], ["high"], ["high"], ["low"]]
+
+
+def test_story_6_low_priority_is_not_starved_beyond_its_deadline(site):
+    """Past its deadline a job goes first, whatever its priority is."""
+    site.deploy(
+        on("low", "ingest", "tm.NewPartitions(clicks)", constraints=CLUSTER, priority=1, deadline="2h"),
+        on("high", "join", "tm.NewPartitions(clicks)", constraints=CLUSTER, priority=9),
+    )
+    launched = []
+
+    for _ in range(5):
+        site.add(1)
+        launched += site.schedule()
+        site.complete_runs()
+        site.clock.move("59m")
+
+    assert launched[:4] == ["high", "high", "high", "low"]
 
 
 def test_story_7_maintenance_runs_at_night_and_only_after_new_data(site):
@@ -456,48 +465,6 @@ def test_scenario_8_a_launch_needs_the_trigger_and_all_constraints(site):
 
     assert (first, trigger_open, no_slot) == (["s"], [], [])
     assert site.schedule() == ["s"]
-
-
-def test_a_redeployment_of_the_same_app_keeps_what_is_pending(site):
-    """Known from elsewhere (airflow #50890): an event just before a deployment must not be lost with it."""
-    app = on("s", "ingest", "tm.NewPartitions(clicks, 2)")
-    site.deploy(app)
-    site.add(1)
-    site.schedule()
-    deployed = site.deploy(app)
-    site.add(1)
-
-    assert deployed.schedules_kept == ("s",)
-    assert site.schedule() == ["s"]
-
-
-def test_events_while_the_consumer_runs_are_the_next_run(site):
-    """Known from elsewhere (airflow #56050, #49857): they are neither lost nor added to the run under way."""
-    site.deploy(on("s", "ingest", "tm.NewPartitions(clicks)", constraints=ONE_RUN))
-    site.add(1)
-    site.schedule()
-    for _ in range(3):
-        site.add(1)
-        site.schedule()
-    site.complete_runs()
-    site.schedule()
-
-    counts = [run.triggered_by["triggers"][0]["count"] for run in site.mill.runs.list(program="shop.ingest")]
-    assert counts == [3, 1]
-
-
-def test_an_event_while_the_schedule_is_suspended_is_taken_when_it_is_resumed(site):
-    """An event starts nothing while the schedule is suspended, and its data does not wait for another event."""
-    site.deploy(on("s", "ingest", "tm.NewPartitions(clicks)"))
-    site.mill.schedules.suspend("shop.s")
-    site.add(1)
-    suspended = site.schedule()
-    site.mill.schedules.resume("shop.s")
-    resumed = site.schedule()
-
-    (run,) = site.complete_runs()
-    assert (suspended, resumed) == ([], ["s"])
-    assert [taken.dataset for taken in site.mill.runs.show(run.run_id).inputs] == ["default.clicks"]
 
 
 def test_an_idle_scheduler_sleeps(site):

@@ -126,14 +126,6 @@ def watermark_event(namespace: Namespace, dataset: str) -> EventKey:
     return EventKey(f"watermark:{qualified(namespace, dataset)}")
 
 
-def stand_event(namespace: Namespace, dataset: str) -> EventKey:
-    """The key under which schedules are listed that wait for the watermark of a file set to stand still.
-
-    No message has this key.
-    """
-    return EventKey(f"stand:{qualified(namespace, dataset)}")
-
-
 def window_event(program: str) -> EventKey:
     """The key of messages about windows that a program has published; `program` is its qualified name."""
     return EventKey(f"window:{program}")
@@ -146,7 +138,7 @@ def backlog_event(namespace: Namespace, dataset: str) -> EventKey:
 
 def dataset_events(namespace: Namespace, dataset: str) -> tuple[EventKey, ...]:
     """The keys of all messages about a data set, whatever its kind."""
-    kinds = (partition_event, file_event, snapshot_event, watermark_event, stand_event, backlog_event)
+    kinds = (partition_event, file_event, snapshot_event, watermark_event, backlog_event)
     return tuple(event(namespace, dataset) for event in kinds)
 
 

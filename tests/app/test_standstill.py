@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import tidemill as tm
@@ -152,6 +154,58 @@ def test_a_crash_loses_and_doubles_nothing(stage, mark):
     assert made.lines_of() == ["01 18:00"]
 
 
+def test_a_crash_between_a_move_and_its_stand_loses_no_stand(stage):
+    """The position behind the message of the move, and the timer of the stand, are one transaction."""
+    made = stage()
+    pass_hours(made, 8)
+    move(made)
+    made.at["subscriber.before_commit"] = crash
+    with pytest.raises(Crash):
+        made.play()
+
+    pass_hours(made, 20)
+
+    assert made.lines_of() == ["01 18:00", "02 02:00"]
+
+
+def test_a_move_while_the_stand_before_fires_begins_the_next_stand(stage, catalog_url):
+    """Another scheduler handles the move before the first one has committed: the new timer waits for that."""
+    if catalog_url.startswith("sqlite"):
+        pytest.skip("writers of SQLite take turns")
+    made = stage()
+    other = threading.Thread(target=made.schedule)
+
+    def move_meanwhile():
+        move(made)
+        other.start()
+        # Time enough for a scheduler that does not wait.
+        other.join(timeout=0.5)
+
+    made.clock.move("6h")
+    made.at["timekeeper.before_commit"] = move_meanwhile
+    made.play()
+    other.join()
+
+    pass_hours(made, 20)
+
+    assert made.lines_of() == ["01 18:00", "02 00:00"]
+
+
+def test_a_stand_that_has_fired_costs_nothing(stage):
+    """The schedule has no timer, and no next time, until the watermark moves."""
+    made = stage()
+    pass_hours(made, 8)
+    timers = made.sql("SELECT * FROM timer")
+    fires, (reason,) = made.mill.schedules.next("shop.alarm").items, made.mill.why("shop.alarm").because
+    move(made)
+    made.play()
+    (fire,) = made.mill.schedules.next("shop.alarm").items
+
+    assert (timers, fires, reason.next_look_at) == ([], (), None)
+    assert reason.unblock == "a message that feeds the trigger arrives"
+    assert f"{fire.fire_at:%d %H:%M}" == "02 02:00"
+
+
 def test_a_stand_of_months_has_started_one_run(stage):
     """The janitor forgets old times of schedules, and the timer does not forget its stand."""
     made = stage()
@@ -203,7 +257,7 @@ def test_the_trigger_is_shown(stage):
     assert f"{fire.fire_at:%d %H:%M}" == "01 18:00"
     assert listed.name == "default.shop.alarm"
     assert (reason.code, reason.next_look_at) == ("waits_for_time", fire.fire_at)
-    assert reason.why.endswith("the watermark of default.clicks has not stood still for 6h yet")
+    assert reason.why.endswith("no new stand of 6h of the watermark of default.clicks yet")
     assert (feed.trigger, feed.logical_times) == ("WatermarkStands(default.clicks, '6h')", (fire.fire_at,))
 
 

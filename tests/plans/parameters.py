@@ -432,6 +432,9 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     },
     "messages.move_position": {"name": "scheduler"},
     "subscriber.find_unhandled": {"name": "scheduler", "topic": "data"},
+    "subscriber.begin_stands": {
+        "stands": _rows([{"schedule_id": f"sched_{i}", "trigger_no": 7, "next_fire_at": 5} for i in range(9)])
+    },
     "subscriber.forget_topic": {"name": "scheduler"},
     "changes.begin_topics": {"topics": _rows([{"topic": "program"}]), "name": "scheduler"},
     "managed.put_consumer": {"consumer_id": "new", "name": "new"},

@@ -255,7 +255,7 @@ def _keys(leaf: Leaf) -> set[EventKey]:
     """The keys under which a leaf is found: its own, and its topic's, by which a scheduler finds any listener."""
     if isinstance(leaf, MessageTrigger) and leaf.heard_topic != Topic.DATA:
         return {*leaf.event_keys, topic_event(leaf.heard_topic)}
-    return {leaf.listed_key} if isinstance(leaf, WatermarkStands) else set(leaf.event_keys)
+    return set(leaf.event_keys)
 
 
 def _refuse_cycles(db: Db, changed: Iterable[Schedule]) -> None:

@@ -22,7 +22,7 @@ class Due:
     """The logical times that feed the job now, oldest first, and when the timer is looked at next.
 
     `behind`: not before the job that has been fed is gone, and its run has ended. `counted_from`: the moment from which
-    `Every` counts, and for `WatermarkStands` the begin of the last stand that has fired.
+    `Every` counts. `parked`: there is no next time before a message begins the next stand.
     `set_back`: the clock was set back, so that `fires` may be times that have fired before, and are due all the same.
     """
 
@@ -30,6 +30,7 @@ class Due:
     next_fire: datetime
     behind: bool = False
     counted_from: datetime | None = None
+    parked: bool = False
     set_back: bool = False
 
 
@@ -52,16 +53,10 @@ def find_due(leaf: TimeTrigger, spec: ScheduleSpec, counted_from: datetime, now:
             raise AssertionError(leaf)
 
 
-def find_stand(leaf: WatermarkStands, since: datetime, fired: datetime | None, now: datetime) -> Due:
-    """Return the time that feeds `leaf` at `now`, for a watermark that stands `since` then.
-
-    `fired` is the begin of the last stand that has fired. A stand fires once. Afterwards the timer looks at the
-    watermark once in each duration: the next stand cannot be due earlier.
-    """
+def find_stand(leaf: WatermarkStands, since: datetime, now: datetime) -> Due:
+    """Return the time that feeds `leaf` at `now`, for a watermark that stands since `since`. A stand fires once."""
     due_at = since + leaf.duration
-    if now < due_at:
-        return Due((), due_at)
-    return Due(() if fired == since else (due_at,), now + leaf.duration, counted_from=since)
+    return Due((), due_at) if now < due_at else Due((due_at,), due_at, parked=True)
 
 
 def _find_missed(leaf: CalendarTrigger, spec: ScheduleSpec, counted_from: datetime, now: datetime) -> Due:

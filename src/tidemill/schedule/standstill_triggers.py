@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from tidemill.durations import format_duration, parse_duration
 from tidemill.epoch import show_time
-from tidemill.names import EventKey, split_qualified, stand_event
+from tidemill.names import EventKey, split_qualified, watermark_event
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
 from tidemill.schedule.data_triggers import Named, dataset_name
 from tidemill.schedule.time_triggers import TimeTrigger
@@ -38,10 +38,10 @@ class WatermarkStands(TimeTrigger):
         return f"WatermarkStands({self.dataset}, '{format_duration(self.duration)}')"
 
     @property
-    def listed_key(self) -> EventKey:
-        """The key under which schedules with the trigger are listed."""
+    def event_keys(self) -> tuple[EventKey, ...]:
+        """Moves of the watermark: a move begins the next stand, and feeds no job."""
         namespace, (name,) = split_qualified("data set", self.dataset, 1)
-        return stand_event(namespace, name)
+        return (watermark_event(namespace, name),)
 
     def fires_after(self, after: datetime) -> Iterator[datetime]:
         """The only time that is known: `duration` after the begin of the stand."""
@@ -53,7 +53,7 @@ class WatermarkStands(TimeTrigger):
 
     def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied once it has fired."""
-        fired_at, stands = fed[0].fired_at, f"the watermark of {self.dataset}"
+        fired_at = fed[0].fired_at
         if fired_at is None:
-            return Waiting(f"{stands} has not stood still for {format_duration(self.duration)} yet")
-        return Satisfied(f"{stands} stands still since {show_time(fired_at - self.duration)}")
+            return Waiting(f"no new stand of {format_duration(self.duration)} of the watermark of {self.dataset} yet")
+        return Satisfied(f"the watermark of {self.dataset} stands still since {show_time(fired_at - self.duration)}")

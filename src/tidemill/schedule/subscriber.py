@@ -19,6 +19,7 @@ from tidemill.catalog.messages import (
     read_messages,
 )
 from tidemill.catalog.named import load_sql
+from tidemill.catalog.records import to_json
 from tidemill.epoch import show_time
 from tidemill.errors import UserError
 from tidemill.names import EventKey, ScheduleId, topic_event
@@ -39,6 +40,7 @@ from tidemill.schedule.data_triggers import (
 from tidemill.schedule.jobs import Fact, feed_jobs
 from tidemill.schedule.schedules import find_listeners, read_schedules, share_listening
 from tidemill.schedule.specs import Schedule
+from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.triggers import Fed, Leaf
 from tidemill.world import World
 
@@ -157,6 +159,7 @@ def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dic
                     facts.setdefault(schedule_id, []).append((trigger_no, given))
             except UnreadableMessage as error:
                 flaws.setdefault((message.topic, message.position), str(error))
+    _begin_stands(db, messages, listeners, schedules)
     queue_boundaries(db, moves)
     gaps += [_say_gap(schedules[queue.schedule_id], queue, passed) for queue, passed in moves.gaps.items()]
     feed_jobs(db, world, facts, schedules)
@@ -193,6 +196,25 @@ def _count_passed(
         db.run(SQL.count_passed, passed=json.dumps(rows))
 
 
+def _begin_stands(
+    db: Db,
+    messages: Sequence[Message],
+    listeners: Mapping[EventKey, Sequence[tuple[ScheduleId, int]]],
+    schedules: Mapping[ScheduleId, Schedule],
+) -> None:
+    """Give timers to stands of watermarks that begin with these moves: the last stand has fired, and has none."""
+    begun = {
+        (schedule_id, trigger_no): message.at + leaf.duration
+        for message in messages
+        for schedule_id, trigger_no in listeners.get(message.listened_key, ())
+        if schedule_id in schedules
+        and isinstance(leaf := schedules[schedule_id].spec.trigger.leaves[trigger_no], WatermarkStands)
+    }
+    if begun:
+        rows = [{"schedule_id": one, "trigger_no": no, "next_fire_at": at} for (one, no), at in sorted(begun.items())]
+        db.run(SQL.begin_stands, stands=to_json(rows))
+
+
 def _say_gap(schedule: Schedule, queue: Queue, passed: Passed) -> str:
     name, leaf = schedule.qualified_name, schedule.spec.trigger.leaves[queue.trigger_no]
     return (
@@ -204,7 +226,7 @@ def _say_gap(schedule: Schedule, queue: Queue, passed: Passed) -> str:
 
 def _narrow(db: Db, counting: Counting, schedule: Schedule, leaf: Leaf, message: Message) -> Message | None:
     """Return what the leaf is fed of `message`, None for nothing; `UnreadableMessage`."""
-    if isinstance(leaf, MessageTrigger) and not leaf.wants(message):
+    if isinstance(leaf, WatermarkStands) or (isinstance(leaf, MessageTrigger) and not leaf.wants(message)):
         return None
     if isinstance(leaf, MessageTrigger):
         leaf.feed(Fed(), message)  # what cannot be read must show here, alone, and not among all facts

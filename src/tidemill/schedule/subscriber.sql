@@ -30,3 +30,13 @@ SELECT r.schedule_id, r.topic, r.messages, r.first_seq, r.first_n, r.last_seq, r
     ON CONFLICT (schedule_id, topic) DO UPDATE
    SET messages = passed_while_suspended.messages + excluded.messages, last_seq = excluded.last_seq,
        last_n = excluded.last_n
+
+-- name: begin_stands
+-- locks: nothing, at schedule
+-- A stand that has not fired keeps its timer: the timer looks at the last move. The insert waits for a timekeeper that
+-- deletes the timer of the stand before.
+INSERT INTO timer (schedule_id, trigger_no, next_fire_at)
+SELECT r.schedule_id, r.trigger_no, r.next_fire_at
+  FROM {rows:stands(schedule_id text, trigger_no bigint, next_fire_at bigint)} AS r
+ WHERE true
+    ON CONFLICT (schedule_id, trigger_no) DO NOTHING

@@ -22,7 +22,7 @@ class TimeTrigger(Leaf):
 
     @property
     def event_keys(self) -> tuple[EventKey, ...]:
-        """None."""
+        """The keys of messages that begin its next time; none for most."""
         return ()
 
     @abstractmethod

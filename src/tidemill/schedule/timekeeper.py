@@ -38,7 +38,7 @@ class _Timer(NamedTuple):
 
 
 class _DueTimer(NamedTuple):
-    """A timer that is due, the time that it stands at, and the `counted_from` of its `Due`."""
+    """A timer that is due, the time that it stands at, and for `Every` the time that it counts from."""
 
     schedule_id: ScheduleId
     trigger_no: int
@@ -68,7 +68,7 @@ def fire_due(catalog: Catalog, world: World, limit: int = BATCH) -> int:
     moment at which that was seen, so that it waits no longer than its duration. After downtime, and while its job is
     still open, it fires once: nothing else was due since that launch. Calendar triggers go on from the time at which
     their timer stands, as `misfire` says. Under `all` the timer stays `behind` the job that it has fed until that job's
-    run has ended. Timers that others hold are left to them.
+    run has ended. A stand of a watermark has a timer until it has fired. Timers that others hold are left to them.
     """
     return catalog.write(lambda db: _fire_due(db, world, limit))
 
@@ -113,9 +113,10 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
             "counted_from": one.counted_from,
         }
         for timer, one in due.items()
+        if not one.parked
     ]
     db.run(SQL.move_timers, timers=to_json(rows))
-    gone = [one.timer._asdict() for one in found if one.timer not in due]
+    gone = [one.timer._asdict() for one in found if one.timer not in due or due[one.timer].parked]
     db.run(SQL.remove_timers, timers=json.dumps(gone))
     world.mark("timekeeper.before_commit")
     return len(found)
@@ -147,7 +148,7 @@ def _find_all_due(
             continue
         if isinstance(leaf, WatermarkStands):
             since = max(schedule.since_at, moves.get(leaf.dataset, schedule.since_at))
-            due[timer] = find_stand(leaf, since, one.counted_from, now)
+            due[timer] = find_stand(leaf, since, now)
             fires += len(due[timer].fires)
             continue
         job = open_jobs.get(timer.schedule_id)

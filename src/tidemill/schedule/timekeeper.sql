@@ -56,7 +56,7 @@ UPDATE timer SET next_fire_at = r.next_fire_at, behind = r.behind, counted_from 
 
 -- name: remove_timers
 -- locks: timer, at job
--- Left behind by a suspension and a resumption that crossed.
+-- Of stands of watermarks that have fired, and those left behind by a suspension and a resumption that crossed.
 DELETE FROM timer WHERE (schedule_id, trigger_no) IN (
     SELECT r.schedule_id, r.trigger_no FROM {rows:timers(schedule_id text, trigger_no bigint)} AS r)
 

@@ -674,8 +674,8 @@ CREATE TABLE timer (
     -- A time trigger whose schedule wants every missed fire has one at a time in a job. behind is the job whose end
     -- comes before the next fire; such a timer is not in the index of due timers.
     behind       TEXT,
-    -- The time from which a timer of `Every` counts. For `WatermarkStands` the begin of the last stand that has fired.
-    -- A time in the future shows a clock that was set back.
+    -- The time from which a timer of `Every` counts; none for others. A time in the future shows a clock that was set
+    -- back.
     counted_from BIGINT,
     PRIMARY KEY (schedule_id, trigger_no)
 ) {hot};

@@ -142,8 +142,12 @@ def dataset_events(namespace: Namespace, dataset: str) -> tuple[EventKey, ...]:
     return tuple(event(namespace, dataset) for event in kinds)
 
 
+STARTED: Final = "STARTED"
+"""The state of a run whose first attempt has begun, as messages name it."""
+
+
 def program_event(namespace: Namespace, app: str, program: str, state: str) -> EventKey:
-    """The key of messages about runs of a program that reached the end state `state`."""
+    """The key of messages about runs of a program that reached `state`: an end state, or `STARTED`."""
     return EventKey(f"program:{qualified(namespace, app, program)}:{state}")
 
 

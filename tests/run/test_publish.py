@@ -135,3 +135,61 @@ def test_a_wrong_message_is_refused_at_the_call(stage, topic, payload, code):
         stage.mill.topics.publish(topic, payload)
 
     assert "orders" not in {one.topic for one in stage.mill.topics.list()}
+
+
+STARTS = """
+import tidemill as tm
+
+app = tm.App("shop")
+lines = app.fileset("lines", keys={"hour": "int"}, format="text")
+
+
+@app.python(writes=[lines], retries=1, backoff="1s")
+def load(run):
+    if run.attempt == 1:
+        raise ValueError("not yet")
+    run.output(lines).append({"hour=1": "a\\n"})
+
+
+@app.python()
+def follow(run):
+    pass
+"""
+
+
+def test_a_run_that_starts_is_announced_once_if_a_schedule_waits_for_it(catalog_url, tmp_path):
+    """Without such a schedule, nothing is written; with one, a run that is retried has started once."""
+    with staged(tmp_path, catalog_url, STARTS) as stage:
+        stage.mill.runs.start("shop.load")
+        stage.work()
+        stage.sql("UPDATE run SET not_before = 0 WHERE ended_at IS NULL RETURNING 1")
+        trigger = {"type": "run_ended", "program": "shop.load", "states": ["STARTED"]}
+        stage.mill.schedules.create("shop.after", "shop.follow", trigger=trigger)
+        stage.work()
+        stage.schedule()
+        assert len(stage.mill.runs.list(program="shop.follow")) == 0
+
+        run = stage.mill.runs.start("shop.load").run_id
+        stage.work()
+        stage.sql("UPDATE run SET not_before = 0 WHERE ended_at IS NULL RETURNING 1")
+        stage.work()
+        stage.schedule()
+
+        started = [one for one in stage.mill.topics.read("program") if one.event_type == "run_started"]
+        assert [(one.event_key, one.payload["run_id"]) for one in started] == [
+            ("program:default.shop.load:STARTED", run)
+        ]
+        assert len(stage.mill.runs.list(program="shop.follow")) == 1
+
+
+def test_the_message_of_a_run_that_has_ended_names_its_publications(catalog_url, tmp_path):
+    """With their numbers: a subscriber needs no second question."""
+    with staged(tmp_path, catalog_url, STARTS) as stage:
+        stage.mill.runs.start("shop.load")
+        stage.work()
+        stage.sql("UPDATE run SET not_before = 0 WHERE ended_at IS NULL RETURNING 1")
+        stage.work()
+
+        (message,) = stage.mill.topics.read("program")
+        (publication,) = message.payload["publications"]
+        assert (publication["dataset"], publication["count"]) == ("default.lines", 1)

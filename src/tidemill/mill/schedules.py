@@ -35,7 +35,7 @@ from tidemill.names import (
 from tidemill.run.records.programs import Program, find_program_by_id
 from tidemill.schedule import schedules
 from tidemill.schedule.fires import LAST_TIME, list_fires
-from tidemill.schedule.program_triggers import END_STATES
+from tidemill.schedule.program_triggers import STATES
 from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status, SuspendMode
 from tidemill.schedule.triggers import Trigger
 
@@ -403,7 +403,7 @@ class Schedules(Noun):
             else:
                 written = [self._project.dataset(db, one) for one in program.writes]
                 names = (program.namespace, program.app, program.name)
-                ends = [program_event(*names, state) for state in END_STATES]
+                ends = [program_event(*names, state) for state in STATES]
                 return [*_events(written), *ends, window_event(program.qualified_name)]
         try:
             return _events([self._project.dataset(db, name)])

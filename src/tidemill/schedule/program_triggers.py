@@ -1,4 +1,4 @@
-"""Triggers that messages about programs feed: runs that have ended."""
+"""Triggers that messages about programs feed: runs that have started, or ended."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Final
 
 from tidemill.catalog.messages import Message, Topic
-from tidemill.names import EventKey, advise, program_event, qualified, split_qualified
+from tidemill.names import STARTED, EventKey, advise, program_event, qualified, split_qualified
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
 from tidemill.schedule.data_triggers import MessageTrigger
 from tidemill.schedule.triggers import BadTrigger, Fed
 
-END_STATES: Final = ("COMPLETED", "FAILED", "KILLED")
-"""The end states of runs that can be waited for."""
+STATES: Final = ("COMPLETED", "FAILED", "KILLED", STARTED)
+"""The states of runs that can be waited for."""
 
 
 def program_name(trigger: str, program: object) -> str:
@@ -30,7 +30,8 @@ def program_name(trigger: str, program: object) -> str:
 class RunEnded(MessageTrigger):
     """`n` runs of a program have ended in one of `states` (seed 001, story 4): a program runs after another one.
 
-    A run that is retried has not ended. A rejected run never began, and does not count.
+    A run that is retried has not ended. A rejected run never began, and does not count. The state `STARTED` counts runs
+    that have begun, each with its first attempt.
     """
 
     program: str
@@ -41,11 +42,9 @@ class RunEnded(MessageTrigger):
         name = program_name("RunEnded", program)
         wanted = (states,) if isinstance(states, str) else tuple(states)
         for state in wanted:
-            if state not in END_STATES:
-                known = f"use {', '.join(END_STATES)}"
-                raise BadTrigger(
-                    "RunEnded", f"a run does not end as {state!r}; {advise(str(state), END_STATES, known)}"
-                )
+            if state not in STATES:
+                advice = advise(str(state), STATES, f"use {', '.join(STATES)}")
+                raise BadTrigger("RunEnded", f"a run does not end as {state!r}; {advice}")
         if not wanted or len(set(wanted)) < len(wanted):
             raise BadTrigger("RunEnded", f"states must name at least one state, each once, not {wanted!r}")
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
@@ -62,7 +61,7 @@ class RunEnded(MessageTrigger):
 
     @property
     def event_keys(self) -> tuple[EventKey, ...]:
-        """The ends of runs of the program, by state."""
+        """The runs of the program, by state."""
         namespace, (app, name) = split_qualified("program", self.program, 2)
         return tuple(program_event(namespace, app, name, state) for state in self.states)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, CatalogUnavailable, Db, LostReply
+from tidemill.catalog.effects import Effect
 from tidemill.catalog.engine import open_catalog
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.json_specs import read_text
@@ -31,6 +32,7 @@ from tidemill.run.step.attempts import (
     AttemptEnd,
     FinishRun,
     announce_end,
+    announce_start,
     end_attempt,
     register,
 )
@@ -131,7 +133,7 @@ class DriverProcess:
 
     def _carry_out(self, assignment: Assignment, facts: dict[str, object]) -> None:
         started = self.world.clock.monotonic()
-        run, program, inputs, outputs = self.catalog.read(lambda db: _read(db, assignment))
+        run, program, inputs, outputs, starting = self.catalog.read(lambda db: _read(db, assignment))
         if run.bundle != program.bundle:
             self._end(assignment, AttemptEnd(Cause.RETURNED, "its program was deployed again before it began"))
             return
@@ -144,7 +146,9 @@ class DriverProcess:
             self._work_until_stopped(run, program, loaded, outputs, home, facts)
             return
         allowed = parse_allowed(str(run.arguments.get(ALLOW, "")))
-        step = Step.begin("driver", self.catalog, run, outputs, self.writer, inputs=inputs, allowed=allowed)
+        step = Step.begin(
+            "driver", self.catalog, run, outputs, self.writer, inputs=inputs, allowed=allowed, announced=starting
+        )
         step.take()
         self.world.mark("driver.claimed")
         with self._blaming(step):
@@ -165,7 +169,8 @@ class DriverProcess:
         if compactions := step.outputs.compactions():
             facts["compactions"] = compactions
         finish = FinishRun(run.run_id, run.epoch, NO_INPUT if empty else "", facts)
-        announced = [] if empty else [announce_end(run, program, RunState.COMPLETED)]
+        published = step.outputs.publications()
+        announced = [] if empty else [announce_end(run, program, RunState.COMPLETED, published)]
         step.commit(prepared, [finish, *announced])
 
     def _work_until_stopped(
@@ -278,13 +283,13 @@ def _facts_of(home: SparkHome) -> dict[str, object]:
     return {"spark": home.application_id, "spark_conf": home.settings}
 
 
-def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, dict[str, Fileset]]:
+def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, dict[str, Fileset], list[Effect]]:
     run = find_run(db, assignment.run_id)
     assert run.program_id is not None, "drivers work on runs of programs"  # noqa: S101
     program = find_program_by_id(db, run.program_id)
     outputs = {name: Fileset.of(find_dataset(db, name)) for name in program.writes}
     inputs = find_inputs(db, program)
-    return run, program, inputs, outputs | inputs.outputs(db)
+    return run, program, inputs, outputs | inputs.outputs(db), announce_start(db, run, program)
 
 
 def main(world: World | None = None, *, writer: Writer = write_frames) -> None:

@@ -21,6 +21,7 @@ from tidemill.run.records.programs import Code, Program, Value
 from tidemill.run.records.runs import RunRecord
 from tidemill.run.records.workers import SQL as WORKERS
 from tidemill.run.step.attempts import SQL as ATTEMPTS
+from tidemill.run.step.attempts import announce_start
 from tidemill.run.step.context import Run
 from tidemill.run.step.inputs import Input, find_inputs, holds_any
 from tidemill.run.step.output import Output
@@ -154,6 +155,7 @@ class Steps:
         self._writer = writer
         self._waiter: Waiter | None = None
         self._held = catalog.read(lambda db: holds_any(db, record.run_id))
+        self._starting = catalog.read(lambda db: announce_start(db, record, program))
 
     @property
     def run(self) -> Run:
@@ -207,7 +209,10 @@ class Steps:
     def _begin(self) -> bool:
         """Begin a transaction and take; False, and it is ended again, if there was nothing after all."""
         inputs = self._catalog.read(lambda db: find_inputs(db, self._program))
-        step = Step.begin("worker", self._catalog, self.record, self._filesets, self._writer, inputs=inputs)
+        announced, self._starting = self._starting, []
+        step = Step.begin(
+            "worker", self._catalog, self.record, self._filesets, self._writer, inputs=inputs, announced=announced
+        )
         step.take()
         step.workspace.session = self.session
         self.step = step

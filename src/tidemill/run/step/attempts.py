@@ -21,7 +21,7 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.errors import Conflict, Fenced
 from tidemill.lake.claims import Blame, ClaimsMoved, ClaimTable, Held
-from tidemill.names import RunId, program_event
+from tidemill.names import STARTED, RunId, program_event
 from tidemill.run.records.programs import Program, find_program_by_id
 from tidemill.run.records.runs import SQL as RUNS
 from tidemill.run.records.runs import Cause, RunKind, RunRecord, RunState, find_run, find_runs
@@ -270,20 +270,35 @@ def _free(run_id: RunId) -> tuple[Call, ...]:
     return tuple(statement(**params) for statement in (SQL.lock_limits, SQL.wake_waiting_jobs, SQL.free_slots))
 
 
-def announce_end(run: RunRecord, program: Program, state: RunState) -> Publish:
-    """The message that a run of `program` has reached the end state `state`."""
+def announce_start(db: Db, run: RunRecord, program: Program) -> list[Effect]:
+    """Return the message that a run of `program` has begun: one for the first attempt, if a schedule waits for it.
+
+    Cost: a look-up. Without such a schedule nothing is written.
+    """
+    key = program_event(program.namespace, program.app, program.name, STARTED)
+    if run.first_write_pointer is not None or db.one(SQL.find_listener, event_key=key) is None:
+        return []
+    return [Publish(Topic.PROGRAM, "run_started", key, _describe(run, program, STARTED))]
+
+
+def announce_end(
+    run: RunRecord, program: Program, state: RunState, publications: Sequence[Mapping[str, object]] = ()
+) -> Publish:
+    """Return the message that a run of `program` has reached the end state `state`, with what its commit published."""
+    key = program_event(program.namespace, program.app, program.name, state)
     return Publish(
-        Topic.PROGRAM,
-        "run_ended",
-        program_event(program.namespace, program.app, program.name, state),
-        {
-            "program": program.qualified_name,
-            "run_id": run.run_id,
-            "state": state,
-            "schedule_id": run.schedule_id,
-            "arguments": dict(run.arguments),
-        },
+        Topic.PROGRAM, "run_ended", key, {**_describe(run, program, state), "publications": list(publications)}
     )
+
+
+def _describe(run: RunRecord, program: Program, state: str) -> dict[str, object]:
+    return {
+        "program": program.qualified_name,
+        "run_id": run.run_id,
+        "state": state,
+        "schedule_id": run.schedule_id,
+        "arguments": dict(run.arguments),
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,3 +201,6 @@ UPDATE job SET next_check_at = tidemill_now()
 -- name: free_slots
 -- locks: nothing, at slot_limit
 DELETE FROM slot WHERE run_id = :run_id
+
+-- name: find_listener
+SELECT 1 FROM trigger_key WHERE event_key = :event_key LIMIT 1

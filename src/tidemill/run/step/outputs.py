@@ -547,6 +547,14 @@ class Outputs:
                 facts.append(fact | ({"notes": output.notes} if output.notes else {}))
         return facts
 
+    def publications(self) -> list[dict[str, object]]:
+        """Return the numbers of partitions, rows and bytes that are published, by data set, for programs."""
+        return [
+            {name: fact[name] for name in ("dataset", "count", "rows", "bytes")}
+            for fact in self.facts()
+            if fact["count"]
+        ]
+
     def compactions(self) -> list[dict[str, object]]:
         """Return what was compacted, by data set, for people. An entry of `facts` says which rows are new."""
         return [_describe_compaction(name, output) for name, output in self._outputs.items() if output.compacted]

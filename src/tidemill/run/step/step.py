@@ -45,7 +45,7 @@ class Step:
         self.workspace = Workspace(self.catalog, self.record, self.tx, self.outputs)
 
     @classmethod
-    def begin(
+    def begin(  # noqa: PLR0913  # options by keyword, each with a default
         cls,
         who: str,
         catalog: Catalog,
@@ -56,15 +56,18 @@ class Step:
         inputs: Inputs = _NOTHING,
         allowed: Collection[Guard] = (),
         spans: Mapping[DatasetId, tuple[Instant, Instant]] | None = None,
+        announced: Sequence[Effect] = (),
     ) -> Step:
         """Begin a transaction: it pins what it reads as a whole, and claims of earlier attempts follow it.
 
         `outputs` are what it may publish to, by qualified name; `allowed` and `spans` as for `Outputs`.
+        `announced` comes with the begin.
         """
         effects: list[Effect] = [
             AttachTransaction(record.run_id, record.epoch),
             OrderRefreshes(outputs.values(), record.logical_time, record.first_write_pointer),
             *inputs.begin(record, catalog.world),
+            *announced,
         ]
         tx = begin(
             catalog,

@@ -257,6 +257,7 @@ def test_the_trigger_is_shown(stage):
     assert f"{fire.fire_at:%d %H:%M}" == "01 18:00"
     assert listed.name == "default.shop.alarm"
     assert (reason.code, reason.next_look_at) == ("waits_for_time", fire.fire_at)
+    assert reason.unblock == "the time comes"
     assert reason.why.endswith("no new stand of 6h of the watermark of default.clicks yet")
     assert (feed.trigger, feed.logical_times) == ("WatermarkStands(default.clicks, '6h')", (fire.fire_at,))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
@@ -11,8 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tidemill.epoch import from_ms
+from tidemill.names import DEFAULT_NAMESPACE
 from tidemill.schedule.anytime import Anytime
-from tidemill.schedule.changes import Update
+from tidemill.schedule.changes import Add, Update
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.specs import BadSchedule, Misfire, ScheduleSpec
 from tidemill.schedule.time_triggers import Every
@@ -120,6 +123,27 @@ def test_a_schedule_keeps_its_moment_when_it_is_changed(shop):
             shop.change(Update(schedule.schedule_id, ScheduleSpec(Anytime("day"), priority=hour)))
 
     assert found == [round(moment.timestamp() * 1000) for moment in due]
+
+
+def test_hundreds_of_schedules_run_once_a_day_over_a_change_of_clocks(shop):
+    """29 March 2026 has 23 hours in Berlin."""
+    zone, program, number = ZoneInfo("Europe/Berlin"), shop.program(), 300
+    shop.clock.jump(datetime(2026, 3, 27, 23, tzinfo=UTC) - shop.clock.now())
+    spec = ScheduleSpec(Anytime("day", zone="Europe/Berlin"))
+    shop.change(*(Add(DEFAULT_NAMESPACE, "shop", f"feed_{one}", program, spec) for one in range(number)))
+
+    in_each_hour = []
+    for _ in range(3 * 24 - 1):
+        shop.clock.move("1h")
+        in_each_hour.append(len(shop.step()))
+
+    causes = [json.loads(str(text)) for (text,) in shop.sql("SELECT triggered_by FROM run")]
+    days = Counter(
+        (cause["schedule"], from_ms(at).astimezone(zone).date()) for cause in causes for at in cause["logical_times"]
+    )
+    assert {day for _, day in days} == {date(2026, 3, 28), date(2026, 3, 29), date(2026, 3, 30)}
+    assert (len(days), set(days.values())) == (3 * number, {1})
+    assert max(in_each_hour) < 5 * number / 24
 
 
 @pytest.mark.parametrize(("misfire", "runs"), [(Misfire.ONCE, [3]), (Misfire.ALL, [1, 1, 1]), (Misfire.SKIP, [])])

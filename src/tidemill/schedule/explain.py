@@ -19,6 +19,7 @@ from tidemill.schedule.answers import NotBefore, Satisfied
 from tidemill.schedule.constraints import Constraint, idle_key, slots_key
 from tidemill.schedule.jobs import EndedJob, Job, Outcome
 from tidemill.schedule.specs import OnTimeout, Schedule
+from tidemill.schedule.time_triggers import TimeTrigger
 from tidemill.schedule.triggers import Fed, Leaf
 
 _KEYS: Final = (slots_key(""), idle_key(""))
@@ -152,7 +153,8 @@ def _waiting(leaf: Leaf, trigger_no: int, fed: Fed, why: str, subject: str, at: 
     tag = str(write_plain(leaf)["type"])
     evidence = {"type": tag, "trigger_no": trigger_no, "trigger": str(leaf), "count": fed.count}
     evidence |= {"event_keys": list(leaf.event_keys)} if leaf.event_keys else {}
-    cure = "the time comes" if at is not None and not leaf.event_keys else "a message that feeds the trigger arrives"
+    timed = at is not None and isinstance(leaf, TimeTrigger)
+    cure = "the time comes" if timed else "a message that feeds the trigger arrives"
     return Because(_OF_TRIGGER.get(tag, Reason.WAITS_FOR_TRIGGER), f"{subject}: {why}", evidence, cure, at)
 
 

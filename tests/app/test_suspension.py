@@ -52,6 +52,46 @@ def test_messages_that_a_suspended_schedule_passes_are_counted(stage):
     assert stage.mill.schedules.show("shop.on_orders").passed_messages == ()
 
 
+def test_messages_that_are_handled_after_the_resumption_are_counted(stage):
+    """Published while the schedule was suspended: the schedule listens to what comes from the resumption on."""
+    stage.mill.schedules.suspend("on_orders")
+    stage.mill.topics.publish("orders")
+    stage.mill.schedules.resume("on_orders")
+    stage.mill.topics.publish("orders")
+    stage.schedule()
+
+    (passed,) = stage.mill.schedules.show("on_orders").passed_messages
+    before, after = stage.mill.topics.read("orders")
+
+    assert (passed.topic, passed.messages, passed.first, passed.last) == ("orders", 1, before.position, before.position)
+    (reason,) = stage.mill.why(f"orders:{before.position}").because
+    assert (reason.code, reason.unblock) == ("message_passed", "")
+    (reason,) = stage.mill.why(f"orders:{after.position}").because
+    assert reason.code == "message_in_run"
+
+
+def test_why_a_message_started_nothing_names_the_suspended_schedule(stage):
+    """With the cure, and the record of what the schedule has passed."""
+    stage.mill.schedules.suspend("shop.on_lines")
+    stage.publish("lines", "hour=1")
+    stage.schedule()
+    (message,) = (one for one in stage.mill.topics.read("data") if one.event_key == "partition:default.lines")
+
+    (reason,) = stage.mill.why(f"data:{message.position}").because
+
+    assert reason.code == "message_passed"
+    assert reason.why.endswith("fed no job of default.shop.on_lines, which was suspended, or changed after the message")
+    assert (reason.evidence["schedule"], reason.evidence["messages"]) == ("default.shop.on_lines", 1)
+    assert reason.unblock == "`tidemill schedule resume default.shop.on_lines`"
+
+    stage.mill.schedules.suspend("on_orders")
+    stage.mill.topics.publish("orders")
+    stage.schedule()
+    (published,) = stage.mill.topics.read("orders")
+    (reason,) = stage.mill.why(f"orders:{published.position}").because
+    assert (reason.code, reason.unblock) == ("message_passed", "")
+
+
 @pytest.mark.parametrize(("mode", "runs"), [("drop", 0), ("hold", 1), ("backlog", 1)])
 def test_a_message_without_data_that_came_meanwhile(stage, mode, runs):
     """Nothing is left in an input of the program, from which a resumption could know of it."""

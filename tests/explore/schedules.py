@@ -34,7 +34,7 @@ from tidemill.schedule.constraints import Concurrency, GroupConcurrency
 from tidemill.schedule.data_triggers import DataTrigger, NewPartitions, WatermarkPassed
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.specs import Misfire, ScheduleSpec, SuspendMode
-from tidemill.schedule.subscriber import has_messages, subscribe
+from tidemill.schedule.subscriber import BACKLOG, has_messages, subscribe
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, Trigger
 from tidemill.testing.clock import NOON
@@ -239,13 +239,18 @@ def shop(*specs: ScheduleSpec, programs: Sequence[str] = ("total",), runs: int =
 
 
 def heard(tables: Tables) -> None:
-    """Each message that a schedule has to hear is in just one of its jobs, or in the run that came of one."""
+    """Each message that a schedule has to hear is in just one of its jobs, or in the run that came of one.
+
+    The others that came after its creation are counted.
+    """
     passed = {(row.seq, row.n) for row in tables["subscriber"] if row.topic == "data"}
     position = max(passed, default=(0, 0))
     places = _places(tables)
+    counted = {(row.schedule_id, row.topic): row.messages for row in tables["passed_while_suspended"]}
     for schedule in tables["schedule"]:
         if '"new_partitions"' not in schedule.spec:
             continue
+        unheard = 0
         for message in tables["message"]:
             if message.topic != "data":
                 continue
@@ -264,6 +269,10 @@ def heard(tables: Tables) -> None:
                 must(times == 1, what)
             else:
                 must(times <= 1, what)
+                told = message.event_type != BACKLOG and message.seq > schedule.created_seq
+                unheard += told and times == 0
+        recorded = counted.get((schedule.schedule_id, "data"), 0)
+        must(recorded == unheard, f"{schedule.schedule_id} passed {unheard} messages, and {recorded} are recorded")
 
 
 def _places(tables: Tables) -> Counter[tuple[str, int, int]]:
@@ -304,7 +313,8 @@ def enough(tables: Tables) -> None:
             continue
         heard_of = [told[row.seq, row.n] for row in tables["job_message"] if row.job_id == job.job_id]
         count = sum(json.loads(message.payload).get("count", 0) for message in heard_of)
-        must(count < trigger["n"], f"{job.job_id} has {count} partitions, and waits for {trigger['n']}")
+        enough_at = trigger.get("n", 1)
+        must(count < enough_at, f"{job.job_id} has {count} partitions, and waits for {enough_at}")
         left = any(message.event_type == "backlog" for message in heard_of)
         must(not left, f"{job.job_id} was told of work left, and waits for more")
 

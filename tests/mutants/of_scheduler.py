@@ -72,6 +72,41 @@ MUTANTS: Final = (
         scenario="suspended",
     ),
     _mutant(
+        "passed_not_recorded",
+        "a message that a suspended schedule is not fed is in no record",
+        In("subscriber._feed").drop("_count_passed(db, messages, listeners, schedules)"),
+        scenario="suspended",
+    ),
+    _mutant(
+        "passed_by_the_resumed_not_recorded",
+        "a message of before a resumption, which a scheduler sees after that, is in no record",
+        In("_count_passed").swap("schedule is None or message.seq < schedule.since_seq", "schedule is None"),
+        scenario="suspended",
+    ),
+    _mutant(
+        "held_loses_its_jobs",
+        "a suspension that holds the jobs of a schedule drops the jobs",
+        In("change_schedules").swap(
+            "mode is not SuspendMode.HOLD and new[schedule_id] != old[schedule_id]",
+            "new[schedule_id] != old[schedule_id]",
+        ),
+        scenario="suspended-hold",
+    ),
+    _mutant(
+        "held_never_released",
+        "a resumption leaves the jobs that were held",
+        In("change_schedules").swap("_is_resumed(old[i], s)", "False"),
+        scenario="suspended-hold",
+    ),
+    _mutant(
+        "backlog_announces_nothing",
+        "a resumption does not announce what waits, where the jobs of before were dropped for a backlog",
+        In("changes._begins").swap(
+            "before.suspended_mode is SuspendMode.HOLD", "before.suspended_mode is not SuspendMode.DROP"
+        ),
+        scenario="suspended-backlog",
+    ),
+    _mutant(
         "changed_keeps_its_jobs",
         "a changed schedule launches what was pending for the old one",
         In("change_schedules").drop("dropping[schedule_id] = Outcome.CHANGED"),

@@ -297,9 +297,9 @@ SELECT 'program:' || program_id, run_id, created_at FROM run WHERE ended_at IS N
  UNION ALL SELECT 'other:' || i, 'pending_' || (i / 4), :now FROM series WHERE i < 20000
 
 -- name: fill_schedule
-INSERT INTO schedule (schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner,
-                      status, suspended_at, suspended_mode)
-SELECT 'schedule_' || i, 'default', 'app_' || (i % 20), 's' || i, 1, 1, :now, 'program_' || (i % 300), '{}', 'app',
+INSERT INTO schedule (schedule_id, namespace, app, name, generation, created_seq, since_seq, since_at, program_id, spec,
+                      owner, status, suspended_at, suspended_mode)
+SELECT 'schedule_' || i, 'default', 'app_' || (i % 20), 's' || i, 1, 1, 1, :now, 'program_' || (i % 300), '{}', 'app',
        CASE WHEN i % 10 = 0 THEN 'SUSPENDED' ELSE 'SCHEDULED' END, CASE WHEN i % 10 = 0 THEN i END,
        CASE WHEN i % 10 = 0 THEN 'drop' END
   FROM series WHERE i < 20000

@@ -30,7 +30,7 @@ from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerRes
 from tidemill.lake.datasets import find
 from tidemill.lake.fileset.fileset import Fileset, Partition, pin, read_partitions
 from tidemill.lake.inbox.inbox import content_version
-from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId
+from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId, ScheduleId
 from tidemill.narration import Narrator
 from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.janitor import Janitor
@@ -49,6 +49,7 @@ from tidemill.run.step.context import workspace_of
 from tidemill.schedule.changes import Resume, Suspend, announce_work, change_schedules
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.schedules import list_schedules
+from tidemill.schedule.specs import SuspendMode
 from tidemill.storage.files import open_files
 from tidemill.testing.machine import Group, Machine, PointKind, Process
 from tidemill.world import World
@@ -479,9 +480,11 @@ class Simulation(Programs):
         if timed or draw.random() >= 0.15:
             return []
         first = draw.randrange(self.active)
+        after = first + draw.randint(1, 40)
+        mode = draw.choice(list(SuspendMode))
         return [
-            (first, lambda: self.change_all(Suspend)),
-            (first + draw.randint(1, 40), lambda: self.change_all(Resume)),
+            (first, lambda: self.change_all("suspend", partial(Suspend, mode=mode))),
+            (after, lambda: self.change_all("resume", Resume)),
         ]
 
     def _drop_story(self) -> list[tuple[int, Callable[[], object]]]:
@@ -508,7 +511,7 @@ class Simulation(Programs):
         steps = [draw.randrange(self.active) for _ in range(5)]
         return [(step, lambda: self.publish_by_hand(9, [("append", "a")])) for step in steps]
 
-    def change_all(self, change: type[Suspend | Resume]) -> None:
+    def change_all(self, name: str, change: Callable[[ScheduleId], Suspend | Resume]) -> None:
         """A person suspends or resumes all schedules, in one transaction."""
 
         def block(db: Db) -> None:
@@ -517,7 +520,6 @@ class Simulation(Programs):
             announce_work(db, change_schedules(db, self.ground.catalog.world, seq, changes))
 
         self.suspended = True
-        name = change.__name__.lower()
         self.machine.start(name, lambda process: process.catalog.write(block), self.machine.group(name, "desk"))
 
     def _inbox_folder(self, inbox: str) -> Path:
@@ -779,7 +781,7 @@ class Simulation(Programs):
         """Return whether no process can continue: perhaps all work is done."""
         if self.quiet_since is not None and not self._resumed and truth.is_suspended(self):
             self._resumed = True
-            self.change_all(Resume)
+            self.change_all("resume", Resume)
             return False
         if self.quiet_since is None or truth.is_busy(self):
             return False

@@ -23,7 +23,7 @@ from tidemill.schedule.window_triggers import WindowsRecomputed
 
 @dataclass(frozen=True, slots=True)
 class PassedMessages:
-    """Messages of a topic that a suspended schedule was not fed: their number, and the positions of first and last."""
+    """Messages of a topic that a schedule was not fed: their number, and the positions of the first and the last."""
 
     topic: str
     messages: int
@@ -56,7 +56,7 @@ class ScheduleView:
     suspended_mode: str
     """The fate of jobs while the schedule is suspended: `drop`, `hold` or `backlog`. Empty: it is not suspended."""
     passed_messages: tuple[PassedMessages, ...]
-    """The messages that the schedule was not fed, because it was suspended in the mode `drop`."""
+    """The messages that fed no job, because the schedule was suspended in the mode `drop`, or changed after them."""
     waiting_periods: int
     """Ends of periods that wait for runs of their own (`WatermarkPassed` with `mode="each"`)."""
 

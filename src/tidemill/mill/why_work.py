@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.messages import Message, MessageRow, find_position, to_message
+from tidemill.catalog.messages import Message, MessageRow, Position, Topic, find_position, to_message
 from tidemill.catalog.named import Param, load_sql
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import Dataset
@@ -234,6 +234,23 @@ def _fed_by(db: Db, message: Message, shown: str, schedule: Schedule, evidence: 
             return [
                 Because(Reason.MESSAGE_IN_RUN, why, {**found, "run_id": ended.run_id, "state": runs[0].state.value})
             ]
+    return _passed_by(db, message, shown, schedule, evidence)
+
+
+def _passed_by(
+    db: Db, message: Message, shown: str, schedule: Schedule, evidence: Mapping[str, object]
+) -> list[Because]:
+    """Say that the schedule was suspended or changed, if the message is among those that it was not fed."""
+    name = schedule.qualified_name
+    for topic, messages, first_seq, first_n, last_seq, last_n in schedules.list_passed(db, schedule.schedule_id):
+        first, last = Position(first_seq, first_n), Position(last_seq, last_n)
+        if topic == message.topic and first <= message.position <= last:
+            passed = {"messages": messages, "first": f"{first_seq}.{first_n}", "last": f"{last_seq}.{last_n}"}
+            why = f"{shown} fed no job of {name}, which was suspended, or changed after the message"
+            # A resumption announces waiting data. Other messages stay unheard.
+            announced = schedule.status is Status.SUSPENDED and topic == Topic.DATA
+            cure = f"`tidemill schedule resume {name}`" if announced else ""
+            return [Because(Reason.MESSAGE_PASSED, why, {**evidence, "schedule": name, **passed}, cure)]
     return []
 
 

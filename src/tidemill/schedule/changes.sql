@@ -11,10 +11,10 @@ SELECT r.topic, :name, :seq - 1, 0 FROM {rows:topics(topic text)} AS r WHERE tru
                 THEN subscriber.n ELSE excluded.n END
 
 -- name: insert_schedules
-INSERT INTO schedule (schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, priority,
-                      owner, status, suspended_at, suspended_mode)
-SELECT r.schedule_id, r.namespace, r.app, r.name, r.generation, r.since_seq, r.since_at, r.program_id, r.spec,
-       r.priority, r.owner, r.status, r.suspended_at, r.suspended_mode
+INSERT INTO schedule (schedule_id, namespace, app, name, generation, created_seq, since_seq, since_at, program_id, spec,
+                      priority, owner, status, suspended_at, suspended_mode)
+SELECT r.schedule_id, r.namespace, r.app, r.name, r.generation, r.since_seq, r.since_seq, r.since_at, r.program_id,
+       r.spec, r.priority, r.owner, r.status, r.suspended_at, r.suspended_mode
   FROM {rows:schedules(schedule_id text, namespace text, app text, name text, generation bigint, since_seq bigint,
                        since_at bigint, program_id text, spec text, priority bigint, owner text, status text,
                        suspended_at bigint, suspended_mode text)} AS r

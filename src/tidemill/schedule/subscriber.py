@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +38,7 @@ from tidemill.schedule.data_triggers import (
     WatermarkPassed,
 )
 from tidemill.schedule.jobs import Fact, feed_jobs
-from tidemill.schedule.schedules import find_listeners, read_schedules, share_listening
+from tidemill.schedule.schedules import find_listeners, share_listening
 from tidemill.schedule.specs import Schedule
 from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.triggers import Fed, Leaf
@@ -136,7 +136,7 @@ def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dic
         return flaws
     # One that was changed after we read its keys has ticked after these messages: they are behind its since_seq.
     schedules = share_listening(db, candidates)
-    _count_passed(db, messages, listeners, candidates - schedules.keys())
+    _count_passed(db, messages, listeners, schedules)
     programs = find_programs(db, {schedule.program_id for schedule in schedules.values()})
     leaves = chain.from_iterable(schedule.spec.trigger.leaves for schedule in schedules.values())
     counted = {leaf.dataset for leaf in leaves if isinstance(leaf, NewPartitions | NewData)}
@@ -170,16 +170,27 @@ def _count_passed(
     db: Db,
     messages: Sequence[Message],
     listeners: Mapping[EventKey, Sequence[tuple[ScheduleId, int]]],
-    deaf: Collection[ScheduleId],
+    listening: Mapping[ScheduleId, Schedule],
 ) -> None:
-    """Record which messages suspended schedules were not fed. Cost: nothing where no listener is suspended."""
-    if not deaf:
+    """Record which messages schedules are not fed, because they were suspended, or changed after the message.
+
+    Cost: nothing where all listeners are fed.
+    """
+    unfed: dict[tuple[ScheduleId, str], list[Position]] = {}
+    for message in (one for one in messages if one.event_type != BACKLOG and not one.flaw):
+        for schedule_id in {heard_by for heard_by, _ in listeners.get(message.listened_key, ())}:
+            schedule = listening.get(schedule_id)
+            if schedule is None or message.seq < schedule.since_seq:
+                unfed.setdefault((schedule_id, message.topic), []).append(message.position)
+    if not unfed:
         return
-    suspended = read_schedules(db, deaf).keys()
-    passed: dict[tuple[ScheduleId, str], list[Position]] = {}
-    for message in (one for one in messages if one.event_type != BACKLOG):
-        for schedule_id in suspended & {heard_by for heard_by, _ in listeners.get(message.listened_key, ())}:
-            passed.setdefault((schedule_id, message.topic), []).append(message.position)
+    ids = json.dumps(sorted({schedule_id for schedule_id, _ in unfed}))
+    created = dict(db.records(SQL.list_created, tuple[ScheduleId, int], schedule_ids=ids))
+    passed = {
+        (schedule_id, topic): later
+        for (schedule_id, topic), positions in unfed.items()
+        if schedule_id in created and (later := [one for one in positions if one.seq > created[schedule_id]])
+    }
     rows = [
         {
             "schedule_id": schedule_id,

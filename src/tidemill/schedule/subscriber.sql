@@ -20,6 +20,10 @@ SELECT schedule_id FROM trigger_key WHERE event_key = :event_key LIMIT 1
 -- locks: subscriber
 DELETE FROM subscriber WHERE topic = :topic AND name = :name
 
+-- name: list_created
+-- gives: schedule_id, created_seq
+SELECT schedule_id, created_seq FROM schedule WHERE schedule_id IN ({texts:schedule_ids})
+
 -- name: count_passed
 -- Written by the holder of the topic's position alone, and by the deletion of a schedule, whose row comes first.
 INSERT INTO passed_while_suspended (schedule_id, topic, messages, first_seq, first_n, last_seq, last_n)

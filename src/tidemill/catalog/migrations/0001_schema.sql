@@ -618,6 +618,7 @@ CREATE TABLE schedule (
     app         TEXT NOT NULL,
     name        TEXT NOT NULL,
     generation  BIGINT NOT NULL,
+    created_seq BIGINT NOT NULL,
     since_seq   BIGINT NOT NULL,
     since_at    BIGINT NOT NULL,
     program_id  TEXT NOT NULL,
@@ -635,7 +636,7 @@ CREATE INDEX schedule_program ON schedule (program_id, namespace, app, name);
 CREATE INDEX schedule_status ON schedule (status, namespace, app, name);
 CREATE INDEX schedule_suspended ON schedule (suspended_at) WHERE suspended_at IS NOT NULL;
 
--- The messages that a suspended schedule was not fed: their number, the first and the last.
+-- The messages that a schedule was not fed, as it was suspended or changed: their number, the first and the last.
 CREATE TABLE passed_while_suspended (
     schedule_id TEXT NOT NULL,
     topic       TEXT NOT NULL,

@@ -21,7 +21,7 @@ from operator import attrgetter
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Union, get_args, get_origin
 
-from tidemill.durations import format_duration, parse_duration
+from tidemill.durations import BadDuration, format_duration, parse_duration
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import UserError
 from tidemill.names import advise
@@ -110,6 +110,8 @@ def read_plain(kind: type[_T], plain: object) -> _T:
     """
     try:
         return _converter(detailed=False).structure(plain, kind)
+    except BadDuration:  # of which field, the second look says
+        return _explain(kind, plain)
     except UserError:
         raise
     except Exception:  # noqa: BLE001  # whatever another form leads to; the second look says what
@@ -354,6 +356,8 @@ def _explain(kind: type[_T], plain: object) -> _T:
             path += f".{_json_name(owner, note.name)}"
         else:
             path += f"[{note.index!r}]"
+    if isinstance(found, BadDuration):
+        raise BadJson(kind.__name__, f"{path.removeprefix('.') or 'it'}: {found}") from None
     if isinstance(found, UserError):
         raise found
     raise BadJson(kind.__name__, _sentence(path.removeprefix(".") or "it", found)) from None

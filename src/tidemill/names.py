@@ -102,7 +102,7 @@ def one_of(options: type[_Option], given: str, refuse: Callable[[str], Exception
         return options(given)
     except ValueError:
         known = [option.value for option in options]
-        advice = advise(given, known, f"use one of {', '.join(known)}")
+        advice = advise(str(given), known, f"use one of {', '.join(known)}")
         raise refuse(f"is {given!r}, which is not known: {advice}") from None
 
 

@@ -25,7 +25,7 @@ from tidemill.app.declared import (
 from tidemill.app.pipeline import Pipeline, Reading, Writing
 from tidemill.app.reads import Changes, Reads
 from tidemill.app.watermark import Watermark
-from tidemill.durations import parse_duration
+from tidemill.durations import BadDuration, parse_duration
 from tidemill.errors import NotFound, UserError
 from tidemill.frames.jdbc import Jdbc
 from tidemill.lake.fileset.stored import SchemaPolicy, Storing
@@ -39,7 +39,7 @@ from tidemill.run.records.programs import Argument, ArgumentType, Code, ProgramK
 from tidemill.run.step.acceptors import Acceptor
 from tidemill.schedule.argument_sources import From
 from tidemill.schedule.constraints import Concurrency, Constraint
-from tidemill.schedule.specs import DEFAULT_GRACE, DEFAULT_TIMEOUT, Misfire, OnTimeout, ScheduleSpec
+from tidemill.schedule.specs import DEFAULT_GRACE, DEFAULT_TIMEOUT, BadSchedule, Misfire, OnTimeout, ScheduleSpec
 from tidemill.schedule.time_triggers import Every
 from tidemill.schedule.triggers import Trigger
 from tidemill.shapes.column_types import check_types
@@ -419,16 +419,16 @@ class App:
             raise BadDeclaration(f"schedule {name!r}", "is declared twice")
         spec = ScheduleSpec(
             trigger=trigger,
-            constraints=tuple(constraints),
-            arguments=dict(arguments or {}),
+            constraints=_constraints(constraints),
+            arguments={} if arguments is None else arguments,
             description=description,
-            timeout=parse_duration(timeout),
+            timeout=_duration("timeout", timeout),
             on_timeout=_one_of(OnTimeout, on_timeout, f"on_timeout of schedule {name}"),
             priority=priority,
-            deadline=None if deadline is None else parse_duration(deadline),
-            trigger_timeout=None if trigger_timeout is None else parse_duration(trigger_timeout),
+            deadline=None if deadline is None else _duration("deadline", deadline),
+            trigger_timeout=None if trigger_timeout is None else _duration("trigger_timeout", trigger_timeout),
             misfire=_one_of(Misfire, misfire, f"misfire of schedule {name}"),
-            grace=parse_duration(grace),
+            grace=_duration("grace", grace),
         )
         self.schedules[name] = DeclaredSchedule(name, self._program_name(program), spec, suspended)
 
@@ -524,6 +524,19 @@ def _check_patterns(app: str, files: Sequence[str]) -> tuple[str, ...]:
             why = "name files below the folder of the app file, such as 'sql/*.sql'"
             raise BadDeclaration(f"app {app!r}", f"has the pattern {pattern!r} in files: {why}")
     return tuple(files)
+
+
+def _constraints(given: object) -> tuple[Constraint, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise BadSchedule(f"constraints must be a list, such as [Concurrency(1)], not {given!r}")
+    return tuple(given)
+
+
+def _duration(field: str, given: str | timedelta) -> timedelta:
+    try:
+        return parse_duration(given)
+    except BadDuration as error:
+        raise BadSchedule(f"{field} is no duration: {error}") from None
 
 
 def _one_of(options: type[_E], given: str, subject: str) -> _E:

@@ -40,6 +40,8 @@ class RunEnded(MessageTrigger):
 
     def __init__(self, program: object, states: str | Iterable[str] = "COMPLETED", n: int = 1) -> None:
         name = program_name("RunEnded", program)
+        if not isinstance(states, Iterable):
+            raise BadTrigger("RunEnded", f"states must be a state or a list of states, not {states!r}")
         wanted = (states,) if isinstance(states, str) else tuple(states)
         for state in wanted:
             if state not in STATES:

@@ -82,6 +82,7 @@ class ScheduleSpec:
     grace: timedelta = DEFAULT_GRACE
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _check_constraints(self.constraints, self.timeout if self.on_timeout is OnTimeout.CANCEL else None)
         if isinstance(self.priority, bool) or not isinstance(self.priority, int):
             raise BadSchedule(f"priority must be a whole number, not {self.priority!r}")
@@ -90,8 +91,9 @@ class ScheduleSpec:
             raise BadSchedule(f"priority {self.priority} is beyond {GREATEST}; use small numbers, such as 1 to 9")
         if self.timeout < _SHORTEST_TIMEOUT:
             raise BadSchedule(f"timeout must be at least {format_duration(_SHORTEST_TIMEOUT)}")
-        if self.trigger_timeout is not None and self.trigger_timeout < _SHORTEST_TIMEOUT:
-            raise BadSchedule(f"trigger_timeout must be at least {format_duration(_SHORTEST_TIMEOUT)}")
+        for name, wait in (("trigger_timeout", self.trigger_timeout), ("deadline", self.deadline)):
+            if wait is not None and wait < _SHORTEST_TIMEOUT:
+                raise BadSchedule(f"{name} must be at least {format_duration(_SHORTEST_TIMEOUT)}, or left out")
         if self.misfire is not Misfire.ONCE and not any(
             isinstance(leaf, CalendarTrigger) for leaf in self.trigger.leaves
         ):
@@ -125,6 +127,16 @@ class ScheduleSpec:
     def slots(self, program_id: ProgramId) -> set[str]:
         """The limits of which a run of the schedule holds a slot."""
         return {program_limit(program_id), *(key for one in self.constraints for key in one.takes(program_id))}
+
+
+def _check_types(spec: ScheduleSpec) -> None:
+    """Refuse values of types that an app file can give by mistake, and that JSON cannot."""
+    if not isinstance(spec.trigger, Trigger):
+        raise BadSchedule(f"trigger has {spec.trigger!r}, which is no trigger; give such as Every('1h')")
+    if not isinstance(spec.description, str):
+        raise BadSchedule(f"description must be text, not {spec.description!r}")
+    if not isinstance(spec.arguments, Mapping) or not all(isinstance(name, str) for name in spec.arguments):
+        raise BadSchedule(f"arguments must be values by their names, not {spec.arguments!r}")
 
 
 def _check_constraints(constraints: Sequence[Constraint], timeout: timedelta | None) -> None:

@@ -22,6 +22,8 @@ class MessageOn(MessageTrigger):
     n: int = 1
 
     def __init__(self, topic: str, key: str | None = None, n: int = 1) -> None:
+        if not isinstance(topic, str):
+            raise BadTrigger("MessageOn", f"topic must be the name of a topic, not {topic!r}")
         if topic in set(Topic):
             raise BadTrigger("MessageOn", f"topic {topic} is Tidemill's own; use a trigger of data, or RunEnded")
         if key is not None and (not isinstance(key, str) or not key):
@@ -67,6 +69,8 @@ class Hook(MessageTrigger):
     n: int = 1
 
     def __init__(self, name: str, n: int = 1) -> None:
+        if not isinstance(name, str):
+            raise BadTrigger("Hook", f"name must be the name of a hook, not {name!r}")
         namespace, (local,) = split_qualified("hook", name, 1)
         object.__setattr__(self, "name", qualified(namespace, local))
         object.__setattr__(self, "n", _read_number("Hook", n))

@@ -81,6 +81,21 @@ def test_arguments_come_from_what_started_the_run(sqlite_catalog_url, tmp_path, 
     assert [write_plain(read_plain(tm.From, form)) for form in forms] == forms
 
 
+def test_each_recipe_deploys_as_it_is_written(sqlite_catalog_url, tmp_path):
+    """A reader copies a line of the table. tests/acceptance/test_seed_scheduler.py shows what the lines do."""
+    first, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    recipes = re.findall(r"^\| [A-Z].*\. \| `(tm\..*?)` \| (?:`(.*?)` )?\|$", PAGE, re.MULTILINE)
+    schedules = [
+        f"app.schedule('recipe_{number}', report, trigger={trigger}, {options})\n"
+        for number, (trigger, options) in enumerate(recipes)
+    ]
+    with staged(tmp_path, sqlite_catalog_url, f"{first}{''.join(schedules)}") as stage:
+        names = {view.name for view in stage.mill.schedules.list().items}
+
+    assert len(recipes) == 13
+    assert {f"default.shop.recipe_{number}" for number in range(13)} <= names
+
+
 def test_the_table_has_every_trigger_in_the_form_that_is_read():
     """A user that writes JSON copies it from the table."""
     assert [form["type"] for form in FORMS] == [write_plain(read_plain(Trigger, form))["type"] for form in FORMS]

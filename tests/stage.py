@@ -79,17 +79,18 @@ class Stage:
         """Open a transaction that publishes to a data set, as `mill.transaction` does, with rows of any kind."""
         return open_transaction(self.mill.project.catalog, self.world, [f"default.{dataset}"], writer=writer)
 
-    def schedule(self) -> list[str]:
+    def schedule(self, most_launches: int = 0) -> list[str]:
         """Bring messages and times to runs until there is nothing more; return the schedules that launched one."""
         launched: list[str] = []
-        scheduler = self.scheduler(launched.append)
+        scheduler = self.scheduler(launched.append, most_launches)
         while scheduler.step() == timedelta(0):
             pass
         return launched
 
-    def scheduler(self, launched: Callable[[str], None] = lambda _: None) -> Scheduler:
+    def scheduler(self, launched: Callable[[str], None] = lambda _: None, most_launches: int = 0) -> Scheduler:
         """Make a scheduler that was just started, and that tells the name of each schedule that launches a run."""
-        return Scheduler(self.mill.project.catalog, self.world, lambda launch: launched(launch.schedule))
+        catalog = self.mill.project.catalog
+        return Scheduler(catalog, self.world, lambda launch: launched(launch.schedule), most_launches=most_launches)
 
     def work(self) -> list[RunRecord]:
         """Work on all pending runs, one attempt each; return the runs as they stand afterwards."""

@@ -180,3 +180,13 @@ def test_why_a_message_of_a_users_topic_started_nothing(project):
 
     assert heard.because[0].code == "message_waits_for_scheduler"
     assert unheard.because[0].why == "no schedule listens to topic:others"
+
+
+def test_the_cap_of_the_page_is_a_setting(project):
+    """Copied to the configuration as the page has it."""
+    (setting,) = re.findall(r"```toml\n(\[schedules\].*?)```", PAGE, re.DOTALL)
+    with (project / "tidemill.toml").open("a", encoding="utf-8") as file:
+        file.write(setting)
+
+    with tm.open(project) as mill:
+        assert mill.project.config.shown()["schedules.max_launches_per_second"] == 10

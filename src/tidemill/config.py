@@ -59,6 +59,8 @@ class Config:
     jdbc_drivers: str
     update_schedules: bool
     suspend_new: bool
+    most_launches: int
+    """The cap of each namespace on the launches in a second; 0 means no cap."""
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def shown(self) -> dict[str, object]:
@@ -81,6 +83,7 @@ class Config:
             "jdbc.drivers": self.jdbc_drivers,
             "deploy.update_schedules": self.update_schedules,
             "schedules.suspended": self.suspend_new,
+            "schedules.max_launches_per_second": self.most_launches,
         }
 
 
@@ -133,6 +136,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "jdbc.drivers": _Setting("", str),
     "deploy.update_schedules": _Setting("true", _yes_or_no),
     "schedules.suspended": _Setting("false", _yes_or_no),
+    "schedules.max_launches_per_second": _Setting("0", _whole(0, 1000)),
 }
 _SPARK_CONF: Final = "spark.conf"
 _REDACTION: Final = "spark.redaction.regex"
@@ -179,6 +183,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         jdbc_drivers=str(parsed["jdbc.drivers"]),
         update_schedules=_typed(parsed["deploy.update_schedules"], bool),
         suspend_new=_typed(parsed["schedules.suspended"], bool),
+        most_launches=_typed(parsed["schedules.max_launches_per_second"], int),
         sources={name: sources.get(name, "default") for name in _SETTINGS},
     )
 

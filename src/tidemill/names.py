@@ -62,6 +62,11 @@ def qualified(namespace: Namespace, *names: str) -> str:
     return ".".join((namespace, *names))
 
 
+def launches_limit(namespace: Namespace) -> str:
+    """The limit under which the launches of a namespace are counted."""
+    return f"launches:{namespace}"
+
+
 def program_limit(program_id: ProgramId) -> str:
     """Give the limit under which the runs of a program are counted."""
     return f"program:{program_id}"

@@ -50,6 +50,8 @@ class Reason(StrEnum):
     """The number of a probe is beyond its limit, or the probe gave none."""
     WAITS_FOR_CONSTRAINT = "waits_for_constraint"
     """Another constraint does not hold yet. The evidence has the type of the constraint."""
+    WAITS_FOR_LAUNCH = "waits_for_launch"
+    """The namespace launches as many runs a second as its cap allows. The job starts at its place."""
     WAITS_FOR_SCHEDULER = "waits_for_scheduler"
     """A scheduler has not looked yet: at new messages, or at a job that is due."""
     JOB_LAUNCHED = "job_launched"

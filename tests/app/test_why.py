@@ -276,6 +276,16 @@ def _(stage):
     return constrained(stage, type="time_range", start="22:00", end="06:00")
 
 
+@case(Reason.WAITS_FOR_LAUNCH)
+def _(stage):
+    for name in ("one", "two"):
+        trigger = {"type": "new_partitions", "fileset": "spare"}
+        stage.mill.schedules.create(f"shop.{name}", "shop.other", trigger=trigger, constraints=[])
+    stage.publish("spare", "hour=1")
+    stage.schedule(most_launches=1)
+    return stage.mill.jobs.list()[0].job_id
+
+
 @case(Reason.WAITS_FOR_SCHEDULER)
 def _(stage):
     return land(stage, "orders/1.txt")

@@ -224,9 +224,9 @@ MUTANTS: Final = (
         "job_ended_before_its_run",
         "the job goes to the history in one transaction, and its run is made in the next",
         In("_check_once").swap(
-            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes))",
+            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes, most_launches))",
             "later: list[object] = []\n"
-            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes, later))\n"
+            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes, most_launches, later))\n"
             "if later and later[-1]:\n"
             "    catalog.write(lambda db: create_pending(db, later[-1]))",
         ),
@@ -240,9 +240,9 @@ MUTANTS: Final = (
         "job_ended_after_its_run",
         "the run is made in one transaction, and the job goes to the history in the next",
         In("_check_once").swap(
-            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes))",
+            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes, most_launches))",
             "later: list[object] = []\n"
-            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes, later))\n"
+            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes, most_launches, later))\n"
             "if later and later[-1]:\n"
             "    catalog.write(lambda db: end_jobs(db, later[-1]))",
         ),

@@ -599,6 +599,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "schedules.list_by_status": {**_AMONG_SCHEDULES, "status": "SCHEDULED"},
     "schedules.list_by_program": {**_AMONG_SCHEDULES, "program_id": "program_15", "status": "", "trigger_type": ""},
     "schedules.list_by_trigger_type": {**_AMONG_SCHEDULES, "trigger_type": "new_partitions", "status": ""},
+    "facts.store_launches": {"limits": _rows([{"limit_key": "program:program_1", "launches": "{}"}])},
+    "facts.read_launches": {"limit_keys": _list("program:program_1", "program:program_2")},
     "fires.list_timers": {"at": 1000, "limit": 100},
     "jobs.list_by_state": {"state": "PENDING_TRIGGER", "after": "job_1"},
     "jobs.list_by_schedule": {"state": "", "after": ""},

@@ -338,6 +338,7 @@ def _config(folder: Path, url: str) -> Config:
         jdbc_drivers="",
         update_schedules=True,
         suspend_new=False,
+        most_launches=0,
     )
 
 

@@ -191,7 +191,7 @@ def _job_view(job: Job, names: Mapping[ScheduleId, str]) -> JobView:
 def explain_verdict(verdict: Mapping[str, object] | None) -> str:
     """Say what a job waits for: the answer of its trigger, then the answers of its constraints."""
     verdict = verdict or {}
-    answers = [verdict.get("trigger"), *cast("list[object]", verdict.get("constraints", []))]
+    answers = [verdict.get("trigger"), *cast("list[object]", verdict.get("constraints", [])), verdict.get("launch")]
     return "; ".join(str(answer["why"]) for answer in answers if isinstance(answer, dict)) or "not checked yet"
 
 

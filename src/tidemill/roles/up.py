@@ -87,7 +87,9 @@ def run_all(
         "spark_load": partial(read_spark_load, config.spark_master, page_port),
     }
     timers = until_idle is not UntilIdle.DATA
-    scheduler = Scheduler(catalog, world, narrator.launched, timers=timers, probes=probes)
+    scheduler = Scheduler(
+        catalog, world, narrator.launched, timers=timers, probes=probes, most_launches=config.most_launches
+    )
     sweeper = Janitor(catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
     with stopped_by_signals(loops):
         loops.start("scheduler", scheduler.run)

@@ -26,6 +26,7 @@ from tidemill.names import (
     ProgramId,
     ScheduleId,
     check_name,
+    launches_limit,
     split_qualified,
     topic_event,
 )
@@ -387,7 +388,9 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
         for trigger_no, leaf in s.time_leaves.items()
     ]
     db.run(SQL.insert_timers, timers=to_json(timers))
-    limits = sorted({key for s in indexed for key in s.spec.limit_keys(s.program_id)})
+    limits = sorted(
+        {launches_limit(s.namespace) for s in indexed}.union(*(s.spec.limit_keys(s.program_id) for s in indexed))
+    )
     db.run(SQL.insert_limits, limits=json.dumps([{"limit_key": key} for key in limits]))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import load_sql
+from tidemill.epoch import show_time
 from tidemill.errors import UserError
 from tidemill.names import JobId, RunId, ScheduleId
 from tidemill.run.records.programs import Program, Value, find_programs
@@ -20,9 +21,9 @@ from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, Waiti
 from tidemill.schedule.argument_sources import MissingSource
 from tidemill.schedule.arguments import bind_arguments, read_causes
 from tidemill.schedule.causes import describe_cause
-from tidemill.schedule.constraints import Constraint, Facts, ProbeReading
+from tidemill.schedule.constraints import Constraint, Facts
 from tidemill.schedule.data_triggers import DataTrigger
-from tidemill.schedule.facts import probe_names, read_facts
+from tidemill.schedule.facts import FactSheet, probe_names, read_facts
 from tidemill.schedule.jobs import (
     Job,
     JobEnding,
@@ -85,11 +86,18 @@ class _Ready(NamedTuple):
     schedule: Schedule
     trigger: Answer
     constraints: tuple[Answer, ...] = ()
+    place: datetime | None = None
+    """The time from which the cap of the namespace lets the job start, if the cap holds the job back."""
 
     @property
     def timeout_at(self) -> datetime:
         """Time by which the constraints must have held."""
         return (self.job.satisfied_at or self.job.created_at) + self.schedule.spec.timeout
+
+    def is_forced(self, now: datetime) -> bool:
+        """True if the job starts without its constraints: they did not hold in time, and may hold later."""
+        never = any(isinstance(answer, Never) for answer in self.constraints)
+        return now >= self.timeout_at and self.schedule.spec.on_timeout is OnTimeout.FORCE and not never
 
 
 class _Overdue(NamedTuple):
@@ -100,20 +108,24 @@ class _Overdue(NamedTuple):
     why: str
 
 
-def check_due(catalog: Catalog, world: World, limit: int = BATCH, probes: Probes | None = None) -> Checked:
+def check_due(
+    catalog: Catalog, world: World, limit: int = BATCH, probes: Probes | None = None, *, most_launches: int = 0
+) -> Checked:
     """Look at up to `limit` due jobs: make runs of those that may start, store what the others wait for.
 
     Jobs that others hold are left to them. A job that is to be cancelled is so in a transaction of its own, which
     publishes and so takes the clock first. Cost: some twenty statements for all jobs together.
+
+    A namespace launches at most `most_launches` runs in any second, or any number if that is 0.
     """
     probes = probes or Probes()
-    checked = _check_once(catalog, world, limit, probes)
+    checked = _check_once(catalog, world, limit, probes, most_launches)
     if not checked.unread:
         return checked
     # Jobs whose probes are to be read stay due. Code of others runs here, between the transactions.
     probes.read(checked.unread, checked.at)
     world.mark("checker.probes_read")
-    again = _check_once(catalog, world, limit, probes)
+    again = _check_once(catalog, world, limit, probes, most_launches)
     return replace(checked, launches=checked.launches + again.launches, unread=again.unread)
 
 
@@ -133,15 +145,15 @@ def next_check_at(db: Db) -> datetime | None:
     return db.value(SQL.find_next, datetime)
 
 
-def _check_once(catalog: Catalog, world: World, limit: int, probes: Probes) -> Checked:
-    checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes))
+def _check_once(catalog: Catalog, world: World, limit: int, probes: Probes, most_launches: int) -> Checked:
+    checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes, most_launches))
     if overdue:
         world.mark("checker.before_cancel")
         catalog.write(lambda db: _cancel(db, overdue))
     return checked
 
 
-def _check(db: Db, world: World, limit: int, probes: Probes) -> tuple[Checked, list[_Overdue]]:
+def _check(db: Db, world: World, limit: int, probes: Probes, most_launches: int) -> tuple[Checked, list[_Overdue]]:
     now = db.now()
     jobs = lock_due_jobs(db, now, limit)
     if not jobs:
@@ -152,14 +164,16 @@ def _check(db: Db, world: World, limit: int, probes: Probes) -> tuple[Checked, l
     readings = probes.known({name for one in ready for name in probe_names(one.schedule)}, now)
     unread = {name for one in ready for name in probe_names(one.schedule)} - set(readings)
     ready = [one for one in ready if unread.isdisjoint(probe_names(one.schedule))]
-    starting, waiting = _decide(db, ready, now, readings)
+    facts = read_facts(db, [(one.job, one.schedule) for one in ready], now, readings, most_launches)
+    starting, waiting = _decide(facts, ready, now)
     waits: dict[JobId, tuple[str, ...]] = {}
     for one in waiting:
         answer = all_of(one.constraints)
         if isinstance(answer, Never):
             overdue.append(_Overdue(one.job, Outcome.SKIPPED, _why_skipped(one)))
-        elif now >= one.timeout_at and one.schedule.spec.on_timeout is OnTimeout.FORCE:
-            starting.append(one)
+        elif one.place is not None:
+            waits[one.job.job_id] = ()
+            stored.append(replace(one.job, next_check_at=one.place, verdict=_held(one, one.place, most_launches)))
         elif now >= one.timeout_at:
             overdue.append(_Overdue(one.job, Outcome.TIMED_OUT, answer.why))
         else:
@@ -168,6 +182,7 @@ def _check(db: Db, world: World, limit: int, probes: Probes) -> tuple[Checked, l
             stored.append(replace(one.job, next_check_at=at, verdict=_verdict(one.trigger, one.constraints)))
     world.mark("checker.before_runs")
     launches, broken = _launch(db, world, starting, now)
+    facts.store(db)
     store_checked(db, stored, waits)
     world.mark("checker.before_commit")
     return Checked(len(jobs), tuple(launches), now, frozenset(unread)), overdue + broken
@@ -212,22 +227,24 @@ def _satisfied(job: Job, schedule: Schedule, now: datetime) -> Job:
     return replace(job, state=JobState.PENDING_CONSTRAINT, satisfied_at=at, deadline=deadline)
 
 
-def _decide(
-    db: Db, ready: Sequence[_Ready], now: datetime, readings: Mapping[str, ProbeReading]
-) -> tuple[list[_Ready], list[_Ready]]:
-    """Split `ready` into those whose constraints hold and the others, the better turn first, under their limits."""
-    facts = read_facts(db, [(one.job, one.schedule) for one in ready], now, readings)
+def _decide(facts: FactSheet, ready: Sequence[_Ready], now: datetime) -> tuple[list[_Ready], list[_Ready]]:
+    """Split `ready` into those that start and the others, the better turn first, under their limits.
+
+    A job starts if its constraints hold or its time-out forces it, unless the cap of the namespace is reached.
+    """
     starting: list[_Ready] = []
     waiting: list[_Ready] = []
     for one in sorted(ready, key=lambda one: one.job.turn(now)):
         known = facts.read(one.job, one.schedule)
         answers = tuple(_ask(constraint, known, now) for constraint in one.schedule.spec.constraints)
         answered = one._replace(constraints=answers)
-        if all(isinstance(answer, Satisfied) for answer in answers):
+        if not (all(isinstance(answer, Satisfied) for answer in answers) or answered.is_forced(now)):
+            waiting.append(answered)
+        elif (place := facts.admit(one.job, one.schedule)) is not None:
+            waiting.append(answered._replace(place=place))
+        else:
             facts.launch(one.schedule)
             starting.append(answered)
-        else:
-            waiting.append(answered)
     return starting, waiting
 
 
@@ -304,6 +321,13 @@ def _why_skipped(one: _Ready) -> str:
 
 def _verdict(trigger: Answer, constraints: Sequence[Answer] = ()) -> dict[str, object]:
     return {"trigger": verdict(trigger), "constraints": [verdict(answer) for answer in constraints]}
+
+
+def _held(one: _Ready, place: datetime, most_launches: int) -> dict[str, object]:
+    """Return the verdict of a job that only the cap of its namespace holds back."""
+    cap = f"namespace {one.schedule.namespace} is at its cap of {most_launches} launches a second"
+    launch = verdict(NotBefore(place, f"{cap}; the job starts at {show_time(place)}"))
+    return _verdict(one.trigger, one.constraints) | {"launch": launch}
 
 
 def _cancel(db: Db, overdue: Sequence[_Overdue]) -> None:

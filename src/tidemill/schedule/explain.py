@@ -168,6 +168,11 @@ def _of_constraints(job: Job, schedule: Schedule, subject: str, holders: Sequenc
         if answer is None or answer.get("answer") == "satisfied":
             continue
         waiting.append(_constrained(constraint, answer, job, subject, since, holders, spec.on_timeout))
+    if job.place is not None:
+        why = f"{subject} waits for its place among the launches of namespace {schedule.namespace}"
+        cure = f"the time comes, or `tidemill job force {job.job_id}`; a higher schedules.max_launches_per_second helps"
+        evidence = {"namespace": schedule.namespace, "place": job.place, **since}
+        waiting.append(Because(Reason.WAITS_FOR_LAUNCH, why, evidence, cure, job.place))
     return tuple(waiting)
 
 

@@ -13,9 +13,10 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import to_json
 from tidemill.durations import parse_duration
-from tidemill.names import JobId, ProgramId, program_limit
+from tidemill.names import JobId, ProgramId, launches_limit, program_limit
 from tidemill.schedule.constraints import Facts, LastRun, ProbeReading, slots_key
 from tidemill.schedule.jobs import Job, Turn, list_waiting
+from tidemill.schedule.launch_window import LaunchWindow
 from tidemill.schedule.specs import Schedule
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class FactSheet:
     successes: Mapping[ProgramId, LastRun]
     starts: dict[ProgramId, list[datetime]]
     readings: Mapping[str, ProbeReading]
+    windows: Mapping[str, LaunchWindow]
+    """The launches of namespaces that have a cap, by the row of their limit."""
+    locked_at: datetime
+    """The time after the rows of the limits were locked."""
 
     def read(self, job: Job, schedule: Schedule) -> Facts:
         """Return the facts that the constraints of a job need."""
@@ -66,6 +71,18 @@ class FactSheet:
         """Count a launch: the run has its slots, and other jobs of the same check must see them."""
         self.held.update(schedule.spec.slots(schedule.program_id))
         self.starts.setdefault(schedule.program_id, []).insert(0, self.now)
+
+    def admit(self, job: Job, schedule: Schedule) -> datetime | None:
+        """Return None if the cap of the namespace lets the job start, else the time of the job's place."""
+        window = self.windows.get(launches_limit(schedule.namespace))
+        return None if window is None else window.admit(job.place, self.locked_at)
+
+    def store(self, db: Db) -> None:
+        """Store the launches and places of the check. The runs of the launches exist."""
+        if self.windows:
+            at = db.now()
+            rows = [{"limit_key": key, "launches": window.write(at)} for key, window in self.windows.items()]
+            db.run(SQL.store_launches, limits=json.dumps(rows))
 
     def _read(self, name: str, job: Job) -> object:
         kind, _, subject = name.partition(":")
@@ -86,14 +103,20 @@ class FactSheet:
 
 
 def read_facts(
-    db: Db, ready: Sequence[tuple[Job, Schedule]], now: datetime, readings: Mapping[str, ProbeReading]
+    db: Db,
+    ready: Sequence[tuple[Job, Schedule]],
+    now: datetime,
+    readings: Mapping[str, ProbeReading],
+    most_launches: int,
 ) -> FactSheet:
-    """Lock the limits of the jobs' schedules, then read what their constraints need. Five statements at most.
+    """Lock the limits of the jobs' schedules, then read what their constraints need. Six statements at most.
 
-    `readings` has one for each of the probes that the jobs need.
+    `readings` has one for each of the probes that the jobs need. `most_launches` is the cap of each namespace on the
+    launches in a second, or 0.
     Cost: the slots and waiting jobs of these limits, and the launches in the windows of a `Rate`.
     """
-    limits = sorted({key for _, schedule in ready for key in schedule.spec.limit_keys(schedule.program_id)})
+    capped = {launches_limit(schedule.namespace) for _, schedule in ready} if most_launches else set()
+    limits = sorted(capped.union(*(schedule.spec.limit_keys(schedule.program_id) for _, schedule in ready)))
     needs = {
         name
         for _, schedule in ready
@@ -102,8 +125,10 @@ def read_facts(
     }
     held: Counter[str] = Counter()
     others: dict[str, list[Turn]] = {}
+    locked_at = now
     if limits:
         db.all(SQL.lock_limits, limit_keys=json.dumps(limits))
+        locked_at = db.now() if capped else now
         held.update(dict(db.records(SQL.count_slots, tuple[str, int], limit_keys=json.dumps(limits))))
         if ahead := sorted(_subjects("ahead", needs)):
             others = _list_others(db, ahead, {job.job_id for job, _ in ready}, now)
@@ -114,7 +139,16 @@ def read_facts(
         _list_successes(db, sorted(_subjects("last_success", needs))),
         _list_starts(db, _subjects("starts", needs), now),
         readings,
+        _read_windows(db, sorted(capped), most_launches, locked_at),
+        locked_at,
     )
+
+
+def _read_windows(db: Db, limits: Sequence[str], most: int, now: datetime) -> dict[str, LaunchWindow]:
+    if not limits:
+        return {}
+    found = db.records(SQL.read_launches, tuple[str, str | None], limit_keys=json.dumps(limits))
+    return {limit: LaunchWindow.read(most, stored, now) for limit, stored in found}
 
 
 def probe_names(schedule: Schedule) -> set[str]:

@@ -3,6 +3,17 @@
 -- locks: slot_limit
 SELECT limit_key FROM slot_limit WHERE limit_key IN ({texts:limit_keys}) ORDER BY limit_key {for_update}
 
+-- name: read_launches
+-- gives: limit_key, launches
+-- A statement of its own after the lock, as the next one.
+SELECT limit_key, launches FROM slot_limit WHERE limit_key IN ({texts:limit_keys})
+
+-- name: store_launches
+-- locks: slot_limit
+-- The rows are held since the constraints were checked.
+UPDATE slot_limit SET launches = r.launches FROM {rows:limits(limit_key text, launches text)} AS r
+ WHERE slot_limit.limit_key = r.limit_key
+
 -- name: count_slots
 -- gives: limit_key, held
 -- A statement of its own after the lock: it sees what those before us under the lock have committed.

@@ -116,6 +116,12 @@ class Job:
     revision: int
 
     @property
+    def place(self) -> datetime | None:
+        """The time from which the cap of the namespace lets the job start; None for a job that has no place."""
+        launch = (self.verdict or {}).get("launch")
+        return datetime.fromisoformat(str(launch["at"])) if isinstance(launch, dict) else None
+
+    @property
     def fed(self) -> Mapping[int, Fed]:
         """Feed of each leaf."""
         return self.progress.fed

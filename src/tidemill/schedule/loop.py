@@ -31,6 +31,7 @@ class Scheduler:
     """Brings messages and due times to jobs, and jobs to runs. Any number of processes may have one on one catalog.
 
     `probes` are the functions of this process that `Probe` constraints name.
+    `most_launches` is the cap of each namespace on the launches in a second; 0 means no cap.
     Without `timers`, due times are left to another scheduler, or to a later start.
     """
 
@@ -42,12 +43,14 @@ class Scheduler:
         *,
         timers: bool = True,
         probes: Mapping[str, Source] = MappingProxyType({}),
+        most_launches: int = 0,
     ) -> None:
         self._catalog = catalog
         self._world = world
         self._launched = launched
         self._timers = timers
         self._probes = Probes(probes)
+        self._most_launches = most_launches
 
     def step(self) -> timedelta:
         """Do a batch of what can be done now. Return the time to wait for more, unless a process commits.
@@ -63,7 +66,7 @@ class Scheduler:
         if fire_at is not None and fire_at <= now:
             done += fire_due(self._catalog, self._world)
         if done or (check_at is not None and check_at <= now):
-            checked = check_due(self._catalog, self._world, probes=self._probes)
+            checked = check_due(self._catalog, self._world, probes=self._probes, most_launches=self._most_launches)
             done += checked.jobs
             for launch in checked.launches:
                 self._launched(launch)

@@ -464,7 +464,9 @@ class VirtualMill:
 
     def _schedule(self, process: Process) -> None:
         narrator = Narrator(process.world, _echo, as_json=False)
-        Scheduler(process.catalog, process.world, narrator.launched).run(process.catalog.waiter(), _never)
+        cap = self._config.most_launches
+        scheduler = Scheduler(process.catalog, process.world, narrator.launched, most_launches=cap)
+        scheduler.run(process.catalog.waiter(), _never)
 
     def _run(self, process: Process) -> None:
         config = self._config

@@ -599,6 +599,8 @@ CREATE TABLE run_input (
 
 -- slot_limit is only the row to lock. The rows of slot under it are the slots in use.
 CREATE TABLE slot_limit (
+    -- The last launches and places of a namespace, in the rows `launches:NAMESPACE`, as JSON.
+    launches  TEXT,
     limit_key TEXT PRIMARY KEY
 ) {hot};
 

@@ -419,7 +419,7 @@ def test_slots_are_held_through_all_attempts_and_freed_at_the_end(works):
 def test_a_freed_slot_wakes_the_jobs_that_wait_for_it(works):
     """No process polls the queue."""
     run = works.under_way(works.program())
-    works.sql("INSERT INTO slot_limit VALUES ('program:prg_load')")
+    works.sql("INSERT INTO slot_limit (limit_key) VALUES ('program:prg_load')")
     works.sql(
         "INSERT INTO job (job_id, schedule_id, generation, state, created_at)"
         " VALUES ('job_1', 's_1', 1, 'PENDING_CONSTRAINT', 1), ('job_2', 's_2', 1, 'PENDING_CONSTRAINT', 1)"

@@ -203,4 +203,5 @@ UPDATE job SET next_check_at = tidemill_now()
 DELETE FROM slot WHERE run_id = :run_id
 
 -- name: find_listener
-SELECT 1 FROM trigger_key WHERE event_key = :event_key LIMIT 1
+-- gives: schedule_id
+SELECT schedule_id FROM trigger_key WHERE event_key = :event_key LIMIT 1

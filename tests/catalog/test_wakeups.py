@@ -60,7 +60,11 @@ class _LateClock(SystemClock):
 
 
 class _SlowFile(apsw.VFSFile):
+    syncs = threading.Event()
+    """Set at the begin of a sync."""
+
     def xSync(self, flags: int) -> None:  # noqa: N802  # SQLite's name
+        self.syncs.set()
         threading.Event().wait(0.3)
         super().xSync(flags)
 
@@ -172,6 +176,45 @@ def test_a_commit_long_after_another_write_is_noticed_as_fast_as_any(
     # The commit's sync takes 300 ms, in which a waiter that asks every 245 ms would ask twice.
     assert clock.readings > 10
     waiter.close()
+
+
+def test_a_commit_reported_while_the_one_before_it_is_noticed_is_not_forgotten(
+    sqlite_catalog_url: str, open_at: OpenCatalog
+) -> None:
+    """Its report was used up by the notice of the other: one commit of ten was noticed 5 s late, at the next look."""
+    catalog = open_at(sqlite_catalog_url)
+    path = Path(sqlite_catalog_url.removeprefix("sqlite:///"))
+    slow = threading.Thread(target=_commit_slowly, args=(path,))
+    naps: list[timedelta] = []
+
+    class Between(SqliteWaiter):
+        """Has one commit visible, and the next written, when it comes to wait."""
+
+        def _select(self, also: int | None, timeout: timedelta) -> tuple[bool, bool]:
+            naps.append(timeout)
+            if slow.ident is None:
+                catalog.apply([HELLO])
+                slow.start()
+                assert _SlowFile.syncs.wait(SOON.total_seconds())
+            return super()._select(also, timeout)
+
+    waiter = Between(lambda: apsw.Connection(str(path)), path, SystemClock())
+    _SlowFile.syncs.clear()
+
+    assert waiter.wait(SOON)
+    assert waiter.wait(SOON)
+
+    slow.join()
+    assert max(naps[1:]) < SOON / 10
+    waiter.close()
+
+
+def _commit_slowly(path: Path) -> None:
+    disk = _SlowDisk()
+    connection = apsw.Connection(str(path), vfs=disk.NAME)
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("UPDATE clock SET value = value + 1")
+    connection.close()
 
 
 def test_wake_ends_the_wait_and_is_used_up(waiter: Waiter) -> None:

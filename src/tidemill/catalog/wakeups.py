@@ -76,12 +76,12 @@ class SqliteWaiter(Waiter):
         self._events = None if path is None else _watch(path.parent)
         self._name = b"" if path is None else os.fsencode(path.name)
         self._version = 0
+        self._written_at: timedelta | None = None
+        """The time of the last report of a write. It outlives a wait, which another commit may have ended before."""
         self._moved()
 
     def wait(self, timeout: timedelta) -> bool:
-        now = self._clock.monotonic()
-        until = now + timeout
-        written_at: timedelta | None = None
+        until = self._clock.monotonic() + timeout
         while not self._moved():
             now = self._clock.monotonic()
             if now >= until:
@@ -89,15 +89,15 @@ class SqliteWaiter(Waiter):
             nap = until - now
             if self._events is None:
                 nap = min(nap, _WITHOUT_EVENTS)
-            elif written_at is not None and now - written_at < _VISIBLE_WITHIN:
+            elif self._written_at is not None and (ago := now - self._written_at) < _VISIBLE_WITHIN:
                 # Ever more rarely: a rolled back transaction writes as well, and so does the end of an earlier commit.
-                nap = min(nap, max(_ASKED_EVERY, (now - written_at) / _LATER_BY))
+                nap = min(nap, max(_ASKED_EVERY, ago / _LATER_BY))
             woken, written = self._select(self._events, nap)
             if woken:
                 return True
             # Logs and the like may lie in the same folder: they are no reason to ask.
             if written and self._events is not None and self._name in os.read(self._events, _READ_BYTES):
-                written_at = self._clock.monotonic()
+                self._written_at = self._clock.monotonic()
         return True
 
     def close(self) -> None:

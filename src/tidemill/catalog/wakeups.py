@@ -86,17 +86,13 @@ class SqliteWaiter(Waiter):
             now = self._clock.monotonic()
             if now >= until:
                 return False
-            nap = until - now
-            if self._events is None:
-                nap = min(nap, _WITHOUT_EVENTS)
-            elif self._written_at is not None and (ago := now - self._written_at) < _VISIBLE_WITHIN:
-                # Ever more rarely: a rolled back transaction writes as well, and so does the end of an earlier commit.
-                nap = min(nap, max(_ASKED_EVERY, ago / _LATER_BY))
-            woken, written = self._select(self._events, nap)
+            nap = self._nap(now)
+            # One commit is reported many times. A process that looked at each report would keep the writer waiting.
+            listens = nap > _ASKED_EVERY
+            woken, _ = self._select(self._events if listens else None, min(nap, until - now))
             if woken:
                 return True
-            # Logs and the like may lie in the same folder: they are no reason to ask.
-            if written and self._events is not None and self._name in os.read(self._events, _READ_BYTES):
+            if self._is_reported():
                 self._written_at = self._clock.monotonic()
         return True
 
@@ -105,6 +101,26 @@ class SqliteWaiter(Waiter):
         self._connection.close()
         if self._events is not None:
             os.close(self._events)
+
+    def _nap(self, now: timedelta) -> timedelta:
+        """Return the time until the next question, if no report comes before."""
+        if self._events is None:
+            return _WITHOUT_EVENTS
+        if self._written_at is None or (ago := now - self._written_at) >= _VISIBLE_WITHIN:
+            return timedelta.max
+        # Ever more rarely: a rolled back transaction writes as well, and so does the end of an earlier commit.
+        return max(_ASKED_EVERY, ago / _LATER_BY)
+
+    def _is_reported(self) -> bool:
+        """Return whether the kernel has reported a write to the catalog since the last look."""
+        if self._events is None:
+            return False
+        try:
+            reports = os.read(self._events, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        # Logs and the like may lie in the same folder: they are no reason to ask.
+        return self._name in reports
 
     def _moved(self) -> bool:
         try:

@@ -719,6 +719,10 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "jobs.find_unfinished": {"job_ids": _list(*(f"{kind}_{i}" for kind in ("job", "running") for i in range(100)))},
     "jobs.find_ended": {"job_id": "done_1"},
     "jobs.delete_waits": {"job_ids": _list(*(f"job_{i}" for i in range(15_000, 15_100)))},
+    "jobs.lock_limits": {
+        "limit_keys": _list("program:program_1", "program:program_2"),
+        "job_ids": _list(*(f"job_{i}" for i in range(15_000, 15_020))),
+    },
     "jobs.wake_beside": {"job_ids": _list(*(f"job_{i}" for i in range(15_000, 15_020)))},
     "changes.insert_schedules": {"schedules": _NEW_SCHEDULES},
     "changes.update_schedules": {"schedules": _NEW_SCHEDULES.replace("schedule_20", "schedule_1")},

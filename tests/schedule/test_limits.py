@@ -12,18 +12,21 @@ import pytest
 from tidemill.names import RunId
 from tidemill.run.records.runs import NewRun, create_pending
 from tidemill.run.step.attempts import take_runs
-from tidemill.schedule.changes import Delete
+from tidemill.schedule.changes import Delete, Suspend
 from tidemill.schedule.checker import check_due, force_job
 from tidemill.schedule.constraints import Concurrency, GroupConcurrency, Rate
 from tidemill.schedule.data_triggers import NewPartitions
-from tidemill.schedule.jobs import JobState, Outcome
+from tidemill.schedule.jobs import JobEnding, JobState, Outcome, end_jobs
 from tidemill.schedule.schedules import list_limits
+from tidemill.schedule.specs import Schedule, SuspendMode
 from tidemill.schedule.subscriber import subscribe
 from tidemill.schedule.time_triggers import Every
+from tidemill.schedule.triggers import Silence, Trigger
 from tidemill.schedule.waits import Delay, SinceLastRun, TimeRange
 
 NOON = datetime(2027, 3, 1, 12, tzinfo=UTC)
 CRM = GroupConcurrency("crm", 2)
+PARTS = NewPartitions("a")
 
 
 def why(shop) -> list[str]:
@@ -389,3 +392,77 @@ def test_a_limit_outlives_its_schedule(shop):
 
     assert blocked == []
     assert len(shop.step()) == 1
+
+
+def rivals(shop, first: Trigger = PARTS) -> tuple[Schedule, Schedule, RunId]:
+    """Two schedules of a program whose only slot is taken by a run; the job of the first one has the better turn."""
+    program = shop.program()
+    one = (Concurrency(1),)
+    better = shop.schedule(first, name="better", program=program, constraints=one, priority=9)
+    other = shop.schedule(NewPartitions("b"), name="other", program=program, constraints=one)
+    run_id = shop.start(program)
+    for name in "ab":
+        shop.add(name)
+    assert shop.step() == []
+    return better, other, run_id
+
+
+def test_a_held_job_keeps_no_slot_from_the_others(shop):
+    """It may be held for days. The jobs behind it would wait for it until their time-outs, before a free slot."""
+    better, other, run_id = rivals(shop)
+    shop.change(Suspend(better.schedule_id, SuspendMode.HOLD))
+
+    shop.end(run_id)
+
+    assert [launch.schedule for launch in shop.step()] == [other.qualified_name]
+
+
+def test_a_job_that_is_held_later_lets_the_others_go_first(shop):
+    """The slot is free before the better job is held."""
+    better, other, run_id = rivals(shop)
+    shop.end(run_id)
+    shop.sql(
+        f"UPDATE job SET next_check_at = NULL WHERE schedule_id = '{better.schedule_id}'"
+    )  # another checker has it
+    assert shop.step() == []
+
+    shop.change(Suspend(better.schedule_id, SuspendMode.HOLD))
+
+    assert [launch.schedule for launch in shop.step()] == [other.qualified_name]
+
+
+def test_a_job_whose_trigger_waits_again_keeps_no_slot_from_the_others(shop):
+    """A further part has begun the silence again, in the moment in which the slot becomes free."""
+    better, other, run_id = rivals(shop, Silence(PARTS, "10m"))
+    shop.clock.move("10m")
+    assert shop.step() == []
+    shop.add("a")
+    shop.end(run_id)
+
+    assert [launch.schedule for launch in shop.step()] == [other.qualified_name]
+    assert [job.schedule_id for job in shop.jobs()] == [better.schedule_id]
+
+
+def test_a_job_that_is_dropped_while_another_one_is_checked_lets_it_go_first(shop, catalog_url):
+    """The checker has read that the better job is ahead, and nothing else would wake the one that it stores."""
+    if not catalog_url.startswith("postgresql"):
+        pytest.skip("SQLite has one writer")
+    better, other, run_id = rivals(shop)
+    (ahead,) = [job for job in shop.jobs() if job.schedule_id == better.schedule_id]
+    shop.end(run_id)
+    shop.sql(
+        f"UPDATE job SET next_check_at = NULL WHERE schedule_id = '{better.schedule_id}'"
+    )  # another checker has it
+    endings = [JobEnding(ahead, Outcome.DROPPED, "by hand")]
+    drop = threading.Thread(target=lambda: shop.catalog.write(lambda db: end_jobs(db, endings)))
+
+    def drop_meanwhile(mark: str) -> None:
+        if mark == "checker.before_runs" and not drop.ident:
+            drop.start()
+            drop.join(0.5)  # it waits for us, or is done
+
+    shop.at_mark = drop_meanwhile
+    check_due(shop.catalog, shop.world)
+    drop.join()
+
+    assert [launch.schedule for launch in shop.step()] == [other.qualified_name]

@@ -159,6 +159,47 @@ def test_a_held_schedule_that_is_suspended_to_drop_forgets_all(shop):
     assert shop.jobs() == []
 
 
+@pytest.mark.parametrize("mode", [SuspendMode.DROP, SuspendMode.BACKLOG])
+def test_what_came_before_a_change_of_mode_to_hold_is_announced(shop, mode):
+    """The resumption of a held schedule announces nothing, so this data would wait for other data to arrive."""
+    schedule = shop.schedule(CLICKS)
+    shop.change(Suspend(schedule.schedule_id, mode))
+
+    (held,) = shop.change(Suspend(schedule.schedule_id, SuspendMode.HOLD))
+    (resumed,) = shop.change(Resume(schedule.schedule_id))
+
+    assert held.begins == schedule.program_id
+    assert resumed.begins is None
+
+
+def test_an_update_of_a_held_schedule_announces_what_waits_in_another_data_set(shop):
+    """As an update of a schedule that is not suspended does."""
+    schedule = shop.schedule(CLICKS)
+    shop.change(Suspend(schedule.schedule_id, SuspendMode.HOLD))
+
+    (same,) = shop.change(Update(schedule.schedule_id, ScheduleSpec(NewPartitions("clicks", 2))))
+    (other,) = shop.change(Update(schedule.schedule_id, ScheduleSpec(NewFiles("raw"))))
+
+    assert same.begins is None
+    assert other.begins == schedule.program_id
+
+
+def test_the_time_of_a_suspension_ends_no_wait_for_a_trigger(shop):
+    """The job goes on at the resumption, with a `trigger_timeout` of its own."""
+    schedule = shop.schedule(NewPartitions("clicks", 2), trigger_timeout=timedelta(hours=1))
+    shop.add()
+    shop.step()
+    shop.change(Suspend(schedule.schedule_id, SuspendMode.HOLD))
+    shop.step()
+    shop.clock.move("5h")
+    shop.change(Resume(schedule.schedule_id))
+    shop.step()
+    assert len(shop.jobs()) == 1
+    shop.add()
+
+    assert len(shop.step()) == 1
+
+
 @pytest.mark.share("sqlite")
 def test_a_suspension_waits_for_the_checker_that_has_its_job(shop):
     """Either the run was launched before, or the job is held: a schedule that is suspended launches nothing."""

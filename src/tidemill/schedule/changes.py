@@ -197,18 +197,23 @@ def announce_work(db: Db, changed: Iterable[Changed]) -> None:
 
 
 def _begins(before: Schedule | None, after: Schedule) -> bool:
-    """Say whether a schedule listens for data of its program now to which it did not listen before.
+    """Say whether a schedule heeds data of its program now which it did not heed before.
 
     An update for the same data sets announces nothing: its trigger counts from zero (seed 001, scenarios 4 and 5).
     """
-    if after.status is not Status.SCHEDULED:
-        return False
-    heard = _datasets(after)
-    # What a schedule in the mode hold was fed meanwhile is in its job. An announcement would satisfy the trigger early.
-    heeded = before is not None and (before.status is Status.SCHEDULED or before.suspended_mode is SuspendMode.HOLD)
-    if before is not None and heeded and before.program_id == after.program_id:
-        heard -= _datasets(before)
-    return bool(heard)
+    heard = _heeded(after)
+    return bool(heard if before is None or before.program_id != after.program_id else heard - _heeded(before))
+
+
+def _heeded(schedule: Schedule) -> set[str]:
+    """Return the data sets whose messages feed jobs that go on, now or at the resumption.
+
+    In the mode hold that is so from the beginning: an announcement at the resumption would satisfy the trigger early.
+    In the other modes it is so from the resumption on.
+    """
+    if schedule.status is Status.SUSPENDED and schedule.suspended_mode is not SuspendMode.HOLD:
+        return set()
+    return _datasets(schedule)
 
 
 def _datasets(schedule: Schedule) -> set[str]:

@@ -163,8 +163,10 @@ def _check(db: Db, world: World, limit: int, probes: Probes, most_launches: int)
     ready, stored, overdue = _ask_triggers(jobs, schedules, now)
     readings = probes.known({name for one in ready for name in probe_names(one.schedule)}, now)
     unread = {name for one in ready for name in probe_names(one.schedule)} - set(readings)
-    ready = [one for one in ready if unread.isdisjoint(probe_names(one.schedule))]
-    facts = read_facts(db, [(one.job, one.schedule) for one in ready], now, readings, most_launches)
+    left = {one.job.job_id for one in ready if not unread.isdisjoint(probe_names(one.schedule))}
+    ready = [one for one in ready if one.job.job_id not in left]
+    decided = {job.job_id for job in jobs} - left
+    facts = read_facts(db, [(one.job, one.schedule) for one in ready], decided, now, readings, most_launches)
     starting, waiting = _decide(facts, ready, now)
     waits: dict[JobId, tuple[str, ...]] = {}
     for one in waiting:

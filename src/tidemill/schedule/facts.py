@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tidemill.catalog.records import to_json
 from tidemill.durations import parse_duration
 from tidemill.names import JobId, ProgramId, launches_limit, program_limit
 from tidemill.schedule.constraints import Facts, LastRun, ProbeReading, slots_key
-from tidemill.schedule.jobs import Job, Turn, list_waiting
+from tidemill.schedule.jobs import Job, Turn, list_waiting, lock_limits
 from tidemill.schedule.launch_window import LaunchWindow
 from tidemill.schedule.specs import Schedule
 
@@ -47,7 +48,7 @@ class FactSheet:
     held: Counter[str]
     """Slots in use by limit: a program's count its runs that have not ended."""
     others: Mapping[str, Sequence[Turn]]
-    """The turns of the jobs that wait for a slot of each limit, beside the jobs that are being checked."""
+    """The turns, in order, of the jobs that wait for a slot of each limit, beside the jobs that are being checked."""
     successes: Mapping[ProgramId, LastRun]
     starts: dict[ProgramId, list[datetime]]
     readings: Mapping[str, ProbeReading]
@@ -90,7 +91,7 @@ class FactSheet:
             case "slots":
                 return self.held[subject]
             case "ahead":
-                return sum(turn < job.turn(self.now) for turn in self.others.get(subject, ()))
+                return bisect_left(self.others.get(subject, ()), job.turn(self.now))
             case "active":
                 return self.held[program_limit(ProgramId(subject))]
             case "last_success":
@@ -105,12 +106,14 @@ class FactSheet:
 def read_facts(
     db: Db,
     ready: Sequence[tuple[Job, Schedule]],
+    decided: Collection[JobId],
     now: datetime,
     readings: Mapping[str, ProbeReading],
     most_launches: int,
 ) -> FactSheet:
     """Lock the limits of the jobs' schedules, then read what their constraints need. Six statements at most.
 
+    `decided` are the jobs of this check: those of `ready`, and those that leave the queues, which are ahead of no job.
     `readings` has one for each of the probes that the jobs need. `most_launches` is the cap of each namespace on the
     launches in a second, or 0.
     Cost: the slots and waiting jobs of these limits, and the launches in the windows of a `Rate`.
@@ -126,12 +129,12 @@ def read_facts(
     held: Counter[str] = Counter()
     others: dict[str, list[Turn]] = {}
     locked_at = now
+    lock_limits(db, limits, decided)
     if limits:
-        db.all(SQL.lock_limits, limit_keys=json.dumps(limits))
         locked_at = db.now() if capped else now
         held.update(dict(db.records(SQL.count_slots, tuple[str, int], limit_keys=json.dumps(limits))))
         if ahead := sorted(_subjects("ahead", needs)):
-            others = _list_others(db, ahead, {job.job_id for job, _ in ready}, now)
+            others = _list_others(db, ahead, decided, now)
     return FactSheet(
         now,
         held,
@@ -160,7 +163,8 @@ def probe_names(schedule: Schedule) -> set[str]:
 def _list_others(db: Db, limits: Sequence[str], own: Collection[JobId], now: datetime) -> dict[str, list[Turn]]:
     waiting = list_waiting(db, [slots_key(limit) for limit in limits], now)
     return {
-        limit: [turn for job_id, turn in waiting.get(slots_key(limit), ()) if job_id not in own] for limit in limits
+        limit: sorted(turn for job_id, turn in waiting.get(slots_key(limit), ()) if job_id not in own)
+        for limit in limits
     }
 
 

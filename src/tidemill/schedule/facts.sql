@@ -1,8 +1,3 @@
--- name: lock_limits
--- gives: limit_key
--- locks: slot_limit
-SELECT limit_key FROM slot_limit WHERE limit_key IN ({texts:limit_keys}) ORDER BY limit_key {for_update}
-
 -- name: read_launches
 -- gives: limit_key, launches
 -- A statement of its own after the lock, as the next one.

@@ -309,13 +309,21 @@ def drop_jobs(db: Db, schedules: Mapping[ScheduleId, Outcome]) -> dict[ScheduleI
 
 
 def hold_jobs(db: Db, schedule_ids: Collection[ScheduleId]) -> None:
-    """Keep the jobs of schedules from becoming runs; `release_jobs` ends that. A checker leaves them until then."""
+    """Keep the jobs of schedules from becoming runs; `release_jobs` ends that.
+
+    The jobs are due once more: a checker takes them out of the queues for slots, and leaves them until then.
+    """
     db.run(SQL.hold_jobs, schedule_ids=json.dumps(sorted(schedule_ids)))
 
 
 def release_jobs(db: Db, schedule_ids: Collection[ScheduleId]) -> None:
-    """Make the jobs of schedules due, as new jobs with their feeds: `timeout` and `deadline` begin again."""
+    """Make the jobs of schedules due, as new jobs with their feeds: all time-outs and `deadline` begin again."""
     db.run(SQL.release_jobs, schedule_ids=json.dumps(sorted(schedule_ids)))
+
+
+def lock_limits(db: Db, limits: Collection[str], jobs: Collection[JobId]) -> None:
+    """Lock `limits`, and the limits for whose slots `jobs` wait, in the order of locks."""
+    db.all(SQL.lock_limits, limit_keys=json.dumps(sorted(limits)), job_ids=json.dumps(sorted(jobs)))
 
 
 def end_jobs(db: Db, endings: Sequence[JobEnding]) -> None:
@@ -323,9 +331,11 @@ def end_jobs(db: Db, endings: Sequence[JobEnding]) -> None:
 
     The feed and the messages of those that end without a run go there; those of the others are in their run's record.
     """
-    dropped = json.dumps([ending.job.job_id for ending in endings if ending.run_id is None])
-    messages = read_job_messages(db, json.loads(dropped))
-    db.run(SQL.wake_beside, job_ids=dropped)
+    dropped = [ending.job.job_id for ending in endings if ending.run_id is None]
+    messages = read_job_messages(db, dropped)
+    if dropped:
+        lock_limits(db, (), dropped)
+        db.run(SQL.wake_beside, job_ids=json.dumps(dropped))
     rows = [
         {
             "job_id": ending.job.job_id,

@@ -84,13 +84,14 @@ UPDATE job SET progress = r.progress, next_check_at = tidemill_now(), revision =
 -- locks: job
 -- A checker that has locked a job before launches the job, and then we wait. One that locks the job later sees that
 -- the schedule is suspended.
-UPDATE job SET next_check_at = NULL WHERE schedule_id IN ({texts:schedule_ids})
+UPDATE job SET next_check_at = tidemill_now(),
+               state = 'PENDING_TRIGGER', satisfied_at = NULL, deadline = NULL, revision = revision + 1
+ WHERE schedule_id IN ({texts:schedule_ids})
 
 -- name: release_jobs
 -- locks: job
 -- As new jobs, with what has fed them: their time-outs begin now.
-UPDATE job SET next_check_at = tidemill_now(),
-               state = 'PENDING_TRIGGER', satisfied_at = NULL, deadline = NULL, revision = revision + 1
+UPDATE job SET next_check_at = tidemill_now(), created_at = tidemill_now(), revision = revision + 1
  WHERE schedule_id IN ({texts:schedule_ids})
 
 -- name: insert_messages
@@ -124,6 +125,19 @@ INSERT INTO job_waits (wait_key, job_id) SELECT r.wait_key, r.job_id FROM {rows:
 SELECT w.wait_key, j.job_id, j.priority, j.deadline, j.created_at
   FROM job_waits AS w JOIN job AS j ON j.job_id = w.job_id
  WHERE w.wait_key IN ({texts:wait_keys})
+
+-- name: lock_limits
+-- gives: limit_key
+-- locks: slot_limit
+-- The limits of a check, and the limits for whose slots these jobs wait. A job that leaves the queue wakes the jobs behind
+-- it under this lock, like the end of a run. A checker that holds the lock has either stored its jobs, or not yet read
+-- the queue. Without the lock, a checker could store that its job waits for one which leaves, and nothing would wake it.
+SELECT limit_key FROM slot_limit
+ WHERE limit_key IN ({texts:limit_keys}
+                      UNION
+                     SELECT substr(wait_key, 7) FROM job_waits
+                      WHERE job_id IN ({texts:job_ids}) AND substr(wait_key, 1, 6) = 'slots:')
+ ORDER BY limit_key {for_update}
 
 -- name: wake_beside
 -- locks: job, at slot_limit

@@ -266,6 +266,7 @@ def test_the_trigger_is_shown(stage):
     ("trigger", "why"),
     [
         ("tm.WatermarkStands(bare, '6h')", "has no watermark; declare"),
+        ("tm.WatermarkPassed(bare)", "has no watermark; declare"),
         ("tm.WatermarkStands(raw, '6h')", "data set of kind inbox"),
         ("tm.WatermarkStands('click', '6h')", "did you mean 'default.clicks'"),
     ],

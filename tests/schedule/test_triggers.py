@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.catalog.messages import Message
-from tidemill.durations import BadDuration
 from tidemill.errors import UserError
 from tidemill.json_specs import BadJson, read_plain, read_text, write_plain, write_text
 from tidemill.names import BadName, EventKey
@@ -300,13 +299,13 @@ def test_the_next_fire_is_never_late(duration, elapsed):
         (lambda: NewPartitions("clicks", kinds=[5]), BadTrigger),
         (lambda: NewPartitions("a.b.c"), BadName),
         (lambda: NewFiles("../raw"), BadName),
-        (lambda: Every(4), BadDuration),
+        (lambda: Every(4), BadTrigger),
         (lambda: Every("0s"), BadTrigger),
         (lambda: Every("999ms"), BadTrigger),
         (lambda: NewFiles("raw", 2, bytes="1 MB"), BadTrigger),
         (lambda: NewFiles("raw", bytes="0 B"), BadTrigger),
         (lambda: AllOf(NewFiles("a"), NewFiles("b"), patience="0s"), BadTrigger),
-        (lambda: AllOf(NewFiles("a"), patience=2), BadDuration),
+        (lambda: AllOf(NewFiles("a"), patience=2), BadTrigger),
         (lambda: AtLeast(0, NewFiles("a")), BadTrigger),
         (lambda: AtLeast(2, NewFiles("a")), BadTrigger),
         (lambda: AtLeast(True, NewFiles("a")), BadTrigger),
@@ -329,7 +328,7 @@ def test_the_next_fire_is_never_late(duration, elapsed):
         (lambda: Cron(5), BadTrigger),
         (lambda: WatermarkStands(5, "6h"), BadTrigger),
         (lambda: WatermarkStands("clicks", "100ms"), BadTrigger),
-        (lambda: WatermarkStands("clicks", 5), BadDuration),
+        (lambda: WatermarkStands("clicks", 5), BadTrigger),
         (lambda: WindowsRecomputed(5), BadTrigger),
         (lambda: WindowsRecomputed("hourly"), BadName),
         (lambda: WindowsRecomputed("shop.hourly", 0), BadTrigger),
@@ -430,3 +429,20 @@ def test_an_unknown_field_or_type_of_value_is_refused():
     for bad in ({**good, "version": 2}, {**good, "type": "refreshed"}, {**good, "n": "3"}):
         with pytest.raises(BadJson):
             read_plain(Trigger, bad)
+
+
+@pytest.mark.parametrize(
+    ("declare", "named"),
+    [
+        (lambda wait: Every(wait), "Every is refused: duration"),
+        (lambda wait: AllOf(Every("1h"), Every("2h"), patience=wait), "AllOf is refused: patience"),
+        (lambda wait: Silence(NewFiles("raw"), wait), "Silence is refused: duration"),
+        (lambda wait: WatermarkPassed("clicks", wait), "WatermarkPassed is refused: every"),
+        (lambda wait: WatermarkStands("clicks", wait), "WatermarkStands is refused: duration"),
+    ],
+)
+@pytest.mark.parametrize("wait", ["four hours", "-1h", 4, "10ms"])
+def test_a_wrong_duration_names_the_trigger_and_its_argument(declare, named, wait):
+    """A line of an app file may have several triggers, and several durations."""
+    with pytest.raises(BadTrigger, match=f"trigger {named}"):
+        declare(wait)

@@ -37,7 +37,7 @@ from tidemill.run.step.inputs import announce_waiting
 from tidemill.run.step.watermarks import has_watermark
 from tidemill.run.step.window_input import computes_windows
 from tidemill.schedule.answers import Satisfied
-from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger, NewPartitions
+from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger, NewPartitions, WatermarkPassed
 from tidemill.schedule.jobs import Outcome, drop_jobs, hold_jobs, release_jobs
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.schedules import find_schedule, list_schedules, lock_schedules
@@ -240,7 +240,7 @@ def check_trigger(db: Db, name: str, program: Program, trigger: Trigger) -> None
             dataset = find_dataset(db, leaf.dataset)
             if dataset.kind != leaf.of_kind:
                 raise BadSchedule(f"{name} has {leaf}, but that is a data set of kind {dataset.kind}")
-        if isinstance(leaf, WatermarkStands) and not has_watermark(db, leaf.dataset):
+        if isinstance(leaf, WatermarkPassed | WatermarkStands) and not has_watermark(db, leaf.dataset):
             raise BadSchedule(
                 f"{name} has {leaf}, but {leaf.dataset} has no watermark; declare watermark=tm.Watermark(…)"
             )

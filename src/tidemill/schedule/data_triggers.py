@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from tidemill.catalog.messages import Message, Topic
-from tidemill.durations import format_duration, parse_duration
+from tidemill.durations import format_duration
 from tidemill.epoch import EPOCH
 from tidemill.errors import UserError
 from tidemill.names import (
@@ -27,7 +27,7 @@ from tidemill.names import (
 )
 from tidemill.run.records.written_filters import WrittenWhere, write_kinds, write_where
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
-from tidemill.schedule.triggers import SHORTEST_WAIT, BadTrigger, Fed, Leaf
+from tidemill.schedule.triggers import BadTrigger, Fed, Leaf, read_wait
 from tidemill.sizes import exact_bytes, format_bytes, parse_bytes
 
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -358,9 +358,7 @@ class WatermarkPassed(DataTrigger):
     mode: PassedMode = PassedMode.COALESCE
 
     def __init__(self, dataset: str | Named, every: str | timedelta = "1h", mode: str = PassedMode.COALESCE) -> None:
-        period = parse_duration(every)
-        if period < SHORTEST_WAIT:
-            raise BadTrigger("WatermarkPassed", f"every {every!r} is shorter than a second")
+        period = read_wait("WatermarkPassed", "every", every)
         DataTrigger.__init__(self, dataset)
         object.__setattr__(self, "every", period)
         known = one_of(PassedMode, mode, lambda why: BadTrigger("WatermarkPassed", f"mode {why}"))

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar
 
-from tidemill.durations import format_duration, parse_duration
+from tidemill.durations import format_duration
 from tidemill.epoch import show_time
 from tidemill.names import EventKey, split_qualified, watermark_event
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
 from tidemill.schedule.data_triggers import Named, dataset_name
 from tidemill.schedule.time_triggers import TimeTrigger
-from tidemill.schedule.triggers import SHORTEST_WAIT, BadTrigger, Fed
+from tidemill.schedule.triggers import Fed, read_wait
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -28,11 +28,8 @@ class WatermarkStands(TimeTrigger):
     duration: timedelta
 
     def __init__(self, dataset: str | Named, duration: str | timedelta) -> None:
-        parsed = parse_duration(duration)
-        if parsed < SHORTEST_WAIT:
-            raise BadTrigger("WatermarkStands", f"{duration!r} is shorter than {format_duration(SHORTEST_WAIT)}")
         object.__setattr__(self, "dataset", dataset_name("WatermarkStands", dataset))
-        object.__setattr__(self, "duration", parsed)
+        object.__setattr__(self, "duration", read_wait("WatermarkStands", "duration", duration))
 
     def __str__(self) -> str:
         return f"WatermarkStands({self.dataset}, '{format_duration(self.duration)}')"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, count
 
-from tidemill.durations import format_duration, parse_duration
+from tidemill.durations import format_duration
 from tidemill.names import EventKey
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
 from tidemill.schedule.crontab import BadExpression, read_crontab
-from tidemill.schedule.triggers import SHORTEST_WAIT, BadTrigger, Fed, Leaf
+from tidemill.schedule.triggers import SHORTEST_WAIT, BadTrigger, Fed, Leaf, read_wait
 
 
 class TimeTrigger(Leaf):
@@ -68,10 +68,7 @@ class Every(TimeTrigger):
     duration: timedelta
 
     def __init__(self, duration: str | timedelta) -> None:
-        parsed = parse_duration(duration)
-        if parsed < SHORTEST_WAIT:
-            raise BadTrigger("Every", f"{duration!r} is shorter than {format_duration(SHORTEST_WAIT)}")
-        object.__setattr__(self, "duration", parsed)
+        object.__setattr__(self, "duration", read_wait("Every", "duration", duration))
 
     def __str__(self) -> str:
         return f"Every({format_duration(self.duration)})"

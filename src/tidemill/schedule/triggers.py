@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from itertools import accumulate, pairwise
 from typing import Final
 
-from tidemill.durations import format_duration, parse_duration
+from tidemill.durations import BadDuration, format_duration, parse_duration
 from tidemill.errors import UserError
 from tidemill.names import EventKey
 from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, all_of, any_of, at_least
@@ -33,6 +33,17 @@ class BadTrigger(UserError):
         self.trigger = trigger
         self.why = why
         super().__init__(f"trigger {trigger} is refused: {why}")
+
+
+def read_wait(trigger: str, field: str, given: object) -> timedelta:
+    """Return the duration `given` as `field` of a trigger, at least `SHORTEST_WAIT`; `BadTrigger` names the field."""
+    try:
+        parsed = parse_duration(given)  # type: ignore[arg-type]  # what is no text and no timedelta is refused too
+    except BadDuration as error:
+        raise BadTrigger(trigger, f"{field} is no duration: {error}") from None
+    if parsed < SHORTEST_WAIT:
+        raise BadTrigger(trigger, f"{field} {given!r} is shorter than {format_duration(SHORTEST_WAIT)}")
+    return parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +165,7 @@ class AllOf(Composite):
 
     def __init__(self, *triggers: Trigger, patience: str | timedelta | None = None) -> None:
         Composite.__init__(self, *_flat(triggers, lambda one: isinstance(one, AllOf) and one.patience is None))
-        wait = None if patience is None else parse_duration(patience)
-        if wait is not None and wait < SHORTEST_WAIT:
-            raise BadTrigger("AllOf", f"patience {patience!r} is shorter than {format_duration(SHORTEST_WAIT)}")
-        object.__setattr__(self, "patience", wait)
+        object.__setattr__(self, "patience", None if patience is None else read_wait("AllOf", "patience", patience))
 
     def __str__(self) -> str:
         if self.patience is None:
@@ -223,9 +231,7 @@ class Silence(Composite):
 
     def __init__(self, trigger: Trigger, duration: str | timedelta) -> None:
         Composite.__init__(self, trigger)
-        quiet = parse_duration(duration)
-        if quiet < SHORTEST_WAIT:
-            raise BadTrigger("Silence", f"{duration!r} is shorter than {format_duration(SHORTEST_WAIT)}")
+        quiet = read_wait("Silence", "duration", duration)
         if not any(leaf.event_keys for leaf in trigger.leaves):
             raise BadTrigger("Silence", f"no message feeds {trigger}; give a trigger of data, such as NewFiles")
         object.__setattr__(self, "duration", quiet)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final, NewType, TypeVar
 
 from tidemill.errors import UserError
+from tidemill.texts import printable
 
 _Option = TypeVar("_Option", bound=StrEnum)
 
@@ -34,6 +35,7 @@ EventKey = NewType("EventKey", str)
 
 DEFAULT_NAMESPACE: Final = Namespace("default")
 
+_MOST_LETTERS: Final = 200
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 
 
@@ -55,6 +57,15 @@ def check_name(kind: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise BadName(kind, name)
     return name
+
+
+def check_event_key(key: object) -> EventKey:
+    """Return `key` if it may be the event key of a user's message, or empty; raise `BadName` otherwise."""
+    if not isinstance(key, str) or len(key) > _MOST_LETTERS or printable(key) != key:
+        raise BadName(
+            "event key", str(key)[:_MOST_LETTERS], f"use a text of up to {_MOST_LETTERS} characters, without NUL"
+        )
+    return EventKey(key)
 
 
 def qualified(namespace: Namespace, *names: str) -> str:
@@ -162,5 +173,10 @@ def hook_event(namespace: Namespace, hook: str) -> EventKey:
 
 
 def topic_event(topic: str) -> EventKey:
-    """The key under which the listeners of a topic are found, whatever the keys of the topic's messages are."""
+    """The key under which all listeners of a topic are found. No message has the key."""
     return EventKey(f"topic:{topic}")
+
+
+def message_event(topic: str, key: str = "") -> EventKey:
+    """The key of the messages of a users' topic with the event key `key`; without it, the key of all of them."""
+    return EventKey(f"message:{topic}:{key}")

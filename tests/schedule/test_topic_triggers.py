@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.catalog.messages import Publish, Topic
+from tidemill.catalog.messages import Message, Publish, Topic
 from tidemill.errors import UserError
 from tidemill.json_specs import read_plain, write_plain
 from tidemill.names import EventKey
-from tidemill.schedule.changes import Delete
+from tidemill.schedule.changes import Delete, Suspend
 from tidemill.schedule.data_triggers import NewPartitions
 from tidemill.schedule.program_triggers import RunEnded
+from tidemill.schedule.schedules import find_listeners, list_passed
 from tidemill.schedule.subscriber import has_messages, subscribe
 from tidemill.schedule.topic_triggers import MessageOn
 from tidemill.schedule.triggers import Trigger
@@ -45,6 +46,33 @@ def test_a_message_of_a_user_starts_the_listeners_of_its_topic(shop):
     assert launch.schedule == "default.shop.s"
     assert launch.why == "1/1 messages of key settled on topic payments"
     assert [job.fed[0].count for job in shop.jobs()] == [2]
+
+
+def test_a_message_finds_the_listeners_of_its_key_alone(shop):
+    """Thousands of schedules may listen to one topic, each to the messages of a customer (scheduler: a look-up)."""
+    program = shop.program()
+    of_all = shop.schedule(MessageOn("orders"), name="all", program=program)
+    of_customers = [
+        shop.schedule(MessageOn("orders", key=f"customer-{number}"), name=f"s{number}", program=program)
+        for number in range(5)
+    ]
+    (message,) = [Message("orders", 9, 0, shop.clock.now(), "message", EventKey("customer-3"), {})]
+
+    found = shop.catalog.read(lambda db: find_listeners(db, message.listened_keys))
+
+    heard_by = {schedule_id for listeners in found.values() for schedule_id, _ in listeners}
+    assert heard_by == {of_all.schedule_id, of_customers[3].schedule_id}
+
+
+def test_a_suspended_schedule_passes_no_messages_of_other_keys(shop):
+    """It would not have been fed by them."""
+    schedule = shop.schedule(MessageOn("orders", key="mine"))
+    shop.change(Suspend(schedule.schedule_id))
+    for key in ("mine", "yours"):
+        say(shop, "orders", key)
+    shop.step()
+
+    assert [row[:2] for row in shop.catalog.read(lambda db: list_passed(db, schedule.schedule_id))] == [("orders", 1)]
 
 
 def test_a_message_that_cannot_be_read_is_quarantined_in_its_topic(shop):
@@ -128,6 +156,8 @@ def test_a_crash_with_three_topics_loses_and_doubles_nothing(shop, mark):
         (lambda: MessageOn("program"), "Tidemill's own"),
         (lambda: MessageOn("a b"), "topic"),
         (lambda: MessageOn("payments", key=""), "key"),
+        (lambda: MessageOn("payments", key="a\0b"), "without NUL"),
+        (lambda: MessageOn("payments", key="x" * 201), "up to 200"),
         (lambda: MessageOn("payments", n=-1), "at least 1"),
         (lambda: MessageOn("payments", n=True), "at least 1"),
     ],

@@ -434,7 +434,7 @@ def test_an_unknown_field_or_type_of_value_is_refused():
 @pytest.mark.parametrize(
     ("declare", "named"),
     [
-        (lambda wait: Every(wait), "Every is refused: duration"),
+        (Every, "Every is refused: duration"),
         (lambda wait: AllOf(Every("1h"), Every("2h"), patience=wait), "AllOf is refused: patience"),
         (lambda wait: Silence(NewFiles("raw"), wait), "Silence is refused: duration"),
         (lambda wait: WatermarkPassed("clicks", wait), "WatermarkPassed is refused: every"),

@@ -17,7 +17,7 @@ from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, load_sql
 from tidemill.errors import UserError
-from tidemill.names import EventKey, check_name, topic_event
+from tidemill.names import EventKey, check_event_key, check_name, message_event
 from tidemill.texts import printable
 
 if TYPE_CHECKING:
@@ -105,9 +105,11 @@ class Message:
         return Position(self.seq, self.n)
 
     @property
-    def listened_key(self) -> EventKey:
-        """The key under which schedules listen to the message. Users choose the event keys of their own messages."""
-        return self.event_key if self.topic in set(Topic) else topic_event(self.topic)
+    def listened_keys(self) -> tuple[EventKey, ...]:
+        """The keys under which schedules listen to the message. Users choose the event keys of their own messages."""
+        if self.topic in set(Topic):
+            return (self.event_key,)
+        return tuple(dict.fromkeys((message_event(self.topic), message_event(self.topic, self.event_key))))
 
 
 class MessageRow(NamedTuple):
@@ -151,7 +153,7 @@ def write_message(topic: str, payload: Payload | None, key: str) -> Publish:
     """Return the message that a user publishes. `ReservedTopic`, `BadName`, `BadPayload`, `MessageTooLarge`."""
     if topic in set(Topic):
         raise ReservedTopic(topic)
-    message = Publish(check_name("topic", topic), "message", EventKey(key), check_payload(topic, payload))
+    message = Publish(check_name("topic", topic), "message", check_event_key(key), check_payload(topic, payload))
     message.writes()  # what is too large is refused here, and not at the commit
     return message
 

@@ -15,6 +15,7 @@ from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Noun
 from tidemill.names import check_name, hook_event, qualified
 from tidemill.schedule import schedules
+from tidemill.texts import printable
 
 if TYPE_CHECKING:
     from tidemill.mill.hooks_sql import Sql
@@ -35,8 +36,8 @@ class BadDelivery(UserError):
     def __init__(self, delivery: str) -> None:
         self.delivery = delivery
         super().__init__(
-            f"delivery id {delivery[:_MOST_LETTERS]!r} is refused: give 1 to {_MOST_LETTERS} characters, such as the "
-            "sender's own id of the delivery"
+            f"delivery id {delivery[:_MOST_LETTERS]!r} is refused: give 1 to {_MOST_LETTERS} characters without NUL, "
+            "such as the sender's own id of the delivery"
         )
 
 
@@ -72,7 +73,7 @@ class Hooks(Noun):
         """
         namespace, (local,) = self._project.split("hook", name, 1)
         check_name("hook", local)
-        if delivery is not None and not 0 < len(delivery) <= _MOST_LETTERS:
+        if delivery is not None and not (0 < len(delivery) <= _MOST_LETTERS and printable(delivery) == delivery):
             raise BadDelivery(delivery)
         key = hook_event(namespace, local)
         message = Publish(Topic.HOOK, HOOK_EVENT, key, check_payload(Topic.HOOK, payload))

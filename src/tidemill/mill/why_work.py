@@ -194,10 +194,13 @@ def _of_message(db: Db, message: Message, shown: str, evidence: Mapping[str, obj
     from tidemill.schedule.subscriber import NAME
 
     position = find_position(db, message.topic, NAME)
-    listening = schedules.list_schedules(db, event_key=message.listened_key)[:_MOST_LISTENERS]
+    found = (one for key in message.listened_keys for one in schedules.list_schedules(db, event_key=key))
+    listening = list({one.schedule_id: one for one in found}.values())[:_MOST_LISTENERS]
     named = {**evidence, "schedules": [schedule.qualified_name for schedule in listening]}
     if not listening:
-        why = f"no schedule listens to {message.listened_key}"
+        of_user = message.topic not in set(Topic)
+        why = f"no schedule listens to {f'topic {message.topic}' if of_user else message.event_key}"
+        why += f", or to its key {message.event_key!r}" if of_user and message.event_key else ""
         return (Because(Reason.MESSAGE_UNHEARD, why, named),)
     if position is None or position < message.position:
         at = "-" if position is None else f"{position.seq}.{position.n}"

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import (
@@ -57,6 +57,9 @@ BACKLOG: Final = "backlog"
 
 BATCH: Final = 500
 """Messages handled in one transaction."""
+
+Listeners: TypeAlias = Mapping[EventKey, Sequence[tuple[ScheduleId, int]]]
+"""The schedules that listen to each key, with the numbers of their leaves."""
 
 _log = logging.getLogger(__name__)
 
@@ -130,7 +133,7 @@ def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dic
     Adds a sentence to `gaps` for each watermark that moved over more ends of periods than runs are started for.
     """
     flaws = {(message.topic, message.position): message.flaw for message in messages if message.flaw}
-    listeners = find_listeners(db, {message.listened_key for message in messages})
+    listeners = find_listeners(db, {key for message in messages for key in message.listened_keys})
     candidates = {schedule_id for found in listeners.values() for schedule_id, _ in found}
     if not candidates:
         return flaws
@@ -144,7 +147,7 @@ def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dic
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {}
     moves = Moves()
     for message in messages:
-        for schedule_id, trigger_no in () if message.flaw else listeners.get(message.listened_key, ()):
+        for schedule_id, trigger_no in () if message.flaw else _heard_by(message, listeners):
             schedule = schedules.get(schedule_id)
             if schedule is None or message.seq < schedule.since_seq:
                 continue
@@ -166,10 +169,14 @@ def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dic
     return flaws
 
 
+def _heard_by(message: Message, listeners: Listeners) -> list[tuple[ScheduleId, int]]:
+    return [heard_by for key in message.listened_keys for heard_by in listeners.get(key, ())]
+
+
 def _count_passed(
     db: Db,
     messages: Sequence[Message],
-    listeners: Mapping[EventKey, Sequence[tuple[ScheduleId, int]]],
+    listeners: Listeners,
     listening: Mapping[ScheduleId, Schedule],
 ) -> None:
     """Record which messages schedules are not fed, because they were suspended, or changed after the message.
@@ -178,7 +185,7 @@ def _count_passed(
     """
     unfed: dict[tuple[ScheduleId, str], list[Position]] = {}
     for message in (one for one in messages if one.event_type != BACKLOG and not one.flaw):
-        for schedule_id in {heard_by for heard_by, _ in listeners.get(message.listened_key, ())}:
+        for schedule_id in {heard_by for heard_by, _ in _heard_by(message, listeners)}:
             schedule = listening.get(schedule_id)
             if schedule is None or message.seq < schedule.since_seq:
                 unfed.setdefault((schedule_id, message.topic), []).append(message.position)
@@ -210,14 +217,14 @@ def _count_passed(
 def _begin_stands(
     db: Db,
     messages: Sequence[Message],
-    listeners: Mapping[EventKey, Sequence[tuple[ScheduleId, int]]],
+    listeners: Listeners,
     schedules: Mapping[ScheduleId, Schedule],
 ) -> None:
     """Give timers to stands of watermarks that begin with these moves: the last stand has fired, and has none."""
     begun = {
         (schedule_id, trigger_no): message.at + leaf.duration
         for message in messages
-        for schedule_id, trigger_no in listeners.get(message.listened_key, ())
+        for schedule_id, trigger_no in _heard_by(message, listeners)
         if schedule_id in schedules
         and isinstance(leaf := schedules[schedule_id].spec.trigger.leaves[trigger_no], WatermarkStands)
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tidemill.catalog.messages import Message, Topic
-from tidemill.names import EventKey, check_name, hook_event, qualified, split_qualified, topic_event
+from tidemill.names import EventKey, check_event_key, check_name, hook_event, message_event, qualified, split_qualified
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
 from tidemill.schedule.data_triggers import MessageTrigger
 from tidemill.schedule.triggers import BadTrigger, Fed
@@ -28,6 +28,8 @@ class MessageOn(MessageTrigger):
             raise BadTrigger("MessageOn", f"topic {topic} is Tidemill's own; use a trigger of data, or RunEnded")
         if key is not None and (not isinstance(key, str) or not key):
             raise BadTrigger("MessageOn", f"key must be the event key of messages, not {key!r}")
+        if key is not None:
+            check_event_key(key)
         object.__setattr__(self, "topic", check_name("topic", topic))
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "n", _read_number("MessageOn", n))
@@ -39,20 +41,16 @@ class MessageOn(MessageTrigger):
 
     @property
     def event_keys(self) -> tuple[EventKey, ...]:
-        """The key of the listeners of the topic."""
-        return (topic_event(self.topic),)
+        """The messages of the topic, or those of the key."""
+        return (message_event(self.topic, self.key or ""),)
 
     def __str__(self) -> str:
         key = "" if self.key is None else f", key={self.key!r}"
         return f"MessageOn({self.topic}{key}{f', n={self.n}' if self.n > 1 else ''})"
 
-    def wants(self, message: Message) -> bool:
-        """Return whether `message` of the topic counts."""
-        return self.key is None or message.event_key == self.key
-
-    def feed(self, fed: Fed, message: Message) -> Fed:
-        """Return what the leaf was fed, with `message` counted if the leaf wants it."""
-        return replace(fed, count=fed.count + self.wants(message))
+    def feed(self, fed: Fed, message: Message) -> Fed:  # each message of its keys counts
+        """Return what the leaf was fed, with one message added."""
+        return replace(fed, count=fed.count + 1)
 
     def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied by `n` messages."""

@@ -17,7 +17,7 @@ from tidemill.schedule.anytime import Anytime
 from tidemill.schedule.data_triggers import MessageTrigger, NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
 from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.time_triggers import Cron, Every
-from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, BadTrigger, Fed, Silence, Trigger
+from tidemill.schedule.triggers import MOST_TIMES, AllOf, AnyOf, AtLeast, BadTrigger, Fed, Silence, Trigger
 from tidemill.schedule.window_triggers import WindowsRecomputed
 from tidemill.shapes.filters import Range
 from tidemill.sizes import BadSize
@@ -446,3 +446,13 @@ def test_a_wrong_duration_names_the_trigger_and_its_argument(declare, named, wai
     """A line of an app file may have several triggers, and several durations."""
     with pytest.raises(BadTrigger, match=f"trigger {named}"):
         declare(wait)
+
+
+def test_a_job_keeps_the_latest_times_alone():
+    """A job that waits for data is stored again at each time of its cron: the cost must not grow with its age."""
+    fed = Fed(fires=(NOON,) * MOST_TIMES, count=MOST_TIMES)
+
+    after = fed.fired(NOON + timedelta(minutes=1))
+
+    assert (len(after.fires), after.count) == (MOST_TIMES, MOST_TIMES + 1)
+    assert after.fired_at == NOON + timedelta(minutes=1)

@@ -27,13 +27,12 @@ from tidemill.names import (
 )
 from tidemill.run.records.written_filters import WrittenWhere, write_kinds, write_where
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
-from tidemill.schedule.triggers import BadTrigger, Fed, Leaf, read_wait
+from tidemill.schedule.triggers import MOST_TIMES, BadTrigger, Fed, Leaf, read_wait
 from tidemill.sizes import exact_bytes, format_bytes, parse_bytes
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 MOST_ENDS: Final = 10_000
-"""Limit of the period ends for which one watermark move starts runs, or of which one run is informed: the latest ones.
-"""
+"""Limit of the period ends for which one watermark move starts runs: the latest ones."""
 _LARGEST: Final = 1 << 62
 _MOMENTS: Final = range(-60_000_000_000_000_000, 250_000_000_000_000_000)
 """Microseconds since 1970 that have a date, with a millennium to spare."""
@@ -382,9 +381,9 @@ class WatermarkPassed(DataTrigger):
             kept = tuple(end for end in fed.fires if last is not None and end <= last)
             return replace(fed, count=max(0, fed.count - len(fed.fires) + len(kept)), fires=kept)
         first, last_number = self._periods(message)
-        numbers = range(max(first, last_number + 1 - MOST_ENDS), last_number + 1)
+        numbers = range(max(first, last_number + 1 - MOST_TIMES), last_number + 1)
         ends = (*fed.fires, *(EPOCH + number * self.every for number in numbers))
-        return replace(fed, count=fed.count + max(0, last_number + 1 - first), fires=ends[-MOST_ENDS:])
+        return replace(fed, count=fed.count + max(0, last_number + 1 - first), fires=ends[-MOST_TIMES:])
 
     def boundaries(self, message: Message) -> Passed | None:
         """Return the ends of periods that the watermark passed by the move in `message`; None: it passed none."""

@@ -20,6 +20,11 @@ from tidemill.errors import UserError
 from tidemill.names import EventKey
 from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, all_of, any_of, at_least
 
+MOST_TIMES: Final = 10_000
+"""Limit of the logical times that a leaf keeps within one job: the latest ones.
+
+A job may wait for data for months while a cron fires each minute."""
+
 SHORTEST_WAIT: Final = timedelta(seconds=1)
 """The shortest duration of a trigger."""
 
@@ -55,7 +60,7 @@ class Fed:
     backlog: bool = False
     """True if a message announced a backlog of the program. A backlog is enough, whatever number the leaf wants."""
     fires: tuple[datetime, ...] = ()
-    """The logical times at which it fired, oldest first: of a time trigger, or ends of periods."""
+    """The latest logical times at which it fired, in order: of a time trigger, or ends of periods."""
     first_at: datetime | None = None
     """The catalog's time of the first message or fire that fed the leaf."""
     last_at: datetime | None = None
@@ -65,7 +70,7 @@ class Fed:
 
     def fired(self, logical_time: datetime) -> Fed:
         """After one more time at which it was due."""
-        return replace(self, count=self.count + 1, fires=(*self.fires, logical_time))
+        return replace(self, count=self.count + 1, fires=(*self.fires, logical_time)[-MOST_TIMES:])
 
     def touched(self, at: datetime) -> Fed:
         """Return the feed with the time of another message or fire. Messages of two topics may come out of order."""

@@ -179,7 +179,7 @@ def test_why_a_message_of_a_users_topic_started_nothing(project):
         unheard = mill.why(f"others:{mill.topics.publish('others', key='settled').position}")
 
     assert heard.because[0].code == "message_waits_for_scheduler"
-    assert unheard.because[0].why == "no schedule listens to topic others"
+    assert unheard.because[0].why == "no schedule listens to topic others, or to its key 'settled'"
 
 
 def test_the_cap_of_the_page_is_a_setting(project):

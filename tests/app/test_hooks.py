@@ -104,6 +104,7 @@ def test_two_senders_of_one_delivery_are_one(stage):
         ("push", {"x": object()}, None, "bad_payload"),
         ("push", {}, "", "bad_delivery"),
         ("push", {}, "x" * 201, "bad_delivery"),
+        ("push", {}, "a\0b", "bad_delivery"),
         ("push", {"x": "x" * 1_000_001}, "d", "message_too_large"),
     ],
 )

@@ -137,6 +137,15 @@ def test_a_wrong_message_is_refused_at_the_call(stage, topic, payload, code):
     assert "orders" not in {one.topic for one in stage.mill.topics.list()}
 
 
+@pytest.mark.parametrize("key", ["a\0b", "\udcff", "x" * 201, 5])
+def test_a_wrong_key_is_refused_at_the_call(stage, key):
+    """PostgreSQL refused a NUL at the commit, when the work was done."""
+    with stage.mill.transaction() as tx, raises_code("bad_name"):
+        tx.publish("orders", {}, key=key)
+    with raises_code("bad_name"):
+        stage.mill.topics.publish("orders", {}, key=key)
+
+
 STARTS = """
 import tidemill as tm
 

@@ -408,16 +408,17 @@ def rivals(shop, first: Trigger = PARTS) -> tuple[Schedule, Schedule, RunId]:
 
 
 def test_a_held_job_keeps_no_slot_from_the_others(shop):
-    """It may be held for days. The jobs behind it would wait for it until their time-outs, before a free slot."""
+    """A suspension may last for days. The jobs behind the held job would wait until their time-outs for a free slot."""
     better, other, run_id = rivals(shop)
     shop.change(Suspend(better.schedule_id, SuspendMode.HOLD))
 
     shop.end(run_id)
 
+    assert {job.state for job in shop.jobs() if job.schedule_id == better.schedule_id} == {JobState.PENDING_TRIGGER}
     assert [launch.schedule for launch in shop.step()] == [other.qualified_name]
 
 
-def test_a_job_that_is_held_later_lets_the_others_go_first(shop):
+def test_a_job_that_is_held_later_leaves_the_free_slot_to_the_others(shop):
     """The slot is free before the better job is held."""
     better, other, run_id = rivals(shop)
     shop.end(run_id)
@@ -443,7 +444,7 @@ def test_a_job_whose_trigger_waits_again_keeps_no_slot_from_the_others(shop):
     assert [job.schedule_id for job in shop.jobs()] == [better.schedule_id]
 
 
-def test_a_job_that_is_dropped_while_another_one_is_checked_lets_it_go_first(shop, catalog_url):
+def test_a_job_that_is_dropped_while_another_one_is_checked_leaves_the_slot_to_that_job(shop, catalog_url):
     """The checker has read that the better job is ahead, and nothing else would wake the one that it stores."""
     if not catalog_url.startswith("postgresql"):
         pytest.skip("SQLite has one writer")

@@ -65,7 +65,7 @@ def test_a_message_finds_the_listeners_of_its_key_alone(shop):
 
 
 def test_a_suspended_schedule_passes_no_messages_of_other_keys(shop):
-    """It would not have been fed by them."""
+    """Without the suspension, such a message feeds no job either."""
     schedule = shop.schedule(MessageOn("orders", key="mine"))
     shop.change(Suspend(schedule.schedule_id))
     for key in ("mine", "yours"):

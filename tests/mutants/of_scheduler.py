@@ -101,8 +101,8 @@ MUTANTS: Final = (
     _mutant(
         "backlog_announces_nothing",
         "a resumption does not announce what waits, where the jobs of before were dropped for a backlog",
-        In("changes._begins").swap(
-            "before.suspended_mode is SuspendMode.HOLD", "before.suspended_mode is not SuspendMode.DROP"
+        In("changes._heeded").swap(
+            "schedule.suspended_mode is not SuspendMode.HOLD", "schedule.suspended_mode is SuspendMode.DROP"
         ),
         scenario="suspended-backlog",
     ),

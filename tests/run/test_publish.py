@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tidemill as tm
 from tests.errors import raises_code
 from tests.stage import staged
 
@@ -91,6 +92,33 @@ def test_a_run_that_is_retried_publishes_once(stage):
 
     assert stage.mill.runs.show(run).state == "COMPLETED"
     assert payloads(stage) == [{"attempt": 2}]
+
+
+class Struck(BaseException):
+    """The death of a driver; no code of the product handles it."""
+
+
+@pytest.mark.parametrize("mark", ["driver.begun", "driver.called", "driver.before_commit", "driver.committed"])
+def test_a_run_whose_driver_dies_at_a_mark_publishes_once(stage, mark):
+    """Its messages, and the message of its start, which a schedule waits for."""
+
+    def strike():
+        raise Struck
+
+    stage.mill.schedules.create("shop.begun", "shop.follow", trigger=tm.RunEnded("shop.load", "STARTED"))
+    stage.publish("lines", "hour=1")
+    run_id = stage.mill.runs.start("shop.load").run_id
+    (run,) = stage.take()
+    stage.at[mark] = strike
+    with pytest.raises(Struck):
+        stage.attempt(run)
+    stage.end_attempt(run, "lost", "its driver died")
+    stage.work()
+
+    shown = stage.mill.runs.show(run_id)
+    started = [one for one in stage.mill.topics.read("program") if one.event_type == "run_started"]
+    assert (shown.state, [one.payload["run_id"] for one in started]) == ("COMPLETED", [run_id])
+    assert [(one["attempt"] if one else None) for one in payloads(stage)] == [shown.epoch, None]
 
 
 def test_a_commit_carries_a_bounded_number_of_messages(stage):
@@ -188,6 +216,60 @@ def test_a_run_that_starts_is_announced_once_if_a_schedule_waits_for_it(catalog_
         assert [(one.event_key, one.payload["run_id"]) for one in started] == [
             ("program:default.shop.load:STARTED", run)
         ]
+        assert len(stage.mill.runs.list(program="shop.follow")) == 1
+
+
+def test_arguments_that_no_message_could_carry_are_refused_at_the_start(catalog_url, tmp_path):
+    """Else the run could never end: the message of its end would be refused again and again."""
+    text = STARTS.replace("retries=1", "arguments={'text': '', 'n': 1}, retries=1")
+    with staged(tmp_path, catalog_url, text) as stage:
+        with raises_code("bad_argument", match="argument 'text' .* more than 100000 characters; give the path"):
+            stage.mill.runs.start("shop.load", {"text": "x" * 100_000})
+        trigger = {"type": "every", "duration": "1h"}
+        with raises_code("bad_argument", match="more than 100000 characters"):
+            stage.mill.schedules.create("shop.often", "shop.load", trigger=trigger, arguments={"text": "x" * 100_000})
+        run_id = stage.mill.runs.start("shop.load", {"text": "x" * 99_000}).run_id
+        stage.mill.runs.kill(run_id)
+
+        assert stage.mill.runs.show(run_id).state == "KILLED"
+        assert len(stage.mill.runs.list()) == 1
+
+
+LATE = """
+from pathlib import Path
+import tidemill as tm
+
+HERE = Path(__file__).parent
+app = tm.App("shop")
+lines = app.fileset("lines", keys={"hour": "int"}, format="text")
+
+
+@app.worker(reads=[tm.Reads(lines, max_partitions=1)])
+def tend(run):
+    with tm.open(HERE) as mill:
+        mill.schedules.create("shop.after", "shop.follow", trigger=tm.RunEnded("shop.tend", "STARTED"))
+    while run.take("0s"):
+        run.commit()
+
+
+@app.python()
+def follow(run):
+    pass
+"""
+
+
+def test_a_schedule_of_before_the_first_take_hears_the_start_of_a_worker(catalog_url, tmp_path):
+    """A worker may wait for days. Its start is announced once, whatever the number of its transactions."""
+    with staged(tmp_path, catalog_url, LATE) as stage:
+        stage.publish("lines", "hour=1")
+        stage.publish("lines", "hour=2")
+        stage.balance_workers()
+        (worker,) = stage.work()
+        stage.schedule()
+
+        started = [one for one in stage.mill.topics.read("program") if one.event_type == "run_started"]
+        assert worker.exit_reason == "it returned after 2 commits"
+        assert [one.payload["run_id"] for one in started] == [worker.run_id]
         assert len(stage.mill.runs.list(program="shop.follow")) == 1
 
 

@@ -86,6 +86,24 @@ def test_a_run_that_no_schedule_started_has_no_triggers(stage):
     assert stage.mill.runs.show(run_id).triggers == ()
 
 
+def test_a_retry_gets_the_triggers_of_its_run(stage):
+    """The program does the same work, and asks for its cause as the first run did."""
+    stage.publish("lines", "hour=1", "hour=2")
+    stage.publish("users", "hour=7")
+    stage.schedule()
+    (run,) = stage.mill.runs.list(program="shop.report")
+    stage.mill.runs.kill(run.run_id)
+
+    retry_id = stage.mill.runs.retry(run.run_id).run_id
+    stage.work()
+
+    assert stage.mill.runs.show(retry_id).triggers == stage.mill.runs.show(run.run_id).triggers
+    assert stage.lines_of() == [
+        "NewPartitions(default.lines, 2) 2 True ['hour=1', 'hour=2']",
+        "NewPartitions(default.users) 1 True ['hour=7']",
+    ]
+
+
 def test_run_and_job_show_the_same_triggers(stage):
     """Before its launch the job shows what the run shows later."""
     stage.publish("lines", "hour=1")

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 SQL: Sql = load_sql(__file__)
 
 
-_LOGICAL_TIMES: Final = ("logical_time", "logical_times")
+_HANDED_ON: Final = ("logical_time", "logical_times", "triggers")
+"""Fields of the cause of a run that a retry has too."""
 
 
 class StartsByItself(UserError):
@@ -192,7 +193,8 @@ class Runs(Noun):
     def retry(self, run_id: str) -> RetriedRun:
         """Make a new run like a run that ended without a commit. `NotFound`, `NothingToRetry`.
 
-        It takes what waits for the program now; what the failed run had claimed is there again.
+        It takes what waits for the program now; what the failed run had claimed is there again. `triggers` and logical
+        times of the new run are those of the failed run.
         """
         retry_id = RunId(self._world.new_id("run"))
 
@@ -201,8 +203,8 @@ class Runs(Noun):
             if run.program_id is None or not run.state.ended or run.state is RunState.COMPLETED:
                 raise NothingToRetry(run_id, run.state)
             bound = check_startable(find_program_by_id(db, run.program_id)).bind(run.arguments)
-            times = {name: run.triggered_by[name] for name in _LOGICAL_TIMES if name in run.triggered_by}
-            asked = {"asked": "by hand", "retry_of": run_id, **times}
+            cause = {name: run.triggered_by[name] for name in _HANDED_ON if name in run.triggered_by}
+            asked = {"asked": "by hand", "retry_of": run_id, **cause}
             limits = list_limits(db, run.program_id)
             new = NewRun(retry_id, run.program_id, bound, asked, priority=run.priority, limits=limits)
             runs.create_pending(db, [new])

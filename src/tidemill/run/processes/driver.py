@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, CatalogUnavailable, Db, LostReply
-from tidemill.catalog.effects import Effect
 from tidemill.catalog.engine import open_catalog
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.json_specs import read_text
@@ -133,7 +132,7 @@ class DriverProcess:
 
     def _carry_out(self, assignment: Assignment, facts: dict[str, object]) -> None:
         started = self.world.clock.monotonic()
-        run, program, inputs, outputs, starting = self.catalog.read(lambda db: _read(db, assignment))
+        run, program, inputs, outputs = self.catalog.read(lambda db: _read(db, assignment))
         if run.bundle != program.bundle:
             self._end(assignment, AttemptEnd(Cause.RETURNED, "its program was deployed again before it began"))
             return
@@ -146,8 +145,9 @@ class DriverProcess:
             self._work_until_stopped(run, program, loaded, outputs, home, facts)
             return
         allowed = parse_allowed(str(run.arguments.get(ALLOW, "")))
+        starts = announce_start(run, program)
         step = Step.begin(
-            "driver", self.catalog, run, outputs, self.writer, inputs=inputs, allowed=allowed, announced=starting
+            "driver", self.catalog, run, outputs, self.writer, inputs=inputs, allowed=allowed, announced=starts
         )
         step.take()
         self.world.mark("driver.claimed")
@@ -283,13 +283,13 @@ def _facts_of(home: SparkHome) -> dict[str, object]:
     return {"spark": home.application_id, "spark_conf": home.settings}
 
 
-def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, dict[str, Fileset], list[Effect]]:
+def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, dict[str, Fileset]]:
     run = find_run(db, assignment.run_id)
     assert run.program_id is not None, "drivers work on runs of programs"  # noqa: S101
     program = find_program_by_id(db, run.program_id)
     outputs = {name: Fileset.of(find_dataset(db, name)) for name in program.writes}
     inputs = find_inputs(db, program)
-    return run, program, inputs, outputs | inputs.outputs(db), announce_start(db, run, program)
+    return run, program, inputs, outputs | inputs.outputs(db)
 
 
 def main(world: World | None = None, *, writer: Writer = write_frames) -> None:

@@ -155,7 +155,7 @@ class Steps:
         self._writer = writer
         self._waiter: Waiter | None = None
         self._held = catalog.read(lambda db: holds_any(db, record.run_id))
-        self._starting = catalog.read(lambda db: announce_start(db, record, program))
+        self._starting = announce_start(record, program)
 
     @property
     def run(self) -> Run:

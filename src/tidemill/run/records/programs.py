@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SQL: Sql = load_sql(__file__)
 
 MOST_RETRIES: Final = 100
+MOST_ARGUMENT_CHARACTERS: Final = 100_000
+"""The most characters of the arguments of a run as JSON. The messages about the run have the arguments too."""
 
 _COLUMNS: Final = ("program_id", "namespace", "app", "name", "kind", "bundle", "retired")
 """Fields of a program that the catalog keeps in columns; the other fields are one JSON."""
@@ -199,7 +201,8 @@ class Program:
     def bind(self, given: Mapping[str, object], later: Iterable[str] = ()) -> dict[str, Value]:
         """Return the arguments of a run: `given`, checked, and the defaults of the others. Raises `BadArgument`.
 
-        `later` names arguments that get their values at launch: they are left out.
+        `later` names arguments that get their values at launch: they are left out. More than
+        `MOST_ARGUMENT_CHARACTERS` are refused, because each message about the run has its arguments.
         """
         declared = {argument.name: argument for argument in self.arguments}
         known_later = set(later)
@@ -218,6 +221,12 @@ class Program:
                 raise BadArgument(self.qualified_name, argument.name, f"it must be given ({argument.type})")
             else:
                 bound[argument.name] = argument.default
+        sizes = {name: len(json.dumps(value)) for name, value in bound.items()}
+        if sum(sizes.values()) > MOST_ARGUMENT_CHARACTERS:
+            why = (
+                f"all arguments together have more than {MOST_ARGUMENT_CHARACTERS} characters; give the path of a file"
+            )
+            raise BadArgument(self.qualified_name, max(sizes, key=lambda name: sizes[name]), why)
         return bound
 
     def spec(self) -> str:

@@ -21,7 +21,7 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.errors import Conflict, Fenced
 from tidemill.lake.claims import Blame, ClaimsMoved, ClaimTable, Held
-from tidemill.names import STARTED, RunId, program_event
+from tidemill.names import STARTED, EventKey, RunId, program_event
 from tidemill.run.records.programs import Program, find_program_by_id
 from tidemill.run.records.runs import SQL as RUNS
 from tidemill.run.records.runs import Cause, RunKind, RunRecord, RunState, find_run, find_runs
@@ -270,15 +270,25 @@ def _free(run_id: RunId) -> tuple[Call, ...]:
     return tuple(statement(**params) for statement in (SQL.lock_limits, SQL.wake_waiting_jobs, SQL.free_slots))
 
 
-def announce_start(db: Db, run: RunRecord, program: Program) -> list[Effect]:
-    """Return the message that a run of `program` has begun: one for the first attempt, if a schedule waits for it.
+@dataclass(frozen=True, slots=True)
+class _AnnounceStart(Effect):
+    """Announce the begin of a run, if a schedule listens at this moment. Cost: a look-up."""
 
-    Cost: a look-up. Without such a schedule nothing is written.
-    """
-    key = program_event(program.namespace, program.app, program.name, STARTED)
-    if run.first_write_pointer is not None or db.one(SQL.find_listener, event_key=key) is None:
+    phase = Phase.ANNOUNCE
+
+    event_key: EventKey
+    payload: Mapping[str, object]
+
+    def writes(self) -> Sequence[Call]:
+        return (SQL.announce_start(event_key=self.event_key, payload=json.dumps(self.payload, separators=(",", ":"))),)
+
+
+def announce_start(run: RunRecord, program: Program) -> list[Effect]:
+    """Return the effects by which the begin of the first transaction of `run` announces the run."""
+    if run.first_write_pointer is not None:
         return []
-    return [Publish(Topic.PROGRAM, "run_started", key, _describe(run, program, STARTED))]
+    key = program_event(program.namespace, program.app, program.name, STARTED)
+    return [_AnnounceStart(key, _describe(run, program, STARTED))]
 
 
 def announce_end(

@@ -202,6 +202,11 @@ UPDATE job SET next_check_at = tidemill_now()
 -- locks: nothing, at slot_limit
 DELETE FROM slot WHERE run_id = :run_id
 
--- name: find_listener
--- gives: schedule_id
-SELECT schedule_id FROM trigger_key WHERE event_key = :event_key LIMIT 1
+-- name: announce_start
+-- The begin holds the tick. A schedule that is created at the same time has committed before this look, or it hears
+-- later runs only.
+INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
+SELECT 'program', {commit_seq},
+       (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'program' AND seq = {commit_seq}),
+       tidemill_now(), 'run_started', :event_key, :payload
+ WHERE EXISTS (SELECT 1 FROM trigger_key WHERE event_key = :event_key)

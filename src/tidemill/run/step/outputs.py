@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _MOST_SHOWN: Final = 20
+_MOST_PUBLICATIONS: Final = 500
+"""The most data sets that the message of a run's end names."""
 _NO_ROWS: Final[Mapping[WriteOp, str]] = {
     WriteOp.APPEND: "append() got no rows, so no partition was made; create_empty(key) makes one without rows",
     WriteOp.CREATE: "create() got no rows, so no partition was made; create_empty(key) makes one without rows",
@@ -548,12 +550,15 @@ class Outputs:
         return facts
 
     def publications(self) -> list[dict[str, object]]:
-        """Return the numbers of partitions, rows and bytes that are published, by data set, for programs."""
+        """Return the numbers of partitions, rows and bytes that are published, by data set, for programs.
+
+        At most `_MOST_PUBLICATIONS` data sets.
+        """
         return [
             {name: fact[name] for name in ("dataset", "count", "rows", "bytes")}
             for fact in self.facts()
             if fact["count"]
-        ]
+        ][:_MOST_PUBLICATIONS]
 
     def compactions(self) -> list[dict[str, object]]:
         """Return what was compacted, by data set, for people. An entry of `facts` says which rows are new."""

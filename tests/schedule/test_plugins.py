@@ -208,3 +208,30 @@ def test_a_constraint_that_raises_holds_up_no_other_job(shop, monkeypatch, caplo
 
 def _fail(*_: object) -> Answer:
     raise ZeroDivisionError("division by zero")
+
+
+@pytest.mark.parametrize("method", ["check", "feed"])
+def test_a_trigger_that_raises_holds_up_no_other_schedule(shop, monkeypatch, method):
+    """Neither the scheduler, which one mistake in a package would end again after each start."""
+    monkeypatch.setattr(NewData, method, _fail)
+    shop.schedule(NewData("clicks", rows=1), name="a", program=shop.program("a"))
+    shop.schedule(NewPartitions("clicks"), name="b", program=shop.program("b"))
+    shop.publish("partition:default.clicks", partitions=[{"key": "", "rows": 1}])
+
+    (launch,) = shop.step()
+
+    assert launch.schedule == "default.shop.b"
+
+
+@pytest.mark.parametrize("answer", [None, NotBefore(datetime(2020, 1, 1, tzinfo=UTC), "then"), "yes"])
+@pytest.mark.parametrize("kind", [NewData, Rate])
+def test_an_answer_that_breaks_the_contract_means_not_yet(shop, monkeypatch, kind, answer):
+    """A time that has passed would have the job checked again without end."""
+    monkeypatch.setattr(kind, "check", lambda *_: answer)
+    shop.schedule(NewData("clicks", rows=1), constraints=(Rate(1, per="1h"),))
+    shop.publish("partition:default.clicks", partitions=[{"key": "", "rows": 1}])
+
+    assert shop.step() == []
+
+    (job,) = shop.jobs()
+    assert job.next_check_at == shop.clock.now() + timedelta(minutes=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -40,7 +40,7 @@ from tidemill.schedule.probes import Probes
 from tidemill.schedule.schedules import read_schedules
 from tidemill.schedule.specs import BadSchedule, OnTimeout, Schedule, Status
 from tidemill.schedule.subscriber import BACKLOG
-from tidemill.schedule.triggers import Fed
+from tidemill.schedule.triggers import Fed, Trigger
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -220,7 +220,8 @@ def _ask_triggers(
 
 def _ask_trigger(job: Job, schedule: Schedule, now: datetime) -> Answer:
     trigger = schedule.spec.trigger
-    return trigger.check([job.fed.get(trigger_no, Fed()) for trigger_no in range(len(trigger.leaves))], now)
+    fed = [job.fed.get(trigger_no, Fed()) for trigger_no in range(len(trigger.leaves))]
+    return _ask(trigger, lambda: trigger.check(fed, now), now)
 
 
 def _satisfied(job: Job, schedule: Schedule, now: datetime) -> Job:
@@ -238,7 +239,7 @@ def _decide(facts: FactSheet, ready: Sequence[_Ready], now: datetime) -> tuple[l
     waiting: list[_Ready] = []
     for one in sorted(ready, key=lambda one: one.job.turn(now)):
         known = facts.read(one.job, one.schedule)
-        answers = tuple(_ask(constraint, known, now) for constraint in one.schedule.spec.constraints)
+        answers = tuple(_ask_constraint(constraint, known, now) for constraint in one.schedule.spec.constraints)
         answered = one._replace(constraints=answers)
         if not (all(isinstance(answer, Satisfied) for answer in answers) or answered.is_forced(now)):
             waiting.append(answered)
@@ -250,13 +251,26 @@ def _decide(facts: FactSheet, ready: Sequence[_Ready], now: datetime) -> tuple[l
     return starting, waiting
 
 
-def _ask(constraint: Constraint, facts: Facts, now: datetime) -> Answer:
-    """Ask a constraint. An error of a plug-in means "not yet": the other jobs of the batch go on."""
+def _ask_constraint(constraint: Constraint, facts: Facts, now: datetime) -> Answer:
+    return _ask(constraint, lambda: constraint.check(facts, now), now)
+
+
+def _ask(asked: Trigger | Constraint, check: Callable[[], Answer], now: datetime) -> Answer:
+    """Ask a trigger or constraint. An error of a plug-in means "not yet": the other jobs of the batch go on.
+
+    An answer that breaks the contract is an error too. A `NotBefore` that is no later than `now` would repeat the check
+    without end.
+    """
     try:
-        return constraint.check(facts, now)
+        answer = check()
+        if isinstance(answer, Answer) and not (isinstance(answer, NotBefore) and answer.at <= now):
+            return answer
+        why = f"its answer is {answer!r}"
+        _log.error("%s failed: %s", asked, why)
     except Exception as error:  # noqa: BLE001  # code of others: whatever it raises
-        _log.exception("constraint %s failed", constraint)
-        return NotBefore(now + _AFTER_ERROR, f"{constraint} failed: {type(error).__name__}: {error}")
+        _log.exception("%s failed", asked)
+        why = f"{type(error).__name__}: {error}"
+    return NotBefore(now + _AFTER_ERROR, f"{asked} failed: {why}")
 
 
 def _launch(db: Db, world: World, starting: Sequence[_Ready], now: datetime) -> tuple[list[Launch], list[_Overdue]]:

@@ -247,7 +247,7 @@ def _narrow(db: Db, counting: Counting, schedule: Schedule, leaf: Leaf, message:
     if isinstance(leaf, WatermarkStands) or (isinstance(leaf, MessageTrigger) and not leaf.wants(message)):
         return None
     if isinstance(leaf, MessageTrigger):
-        leaf.feed(Fed(), message)  # what cannot be read must show here, alone, and not among all facts
+        _try_out(leaf, message)  # what cannot be read must show here, alone, and not among all facts
     if not isinstance(leaf, NewPartitions | NewData):
         return message
     given = counting.narrow(db, schedule.program_id, leaf.dataset, message)
@@ -257,6 +257,17 @@ def _narrow(db: Db, counting: Counting, schedule: Schedule, leaf: Leaf, message:
         return counting.choose(db, leaf.dataset, leaf.where, leaf.kinds, given)
     except UserError as error:
         raise UnreadableMessage(str(leaf), str(error)) from None
+
+
+def _try_out(leaf: MessageTrigger, message: Message) -> None:
+    """Raise `UnreadableMessage` if the leaf fails on `message`. A plug-in that fails stops no other schedule."""
+    try:
+        leaf.feed(Fed(), message)
+    except UnreadableMessage:
+        raise
+    except Exception as error:  # code of others: whatever it raises
+        _log.exception("%s failed", leaf)
+        raise UnreadableMessage(str(leaf), f"{type(error).__name__}: {error}") from error
 
 
 def _reads(program: Program | None, schedule_id: ScheduleId, leaf: Leaf, message: Message) -> bool:

@@ -252,15 +252,27 @@ def test_plan_check_ends_with_the_code_of_findings(stage, capsys):
     assert "on_clean" not in kept[1]
 
 
-def test_a_plan_makes_no_catalog(tmp_path, capsys):
-    """There is nothing to compare with, and a look makes nothing."""
+@pytest.mark.parametrize(("options", "code"), [((), 0), (("--check",), 6)])
+def test_a_plan_before_the_first_deployment_adds_all_and_makes_no_catalog(tmp_path, capsys, options, code):
+    """A continuous integration has a fresh clone, and a look makes nothing."""
     (tmp_path / "app.py").write_text(APP)
+    with pytest.raises(SystemExit) as ended:
+        main(["--project", str(tmp_path), "plan", *options])
+
+    assert ended.value.code == code
+    assert "+ schedule on_clean" in capsys.readouterr().out
+    assert not (tmp_path / ".tidemill").exists()
+
+
+def test_a_plan_beside_the_data_of_an_earlier_catalog_is_refused(tmp_path, capsys):
+    """As the deployment is: the catalog may be lost, and not new."""
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / ".tidemill" / "data" / "default").mkdir(parents=True)
     with pytest.raises(SystemExit) as ended:
         main(["--project", str(tmp_path), "plan"])
 
-    assert ended.value.code == 5
-    assert "`tidemill deploy` makes one" in capsys.readouterr().err
-    assert not (tmp_path / ".tidemill").exists()
+    assert ended.value.code == 2
+    assert "holds the data of an earlier one" in capsys.readouterr().err
 
 
 def draw_app(rng: random.Random) -> str:

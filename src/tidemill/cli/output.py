@@ -39,18 +39,29 @@ def open_mill(*, create: bool = False) -> Mill:
     """Open the project that the command line names."""
     from tidemill.mill.mill import open_project
 
-    given = click.get_current_context().find_root().obj
-    options = {"catalog": given["catalog"]} if given["catalog"] else {}
-    return open_project(Path(given["project"]), options=options, create=create)
+    folder, options = _read_project()
+    return open_project(folder, options=options, create=create)
 
 
 def begin_mill(*, new: bool) -> Mill:
     """The facade for the project that the command line names, whose app file is to be deployed."""
     from tidemill.mill.mill import begin_project
 
+    folder, options = _read_project()
+    return begin_project(folder, options=options, new=new)
+
+
+def open_plan() -> Mill:
+    """Open the project that the command line names, to plan a deployment of its app file."""
+    from tidemill.mill.mill import open_planned
+
+    folder, options = _read_project()
+    return open_planned(folder, options=options)
+
+
+def _read_project() -> tuple[Path, dict[str, str]]:
     given = click.get_current_context().find_root().obj
-    options = {"catalog": given["catalog"]} if given["catalog"] else {}
-    return begin_project(Path(given["project"]), options=options, new=new)
+    return Path(given["project"]), {"catalog": given["catalog"]} if given["catalog"] else {}
 
 
 new_option = click.option("--new", is_flag=True, help="Begin with an empty catalog beside the data of an earlier one.")

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_mill, say, schedules_option
+from tidemill.cli.output import FOUND, json_option, open_plan, say, schedules_option
 
 
 @click.command(name="plan")
@@ -17,9 +17,9 @@ def command(*, update_schedules: bool | None, check: bool, as_json: bool) -> Non
     """Show what `tidemill deploy` would change: a line for each part of an app, marked +, ~ or -.
 
     Changes nothing. Lines name data sets, programs, consumers and schedules, and each changed field. With --json, a
-    line of JSON for each app.
+    line of JSON for each app. Before the first deployment, everything is new.
     """
-    with open_mill() as mill:
+    with open_plan() as mill:
         plans = mill.plan(update_schedules=update_schedules)
     for plan in plans:
         say(plan, plan.sentence(), as_json=as_json)

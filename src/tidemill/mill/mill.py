@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 from tidemill.catalog.db import NO_CATALOG_YET, CatalogUnavailable
 from tidemill.catalog.engine import connect, open_catalog
 from tidemill.catalog.migrate import migrate, read_version
-from tidemill.config import load_config, without_password
+from tidemill.config import Config, load_config, without_password
 from tidemill.errors import UserError
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Project, find_project
@@ -92,13 +92,35 @@ def begin_project(
     earlier one, unless `new`.
     """
     world = world or World()
+    config = _load_begun(world, folder, options)
+    if not new and not _has_catalog(config.catalog, world):
+        _refuse_old_data(world, config)
+    return Mill(Project(open_catalog(config.catalog, world), world, config))
+
+
+def open_planned(folder: Path, *, options: Mapping[str, str] | None = None, world: World | None = None) -> Mill:
+    """Open the project in `folder` to plan a deployment; before the first one, on an empty catalog in memory.
+
+    Raises `NoProject` and `OldData`, as `begin_project` does.
+    """
+    world = world or World()
+    config = _load_begun(world, folder, options)
+    if _has_catalog(config.catalog, world):
+        return Mill(Project(open_catalog(config.catalog, world, create=False), world, config))
+    _refuse_old_data(world, config)
+    return Mill(Project(open_catalog(f"sqlite:///{world.new_id('plan')}?vfs=memdb", world), world, config))
+
+
+def _load_begun(world: World, folder: Path, options: Mapping[str, str] | None) -> Config:
     config = load_config(world, folder, options)
     if not world.disk.exists(config.app):
         raise NoProject(config.folder, config.app)
-    held = bool(open_files(config.data, world).list_folders())
-    if held and not new and not _has_catalog(config.catalog, world):
+    return config
+
+
+def _refuse_old_data(world: World, config: Config) -> None:
+    if open_files(config.data, world).list_folders():
         raise OldData(without_password(config.catalog), config.data)
-    return Mill(Project(open_catalog(config.catalog, world), world, config))
 
 
 def _has_catalog(url: str, world: World) -> bool:

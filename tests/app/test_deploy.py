@@ -22,6 +22,18 @@ def schedules(mill):
     return {view.name: view.status for view in mill.schedules.list()}
 
 
+def test_the_sentence_of_a_deployment_names_the_first_of_many(mill):
+    """One line of 500 names tells a person nothing."""
+    program = "import tidemill as tm\napp = tm.App('shop')\n@app.python()\ndef load(run):\n    pass\n"
+    many = "for n in range(25):\n    app.schedule(f's{n:02}', load, trigger=tm.Every('1h'))\n"
+    added = redeploy(mill, program + many)
+    removed = redeploy(mill, program)
+
+    for deployed, names in ((added, added.schedules_added), (removed, removed.schedules_removed)):
+        assert deployed.sentence().endswith("s18, s19 and 5 more")
+        assert len(names) == 25
+
+
 def test_a_first_deployment_registers_all(mill):
     """Data sets, programs, consumers and schedules exist at once.
 

@@ -99,6 +99,8 @@ class DeployedCode:
     put: Callable[[Db], object]
 
 
+_MOST_NAMES: Final = 20
+
 IN_PLACE: Final = DeployedCode("", {}, lambda _: None)
 """The code that lies at the app file when a program runs."""
 
@@ -144,13 +146,13 @@ class Deployed:
             "changed": self.schedules_changed,
             "removed": self.schedules_removed,
         }
-        told = [f"{what} {', '.join(names)}" for what, names in changes.items() if names]
+        told = [f"{what} {_name(names)}" for what, names in changes.items() if names]
         if self.dropped_jobs:
             told.append(f"dropped {_count(self.dropped_jobs, 'pending job')}")
         if told:
             line += f"   schedules: {'; '.join(told)}"
         if self.programs_retired:
-            line += f"   retired programs: {', '.join(self.programs_retired)}"
+            line += f"   retired programs: {_name(self.programs_retired)}"
         left = [
             f"the app file no longer declares app {name}, which goes on: `tidemill app delete {name}` ends it"
             for name in self.apps_left
@@ -374,7 +376,7 @@ def delete_app(db: Db, world: World, seq: CommitSeq, namespace: Namespace, name:
     """Delete an app and all its schedules, and retire its programs; `seq` is the tick that the caller took first."""
     retired = retire_programs(db, namespace, name, [])
     retire_others(db, namespace, name, [])
-    own = [schedule for schedule in list_schedules(db) if (schedule.namespace, schedule.app) == (namespace, name)]
+    own = list_schedules(db, app=(namespace, name))
     changes: list[Change] = [Delete(schedule.schedule_id) for schedule in own]
     orphans = _schedules_of(db, retired, changes)
     changes += [Delete(schedule.schedule_id) for schedule in orphans]
@@ -566,7 +568,7 @@ def _schedule_changes(
 ) -> tuple[list[Change], dict[str, list[str]]]:
     changes: list[Change] = []
     named: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "kept": []}
-    present = {s.name: s for s in list_schedules(db) if (s.namespace, s.app) == (app.namespace, app.name)}
+    present = {s.name: s for s in list_schedules(db, app=(app.namespace, app.name))}
     for name, declared in app.schedules.items():
         program = programs[declared.program]
         check_trigger(db, name, program, declared.spec.trigger)
@@ -587,6 +589,12 @@ def _schedule_changes(
         changes.append(Delete(ScheduleId(gone.schedule_id)))
         named["removed"].append(gone.name)
     return changes, named
+
+
+def _name(names: Sequence[str]) -> str:
+    """Return the names for people: the first ones, and the number of the others."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_MOST_NAMES])} and {more} more"
 
 
 def _count(number: int, one: str, many: str | None = None) -> str:

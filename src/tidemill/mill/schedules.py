@@ -105,14 +105,9 @@ class Schedules(Noun):
         state = None if status is None else Status(check_filter("status", status.upper(), list(Status)))
 
         def block(db: Db) -> Page[ScheduleView]:
-            of = None
-            if app is not None:
-                namespace, (local,) = self._project.split("app", app, 1)
-                check_app(db, namespace, local)
-                of = (namespace, local)
             found = schedules.list_schedules(
                 db,
-                app=of,
+                app=self._app(db, app),
                 program_id=None if program is None else self._project.program(db, program).program_id,
                 trigger_type=kind,
                 status=state,
@@ -210,14 +205,7 @@ class Schedules(Noun):
 
         def block(db: Db) -> Sequence[ScheduleChange]:
             seq = db.tick()
-            namespace, (name,) = self._project.split("app", app, 1) if app else ("", ("",))
-            if app:
-                check_app(db, Namespace(namespace), name)
-            found = [
-                one
-                for one in schedules.list_schedules(db)
-                if one.status is Status.SCHEDULED and (not app or (one.namespace, one.app) == (namespace, name))
-            ]
+            found = schedules.list_schedules(db, app=self._app(db, app), status=Status.SCHEDULED)
             changes = [Suspend(one.schedule_id, chosen) for one in found]
             return self._change_many(db, seq, found, changes, "suspend", mode=chosen)
 
@@ -328,6 +316,14 @@ class Schedules(Noun):
             ]
 
         return self._catalog.write(block)
+
+    def _app(self, db: Db, app: str | None) -> tuple[Namespace, str] | None:
+        """Return the app of that name, or None without a name; `NotFound`."""
+        if app is None:
+            return None
+        namespace, (name,) = self._project.split("app", app, 1)
+        check_app(db, namespace, name)
+        return namespace, name
 
     def _add(self, db: Db, wanted: Sequence[NewSchedule]) -> Sequence[ScheduleId]:
         """Add schedules that no app declares, and return their ids in the same order. An error names the entry."""

@@ -23,7 +23,7 @@ def schedules(mill):
 
 
 def test_the_sentence_of_a_deployment_names_the_first_of_many(mill):
-    """One line of 500 names tells a person nothing."""
+    """A line of 500 names tells a person nothing."""
     program = "import tidemill as tm\napp = tm.App('shop')\n@app.python()\ndef load(run):\n    pass\n"
     many = "for n in range(25):\n    app.schedule(f's{n:02}', load, trigger=tm.Every('1h'))\n"
     added = redeploy(mill, program + many)

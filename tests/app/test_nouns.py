@@ -143,3 +143,14 @@ def test_an_app_shows_what_belongs_to_it(deployed):
     assert (app.name, app.version) == ("default.shop", 1)  # a deployment of the same has no number of its own
     assert (app.datasets, app.programs) == (("clean", "orders"), ("load", "report"))
     assert app.schedules == ("on_clean", "on_orders")
+
+
+def test_a_schedule_shows_all_its_waits(deployed):
+    """To learn why a job was cancelled, or went first, an operator needs these."""
+    cron = {"type": "cron", "expression": "@daily"}
+    options = {"deadline": "6h", "on_timeout": "force", "misfire": "skip", "grace": "5m", "trigger_timeout": "2h"}
+    made = deployed.schedules.create("shop.late", "shop.load", trigger=cron, **options)
+    plain = deployed.schedules.create("shop.plain", "shop.load", trigger=cron)
+
+    assert {name: getattr(made, name) for name in options} == options
+    assert [plain.deadline, plain.on_timeout, plain.grace, plain.trigger_timeout] == ["", "cancel", "", ""]

@@ -10,12 +10,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidemill.names import RunId
+from tidemill.reasons import Reason
 from tidemill.run.records.runs import NewRun, create_pending
 from tidemill.run.step.attempts import take_runs
 from tidemill.schedule.changes import Delete, Suspend
 from tidemill.schedule.checker import check_due, force_job
 from tidemill.schedule.constraints import Concurrency, GroupConcurrency, Rate
 from tidemill.schedule.data_triggers import NewPartitions
+from tidemill.schedule.explain import explain_job
 from tidemill.schedule.jobs import JobEnding, JobState, Outcome, end_jobs
 from tidemill.schedule.schedules import list_limits
 from tidemill.schedule.specs import Schedule, SuspendMode
@@ -441,7 +443,10 @@ def test_a_job_whose_trigger_waits_again_keeps_no_slot_from_the_others(shop):
     shop.end(run_id)
 
     assert [launch.schedule for launch in shop.step()] == [other.qualified_name]
-    assert [job.schedule_id for job in shop.jobs()] == [better.schedule_id]
+    (job,) = shop.jobs()
+    (why,) = explain_job(job, better, shop.clock.now(), ())
+    assert job.schedule_id == better.schedule_id
+    assert (why.code, why.next_look_at) == (Reason.WAITS_FOR_TIME, job.next_check_at)
 
 
 def test_a_job_that_is_dropped_while_another_one_is_checked_leaves_the_slot_to_that_job(shop, catalog_url):

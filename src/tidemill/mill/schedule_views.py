@@ -17,7 +17,7 @@ from tidemill.names import ProgramId, split_qualified
 from tidemill.run.records.programs import find_program
 from tidemill.schedule import schedules
 from tidemill.schedule.program_triggers import RunEnded
-from tidemill.schedule.specs import Schedule
+from tidemill.schedule.specs import Misfire, Schedule
 from tidemill.schedule.window_triggers import WindowsRecomputed
 
 
@@ -45,10 +45,15 @@ class ScheduleView:
     arguments: Mapping[str, object]
     description: str
     priority: int
+    deadline: str
+    """The longest wait behind runs of a higher priority. Empty: however long."""
     timeout: str
+    on_timeout: str
     trigger_timeout: str
     """The longest wait of a job for its trigger. Empty: however long."""
     misfire: str
+    grace: str
+    """The age at which `misfire="skip"` leaves a time out. Empty for the other rules."""
     next_fire_at: datetime | None
     broken: str
     """Why a part of the trigger can never be satisfied: the programs that the trigger names and no app declares."""
@@ -97,9 +102,12 @@ def _view_of(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -> Sche
         arguments=write_plain(schedule.spec.arguments),
         description=schedule.spec.description,
         priority=schedule.spec.priority,
+        deadline=format_duration(limit) if (limit := schedule.spec.deadline) else "",
         timeout=format_duration(schedule.spec.timeout),
+        on_timeout=schedule.spec.on_timeout.value,
         trigger_timeout=format_duration(limit) if (limit := schedule.spec.trigger_timeout) else "",
         misfire=schedule.spec.misfire.value,
+        grace=format_duration(schedule.spec.grace) if schedule.spec.misfire is Misfire.SKIP else "",
         next_fire_at=fires_at,
         broken=_find_broken(db, schedule),
         suspended_at=schedule.suspended_at,

@@ -76,9 +76,8 @@ def explain_job(job: Job, schedule: Schedule, now: datetime, holders: Sequence[S
     """
     subject = f"{job.job_id} of {schedule.qualified_name}"
     due = job.next_check_at is not None and job.next_check_at <= now
-    reasons = _of_trigger(job, schedule, subject, now) if job.satisfied_at is None else ()
-    if job.satisfied_at is not None or not reasons:
-        reasons += _of_constraints(job, schedule, subject, holders)
+    # A trigger that was satisfied may wait again: a part has come during a silence, or a watermark was moved back.
+    reasons = _of_trigger(job, schedule, subject, now) or _of_constraints(job, schedule, subject, holders)
     if due or not reasons:
         at = job.next_check_at or now
         why = f"{subject} waits for a scheduler, which has not looked at the job yet"

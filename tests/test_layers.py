@@ -35,6 +35,8 @@ LAYERS = (
         "config",
         "json_specs",
         "plugins",
+        "crontab",
+        "zones",
     },
     {"catalog", "storage"},
     {"shapes"},

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tidemill.schedule.data_triggers import NewPartitions as NewPartitions
     from tidemill.schedule.data_triggers import Refreshed as Refreshed
     from tidemill.schedule.data_triggers import WatermarkPassed as WatermarkPassed
+    from tidemill.schedule.expectation_triggers import Missing as Missing
     from tidemill.schedule.program_triggers import RunEnded as RunEnded
     from tidemill.schedule.standstill_triggers import WatermarkStands as WatermarkStands
     from tidemill.schedule.time_triggers import Cron as Cron
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from tidemill.schedule.waits import SinceLastRun as SinceLastRun
     from tidemill.schedule.waits import TimeRange as TimeRange
     from tidemill.schedule.window_triggers import WindowsRecomputed as WindowsRecomputed
+    from tidemill.shapes.expectation import Arrivals as Arrivals
     from tidemill.shapes.filters import Range as Range
 
 # The module of each name, and the name in that module if it differs.
@@ -74,6 +76,7 @@ _HOMES = {
     "AnyOf": "schedule.triggers",
     "Anytime": "schedule.anytime",
     "App": "app.app",
+    "Arrivals": "shapes.expectation",
     "AtLeast": "schedule.triggers",
     "Because": "reasons",
     "Changes": "app.reads",
@@ -95,6 +98,7 @@ _HOMES = {
     "Jdbc": "frames.jdbc",
     "MessageOn": "schedule.topic_triggers",
     "Mill": "mill.mill",
+    "Missing": "schedule.expectation_triggers",
     "NewData": "schedule.data_triggers",
     "NewFiles": "schedule.data_triggers",
     "NewPartitions": "schedule.data_triggers",

@@ -142,6 +142,11 @@ def watermark_event(namespace: Namespace, dataset: str) -> EventKey:
     return EventKey(f"watermark:{qualified(namespace, dataset)}")
 
 
+def missing_event(namespace: Namespace, dataset: str) -> EventKey:
+    """The key of messages that say that nothing has arrived in a data set as expected."""
+    return EventKey(f"missing:{qualified(namespace, dataset)}")
+
+
 def window_event(program: str) -> EventKey:
     """The key of messages about windows that a program has published; `program` is its qualified name."""
     return EventKey(f"window:{program}")
@@ -154,7 +159,7 @@ def backlog_event(namespace: Namespace, dataset: str) -> EventKey:
 
 def dataset_events(namespace: Namespace, dataset: str) -> tuple[EventKey, ...]:
     """The keys of all messages about a data set, whatever its kind."""
-    kinds = (partition_event, file_event, snapshot_event, watermark_event, backlog_event)
+    kinds = (partition_event, file_event, snapshot_event, watermark_event, missing_event, backlog_event)
     return tuple(event(namespace, dataset) for event in kinds)
 
 

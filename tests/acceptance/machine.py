@@ -68,7 +68,8 @@ APP = '''
 from pathlib import Path
 
 from tests.acceptance.days import Days
-from tidemill import Accept, App, Concurrency, Every, NewFiles, NewPartitions, Probe, Reads, Watermark, WatermarkPassed
+from tidemill import Accept, App, Arrivals, Concurrency, Every, NewFiles, NewPartitions, Probe, Reads
+from tidemill import Watermark, WatermarkPassed
 from tidemill.run.records.programs import ProgramKind
 from tidemill.sql.window_program import WindowProgram
 
@@ -76,7 +77,7 @@ HERE = Path(__file__).parent
 app = App("shop")
 often = {"format": "text", "settle": "0s", "list_every": "5s", "attempts": 20}
 raw = app.inbox("raw", str(HERE / "landing"), **often, reconcile_every="30m")
-side = app.inbox("side", str(HERE / "side"), **often, retry_after="2s", after="delete")
+side = app.inbox("side", str(HERE / "side"), **often, retry_after="2s", after="delete", expect=Arrivals("10s"))
 archive = str(HERE / "archive")
 feed = app.inbox(
     "feed", str(HERE / "feed"), format="text", settle="0s", list_every="1d", after="archive", archive=archive

@@ -158,6 +158,9 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
     assert versions(machine, "times") == announced_versions(machine, "times"), told
     assert len(fires(machine)) >= rounds, told
     assert watermark(machine) == rounds, told
+    breaks = [one["broken_since"] for one in payloads(machine, "missing:default.side")]
+    assert breaks, told
+    assert len(set(breaks)) == len(breaks), told
     assert published(machine, "days") == counted(machine, names), told
 
 

@@ -123,6 +123,8 @@ TRIGGERS = [
     Wrong(
         "tm.WindowsRecomputed(ingest, 0)", {"type": "windows_recomputed", "program": "shop.ingest", "n": 0}, ("n must",)
     ),
+    Wrong("tm.Missing('clcks')", {"type": "missing", "dataset": "clcks"}, ("clcks", "clicks")),
+    Wrong("tm.Missing(clicks)", {"type": "missing", "dataset": "clicks"}, ("arrival expectation", "expect=")),
     Wrong("tm.RunEnded('shop.injest')", {"type": "run_ended", "program": "shop.injest"}, ("shop.injest", "ingest")),
     Wrong(
         "tm.RunEnded(ingest, 'DONE')",

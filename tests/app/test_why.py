@@ -22,7 +22,7 @@ import tidemill as tm
 app = tm.App("shop")
 orders = app.inbox("orders", "landing/orders", format="text", settle="0s", ignore=["*_part"])
 flagged = app.inbox("flagged", "landing/flagged", format="text", settle="0s", done_flag="{name}.done")
-lonely = app.inbox("lonely", "landing/lonely", format="text", settle="0s")
+lonely = app.inbox("lonely", "landing/lonely", format="text", settle="0s", expect=tm.Arrivals("1d"))
 lines = app.fileset("lines", keys={"hour": "int"}, format="text")
 spare = app.fileset("spare", keys={"hour": "int"}, format="text")
 few = app.fileset("few", keys={"hour": "int"}, format="text")
@@ -207,6 +207,17 @@ def _(stage):
 @case(Reason.WAITS_FOR_RECOMPUTATION)
 def _(stage):
     return waiting_for(stage, {"type": "windows_recomputed", "program": "shop.count_hours"})
+
+
+@case(Reason.WAITS_FOR_MISSING_DATA)
+def _(stage):
+    return waiting_for(stage, {"type": "missing", "dataset": "lonely"})
+
+
+@case(Reason.EXPECTATION_BROKEN)
+def _(stage):
+    clock(stage).move("1d")
+    return "lonely"
 
 
 @case(Reason.WAITS_FOR_RUN_END)

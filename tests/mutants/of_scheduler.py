@@ -10,6 +10,13 @@ from tests.mutants.mutant import Killer, Room, mutants_of
 _mutant = mutants_of(Room.SCHEDULER)
 
 MUTANTS: Final = (
+    # Arrival expectations → messages
+    _mutant(
+        "break_announced_at_each_check",
+        "a break of an arrival expectation is announced once, and not at each check until something arrives",
+        In("expectations._check").swap("is_broken and deadline.broken_at != row.broken_since", "is_broken"),
+        first=Killer.FAIL_POINTS,
+    ),
     # Messages → jobs
     _mutant(
         "position_before_jobs",

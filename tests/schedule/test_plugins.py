@@ -21,6 +21,7 @@ from tidemill.schedule.anytime import Anytime
 from tidemill.schedule.constraint_json import CONSTRAINTS
 from tidemill.schedule.constraints import Constraint, Facts, Rate
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
+from tidemill.schedule.expectation_triggers import Missing
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.specs import BadSchedule, ScheduleSpec
 from tidemill.schedule.standstill_triggers import WatermarkStands
@@ -45,6 +46,7 @@ TRIGGER_EXAMPLES = (
     WatermarkPassed("clicks", every="1h"),
     WatermarkStands("clicks", "6h"),
     WindowsRecomputed("shop.hourly", 3),
+    Missing("clicks"),
     RunEnded("shop.ingest"),
     RunEnded("shop.ingest", ["FAILED", "KILLED"], n=2),
     Every("4h"),

@@ -15,6 +15,7 @@ from tidemill.schedule import trigger_json  # noqa: F401  # declares the JSON of
 from tidemill.schedule.answers import NotBefore, Satisfied, Waiting
 from tidemill.schedule.anytime import Anytime
 from tidemill.schedule.data_triggers import MessageTrigger, NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
+from tidemill.schedule.expectation_triggers import Missing
 from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import MOST_TIMES, AllOf, AnyOf, AtLeast, BadTrigger, Fed, Silence, Trigger
@@ -329,6 +330,7 @@ def test_the_next_fire_is_never_late(duration, elapsed):
         (lambda: WatermarkStands(5, "6h"), BadTrigger),
         (lambda: WatermarkStands("clicks", "100ms"), BadTrigger),
         (lambda: WatermarkStands("clicks", 5), BadTrigger),
+        (lambda: Missing(5), BadTrigger),
         (lambda: WindowsRecomputed(5), BadTrigger),
         (lambda: WindowsRecomputed("hourly"), BadName),
         (lambda: WindowsRecomputed("shop.hourly", 0), BadTrigger),
@@ -365,6 +367,7 @@ _leaves = st.one_of(
     st.builds(Refreshed, _names),
     st.builds(WatermarkStands, _names, st.sampled_from(["1h", "15m", "1d"])),
     st.builds(WindowsRecomputed, st.just("shop.hourly"), st.integers(1, 9)),
+    st.builds(Missing, _names),
     st.builds(WatermarkPassed, _names, st.sampled_from(["1h", "15m", "1d"]), st.sampled_from(["coalesce", "each"])),
     st.builds(Every, st.integers(1000, 10**10).map(lambda ms: timedelta(milliseconds=ms))),
     st.builds(Anytime, st.sampled_from(["day", "week", "month"]), st.sampled_from(["UTC", "Europe/Berlin"])),

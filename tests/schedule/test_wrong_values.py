@@ -49,6 +49,7 @@ DECLARATIONS = {
     tm.WatermarkPassed: (1, "every", "mode"),
     tm.WatermarkStands: (2,),
     tm.WindowsRecomputed: (1, "n"),
+    tm.Missing: (1,),
     tm.RunEnded: (1, "states", "n"),
     tm.MessageOn: (1, "key", "n"),
     tm.Hook: (1, "n"),

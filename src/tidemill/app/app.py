@@ -43,6 +43,7 @@ from tidemill.schedule.specs import DEFAULT_GRACE, DEFAULT_TIMEOUT, BadSchedule,
 from tidemill.schedule.time_triggers import Every
 from tidemill.schedule.triggers import Trigger
 from tidemill.shapes.column_types import check_types
+from tidemill.shapes.expectation import Arrivals, BadExpectation
 from tidemill.shapes.formats import BadRows, FileFormat, RawFormat, Unknown
 from tidemill.shapes.keys import KeySchema
 from tidemill.sizes import parse_bytes, parse_share
@@ -104,6 +105,7 @@ class App:
         after: str = "keep",
         archive: str | None = None,
         forget_after: str | timedelta = "90d",
+        expect: Arrivals | None = None,
     ) -> DeclaredInbox:
         """Watch the folder at `location` (relative to the project) and give each file to processing exactly once.
 
@@ -128,6 +130,8 @@ class App:
         A file that was processed stays where it is, or (`after="delete"`) is deleted, or (`after="archive"`) moved to
         the same name below `archive`, a location outside of this one; unless it was written again meanwhile. What was
         processed stays known until its name has been missing for `forget_after`.
+
+        `expect` is the arrival expectation: the times by which a new file is found.
         """
         raw = RawFormat(
             _one_of(FileFormat, format, f"format of inbox {name}"),
@@ -157,6 +161,7 @@ class App:
             after=_one_of(After, after, f"after of inbox {name}"),
             archive=archive,
             forget_after=parse_duration(forget_after),
+            expect=_check_expect(name, expect),
         )
         if raw.bad_rows is BadRows.REJECT:
             self.fileset(rejects_of(name), keys={"day": "date"})
@@ -175,6 +180,7 @@ class App:
         retention: str | timedelta | None = None,
         compact_every: str | timedelta | None = None,
         watermark: Watermark | None = None,
+        expect: Arrivals | None = None,
     ) -> DeclaredFileset:
         """Declare a file set whose partitions have the typed `keys` (`{"day": "date", "hour": "int"}`).
 
@@ -188,6 +194,8 @@ class App:
 
         `compact_every` declares a program and a schedule `compact_<name>`: each run puts the rows of partitions with
         many small files into fewer files.
+
+        `expect` is the arrival expectation: the times by which a commit publishes partitions.
         """
         storing = Storing(
             KeySchema.of(keys),
@@ -196,6 +204,7 @@ class App:
             _one_of(SchemaPolicy, schema, f"schema of file set {name}"),
             None if keep_superseded is None else parse_duration(keep_superseded),
             None if retention is None else parse_duration(retention),
+            _check_expect(name, expect),
         )
         declared = None if watermark is None else watermark.check(name, storing.keys)
         fileset = self._declare(DeclaredFileset(self._qualified(name), name, location, storing, declared))
@@ -220,6 +229,7 @@ class App:
         check_key: bool = False,
         checks: Mapping[str, str] | None = None,
         location: str | None = None,
+        expect: Arrivals | None = None,
     ) -> DeclaredSnapshot:
         """Declare a snapshot: a mirror of a source, replaced whole by each refresh, of which older versions are kept.
 
@@ -228,6 +238,8 @@ class App:
         the old version stays, when it has no rows (unless `allow_empty`), lost more than the share `max_drop` of them,
         or grew by more than `max_growth`; when it has other columns (`schema` "fail"; "add" lets new ones come); when
         `check_key` is set and a key is null or doubled; when a row breaks one of `checks`, conditions in SQL by name.
+
+        `expect` is the arrival expectation: the times by which a refresh publishes a version.
         """
         spec = SnapshotSpec(
             tuple(key),
@@ -240,6 +252,7 @@ class App:
                 check_key,
                 dict(checks or {}),
             ),
+            _check_expect(name, expect),
         )
         return self._declare(DeclaredSnapshot(self._qualified(name), name, location, spec))
 
@@ -524,6 +537,12 @@ def _check_patterns(app: str, files: Sequence[str]) -> tuple[str, ...]:
             why = "name files below the folder of the app file, such as 'sql/*.sql'"
             raise BadDeclaration(f"app {app!r}", f"has the pattern {pattern!r} in files: {why}")
     return tuple(files)
+
+
+def _check_expect(dataset: str, expect: object) -> Arrivals | None:
+    if not isinstance(expect, Arrivals | None):
+        raise BadExpectation("expect", f"{expect!r} of data set {dataset}", "write expect=tm.Arrivals(every='1d')")
+    return expect
 
 
 def _constraints(given: object) -> tuple[Constraint, ...]:

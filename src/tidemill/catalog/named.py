@@ -47,6 +47,7 @@ LOCK_ORDER: Final = (
     "run",
     "consumer",
     "inbox_file",
+    "expectation",
     "watermark",
 )
 """Rows are locked in this order of tables, so that no two transactions wait for each other (tried: the wrong order
@@ -56,7 +57,7 @@ RANKS: Final = {table: rank for rank, table in enumerate(LOCK_ORDER)} | {
     "consumer_work": LOCK_ORDER.index("consumer"),
     "fire": LOCK_ORDER.index("timer"),
 }
-_WAKING: Final = frozenset({"message", "run", "job", "timer", "boundary", "schedule", "inbox_marker"})
+_WAKING: Final = frozenset({"message", "run", "job", "timer", "boundary", "schedule", "inbox_marker", "expectation"})
 
 _HEAD = re.compile(r"^-- name: (?P<name>[a-z0-9_]+)\s*$", re.MULTILINE)
 _ONLY = re.compile(r"^-- only: (?P<only>sqlite|postgres)\s*$", re.MULTILINE)

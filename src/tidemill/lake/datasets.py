@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import ALL_ROWS, Row, load_sql
 from tidemill.errors import NotFound, UserError
+from tidemill.json_specs import read_plain
 from tidemill.names import DatasetId, Namespace, check_name, nearest, qualified
+from tidemill.shapes.expectation import Arrivals
 from tidemill.storage.files import resolved
 
 if TYPE_CHECKING:
@@ -67,6 +69,12 @@ class Dataset:
         """The archive for processed files of an inbox, as a URL; None without an archive."""
         archive = self.spec.get("archive")
         return archive if isinstance(archive, str) else None
+
+    @property
+    def expect(self) -> Arrivals | None:
+        """The arrival expectation, if the data set declares one."""
+        expect = self.spec.get("expect")
+        return None if expect is None else read_plain(Arrivals, expect)
 
     @property
     def altered(self) -> Mapping[str, object]:

@@ -18,6 +18,7 @@ from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.expectations import Expectation, find_expectations
 from tidemill.lake.fileset.compaction import needed_files
 from tidemill.lake.fileset.fileset import Change, Fileset, find_schema, read_partitions
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, now
@@ -64,6 +65,8 @@ class DatasetView:
     rows: int | None
     hint: str | None
     """Advice for readers of the list: `tidemill dataset compact` for a file set with many small files."""
+    expectation: Expectation | None
+    """The arrival expectation, if the data set declares one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,6 +497,7 @@ class _Listed:
 def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
     ids = [dataset.dataset_id for dataset in found if dataset.kind is not DatasetKind.INBOX]
     sizes = {str(row[0]): row[1:] for row in db.all(SQL.measure_filesets, dataset_ids=json.dumps(ids))}
+    expectations = find_expectations(db, (dataset.dataset_id for dataset in found))
     views = []
     for dataset in found:
         partitions, files, size, rows, merged = cast("tuple[int, ...]", sizes.get(dataset.dataset_id, (0, 0, 0, 0, 0)))
@@ -520,6 +524,7 @@ def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
                 size,
                 None if is_inbox else rows,
                 _find_hint(dataset, partitions, files, size, merged),
+                expectations.get(dataset.dataset_id),
             )
         )
     return views

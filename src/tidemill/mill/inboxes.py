@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration, parse_lease
 from tidemill.errors import UserError
+from tidemill.lake.expectations import Expectation, find_expectations
 from tidemill.lake.inbox import inbox
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, one_more, read_name
@@ -61,6 +62,8 @@ class InboxView:
     late_in_all: int
     only_reconciled_in_all: int
     longest_late: str
+    expectation: Expectation | None
+    """The arrival expectation, if the inbox declares one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,7 @@ class Inboxes(Noun):
                 late,
                 missed,
                 str(longest),
+                find_expectations(db, [watched.dataset_id]).get(watched.dataset_id),
             )
 
         return self._catalog.read(block)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Param, load_sql
+from tidemill.epoch import show_time
 from tidemill.errors import NotFound
 from tidemill.lake.consumer.managed import Consumer, WorkState, list_consumers
 from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
+from tidemill.lake.expectations import find_expectations
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.discovery import find_listing
 from tidemill.lake.window.watermark import find_watermark, list_holders, list_holes, list_incomplete
@@ -133,7 +135,7 @@ def explain_window(db: Db, state: WindowState, program: Program, time: datetime)
 
 def explain_dataset(db: Db, dataset: Dataset) -> Explained:
     """Explain a data set: its last write, what waits in it, and what holds its watermark."""
-    reasons = (*_last_write(db, dataset), *_open_writers(db, dataset))
+    reasons = (*_last_write(db, dataset), *_missing(db, dataset), *_open_writers(db, dataset))
     if dataset.kind is DatasetKind.INBOX:
         reasons += tuple(_of_inbox(db, dataset))
     else:
@@ -183,6 +185,17 @@ def explain_watermark(db: Db, fileset: Fileset) -> Iterator[Because]:
     if not waits and row.value is not None:
         why = f"the watermark of {name} stands at {stands}, and nothing holds it"
         yield Because(Reason.WATERMARK_WAITS_FOR_DATA, why, evidence, "a commit publishes a later partition")
+
+
+def _missing(db: Db, dataset: Dataset) -> Iterator[Because]:
+    one = find_expectations(db, [dataset.dataset_id]).get(dataset.dataset_id)
+    if one is None or one.broken_since is None:
+        return
+    evidence = {"expect": one.expect, "last_arrival": one.last_arrival, "expected_by": one.expected_by}
+    evidence |= {"broken_since": one.broken_since}
+    why = f"nothing has arrived in {dataset.qualified_name} as expected since {show_time(one.broken_since)}"
+    cure = "a file is found" if dataset.kind is DatasetKind.INBOX else "a commit publishes data"
+    yield Because(Reason.EXPECTATION_BROKEN, why, evidence, cure, one.next_look_at)
 
 
 def _of_consumer(

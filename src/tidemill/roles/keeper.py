@@ -9,6 +9,7 @@ from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.errors import Unavailable
+from tidemill.lake import expectations
 from tidemill.lake.window import watermark
 from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.loops import LONGEST_NAP, SHORTEST_NAP
@@ -31,8 +32,9 @@ class DueThing:
 DUE_THINGS: Final = (
     DueThing(inputs.find_next_due, inputs.announce_due),
     DueThing(watermark.next_release, watermark.release_due),
+    DueThing(expectations.find_next_check, expectations.check_due),
 )
-"""Due things that only the catalog knows about: postponed work of inputs, then watermarks."""
+"""Due things that only the catalog knows about: postponed work of inputs, watermarks, and arrival expectations."""
 
 
 class Keeper:

@@ -13,7 +13,7 @@ from tidemill.durations import BadDuration, format_duration, parse_duration
 from tidemill.epoch import EPOCH
 from tidemill.schedule.time_triggers import CalendarTrigger
 from tidemill.schedule.triggers import SHORTEST_WAIT, BadTrigger
-from tidemill.schedule.zones import BadZone, first_instant, read_zone
+from tidemill.zones import BadZone, first_instant, read_zone
 
 _CALENDAR: Final = ("day", "week", "month")
 _HOUR: Final = "hour"

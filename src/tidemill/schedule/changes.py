@@ -38,6 +38,7 @@ from tidemill.run.step.watermarks import has_watermark
 from tidemill.run.step.window_input import computes_windows
 from tidemill.schedule.answers import Satisfied
 from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger, NewPartitions, WatermarkPassed
+from tidemill.schedule.expectation_triggers import Missing
 from tidemill.schedule.jobs import Outcome, drop_jobs, hold_jobs, release_jobs
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.schedules import find_schedule, list_schedules, lock_schedules
@@ -243,6 +244,10 @@ def check_trigger(db: Db, name: str, program: Program, trigger: Trigger) -> None
         if isinstance(leaf, WatermarkPassed | WatermarkStands) and not has_watermark(db, leaf.dataset):
             raise BadSchedule(
                 f"{name} has {leaf}, but {leaf.dataset} has no watermark; declare watermark=tm.Watermark(…)"
+            )
+        if isinstance(leaf, Missing) and find_dataset(db, leaf.dataset).expect is None:
+            raise BadSchedule(
+                f"{name} has {leaf}, but {leaf.dataset} has no arrival expectation; declare expect=tm.Arrivals(…)"
             )
         if isinstance(leaf, NewPartitions) and (why := find_flaw(db, program, leaf.dataset, leaf.where, leaf.kinds)):
             raise BadSchedule(f"{name} has {leaf}: {why}")

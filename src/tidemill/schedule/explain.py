@@ -32,6 +32,7 @@ _OF_TRIGGER: Final[Mapping[str, Reason]] = {
     "refreshed": Reason.WAITS_FOR_REFRESH,
     "watermark_passed": Reason.WAITS_FOR_WATERMARK,
     "windows_recomputed": Reason.WAITS_FOR_RECOMPUTATION,
+    "missing": Reason.WAITS_FOR_MISSING_DATA,
     "run_ended": Reason.WAITS_FOR_RUN_END,
     "message_on": Reason.WAITS_FOR_MESSAGE,
     "watermark_stands": Reason.WAITS_FOR_TIME,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, count
 
+from tidemill.crontab import BadExpression, read_crontab
 from tidemill.durations import format_duration
 from tidemill.names import EventKey
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
-from tidemill.schedule.crontab import BadExpression, read_crontab
 from tidemill.schedule.triggers import SHORTEST_WAIT, BadTrigger, Fed, Leaf, read_wait
 
 

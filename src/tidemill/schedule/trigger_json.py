@@ -12,6 +12,7 @@ from tidemill.json_specs import renamed, shaped, sparse, tag_of, union
 from tidemill.plugins import load_kinds
 from tidemill.schedule.anytime import Anytime
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, Unit, WatermarkPassed
+from tidemill.schedule.expectation_triggers import Missing
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.time_triggers import Cron, Every
@@ -28,6 +29,7 @@ TRIGGERS: Final[Mapping[str, type[Trigger]]] = {
     "watermark_passed": WatermarkPassed,
     "watermark_stands": WatermarkStands,
     "windows_recomputed": WindowsRecomputed,
+    "missing": Missing,
     "run_ended": RunEnded,
     "message_on": MessageOn,
     "hook": Hook,

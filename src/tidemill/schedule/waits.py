@@ -25,7 +25,7 @@ from tidemill.schedule.constraints import (
     read_on_limit,
     show_on_limit,
 )
-from tidemill.schedule.zones import BadZone, find_change, offset_at, offsets, read_zone
+from tidemill.zones import BadZone, find_change, offset_at, offsets, read_zone
 
 _HOUR: Final = timedelta(hours=1)
 _TIME: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")

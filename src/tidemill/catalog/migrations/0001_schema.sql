@@ -344,6 +344,19 @@ CREATE TABLE inbox_marker (
 ) {hot};
 CREATE INDEX inbox_marker_due ON inbox_marker (next_listing_at);
 
+-- Arrival expectations of data sets of all kinds: one row for each data set that declares one.
+CREATE TABLE expectation (
+    dataset_id    TEXT PRIMARY KEY,
+    declared      TEXT NOT NULL,
+    since_at      BIGINT NOT NULL,
+    -- The last arrival in an inbox. The last arrival in another data set is found in its changes.
+    arrived_at    BIGINT,
+    next_check_at BIGINT NOT NULL,
+    -- The time since which the expectation is broken. The break that began then is announced; NULL while none is.
+    broken_since  BIGINT
+) {hot};
+CREATE INDEX expectation_due ON expectation (next_check_at);
+
 -- Watermarks and windows. Instants (of watermarks, of slots, of windows' ends) are microseconds since 1970 in UTC;
 -- slot_time, window_start and window_end are wall-clock times, in microseconds too.
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 from tidemill.json_specs import sparse
+from tidemill.shapes.expectation import Arrivals
 from tidemill.shapes.formats import CHUNK_BYTES, BadFormat, FileFormat
 from tidemill.shapes.keys import KeySchema, KeyType
 from tidemill.shapes.watermark_spec import StoredWatermark
@@ -91,6 +92,7 @@ class Storing:
     policy: SchemaPolicy = SchemaPolicy.FAIL
     keep_superseded: timedelta | None = None
     retention: timedelta | None = None
+    expect: Arrivals | None = None
     watermark: StoredWatermark | None = None
     columns: Mapping[str, str] | None = None
     options: Mapping[str, str] | None = None

@@ -16,6 +16,7 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.durations import format_duration
 from tidemill.json_specs import read_plain
+from tidemill.lake.expectations import note_arrival
 from tidemill.lake.inbox.in_flight import HeldBack, Watched, held_back
 from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_version, exact_version, latest_time
 from tidemill.lake.inbox.lookback import Marker
@@ -581,11 +582,13 @@ class _RecordFound(Effect):
         ]
         params: dict[str, Param] = {"dataset_id": self.inbox.dataset_id, "found": to_json(rows)}
         event_key = file_event(self.inbox.dataset.namespace, self.inbox.dataset.name)
+        arrived = any(one.status is FileState.NEW for one in self.found)
         return (
             SQL.publish_found(**params, event_key=event_key),
             SQL.insert_found(**params),
             SQL.note_superseded(**params),
             SQL.supersede_found(**params, superseded=self.superseded),
+            *([note_arrival(self.inbox.dataset_id)] if arrived and self.inbox.spec.expect is not None else []),
         )
 
 

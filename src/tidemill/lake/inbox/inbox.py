@@ -25,6 +25,7 @@ from tidemill.errors import UserError
 from tidemill.json_specs import read_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
 from tidemill.names import DatasetId, RunId
+from tidemill.shapes.expectation import Arrivals
 from tidemill.shapes.formats import RawFormat
 from tidemill.storage.files import Files, FileStatus, open_files
 from tidemill.world import World
@@ -115,6 +116,7 @@ class InboxSpec:
     after: After = After.KEEP
     archive: str | None = None
     forget_after: timedelta = timedelta(days=90)
+    expect: Arrivals | None = None
 
     def __post_init__(self) -> None:
         bounds = {"attempts": self.attempts, "max_files": self.max_files, "max_bytes": self.max_bytes}

@@ -28,6 +28,7 @@ from tidemill.lake.snapshot.guards import Figures, Guards
 from tidemill.lake.snapshot.refresh_order import RefreshOrder
 from tidemill.lake.snapshot.version_retention import Retention
 from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer, snapshot_event
+from tidemill.shapes.expectation import Arrivals
 from tidemill.shapes.keys import NO_KEYS
 from tidemill.shapes.manifest import Manifest, tx_directory
 
@@ -82,6 +83,7 @@ class SnapshotSpec:
     key: tuple[str, ...] = ()
     retention: Retention = field(default_factory=Retention)
     guards: Guards = field(default_factory=Guards)
+    expect: Arrivals | None = None
 
     def __post_init__(self) -> None:
         """Refuse a check of a key that there is not."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.schedule.crontab import BadExpression, read_crontab
+from tidemill.crontab import BadExpression, read_crontab
 
 FIRST, LAST = 2011, 2026
 """Fifteen years of clock changes."""
@@ -85,7 +85,7 @@ def _is_left_out(clock: ZoneInfo, day: date) -> bool:
 def test_a_daily_time_comes_once_for_each_day_of_its_zone(zone):
     """R9 in a short form: a report that misses a Sunday in March, or comes twice in October, is a wrong report.
 
-    All zones by hand: `python -m tests.schedule.test_crontab`.
+    All zones by hand: `python -m tests.test_crontab`.
     """
     assert list(deviations_of(zone, 2022, 2024)) == []
 

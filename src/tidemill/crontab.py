@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from tidemill.names import advise, nearest
-from tidemill.schedule.zones import BadZone, find_change, first_instant, offset_at, offsets, read_zone
+from tidemill.zones import BadZone, find_change, first_instant, offset_at, offsets, read_zone
 
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)

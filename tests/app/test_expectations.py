@@ -249,6 +249,25 @@ def test_a_deployment_plans_changes_and_removes_the_expectation(stage):
     assert made.sql("SELECT * FROM expectation") == []
 
 
+def test_a_data_set_that_no_app_declares_expects_nothing(stage):
+    """Nobody tends it. The deletion of the app ends the others too."""
+    made = stage("clicks")
+    app = made.mill.project.config.app
+    text = app.read_text()
+    without = [line for line in text.splitlines() if not line.startswith("clicks")]
+    app.write_text("\n".join(without).replace("tm.Missing(clicks)", "tm.Every('9d')"))
+    made.mill.deploy()
+    left = made.sql("SELECT * FROM expectation")
+    app.write_text(text)
+    made.mill.deploy()
+    again = standing(made)
+    made.mill.apps.delete("shop")
+
+    assert left == []
+    assert again.state == "kept"
+    assert made.sql("SELECT * FROM expectation") == []
+
+
 def test_a_trigger_on_a_data_set_without_an_expectation_is_refused(stage):
     """It would wait for ever. The refused deployment changes nothing."""
     made = stage("clicks")

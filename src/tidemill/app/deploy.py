@@ -35,7 +35,7 @@ from tidemill.lake.consumer.managed import Consumer, list_consumers
 from tidemill.lake.consumer.starts import find_position
 from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_present
-from tidemill.lake.expectations import declare_expectation
+from tidemill.lake.expectations import declare_expectations
 from tidemill.lake.fileset.fileset import Fileset, find_schema
 from tidemill.lake.inbox.inbox import ensure_inbox
 from tidemill.lake.snapshot.changes import forget_feeds
@@ -310,8 +310,7 @@ class _Deploying:
             schema = find_schema(db, fileset.dataset_id)
             if fileset.watermark is not None and schema is not None:
                 fileset.watermark.refuse_types(fileset.qualified_name, schema.types)
-        for dataset in known.values():
-            declare_expectation(db, dataset)
+        declare_expectations(db, app.namespace, app.name, known.values())
         reread = [declare_watermark(db, fileset, f"deployment of {app.name}") for fileset in filesets]
         spec = AppSpec(str(config.app), str(config.folder), digest)
         difference = compare(parts, read_parts(db, app.namespace, app.name, spec, self.code.sums))
@@ -386,6 +385,7 @@ def delete_app(db: Db, world: World, seq: CommitSeq, namespace: Namespace, name:
     dropped = change_schedules(db, world, seq, changes)
     forget_feeds(db, namespace, name, set())
     forget_code(db, namespace, name, GREATEST)
+    declare_expectations(db, namespace, name, ())
     db.run(SQL.delete_app, namespace=namespace, name=name)
     return Deleted(
         qualified(namespace, name),

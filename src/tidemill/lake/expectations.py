@@ -58,22 +58,22 @@ class _Row(NamedTuple):
     broken_since: datetime | None
 
 
-def declare_expectation(db: Db, dataset: Dataset) -> None:
-    """Bring the row in line with the declaration of a data set, in the same transaction.
+def declare_expectations(db: Db, namespace: Namespace, app: str, datasets: Iterable[Dataset]) -> None:
+    """Bring the rows in line with `datasets`, which are all that the app declares, in the same transaction.
 
-    The first period of a changed expectation begins now. Cost: a look-up when nothing has changed.
+    The first period of a changed expectation begins now. A data set that the app declares no more expects nothing.
+    Cost: the data sets of the app.
     """
-    stored = db.value(SQL.find_declared, str, dataset_id=dataset.dataset_id)
-    expect = dataset.expect
-    declared = None if expect is None else write_text(expect)
-    if declared == stored:
-        return
-    if expect is None:
-        db.run(SQL.delete_expectation, dataset_id=dataset.dataset_id)
-        return
+    stored = dict(db.records(SQL.list_declared, tuple[DatasetId, str], namespace=namespace, app=app))
+    expected = {dataset.dataset_id: dataset.expect for dataset in datasets if dataset.expect is not None}
+    for dataset_id in stored.keys() - expected.keys():
+        db.run(SQL.delete_expectation, dataset_id=dataset_id)
     now = db.now()
-    first = expect.find_deadline(now, None)
-    db.run(SQL.put_expectation, dataset_id=dataset.dataset_id, declared=declared, next_check_at=first.broken_at)
+    for dataset_id, expect in expected.items():
+        declared = write_text(expect)
+        if declared != stored.get(dataset_id):
+            first = expect.find_deadline(now, None)
+            db.run(SQL.put_expectation, dataset_id=dataset_id, declared=declared, next_check_at=first.broken_at)
 
 
 def note_arrival(dataset_id: DatasetId) -> Call:

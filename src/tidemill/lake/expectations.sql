@@ -1,6 +1,8 @@
--- name: find_declared
--- gives: declared
-SELECT declared FROM expectation WHERE dataset_id = :dataset_id
+-- name: list_declared
+-- gives: dataset_id, declared
+SELECT e.dataset_id, e.declared
+  FROM expectation AS e JOIN dataset AS d ON d.dataset_id = e.dataset_id
+ WHERE d.namespace = :namespace AND d.app = :app
 
 -- name: put_expectation
 -- locks: expectation

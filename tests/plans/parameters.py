@@ -693,7 +693,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "jobs.insert_jobs": {"jobs": _NEW_JOBS},
     "jobs.insert_history": {"jobs": _NEW_JOBS},
     "schedules.read_boundaries": {"schedule_id": "schedule_100"},
-    "expectations.list_declared": {"namespace": "default", "app": "shop"},
+    "expectations.list_declared": {"namespace": "default", "app": "app_3"},
     "expectations.put_expectation": {"dataset_id": "deep", "declared": "{}", "next_check_at": 1},
     "expectations.delete_expectation": {"dataset_id": "deep"},
     "expectations.note_arrival": {"dataset_id": "landing"},

@@ -28,7 +28,7 @@ class Phase(IntEnum):
     CLAIMS = 4
     """Partitions, changes and windows that the run has consumed, its pins, and what is left of them."""
     FILES = 5
-    """Files of inboxes, and what is left of them."""
+    """Files of inboxes, what is left of them, and their arrivals."""
     WATERMARK = 6
     """Period slots, watermarks and late data."""
     ANNOUNCE = 7
@@ -45,7 +45,7 @@ _LAST_TABLE: Final = {
     Phase.PUBLISH: "dataset",
     Phase.RUN: "run",
     Phase.CLAIMS: "consumer",
-    Phase.FILES: "inbox_file",
+    Phase.FILES: "expectation",
     Phase.WATERMARK: "watermark",
 }
 _PHASE_OF_RANK: Final = {

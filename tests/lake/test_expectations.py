@@ -214,7 +214,8 @@ def test_what_is_shown_follows_the_last_arrival(stage, capsys):
     broken = standing(made)
     (reason,) = [one for one in made.mill.why("raw").because if one.code is tm.Reason.EXPECTATION_BROKEN]
     folder = str(made.mill.project.config.folder)
-    assert main(["--project", folder, "inbox", "show", "raw", "--json"]) == 0
+    with pytest.raises(SystemExit):
+        main(["--project", folder, "inbox", "show", "raw", "--json"])
     shown = json.loads(capsys.readouterr().out)["expectation"]
     arrive(made)
 
@@ -250,7 +251,7 @@ def test_a_deployment_plans_changes_and_removes_the_expectation(stage):
 
 
 def test_a_data_set_that_no_app_declares_expects_nothing(stage):
-    """Nobody tends it. The deletion of the app ends the others too."""
+    """`dataset show` called such data sets broken for ever. The deletion of the app ends the other expectations too."""
     made = stage("clicks")
     app = made.mill.project.config.app
     text = app.read_text()
@@ -269,7 +270,7 @@ def test_a_data_set_that_no_app_declares_expects_nothing(stage):
 
 
 def test_a_trigger_on_a_data_set_without_an_expectation_is_refused(stage):
-    """It would wait for ever. The refused deployment changes nothing."""
+    """Such a job waits for ever. The refused deployment changes nothing."""
     made = stage("clicks")
     app = made.mill.project.config.app
     app.write_text(app.read_text().replace("tm.Missing(clicks)", "tm.Missing(users)"))

@@ -45,7 +45,7 @@ class Expectation:
     """The time of the keeper's next check."""
 
 
-class _Row(NamedTuple):
+class _ExpectationRow(NamedTuple):
     """Row of an expectation, with the name of its data set and the last arrival."""
 
     dataset_id: DatasetId
@@ -83,7 +83,7 @@ def note_arrival(dataset_id: DatasetId) -> Call:
 
 def find_expectations(db: Db, dataset_ids: Iterable[DatasetId]) -> dict[DatasetId, Expectation]:
     """Return the expectations of those data sets that declare one, as they stand now. Cost: look-ups."""
-    rows = db.records(SQL.find_some, _Row, dataset_ids=json.dumps(sorted(dataset_ids)))
+    rows = db.records(SQL.find_some, _ExpectationRow, dataset_ids=json.dumps(sorted(dataset_ids)))
     now = db.now()
     return {row.dataset_id: _stand(row, now) for row in rows}
 
@@ -119,7 +119,7 @@ def _check(db: Db) -> tuple[int, int]:
     now = db.now()
     checked: list[dict[str, object]] = []
     broken = 0
-    for row in db.records(SQL.find_due, _Row, limit=_BATCH):
+    for row in db.records(SQL.find_due, _ExpectationRow, limit=_BATCH):
         expect = read_text(Arrivals, row.declared)
         deadline = expect.find_deadline(row.since_at, row.arrived_at)
         is_broken = deadline.state(now) is ArrivalState.BROKEN
@@ -136,7 +136,7 @@ def _check(db: Db) -> tuple[int, int]:
     return len(checked), broken
 
 
-def _announce(row: _Row, expected_by: datetime, broken_at: datetime) -> Publish:
+def _announce(row: _ExpectationRow, expected_by: datetime, broken_at: datetime) -> Publish:
     payload = {
         "dataset": qualified(row.namespace, row.name),
         "expected_by": show_time(expected_by),
@@ -146,7 +146,7 @@ def _announce(row: _Row, expected_by: datetime, broken_at: datetime) -> Publish:
     return Publish(Topic.DATA, "missing", missing_event(row.namespace, row.name), payload)
 
 
-def _stand(row: _Row, now: datetime) -> Expectation:
+def _stand(row: _ExpectationRow, now: datetime) -> Expectation:
     expect = read_text(Arrivals, row.declared)
     deadline = expect.find_deadline(row.since_at, row.arrived_at)
     state = deadline.state(now)

@@ -87,7 +87,7 @@ def test_deadlines_lie_ahead_and_never_move_back(expect, since, arrived, later):
 
 
 @given(EXPECTATIONS)
-def test_json_gives_the_expectation_back(expect):
+def test_the_json_form_is_read_as_the_same_expectation(expect):
     """The spec of the data set keeps it."""
     assert read_plain(tm.Arrivals, json.loads(json.dumps(write_plain(expect)))) == expect
 

@@ -363,10 +363,11 @@ def never_forgotten(before: Tables, after: Tables) -> None:
 
 
 def in_turn(before: Tables, after: Tables) -> None:
-    """A job that waits for a slot gets the slot before jobs with a later turn."""
+    """A job that waits for a slot gets the slot before jobs with a later turn. A job that is held has no turn."""
     priorities = {row.schedule_id: json.loads(row.spec)["priority"] for row in after["schedule"]}
     known = {run.run_id for run in before["run"]}
-    left = {job.job_id: job for job in after["job"]}
+    starting = {row.schedule_id for row in after["schedule"] if row.status == "SCHEDULED"}
+    left = {job.job_id: job for job in after["job"] if job.schedule_id in starting}
     waiting = [left[row.job_id] for row in before["job_waits"] if row.job_id in left]
     for run in after["run"]:
         if run.run_id not in known and run.schedule_id is not None:
@@ -384,8 +385,11 @@ def no_job_waits_for_a_free_slot(limit: int) -> Callable[[Tables], None]:
 
     def judge(tables: Tables) -> None:
         held = Counter(f"slots:{row.limit_key}" for row in tables["slot"])
+        # A job that is held is due once more, and then leaves the queue.
         due = {
-            job.job_id: job.next_check_at < job.satisfied_at + _PATIENCE for job in tables["job"] if job.satisfied_at
+            job.job_id: job.next_check_at is not None
+            and (job.satisfied_at is None or job.next_check_at < job.satisfied_at + _PATIENCE)
+            for job in tables["job"]
         }
         waiting: dict[str, list[str]] = {}
         for row in tables["job_waits"]:
@@ -652,7 +656,12 @@ SCENARIOS = {
     "held": pipeline(arrivals=2, hours_of=((1,), (1,)), schedulers=1, drivers=2, limit=None),
     "kill-small": pipeline(schedulers=1, drivers=1, kills=1, at_once=True),
     "others": pipeline(schedulers=1, drivers=0, kills=1, at_once=True, programs=("total", "mean")),
-    "queue": pipeline(schedulers=1, drivers=0, kills=1, at_once=True, batch=1, schedules=2, runs=1, changes=(Suspend,)),
+    "queue": pipeline(
+        arrivals=2, schedulers=1, drivers=0, kills=1, at_once=True, batch=1, schedules=2, runs=1, changes=(Suspend,)
+    ),
+    "queue-hold": pipeline(
+        arrivals=2, schedulers=1, drivers=0, kills=1, at_once=True, schedules=2, runs=1, changes=(hold,)
+    ),
     "batches": pipeline(hours_of=((),), batch=1, drivers=0),
     "counted": pipeline(NewPartitions("lines", n=2), hours_of=((1, 2),), schedulers=1, endings=("commit", "fail")),
     "counted-left": pipeline(

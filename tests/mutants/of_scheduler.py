@@ -320,6 +320,18 @@ MUTANTS: Final = (
         scenario="queue",
     ),
     _mutant(
+        "next_not_woken",
+        "the end of a run does not wake the job that can start by it",
+        Sql("wake_waiting_jobs").swap("w.others + w.ahead < w.most", "w.others + w.ahead + 1 < w.most"),
+        scenario="limit",
+    ),
+    _mutant(
+        "held_keeps_its_turn",
+        "a job that is held goes on to be ahead of the jobs of its check",
+        In("checker._check").swap("{job.job_id for job in jobs} - left", "{one.job.job_id for one in ready}"),
+        scenario="queue-hold",
+    ),
+    _mutant(
         "timed_out_and_forgotten",
         "the work of a job that timed out is not announced again",
         In("_cancel").swap("decided[job_id].outcome is Outcome.TIMED_OUT", "False"),

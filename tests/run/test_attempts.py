@@ -424,7 +424,10 @@ def test_a_freed_slot_wakes_the_jobs_that_wait_for_it(works):
         "INSERT INTO job (job_id, schedule_id, generation, state, created_at)"
         " VALUES ('job_1', 's_1', 1, 'PENDING_CONSTRAINT', 1), ('job_2', 's_2', 1, 'PENDING_CONSTRAINT', 1)"
     )
-    works.sql("INSERT INTO job_waits VALUES ('slots:program:prg_load', 'job_1'), ('slots:program:other', 'job_2')")
+    works.sql(
+        "INSERT INTO job_waits (wait_key, job_id)"
+        " VALUES ('slots:program:prg_load', 'job_1'), ('slots:program:other', 'job_2')"
+    )
 
     tx = begin_attempt(works, run)
     commit(works.catalog, tx, [FinishRun(run.run_id, run.epoch, "", {})])

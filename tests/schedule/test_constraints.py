@@ -83,8 +83,8 @@ def test_a_job_over_the_limit_names_its_wake_key():
     answers = [limit.check(facts_of(limit, slots=2, ahead=0), NOON) for limit in limits]
 
     assert answers == [
-        Waiting("concurrency 2/2", ("slots:program:prog_1",)),
-        Waiting("group crm 2/2", ("slots:group:crm",)),
+        Waiting("concurrency 2/2", ("slots:program:prog_1",), 2),
+        Waiting("group crm 2/2", ("slots:group:crm",), 2),
     ]
 
 

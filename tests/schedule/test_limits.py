@@ -13,7 +13,8 @@ from tidemill.names import RunId
 from tidemill.reasons import Reason
 from tidemill.run.records.runs import NewRun, create_pending
 from tidemill.run.step.attempts import take_runs
-from tidemill.schedule.changes import Delete, Suspend
+from tidemill.schedule.argument_sources import From
+from tidemill.schedule.changes import Delete, Resume, Suspend
 from tidemill.schedule.checker import check_due, force_job
 from tidemill.schedule.constraints import Concurrency, GroupConcurrency, Rate
 from tidemill.schedule.data_triggers import NewPartitions
@@ -23,6 +24,7 @@ from tidemill.schedule.schedules import list_limits
 from tidemill.schedule.specs import Schedule, SuspendMode
 from tidemill.schedule.subscriber import subscribe
 from tidemill.schedule.time_triggers import Every
+from tidemill.schedule.topic_triggers import Hook
 from tidemill.schedule.triggers import Silence, Trigger
 from tidemill.schedule.waits import Delay, SinceLastRun, TimeRange
 
@@ -424,9 +426,8 @@ def test_a_job_that_is_held_later_leaves_the_free_slot_to_the_others(shop):
     """The slot is free before the better job is held."""
     better, other, run_id = rivals(shop)
     shop.end(run_id)
-    shop.sql(
-        f"UPDATE job SET next_check_at = NULL WHERE schedule_id = '{better.schedule_id}'"
-    )  # another checker has it
+    # Another checker has the better job.
+    shop.sql(f"UPDATE job SET next_check_at = NULL WHERE schedule_id = '{better.schedule_id}'")
     assert shop.step() == []
 
     shop.change(Suspend(better.schedule_id, SuspendMode.HOLD))
@@ -456,9 +457,9 @@ def test_a_job_that_is_dropped_while_another_one_is_checked_leaves_the_slot_to_t
     better, other, run_id = rivals(shop)
     (ahead,) = [job for job in shop.jobs() if job.schedule_id == better.schedule_id]
     shop.end(run_id)
-    shop.sql(
-        f"UPDATE job SET next_check_at = NULL WHERE schedule_id = '{better.schedule_id}'"
-    )  # another checker has it
+    # Another checker has the better job.
+    shop.sql(f"UPDATE job SET next_check_at = NULL WHERE schedule_id = '{better.schedule_id}'")
+    shop.sql(f"UPDATE job SET next_check_at = 0 WHERE schedule_id = '{other.schedule_id}'")
     endings = [JobEnding(ahead, Outcome.DROPPED, "by hand")]
     drop = threading.Thread(target=lambda: shop.catalog.write(lambda db: end_jobs(db, endings)))
 
@@ -472,3 +473,116 @@ def test_a_job_that_is_dropped_while_another_one_is_checked_leaves_the_slot_to_t
     drop.join()
 
     assert [launch.schedule for launch in shop.step()] == [other.qualified_name]
+
+
+def due(shop) -> int:
+    """The number of jobs that a checker would look at now."""
+    now = shop.clock.now()
+    return sum(job.next_check_at is not None and job.next_check_at <= now for job in shop.jobs())
+
+
+def test_the_end_of_a_run_wakes_the_job_that_takes_the_slot(shop):
+    """A check of all waiting jobs for each launch takes seconds, if thousands wait."""
+    one = (Concurrency(1),)
+    program = shop.program()
+    for number in range(20):
+        shop.schedule(PARTS, name=f"s{number}", program=program, constraints=one, priority=number)
+    shop.add("a")
+    (first,) = shop.step()
+
+    shop.end(first.run_id)
+
+    assert due(shop) == 1
+    assert [launch.schedule for launch in shop.step()] == ["default.shop.s18"]
+
+
+def test_a_slot_is_kept_for_no_job_that_cannot_take_it(shop):
+    """A schedule with a smaller number waits until the group is nearly empty. The others go on meanwhile."""
+    for number in range(3):
+        small = (GroupConcurrency("crm", 1),)
+        shop.schedule(PARTS, name=f"small{number}", program=shop.program(f"p{number}"), constraints=small, priority=9)
+    shop.add("a")
+    (first,) = shop.step()
+    three = (GroupConcurrency("crm", 3),)
+    for number in range(3):
+        shop.schedule(NewPartitions("b"), name=f"b{number}", program=shop.program(f"b{number}"), constraints=three)
+    shop.add("b")
+
+    launched = shop.step()
+    shop.end(launched[0].run_id)
+    later = shop.step()
+
+    assert first.schedule.startswith("default.shop.small")
+    assert [launch.schedule[:14] for launch in launched] == ["default.shop.b"] * 2
+    assert [launch.schedule[:14] for launch in later] == ["default.shop.b"]
+
+
+def test_a_job_goes_first_from_its_deadline_on_although_nothing_else_happens(shop):
+    """The turn of the job gets better while the job sleeps."""
+    program = shop.program()
+    two = (GroupConcurrency("crm", 2),)
+    shop.schedule(PARTS, name="low", program=program, constraints=two, deadline=timedelta(hours=1))
+    for _ in range(2):
+        shop.catalog.write(
+            lambda db: create_pending(db, [NewRun(shop.world.new_id("run"), program, limits={CRM.limit})])
+        )
+    shop.add("a")
+    shop.step()
+
+    (job,) = shop.jobs()
+
+    assert job.next_check_at == job.deadline == job.satisfied_at + timedelta(hours=1)
+
+
+def test_a_job_that_gets_no_arguments_keeps_no_slot_from_the_others(shop):
+    """The checker counted a launch when it looked at the other job."""
+    program = shop.program()
+    one = (Concurrency(1),)
+    missing = {"day": From("message.day")}
+    shop.schedule(PARTS | Hook("push"), name="better", program=program, constraints=one, priority=9, arguments=missing)
+    shop.schedule(PARTS, name="other", program=program, constraints=one)
+    shop.add("a")
+
+    assert [launch.schedule for launch in shop.step()] == ["default.shop.other"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_job_sleeps_that_could_start(shop, seed):
+    """Ends of runs, drops, suspensions and deadlines wake the jobs that can start then, whatever their numbers."""
+    rng = random.Random(seed)
+    programs = [shop.program(f"p{number}") for number in range(2)]
+    schedules = []
+    for number in range(10):
+        limits = [GroupConcurrency("crm", rng.randint(1, 3)), Concurrency(rng.randint(1, 3)), Delay("1m")]
+        schedules.append(
+            shop.schedule(
+                NewPartitions(f"d{number}"),
+                name=f"s{number}",
+                program=rng.choice(programs),
+                constraints=tuple(rng.sample(limits, rng.randint(1, 3))),
+                priority=rng.randint(0, 2),
+                deadline=rng.choice([None, timedelta(minutes=5)]),
+            )
+        )
+    running: list[RunId] = []
+    for _ in range(60):
+        schedule = rng.choice(schedules)
+        match rng.randrange(6):
+            case 0 | 1:
+                for number in range(10):
+                    shop.add(f"d{number}")
+            case 2 if shop.jobs():
+                endings = [JobEnding(rng.choice(shop.jobs()), Outcome.DROPPED, "by hand")]
+                shop.catalog.write(lambda db, endings=endings: end_jobs(db, endings))
+            case 3:
+                shop.change(Suspend(schedule.schedule_id, rng.choice([SuspendMode.HOLD, SuspendMode.DROP])))
+            case 4:
+                shop.change(Resume(schedule.schedule_id))
+                shop.clock.move(timedelta(minutes=rng.randint(1, 3)))
+            case _:
+                for _ in range(min(len(running), rng.randint(1, 2))):
+                    shop.end(running.pop(rng.randrange(len(running))))
+        running += [launch.run_id for launch in shop.step()]
+        shop.sql("UPDATE job SET next_check_at = 0 WHERE next_check_at IS NOT NULL RETURNING 1")
+
+        assert shop.step() == []

@@ -98,6 +98,7 @@ _TOKENS: Final = {
         "skip_locked": "",
         "blob": "BLOB",
         "key": "TEXT",
+        "by_bytes": "COLLATE BINARY",
         "clustered": "WITHOUT ROWID",
         "hot": "",
         "commit_seq": "(SELECT value FROM clock WHERE id = 1)",
@@ -108,6 +109,7 @@ _TOKENS: Final = {
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "blob": "BYTEA",
         "key": 'TEXT COLLATE "C"',
+        "by_bytes": 'COLLATE "C"',
         "clustered": "",
         "hot": "WITH (fillfactor = 50)",
         # A sub-select is asked once: a volatile function by itself is asked for each row, and finds no index.

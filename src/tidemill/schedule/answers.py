@@ -25,10 +25,14 @@ class NotBefore:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Answer "not until something happens": a message, or a wake of the keys `wake_on` (`slots:program:…`)."""
+    """Answer "not until something happens": a message, or a wake of the keys `wake_on` (`slots:program:…`).
+
+    With `most`, a wake has no use before the slots in use and the jobs with the better turn together are fewer.
+    """
 
     why: str
     wake_on: tuple[str, ...] = ()
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

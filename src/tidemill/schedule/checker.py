@@ -99,6 +99,16 @@ class _Ready(NamedTuple):
         never = any(isinstance(answer, Never) for answer in self.constraints)
         return now >= self.timeout_at and self.schedule.spec.on_timeout is OnTimeout.FORCE and not never
 
+    @property
+    def waits(self) -> dict[str, int | None]:
+        """The keys that the job waits for, each with the `most` of its answers."""
+        found: dict[str, int | None] = {}
+        for answer in (one for one in self.constraints if isinstance(one, Waiting)):
+            for key in answer.wake_on:
+                before = found.get(key, answer.most)
+                found[key] = None if before is None or answer.most is None else max(before, answer.most)
+        return found
+
 
 class _Overdue(NamedTuple):
     """A job to be ended without a run, if it is still as it was when that was decided."""
@@ -168,23 +178,28 @@ def _check(db: Db, world: World, limit: int, probes: Probes, most_launches: int)
     decided = {job.job_id for job in jobs} - left
     facts = read_facts(db, [(one.job, one.schedule) for one in ready], decided, now, readings, most_launches)
     starting, waiting = _decide(facts, ready, now)
-    waits: dict[JobId, tuple[str, ...]] = {}
+    waits: dict[JobId, Mapping[str, int | None]] = {}
     for one in waiting:
         answer = all_of(one.constraints)
         if isinstance(answer, Never):
             overdue.append(_Overdue(one.job, Outcome.SKIPPED, _why_skipped(one)))
         elif one.place is not None:
-            waits[one.job.job_id] = ()
+            waits[one.job.job_id] = {}
             stored.append(replace(one.job, next_check_at=one.place, verdict=_held(one, one.place, most_launches)))
         elif now >= one.timeout_at:
             overdue.append(_Overdue(one.job, Outcome.TIMED_OUT, answer.why))
         else:
-            at = min(answer.at, one.timeout_at) if isinstance(answer, NotBefore) else one.timeout_at
-            waits[one.job.job_id] = answer.wake_on if isinstance(answer, Waiting) else ()
+            waits[one.job.job_id] = one.waits if isinstance(answer, Waiting) else {}
+            # At its deadline a job gets a better turn, and nothing else would wake it.
+            times = [one.timeout_at, *([one.job.deadline] if one.job.deadline and one.job.deadline > now else [])]
+            at = min(answer.at, one.timeout_at) if isinstance(answer, NotBefore) else min(times)
             stored.append(replace(one.job, next_check_at=at, verdict=_verdict(one.trigger, one.constraints)))
     world.mark("checker.before_runs")
     launches, broken = _launch(db, world, starting, now)
     facts.store(db)
+    if broken:
+        # These have no run after all. A job that waits for the slot of one is looked at again.
+        stored = [replace(job, next_check_at=now) if waits.get(job.job_id) else job for job in stored]
     store_checked(db, stored, waits)
     world.mark("checker.before_commit")
     return Checked(len(jobs), tuple(launches), now, frozenset(unread)), overdue + broken

@@ -66,7 +66,7 @@ class Facts:
     | Name | Fact |
     |---|---|
     | `slots:<limit>` | the number of runs that hold a slot of the limit |
-    | `ahead:<limit>` | the number of other jobs that wait for a slot of the limit and have the better turn |
+    | `ahead:<limit>` | the number of other jobs that could take a slot of the limit and have the better turn |
     | `active:<program>` | the number of the program's runs that have not ended |
     | `last_success:<program>` | the program's `LastRun`, or None |
     | `starts:<program>:<window>` | the times of the program's launches in the window that ends now, newest first |
@@ -330,7 +330,7 @@ def _check_slots(what: str, n: int, limit: str, facts: Facts, on_limit: OnLimit)
     held, ahead = facts.count(f"slots:{limit}"), facts.count(f"ahead:{limit}")
     counted = f"{what} {held}/{n}"
     if held >= n:
-        return hold_back(Waiting(counted, (slots_key(limit),)), on_limit)
+        return hold_back(Waiting(counted, (slots_key(limit),), n), on_limit)
     if held + ahead >= n:
-        return hold_back(Waiting(f"{counted}, {ahead} with the better turn", (slots_key(limit),)), on_limit)
+        return hold_back(Waiting(f"{counted}, {ahead} with the better turn", (slots_key(limit),), n), on_limit)
     return Satisfied(counted)

@@ -47,8 +47,8 @@ class FactSheet:
     now: datetime
     held: Counter[str]
     """Slots in use by limit: a program's count its runs that have not ended."""
-    others: Mapping[str, Sequence[Turn]]
-    """The turns, in order, of the jobs that wait for a slot of each limit, beside the jobs that are being checked."""
+    others: Mapping[str, Mapping[int | None, Sequence[Turn]]]
+    """The jobs beside those of this check that wait for a slot of each limit: their turns in order, by their `most`."""
     successes: Mapping[ProgramId, LastRun]
     starts: dict[ProgramId, list[datetime]]
     readings: Mapping[str, ProbeReading]
@@ -91,7 +91,7 @@ class FactSheet:
             case "slots":
                 return self.held[subject]
             case "ahead":
-                return bisect_left(self.others.get(subject, ()), job.turn(self.now))
+                return self._count_ahead(subject, job.turn(self.now))
             case "active":
                 return self.held[program_limit(ProgramId(subject))]
             case "last_success":
@@ -101,6 +101,13 @@ class FactSheet:
             case _:
                 program_id, window = _split_window(subject)
                 return tuple(at for at in self.starts.get(program_id, ()) if at > self.now - window)
+
+    def _count_ahead(self, limit: str, turn: Turn) -> int:
+        """Count the other jobs with a better turn that could take a slot now: a slot is kept for no other job."""
+        by_most = self.others.get(limit, {})
+        return sum(
+            bisect_left(turns, turn) for most, turns in by_most.items() if most is None or self.held[limit] < most
+        )
 
 
 def read_facts(
@@ -127,7 +134,7 @@ def read_facts(
         for name in constraint.needs(schedule.program_id)
     }
     held: Counter[str] = Counter()
-    others: dict[str, list[Turn]] = {}
+    others: dict[str, dict[int | None, list[Turn]]] = {}
     locked_at = now
     lock_limits(db, limits, decided)
     if limits:
@@ -160,12 +167,18 @@ def probe_names(schedule: Schedule) -> set[str]:
     return _subjects("probe", needs)
 
 
-def _list_others(db: Db, limits: Sequence[str], own: Collection[JobId], now: datetime) -> dict[str, list[Turn]]:
-    waiting = list_waiting(db, [slots_key(limit) for limit in limits], now)
-    return {
-        limit: sorted(turn for job_id, turn in waiting.get(slots_key(limit), ()) if job_id not in own)
-        for limit in limits
-    }
+def _list_others(
+    db: Db, limits: Sequence[str], own: Collection[JobId], now: datetime
+) -> dict[str, dict[int | None, list[Turn]]]:
+    others: dict[str, dict[int | None, list[Turn]]] = {limit: {} for limit in limits}
+    for key, waiting in list_waiting(db, [slots_key(limit) for limit in limits], now).items():
+        for job_id, most, turn in waiting:
+            if job_id not in own:
+                others[key.removeprefix(slots_key(""))].setdefault(most, []).append(turn)
+    for by_most in others.values():
+        for turns in by_most.values():
+            turns.sort()
+    return others
 
 
 def _list_successes(db: Db, programs: Sequence[str]) -> dict[ProgramId, LastRun]:

@@ -155,10 +155,11 @@ class EndedJob:
 
 
 class _WaitingJob(NamedTuple):
-    """A job that waits for a key, with what its turn is made of."""
+    """A job that waits for a key, with what its turn is made of. `most` is as in `job_waits`."""
 
     wait_key: str
     job_id: JobId
+    most: int | None
     priority: int
     deadline: datetime | None
     created_at: datetime
@@ -270,8 +271,11 @@ def read_job_messages(db: Db, job_ids: Iterable[JobId]) -> dict[JobId, list[Mess
     return refs
 
 
-def store_checked(db: Db, jobs: Sequence[Job], waits: Mapping[JobId, Sequence[str]]) -> None:
-    """Store what a check found of `jobs`, which the caller holds, and the keys that each waits for."""
+def store_checked(db: Db, jobs: Sequence[Job], waits: Mapping[JobId, Mapping[str, int | None]]) -> None:
+    """Store what a check found of `jobs`, which the caller holds, and the keys that each waits for.
+
+    A key has the number below which the slots in use and the jobs ahead must be, or None: see `job_waits`.
+    """
     rows = [
         {
             "job_id": job.job_id,
@@ -285,19 +289,25 @@ def store_checked(db: Db, jobs: Sequence[Job], waits: Mapping[JobId, Sequence[st
     ]
     db.run(SQL.update_checked, jobs=to_json(rows))
     checked = json.dumps([job.job_id for job in jobs])
-    keys = json.dumps([{"wait_key": key, "job_id": job_id} for job_id, wanted in waits.items() for key in wanted])
+    keys = json.dumps(
+        [
+            {"wait_key": key, "job_id": job_id, "most": most}
+            for job_id, wanted in waits.items()
+            for key, most in wanted.items()
+        ]
+    )
     db.run(SQL.wake_behind, job_ids=checked, waits=keys)
     db.run(SQL.delete_waits, job_ids=checked)
     db.run(SQL.insert_waits, waits=keys)
 
 
-def list_waiting(db: Db, wait_keys: Sequence[str], now: datetime) -> dict[str, list[tuple[JobId, Turn]]]:
-    """The jobs that wait for each key, with their turns. Cost: how many they are."""
-    waiting: dict[str, list[tuple[JobId, Turn]]] = {}
+def list_waiting(db: Db, wait_keys: Sequence[str], now: datetime) -> dict[str, list[tuple[JobId, int | None, Turn]]]:
+    """List the jobs that wait for each key, with their `most` (see `job_waits`) and their turns. Cost: their number."""
+    waiting: dict[str, list[tuple[JobId, int | None, Turn]]] = {}
     wanted = json.dumps(wait_keys)
     for one in db.records(SQL.list_waiting, _WaitingJob, wait_keys=wanted):
         own = turn(now, one.priority, one.deadline, one.created_at, one.job_id)
-        waiting.setdefault(one.wait_key, []).append((one.job_id, own))
+        waiting.setdefault(one.wait_key, []).append((one.job_id, one.most, own))
     return waiting
 
 

@@ -117,12 +117,13 @@ UPDATE job SET state = r.state, satisfied_at = r.satisfied_at, deadline = r.dead
 DELETE FROM job_waits WHERE job_id IN ({texts:job_ids})
 
 -- name: insert_waits
-INSERT INTO job_waits (wait_key, job_id) SELECT r.wait_key, r.job_id FROM {rows:waits(wait_key text, job_id text)} AS r
+INSERT INTO job_waits (wait_key, job_id, most)
+SELECT r.wait_key, r.job_id, r.most FROM {rows:waits(wait_key text, job_id text, most bigint)} AS r
 
 -- name: list_waiting
--- gives: wait_key, job_id, priority, deadline, created_at
+-- gives: wait_key, job_id, most, priority, deadline, created_at
 -- Jobs that wait for the same keys, with their turns.
-SELECT w.wait_key, j.job_id, j.priority, j.deadline, j.created_at
+SELECT w.wait_key, j.job_id, w.most, j.priority, j.deadline, j.created_at
   FROM job_waits AS w JOIN job AS j ON j.job_id = w.job_id
  WHERE w.wait_key IN ({texts:wait_keys})
 

@@ -747,10 +747,12 @@ CREATE TABLE job_message (
     PRIMARY KEY (job_id, topic, seq, n, trigger_no)
 ) {clustered};
 
--- The jobs to check again after a change, by its key: slots:<limit key>, idle:<limit key>.
+-- The jobs to check again after a change, by its key: slots:<limit key>, idle:<limit key>. A job with `most` can start
+-- once the slots in use and the jobs with the better turn together are fewer. NULL: check the job after each change.
 CREATE TABLE job_waits (
     wait_key TEXT NOT NULL,
     job_id   TEXT NOT NULL,
+    most     BIGINT,
     PRIMARY KEY (wait_key, job_id)
 ) {clustered};
 CREATE INDEX job_waits_job ON job_waits (job_id);

@@ -190,13 +190,28 @@ SELECT limit_key FROM slot_limit
 -- name: wake_waiting_jobs
 -- locks: job, at slot_limit
 -- Locked jobs are skipped, so the rank is not job's: the block that holds a job's row looks at that job, or makes it
--- due.
+-- due. Only the jobs are woken that can start now: of thousands that wait for a slot, the next one. The order is that of
+-- `jobs.turn`. A job that is woken and leaves the queue without the slot wakes all jobs behind it.
 UPDATE job SET next_check_at = tidemill_now()
  WHERE job_id IN (SELECT job_id FROM job
-                   WHERE job_id IN (SELECT w.job_id FROM slot AS s
-                                     JOIN job_waits AS w
-                                       ON w.wait_key IN ('slots:' || s.limit_key, 'idle:' || s.limit_key)
-                                    WHERE s.run_id = :run_id) {skip_locked})
+                   WHERE job_id IN (SELECT w.job_id
+                                      FROM (SELECT w.job_id, w.most, s.others,
+                                                   row_number() OVER (
+                                                       PARTITION BY w.wait_key
+                                                       ORDER BY CASE WHEN j.deadline <= tidemill_now() THEN 0 ELSE 1 END,
+                                                                j.priority DESC,
+                                                                CASE WHEN j.deadline IS NULL THEN 1 ELSE 0 END,
+                                                                j.deadline, j.created_at, w.job_id {by_bytes}
+                                                   ) - 1 AS ahead
+                                              FROM (SELECT own.limit_key,
+                                                           (SELECT count(*) FROM slot AS held
+                                                             WHERE held.limit_key = own.limit_key) - 1 AS others
+                                                      FROM slot AS own WHERE own.run_id = :run_id) AS s
+                                              JOIN job_waits AS w
+                                                ON w.wait_key IN ('slots:' || s.limit_key, 'idle:' || s.limit_key)
+                                              JOIN job AS j ON j.job_id = w.job_id
+                                             WHERE w.most IS NULL OR s.others < w.most) AS w
+                                     WHERE w.most IS NULL OR w.others + w.ahead < w.most) {skip_locked})
 
 -- name: free_slots
 -- locks: nothing, at slot_limit

@@ -526,3 +526,15 @@ def test_every_goes_on_when_the_clock_shows_times_again_that_have_fired(shop):
         launches += shop.step_through()
 
     assert len(launches) >= 5
+
+
+def test_an_update_drops_a_time_that_no_scheduler_has_handled(shop):
+    """As the update drops the job that this time would have made (seed 001, scenarios 4 and 5)."""
+    schedule = shop.schedule(Cron("0 * * * *"))
+    shop.clock.move("1h")
+    shop.change(Update(schedule.schedule_id, ScheduleSpec(Cron("0 * * * *"), priority=3)))
+    at_once = shop.step()
+    shop.clock.move("1h")
+
+    assert at_once == []
+    assert len(shop.step()) == 1

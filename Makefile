@@ -8,6 +8,9 @@ ONLY ?=
 SEEDS ?= 10000
 SECONDS ?= 600
 DRIVERS ?= 100
+LAUNCHES ?= 10000
+SCHEDULES ?= 5000
+KILLS ?= 200
 # Spark tests share one session, so they run one after another; the other tests on two cores.
 # pytest names the slowest tests: look at these first when the whole takes too long.
 PYTEST := $(BIN)/python -m pytest --durations 20 --durations-min 10
@@ -21,7 +24,7 @@ SPARK_AND_DATA := pyproject.toml --extra spark --extra demo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark bench first-minutes fmt reference stubs lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark launches day takeover zones bench first-minutes fmt reference stubs lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -80,6 +83,18 @@ chaos: set-up-test ## kill and stop real processes, and PostgreSQL, for SECONDS=
 
 chaos-spark: set-up-test ## kill and stop real Spark drivers while they publish: DRIVERS=100
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.spark --drivers $(DRIVERS) $(ARGS)
+
+launches: set-up-test ## kill -9 four schedulers while they launch runs under limits: LAUNCHES=10000
+	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.launches --launches $(LAUNCHES) $(ARGS)
+
+day: set-up-test ## a virtual day of SCHEDULES=5000 schedules with two schedulers that crash, on both databases
+	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.day --schedules $(SCHEDULES) $(ARGS)
+
+takeover: set-up-test ## kill one of two schedulers after each second, KILLS=200 times
+	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.takeover --kills $(KILLS) $(ARGS)
+
+zones: set-up-test ## the daily times of all time zones over 15 years
+	@$(BIN)/python -m tests.test_crontab
 
 bench: set-up-test ## benchmarks, all or some: ONLY="B4 B10"
 	@$(BIN)/python -m benchmarks $(ONLY)

@@ -15,7 +15,8 @@ import sys
 import time
 import uuid
 from collections import Counter, defaultdict
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -102,10 +103,7 @@ class Storm:
         self.dice = random.Random(seed)
         self.figures = Figures()
         self._left: list[RunId] = []
-        self.schedulers = [self._start() for _ in range(SCHEDULERS)]
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-m", "tests.chaos.launches", "--scheduler", self.catalog.url])
+        self.schedulers = [start_scheduler(catalog.url) for _ in range(SCHEDULERS)]
 
     def play(self, launches: int, kill_every: float) -> None:
         """Play until so many runs are launched, then until nothing is left."""
@@ -138,7 +136,7 @@ class Storm:
         number = self.dice.randrange(SCHEDULERS)
         self.schedulers[number].send_signal(signal.SIGKILL)
         self.schedulers[number].wait()
-        self.schedulers[number] = self._start()
+        self.schedulers[number] = start_scheduler(self.catalog.url)
         self.figures.kills += 1
 
     def _end_runs(self, share: float) -> int:
@@ -224,6 +222,23 @@ def campaign(catalog_url: str, launches: int, seed: int, kill_every: float) -> F
         catalog.close()
 
 
+def start_scheduler(catalog_url: str) -> subprocess.Popen[bytes]:
+    """Start a process that is a scheduler, and nothing else."""
+    return subprocess.Popen([sys.executable, "-m", "tests.chaos.launches", "--scheduler", catalog_url])
+
+
+@contextmanager
+def own_schema(url: str) -> Iterator[str]:
+    """Give the address of a schema of its own on the server at `url`, until the block ends."""
+    schema = f"campaign_{uuid.uuid4().hex}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}")
+        try:
+            yield f"{url}?options=-csearch_path%3D{schema}"
+        finally:
+            connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
 def _schedule(catalog_url: str) -> None:
     world = World()
     while True:
@@ -242,16 +257,8 @@ def _main() -> int:
     if options.scheduler:
         _schedule(options.scheduler)
         return 0
-    schema = f"limits_{uuid.uuid4().hex}"
-    url = os.environ[ADDRESS]
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {schema}")
-        try:
-            figures = campaign(
-                f"{url}?options=-csearch_path%3D{schema}", options.launches, options.seed, options.kill_every
-            )
-        finally:
-            connection.execute(f"DROP SCHEMA {schema} CASCADE")
+    with own_schema(os.environ[ADDRESS]) as url:
+        figures = campaign(url, options.launches, options.seed, options.kill_every)
     sys.stdout.write(f"{figures}\n")
     return 1 if figures.breaches else 0
 

@@ -130,6 +130,12 @@ class Histories(RuleBasedStateMachine):
         suspended = {self.schedules[name].schedule_id for name in NAMES if self.modes[name] is not None}
         assert suspended.isdisjoint(self.launched() - before)
 
+    @rule(limit=st.integers(1, 3))
+    def work(self, limit):
+        """Read and look without a crash, so that many jobs become runs."""
+        self.subscribe(limit=limit, crash=0)
+        self.check(limit=limit, crash=0)
+
     @rule(which=st.integers(0, 9))
     def end_run(self, which):
         """Let one of the runs complete."""

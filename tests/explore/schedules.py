@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.explore import promises
 from tests.explore.consumers import LINES, SOUND, cut_power, fencer, killer, publish
@@ -30,13 +31,15 @@ from tidemill.run.records.runs import NewRun, create_pending
 from tidemill.run.step.attempts import take_runs
 from tidemill.schedule.changes import Add, Resume, Suspend, Update, announce_work, change_schedules
 from tidemill.schedule.checker import check_due, next_check_at
-from tidemill.schedule.constraints import Concurrency, GroupConcurrency
+from tidemill.schedule.constraints import Concurrency, Constraint, GroupConcurrency, Rate
 from tidemill.schedule.data_triggers import DataTrigger, NewPartitions, WatermarkPassed
 from tidemill.schedule.loop import Scheduler
+from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.specs import Misfire, ScheduleSpec, SuspendMode
 from tidemill.schedule.subscriber import BACKLOG, has_messages, subscribe
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, Trigger
+from tidemill.schedule.waits import Delay
 from tidemill.testing.clock import NOON
 
 APP_FILE = Path(__file__).with_name("app.py")
@@ -86,12 +89,12 @@ def _pass(stage: Stage, before: int, after: int) -> None:
         stage.catalog.apply([Publish(Topic.DATA, "watermark", EventKey("watermark:default.lines"), move)])
 
 
-def scheduler(name: str, batch: int | None = None) -> Actor:
+def scheduler(name: str, batch: int | None = None, most_launches: int = 0) -> Actor:
     """Scheduler process, which remembers nothing between its steps. `batch` messages, or jobs, at a time."""
 
     def body(stage: Stage) -> None:
         if batch is None:
-            Scheduler(stage.catalog, stage.world, lambda _launch: None).step()
+            _scheduler_of(stage, most_launches).step()
             return
         messages, jobs = stage.catalog.read(lambda db: (has_messages(db), _is_job_due(db)))
         if messages:
@@ -100,6 +103,10 @@ def scheduler(name: str, batch: int | None = None) -> Actor:
             check_due(stage.catalog, stage.world, batch)
 
     return Actor(name, body, repeats=True, group="scheduler")
+
+
+def _scheduler_of(stage: Stage, most_launches: int) -> Scheduler:
+    return Scheduler(stage.catalog, stage.world, lambda _launch: None, most_launches=most_launches)
 
 
 def driver(name: str) -> Actor:
@@ -199,8 +206,16 @@ def _is_work_due(stage: Stage) -> bool:
 # What they act on
 
 
-def shop(*specs: ScheduleSpec, programs: Sequence[str] = ("total",), runs: int = 0) -> Callable[[Stage], None]:
-    """The programs, their input, and a schedule of each spec for each; so many `runs` wait that a person wants."""
+def shop(
+    *specs: ScheduleSpec,
+    programs: Sequence[str] = ("total",),
+    runs: int = 0,
+    of: Mapping[str, Sequence[ScheduleSpec]] = MappingProxyType({}),
+) -> Callable[[Stage], None]:
+    """The programs, their input, and a schedule of each spec for each; so many `runs` wait that a person wants.
+
+    The programs in `of` have schedules of their own instead.
+    """
 
     def set_up(stage: Stage) -> None:
         def block(db: Db) -> None:
@@ -224,7 +239,7 @@ def shop(*specs: ScheduleSpec, programs: Sequence[str] = ("total",), runs: int =
                 ensure_consumer(db, LINES.dataset_id, f"default.shop.{name}")
                 adds += [
                     Add(Namespace("default"), "shop", f"{name}{number}", program_id, spec)
-                    for number, spec in enumerate(specs)
+                    for number, spec in enumerate(of.get(name, specs))
                 ]
             announce_work(db, change_schedules(db, stage.world, seq, adds))
             create_pending(db, [NewRun(RunId(f"run_{number}"), ProgramId(programs[0])) for number in range(runs)])
@@ -254,7 +269,7 @@ def heard(tables: Tables) -> None:
         for message in tables["message"]:
             if message.topic != "data":
                 continue
-            times = places[schedule.schedule_id, message.seq, message.n]
+            times = places[schedule.schedule_id, "data", message.seq, message.n]
             what = f"message {message.seq}, {message.event_type}, was heard {times} times by {schedule.schedule_id}"
             payload = json.loads(message.payload)
             named, heard_by = payload.get("consumer"), payload.get("schedules")
@@ -275,21 +290,64 @@ def heard(tables: Tables) -> None:
         must(recorded == unheard, f"{schedule.schedule_id} passed {unheard} messages, and {recorded} are recorded")
 
 
-def _places(tables: Tables) -> Counter[tuple[str, int, int]]:
+def ends_heard(tables: Tables) -> None:
+    """Each run of `total` that has completed is in just one of the jobs that follow it, or in the run of such a job."""
+    position = max(((row.seq, row.n) for row in tables["subscriber"] if row.topic == "program"), default=(0, -1))
+    places = _places(tables)
+    for schedule in tables["schedule"]:
+        if '"run_ended"' not in schedule.spec:
+            continue
+        for message in tables["message"]:
+            if message.topic == "program":
+                times = places[schedule.schedule_id, "program", message.seq, message.n]
+                counts = message.event_key == "program:default.shop.total:COMPLETED"
+                read = (message.seq, message.n) <= position
+                what = f"{message.event_key} of {message.seq}"
+                must(times == (counts and read), f"{schedule.schedule_id} heard {what} {times} times")
+
+
+def all_ends_read(tables: Tables) -> None:
+    """No end of a run is unread."""
+    position = max(((row.seq, row.n) for row in tables["subscriber"] if row.topic == "program"), default=(0, -1))
+    for message in tables["message"]:
+        read = message.topic != "program" or (message.seq, message.n) <= position
+        must(read, f"message {message.seq}, {message.n} on topic program is not read, and all rest at {position}")
+
+
+def spaced(most: int, window: timedelta) -> Callable[[Tables], None]:
+    """No window has more launches."""
+
+    def judge(tables: Tables) -> None:
+        times = sorted(run.created_at for run in tables["run"] if run.job_id is not None)
+        for one, other in zip(times, times[most:], strict=False):
+            must(other - one >= window / timedelta(milliseconds=1), f"{most + 1} launches from {one} to {other}")
+
+    return judge
+
+
+def delayed(tables: Tables) -> None:
+    """No run begins earlier than an hour after its job, which had all that it needed from the begin."""
+    begun = {ended.job_id: ended.created_at for ended in tables["job_history"]}
+    for run in tables["run"]:
+        if run.job_id in begun:
+            must(run.created_at >= begun[run.job_id] + 3_600_000, f"{run.run_id} did not wait for an hour")
+
+
+def _places(tables: Tables) -> Counter[tuple[str, str, int, int]]:
     """In how many jobs and runs of a schedule each message is."""
     jobs = {job.job_id: job.schedule_id for job in tables["job"]}
-    places: Counter[tuple[str, int, int]] = Counter()
+    places: Counter[tuple[str, str, int, int]] = Counter()
     for ref in tables["job_message"]:
         must(ref.job_id in jobs, f"a message belongs to {ref.job_id}, which is gone")
-        places[jobs[ref.job_id], ref.seq, ref.n] += 1
+        places[jobs[ref.job_id], ref.topic, ref.seq, ref.n] += 1
     for ended in tables["job_history"]:
         if ended.run_id is None:
-            for _, _topic, seq, n in json.loads(ended.detail)["messages"]:
-                places[ended.schedule_id, seq, n] += 1
+            for _, topic, seq, n in json.loads(ended.detail)["messages"]:
+                places[ended.schedule_id, topic, seq, n] += 1
     for run in tables["run"]:
         for leaf in json.loads(run.triggered_by).get("triggers", ()):
-            for _topic, seq, n in leaf["messages"]:
-                places[run.schedule_id, seq, n] += 1
+            for topic, seq, n in leaf["messages"]:
+                places[run.schedule_id, topic, seq, n] += 1
     return places
 
 
@@ -358,8 +416,8 @@ def launched(tables: Tables) -> None:
 def never_forgotten(before: Tables, after: Tables) -> None:
     """Each message of a schedule stays in its job, or in the record of the job's end."""
     places = _places(after)
-    for (schedule_id, seq, n), times in _places(before).items():
-        must(places[schedule_id, seq, n] >= times, f"{schedule_id} had heard message {seq}, {n}, and no record says so")
+    for place, times in _places(before).items():
+        must(places[place] >= times, f"a job had heard {place}, and no record says so")
 
 
 def in_turn(before: Tables, after: Tables) -> None:
@@ -484,7 +542,7 @@ def _fires_of_runs(tables: Tables) -> list[int]:
 # How it ends
 
 
-def recover(*, resumed: bool, last: bool, timed: bool) -> Callable[[Stage], None]:
+def recover(*, resumed: bool, last: bool, hours: int, most_launches: int = 0) -> Callable[[Stage], None]:
     """Start everybody again, until nothing moves, after a resumption; `last` brings two more partitions."""
 
     def resume(db: Db, stage: Stage) -> None:
@@ -495,18 +553,18 @@ def recover(*, resumed: bool, last: bool, timed: bool) -> Callable[[Stage], None
         if resumed:
             stage.catalog.write(lambda db: resume(db, stage))
         if last:
-            _rest(stage)
+            _rest(stage, most_launches)
             publish(stage, "last", (8, "append"), (9, "append"))
-        _rest(stage)
-        if timed:
+        _rest(stage, most_launches)
+        for _ in range(hours):
             stage.clock.at += HOUR  # what is due then must come
-            _rest(stage)
+            _rest(stage, most_launches)
 
     return do
 
 
-def _rest(stage: Stage) -> None:
-    process = Scheduler(stage.catalog, stage.world, lambda _launch: None)
+def _rest(stage: Stage, most_launches: int) -> None:
+    process = _scheduler_of(stage, most_launches)
     for _ in range(50):
         moved = False
         while process.step() == timedelta(0):
@@ -565,24 +623,31 @@ def pipeline(
     at_once: bool = False,
     misfire: Misfire = Misfire.ONCE,
     passes: Sequence[int] = (),
+    more: Sequence[Constraint] = (),
+    most_launches: int = 0,
+    follow: bool = False,
+    judged: Sequence[Callable[[Tables], None]] = (),
+    seconds: int = 0,
 ) -> Callable[[str], Scenario]:
     """Programs with schedules that listen to their input, the last with the first turn; `changes` happen to that one.
 
     With `group` the limit is that of a group of all programs.
     `at_once` are the kills asked for in one turn; `passes` the hours that a watermark stands at, one after the other.
+    With `follow`, `mean` starts after runs of `total`. `more` are further constraints, and `judged` what they promise.
     """
     constraint = GroupConcurrency("crm", limit) if group and limit else Concurrency(limit or 1)
-    constraints = (constraint,) if limit else ()
+    constraints = (*((constraint,) if limit else ()), *more)
     specs = [
         ScheduleSpec(trigger, constraints, timeout=timeout, priority=number, misfire=misfire)
         for number in range(schedules)
     ]
     timed = not isinstance(trigger, DataTrigger)
+    of = {"mean": [ScheduleSpec(RunEnded("default.shop.total"), constraints)]} if follow else {}
 
     def make(name: str) -> Scenario:
         def set_up(stage: Stage) -> None:
             stage.endings = tuple(endings)
-            shop(*specs, programs=programs, runs=runs)(stage)
+            shop(*specs, programs=programs, runs=runs, of=of)(stage)
 
         # One that waits for both may have heard of one only.
         never_open = [] if isinstance(trigger, AllOf) else [_no_open_job]
@@ -590,7 +655,7 @@ def pipeline(
             never_open.append(nothing_missed)
         if passes:
             never_open.append(each_passed)
-        judges = [SOUND, heard, enough, launched]
+        judges = [SOUND, heard, enough, launched, *judged]
         if limit and timeout > HOUR:
             judges.append(at_most(limit, "group:crm" if group else "program:"))
             if not hours:
@@ -607,12 +672,13 @@ def pipeline(
             set_up,
             lambda: [
                 *(arrival(f"arrival{n}", *hours_of[n]) for n in range(arrivals)),
-                *(scheduler(f"scheduler{n}", batch) for n in range(schedulers)),
+                *(scheduler(f"scheduler{n}", batch, most_launches) for n in range(schedulers)),
                 *(driver(f"driver{n}") for n in range(drivers)),
                 *([keeper("keeper")] if hours else []),
                 *(fencer(f"reaper{n}") for n in range(fences)),
                 *(killer(f"killer{n}", at_once=at_once) for n in range(kills)),
                 *(clock(f"hour{n}", HOUR) for n in range(hours)),
+                *(clock(f"second{n}", timedelta(seconds=1)) for n in range(seconds)),
                 *([changer("person", *changes)] if changes else []),
                 *([tide("tide", *passes)] if passes else []),
             ],
@@ -621,17 +687,23 @@ def pipeline(
                 resumed=bool(changes),
                 # An update counts from zero: what a dropped job had counted comes with the next partitions.
                 last=_wants_several(trigger) or bool(set(changes) - {Suspend, Resume, hold, backlog}),
-                timed=timed,
+                hours=3 if more or most_launches else int(timed),
+                most_launches=most_launches,
             ),
             promises.all_of(
                 all_read,
                 promises.at_rest,
                 promises.everything_delivered(*(f"default.shop.{one}" for one in programs)),
+                *([all_ends_read] if follow else []),
                 *never_open,
             ),
             _at_each_turn,
             losses=losses,
-            tables=tuple(table for table in TABLES if table not in {"inbox_file", "kept", "landed"}),
+            tables=tuple(
+                table
+                for table in TABLES
+                if table not in {"inbox_file", "kept", "landed"} and (table != "slot_limit" or most_launches)
+            ),
         )
 
     return make
@@ -684,4 +756,18 @@ SCENARIOS = {
     "each-small": pipeline(EACH, arrivals=0, passes=(0, 2, 3), schedulers=1, limit=None),
     "each-killed": pipeline(EACH, arrivals=0, passes=(0, 2), schedulers=1, kills=1, at_once=True, limit=None),
     "both": pipeline(AllOf(PARTITIONS, TIMER), hours=1, schedulers=2),
+    "chain": pipeline(follow=True, programs=("total", "mean"), limit=None, judged=(ends_heard,)),
+    "chain-lost-reply": pipeline(
+        follow=True, programs=("total", "mean"), limit=None, judged=(ends_heard,), schedulers=1, losses=1
+    ),
+    "rated": pipeline(arrivals=2, drivers=0, hours=1, limit=None, more=(Rate(1, per=HOUR),), judged=(spaced(1, HOUR),)),
+    "delayed": pipeline(drivers=0, hours=2, limit=None, more=(Delay("1h"),), judged=(delayed,)),
+    "capped": pipeline(
+        drivers=0,
+        seconds=2,
+        limit=None,
+        programs=("total", "mean"),
+        most_launches=1,
+        judged=(spaced(1, timedelta(seconds=1)),),
+    ),
 }

@@ -30,6 +30,7 @@ TABLES = {
     "kill_asked lease_until created_at exit_reason pid first_write_pointer",
     "run_input": "run_id dataset_id write_pointer item content_version",
     "slot": "limit_key run_id",
+    "slot_limit": "limit_key launches",
     "reader_pin": "pin_id dataset_id commit_seq run_id",
     "schedule": "schedule_id generation created_seq since_seq since_at program_id spec status suspended_mode",
     "passed_while_suspended": "schedule_id topic messages",

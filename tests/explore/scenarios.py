@@ -59,6 +59,7 @@ QUICK = [
     "chain",
     "chain-lost-reply",
     "rated",
+    "rated-at-once",
     "delayed",
     "capped",
     "caller-small",

@@ -761,12 +761,13 @@ SCENARIOS = {
         follow=True, programs=("total", "mean"), limit=None, judged=(ends_heard,), schedulers=1, losses=1
     ),
     "rated": pipeline(arrivals=2, drivers=0, hours=1, limit=None, more=(Rate(1, per=HOUR),), judged=(spaced(1, HOUR),)),
+    "rated-at-once": pipeline(drivers=0, schedules=2, limit=None, more=(Rate(1, per=HOUR),), judged=(spaced(1, HOUR),)),
     "delayed": pipeline(drivers=0, hours=2, limit=None, more=(Delay("1h"),), judged=(delayed,)),
     "capped": pipeline(
+        arrivals=2,
         drivers=0,
-        seconds=2,
+        seconds=1,
         limit=None,
-        programs=("total", "mean"),
         most_launches=1,
         judged=(spaced(1, timedelta(seconds=1)),),
     ),

@@ -376,4 +376,52 @@ MUTANTS: Final = (
         ),
         scenario="each-small",
     ),
+    # Constraints, caps and chains of programs
+    _mutant(
+        "rate_without_a_window",
+        "a rate lets each launch pass",
+        In("Rate.check").swap("len(starts) < self.n", "True"),
+        scenario="rated",
+    ),
+    _mutant(
+        "launches_of_one_check_not_rated",
+        "a checker does not count, for a rate, the launches that it has just made itself",
+        In("FactSheet.launch").swap(
+            "self.starts.setdefault(schedule.program_id, []).insert(0, self.now)",
+            "self.starts.setdefault(schedule.program_id, [])",
+        ),
+        scenario="rated-at-once",
+    ),
+    _mutant(
+        "no_delay",
+        "a delayed job starts at once",
+        In("Delay.check").swap("begins + self.duration <= now", "True"),
+        scenario="delayed",
+    ),
+    _mutant(
+        "cap_not_stored",
+        "the launches of a check are forgotten, so that the next check begins another second",
+        In("FactSheet.store").swap("if self.windows: ...", "if False: ..."),
+        scenario="capped",
+    ),
+    _mutant(
+        "cap_does_not_count",
+        "a launch takes no place in the second of its namespace",
+        In("LaunchWindow._free_at").swap("len(times) >= self.most", "False"),
+        scenario="capped",
+    ),
+    _mutant(
+        "topic_forgotten",
+        "the position in the topic of programs is forgotten, though schedules listen to it",
+        In("_pass").swap(
+            "topic == Topic.DATA or db.all(SQL.find_listener, event_key=topic_event(topic))", "topic == Topic.DATA"
+        ),
+        scenario="chain",
+    ),
+    _mutant(
+        "ends_not_counted",
+        "the end of a run is in a job of the program that follows, and counts nothing",
+        In("RunEnded.feed").swap("fed.count + 1", "fed.count"),
+        scenario="chain",
+    ),
 )

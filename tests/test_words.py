@@ -49,7 +49,6 @@ EXCEPTIONS: Final = {
 
 
 LONG: Final = {
-    "docs/proof.md": 3,
 }
 """The most sentences of more than 25 words that each page may have. A number only falls; other files have none."""
 

@@ -48,8 +48,7 @@ EXCEPTIONS: Final = {
 """Files that are not checked, each with the reason."""
 
 
-LONG: Final = {
-}
+LONG: Final[dict[str, int]] = {}
 """The most sentences of more than 25 words that each page may have. A number only falls; other files have none."""
 
 MOST_WORDS: Final = 25

@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.sim import windows
-from tidemill import App, Concurrency, Every, NewFiles, NewPartitions, Reads, Refreshed
+from tidemill import (
+    App,
+    Concurrency,
+    Every,
+    GroupConcurrency,
+    NewFiles,
+    NewPartitions,
+    Rate,
+    Reads,
+    Refreshed,
+    RunEnded,
+)
 from tidemill.app.deploy import deploy
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.sqlite import SqliteCatalog
@@ -28,6 +39,8 @@ from tidemill.testing.clock import VirtualClock
 from tidemill.world import World
 
 SHAPES: Final = 48
+RATE: Final = (2, timedelta(seconds=3))
+"""The most launches of `after` in any window of that length."""
 LEASE: Final = timedelta(seconds=6)
 APP_FILE: Final = Path(__file__).parent / "project" / "app.py"
 _SCHEMA: Final = ColumnSchema(
@@ -63,6 +76,8 @@ class Shape:
     poison: bool
     poison_partition: bool
     compacted: bool
+    chained: bool
+    """Whether a program starts after runs of another one, so many in a time and so many at once."""
 
     @classmethod
     @cache
@@ -96,6 +111,7 @@ class Shape:
             poison_partition=number % 12 == 11,
             # By a chance of its own, so that the other parts are as they were.
             compacted=random.Random(f"compacted {number}").random() < 0.3,
+            chained=random.Random(f"chained {number}").random() < 0.3,
         )
 
 
@@ -122,6 +138,9 @@ class Programs:
 
     def strike(self, run: Any) -> None:
         """At a time."""
+
+    def after(self, run: Any) -> None:
+        """After runs of `load` and `sum_up`."""
 
     def mirror(self, run: Any) -> None:
         """A source → a copy of all of it."""
@@ -213,12 +232,20 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
     if shape.timed:
         strike = python("strike", retries=1)
         app.schedule("strike", strike, trigger=Every("20s"), constraints=limit)
+    _declare_chain(app, shape, python)
     _declare_once(app, shape, folder, python)
     _declare_compaction(app, shape, lines, python)
     _declare_mirror(app, shape, folder, python)
     if shape.windowed:
         windows.declare(app, shape.windows, folder, lambda run, partition: programs().read_hour(run, partition))
     return app
+
+
+def _declare_chain(app: App, shape: Shape, python: Callable[..., Any]) -> None:
+    if shape.chained:
+        after = python("after", retries=1)
+        either = RunEnded("shop.load", ["COMPLETED", "FAILED", "KILLED"]) | RunEnded("shop.sum_up")
+        app.schedule("after", after, trigger=either, constraints=[Rate(*RATE), GroupConcurrency("chain", 1)])
 
 
 def _declare_once(app: App, shape: Shape, folder: Path, python: Callable[..., Any]) -> None:

@@ -256,6 +256,10 @@ class Simulation(Programs):
     def tidy(self, run: Any) -> None:
         self._digest_lines(run, "lines", "t", lambda key: f"t{key}")
 
+    def after(self, run: Any) -> None:
+        del run
+        self.reach("after")
+
     def strike(self, run: Any) -> None:
         del run
         self.reach("strike")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.sim import drops_truth, windows_truth
 from tests.sim.committed import Committed, fold, plain, publish, refuse
+from tests.sim.projects import RATE
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake import janitor
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, consume_partitions
@@ -47,7 +48,8 @@ STILL_TO_DO = {
     "waiting": "SELECT wait_key, job_id FROM job_waits",
     "pins": "SELECT pin_id FROM reader_pin",
     "messages": "SELECT m.seq, m.event_key FROM message AS m LEFT JOIN subscriber AS s ON s.topic = m.topic"
-    " WHERE m.topic = 'data' AND (s.seq IS NULL OR m.seq > s.seq OR (m.seq = s.seq AND m.n > s.n))",
+    " WHERE (m.topic = 'data' OR s.topic = 'program')"
+    " AND (s.seq IS NULL OR m.seq > s.seq OR (m.seq = s.seq AND m.n > s.n))",
     **windows_truth.STILL_TO_DO,
 }
 _BUSY = " UNION ALL ".join(f"SELECT 1 WHERE EXISTS ({query})" for query in STILL_TO_DO.values())
@@ -283,6 +285,16 @@ def _check_runs(simulation: Simulation) -> None:
         sql("SELECT run_id, state FROM run WHERE kind = 'program' AND coalesce(exit_reason, '') <> 'no_input'")
     )
     refuse(told == ended, "doubled", f"told ends and ends of runs differ: {told - ended} {ended - told}")
+    launches = [
+        at
+        for (at,) in sql(
+            "SELECT r.created_at FROM run AS r JOIN program AS p ON p.program_id = r.program_id WHERE p.name = 'after'"
+            " ORDER BY r.created_at"
+        )
+    ]
+    most, window = RATE[0], RATE[1] / timedelta(milliseconds=1)
+    close = [one for one, other in zip(launches, launches[most:], strict=False) if other - one < window]
+    refuse(not close, "limit", f"more than {most} launches of `after` within {window} ms from {close}")
     fires = Counter(sql("SELECT schedule_id, fire_time FROM fire WHERE job_id NOT IN (SELECT job_id FROM job)"))
     runs = Counter()
     # An hour that a watermark passes again, after a rewind, has another run: `windows_truth` looks at these.

@@ -177,13 +177,15 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def a_job_waits_only_for_a_run_that_is_there(self):
-        """A job that waits for a slot, is not due, while all slots are free, would wait for its time-out."""
-        ((stuck,),) = self.shop.sql(
-            "SELECT count(*) FROM job_waits AS w JOIN job AS j ON j.job_id = w.job_id"
-            f" WHERE j.next_check_at > {int(self.shop.clock.at.timestamp() * 1000)}"
-            " AND NOT EXISTS (SELECT 1 FROM run WHERE ended_at IS NULL)"
-        )
-        assert stuck == 0
+        """While all slots are free, so many jobs are due for a check as can start. The others come after their runs."""
+        due = [
+            at <= self.shop.clock.at.timestamp() * 1000
+            for (at,) in self.shop.sql(
+                "SELECT j.next_check_at FROM job_waits AS w JOIN job AS j ON j.job_id = w.job_id"
+                " WHERE NOT EXISTS (SELECT 1 FROM run WHERE ended_at IS NULL)"
+            )
+        ]
+        assert sum(due) >= min(LIMIT, len(due))
 
     def listens(self, name):
         """True if messages feed jobs of the schedule."""

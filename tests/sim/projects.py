@@ -77,7 +77,7 @@ class Shape:
     poison_partition: bool
     compacted: bool
     chained: bool
-    """Whether a program starts after runs of another one, so many in a time and so many at once."""
+    """There is a program that starts after runs of others, under a rate."""
 
     @classmethod
     @cache

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -73,6 +74,9 @@ _shapes: Final[dict[object, _Shape]] = {}
 _unions: Final[dict[object, dict[str, type]]] = {}
 _plugins: Final[dict[type, Callable[[], Mapping[str, type]]]] = {}
 _tags: Final[dict[object, str]] = {}
+_stand_ins: Final[dict[type, Callable[[str, Mapping[str, object]], object]]] = {}
+_stand_in_kinds: Final[set[type]] = set()
+_in_store: Final[ContextVar[bool]] = ContextVar("in_store", default=False)
 
 
 def renamed(kind: type, **names: str | None) -> None:
@@ -102,6 +106,15 @@ def union(base: type, kinds: Mapping[str, type], plugins: Callable[[], Mapping[s
         _plugins[base] = plugins
 
 
+def stand_in(base: type, kind: type, make: Callable[[str, Mapping[str, object]], object]) -> None:
+    """Declare what `read_stored` gives for a `base` of an unknown kind: a `kind`, which `make` makes of tag and JSON.
+
+    Its attribute `plain` is the JSON text that is written for it.
+    """
+    _stand_ins[base] = make
+    _stand_in_kinds.add(kind)
+
+
 def read_plain(kind: type[_T], plain: object) -> _T:
     """Make a `kind` of decoded JSON.
 
@@ -125,6 +138,18 @@ def read_text(kind: type[_T], text: str) -> _T:
     except (ValueError, RecursionError) as error:
         raise BadJson(kind.__name__, f"it is no JSON: {error}") from None
     return read_plain(kind, plain)
+
+
+def read_stored(kind: type[_T], text: str) -> _T:
+    """Make a `kind` of JSON text from the catalog; errors as of `read_plain`.
+
+    A part of a kind that is not known becomes a stand-in: its package may be there on another machine.
+    """
+    before = _in_store.set(True)
+    try:
+        return read_text(kind, text)
+    finally:
+        _in_store.reset(before)
 
 
 def write_plain(spec: object) -> Any:  # noqa: ANN401  # JSON
@@ -154,6 +179,8 @@ def has_tag(kind: Any) -> bool:  # noqa: ANN401  # a type
     """Return whether `kind` is one of a union, so that JSON has a name for it, perhaps as a plug-in."""
     if kind in _tags or not isinstance(kind, type):
         return kind in _tags
+    if kind in _stand_in_kinds:
+        return True
     for base in _plugins:
         if issubclass(kind, base) and kind is not base:
             _add_plugins(base)
@@ -164,6 +191,8 @@ def tag_of(value: object) -> str:
     """Return the name of the value's kind in JSON, of a value of a union."""
     if not has_tag(type(value)):
         raise TypeError(f"{type(value).__name__} is of no union")
+    if type(value) in _stand_in_kinds:
+        return str(_write_stand_in(value)[_TAG])
     return _tags[type(value)]
 
 
@@ -210,6 +239,7 @@ def _converter(*, detailed: bool) -> Converter:
     # The value decides which kind of a union is written.
     on_write_by(_unions.__contains__, lambda _, within: within.unstructure)
     on_write_by(has_tag, _tag_writer)
+    converter.register_unstructure_hook_func(_stand_in_kinds.__contains__, _write_stand_in)
     return converter
 
 
@@ -260,7 +290,10 @@ def _union_reader(base: object, converter: Converter) -> StructureHook:
     def read(value: object, _: object) -> object:
         rest = dict(_of(value, dict))
         tag = rest.pop(_TAG, None)
-        if not isinstance(tag, str) or not _is_known(base, tag):
+        known = isinstance(tag, str) and _is_known(base, tag)
+        if isinstance(tag, str) and not known and _in_store.get() and base in _stand_ins:
+            return _stand_ins[base](tag, _of(value, dict))
+        if not isinstance(tag, str) or not known:
             raise _Unfit(f"has no {_TAG} that is known; {_advise(tag, _unions[base])}")
         if tag not in readers:
             kind = _unions[base][tag]
@@ -273,8 +306,17 @@ def _union_reader(base: object, converter: Converter) -> StructureHook:
 def _is_known(base: Any, tag: str) -> bool:  # noqa: ANN401  # a type
     """Return whether a union has that kind, perhaps one of a plug-in."""
     if tag not in _unions[base]:
-        _add_plugins(base)
+        try:
+            _add_plugins(base)
+        except UserError:  # a package that cannot be loaded
+            if not _in_store.get():
+                raise
     return tag in _unions[base]
+
+
+def _write_stand_in(value: Any) -> dict[str, Any]:  # noqa: ANN401  # one of `_stand_in_kinds`
+    plain: dict[str, Any] = json.loads(value.plain)
+    return plain
 
 
 def _add_plugins(base: type) -> None:

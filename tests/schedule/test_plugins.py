@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -15,17 +16,23 @@ import pytest
 from tests.schedule.test_constraints import EXAMPLES
 from tidemill.errors import Internal
 from tidemill.json_specs import BadJson, read_plain, write_plain
+from tidemill.names import DEFAULT_NAMESPACE
 from tidemill.plugins import BadPlugin
+from tidemill.run.records.programs import find_program_by_id
 from tidemill.schedule.answers import Answer, NotBefore, Satisfied, Waiting
 from tidemill.schedule.anytime import Anytime
+from tidemill.schedule.changes import Delete, Resume, Suspend
+from tidemill.schedule.changes import check_trigger as check_trigger_of
 from tidemill.schedule.constraint_json import CONSTRAINTS
 from tidemill.schedule.constraints import Constraint, Facts, Rate
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
 from tidemill.schedule.expectation_triggers import Missing
 from tidemill.schedule.program_triggers import RunEnded
+from tidemill.schedule.schedules import find_schedule
 from tidemill.schedule.specs import BadSchedule, ScheduleSpec
 from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.time_triggers import Cron, Every
+from tidemill.schedule.trigger_json import types_of
 from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, Silence
 from tidemill.schedule.waits import Probe
 from tidemill.schedule.window_triggers import WindowsRecomputed
@@ -122,6 +129,62 @@ def test_a_schedule_waits_for_the_plug_ins_of_another_package(shop, install):
     assert early == []
     assert [answer["why"] for answer in job.verdict["constraints"]] == ["an odd hour", "probe queue_length 12"]
     assert launch.why.endswith("an even hour; probe queue_length 12")
+
+
+@pytest.fixture
+def uninstalled(shop):
+    """Two schedules with parts of another package, as the catalog has them after the package was uninstalled."""
+    ready = shop.program("ready")
+    spec = {"trigger": NewPartitions("clicks"), "constraints": (Rate(9, "1h"),)}
+    for name in ("by_trigger", "by_constraint"):
+        shop.schedule(**spec, name=name, program=shop.program(name))
+    shop.schedule(NewPartitions("clicks"), name="whole", program=ready)
+    before = dict(shop.sql("SELECT name, spec FROM schedule"))
+    after = {
+        "by_trigger": before["by_trigger"].replace('"new_partitions"', '"new_moons"'),
+        "by_constraint": before["by_constraint"].replace('"rate"', '"even_moons"'),
+    }
+
+    def store(specs):
+        for name, text in specs.items():
+            shop.sql(f"UPDATE schedule SET spec = '{text}' WHERE name = '{name}'")
+        ScheduleSpec.decode.cache_clear()
+
+    store(after)
+    yield lambda: store(before)
+    ScheduleSpec.decode.cache_clear()
+
+
+def test_a_package_that_is_not_installed_holds_up_its_own_schedules_only(shop, uninstalled):
+    """Their jobs keep what they are fed, and start when the package is there again."""
+    shop.add()
+    first = [launch.schedule for launch in shop.step()]
+    waiting = {job.verdict["trigger"]["answer"] for job in shop.jobs()}
+    early = shop.step()
+    uninstalled()
+    shop.clock.move("1m")
+    second = sorted(launch.schedule for launch in shop.step())
+
+    assert (first, early) == (["default.shop.whole"], [])
+    assert waiting == {"not_before", "satisfied"}
+    assert second == ["default.shop.by_constraint", "default.shop.by_trigger"]
+
+
+def test_a_schedule_of_a_package_that_is_not_installed_is_stored_unchanged_and_deleted(shop, uninstalled):
+    """A suspension writes its row again. An update is refused: it would lose the keys that the trigger listens to."""
+    before = shop.sql("SELECT name, spec FROM schedule ORDER BY name")
+    schedule = shop.catalog.read(lambda db: find_schedule(db, DEFAULT_NAMESPACE, "shop", "by_trigger"))
+    shop.change(Suspend(schedule.schedule_id), Resume(schedule.schedule_id))
+    after = shop.sql("SELECT name, spec FROM schedule ORDER BY name")
+    program = shop.catalog.read(lambda db: find_program_by_id(db, schedule.program_id))
+
+    with pytest.raises(BadSchedule, match=r"new_moons \(not installed\): install its package first, or delete"):
+        shop.catalog.read(lambda db: check_trigger_of(db, "default.shop.by_trigger", program, schedule.spec.trigger))
+    shop.change(Delete(schedule.schedule_id))
+
+    assert [(name, json.loads(text)) for name, text in after] == [(name, json.loads(text)) for name, text in before]
+    assert types_of(schedule.spec.trigger) == {"new_moons"}
+    assert [name for (name,) in shop.sql("SELECT name FROM schedule ORDER BY name")] == ["by_constraint", "whole"]
 
 
 def test_a_kind_that_is_not_installed_is_refused_with_the_known_ones():

@@ -16,6 +16,7 @@ from tidemill.mill.project import program_names
 from tidemill.names import ProgramId, split_qualified
 from tidemill.run.records.programs import find_program
 from tidemill.schedule import schedules
+from tidemill.schedule.not_installed import ConstraintNotInstalled, TriggerNotInstalled
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.specs import Misfire, Schedule
 from tidemill.schedule.window_triggers import WindowsRecomputed
@@ -86,7 +87,14 @@ def _find_broken(db: Db, schedule: Schedule) -> str:
             if not find_program(db, namespace, app, name).retired:
                 continue
         lost.append(watched)
-    return f"no app declares {', '.join(sorted(lost))} any more" if lost else ""
+    parts = (*schedule.spec.trigger.leaves, *schedule.spec.constraints)
+    absent = sorted({one.kind for one in parts if isinstance(one, TriggerNotInstalled | ConstraintNotInstalled)})
+    reasons = []
+    if lost:
+        reasons.append(f"no app declares {', '.join(sorted(lost))} any more")
+    if absent:
+        reasons.append(f"no installed package has {', '.join(absent)}")
+    return "; ".join(reasons)
 
 
 def _view_of(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -> ScheduleView:

@@ -40,6 +40,7 @@ from tidemill.schedule.answers import Satisfied
 from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger, NewPartitions, WatermarkPassed
 from tidemill.schedule.expectation_triggers import Missing
 from tidemill.schedule.jobs import Outcome, drop_jobs, hold_jobs, release_jobs
+from tidemill.schedule.not_installed import TriggerNotInstalled
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.schedules import find_schedule, list_schedules, lock_schedules
 from tidemill.schedule.specs import BadSchedule, Misfire, Owner, Schedule, ScheduleSpec, Status, SuspendMode
@@ -228,15 +229,10 @@ def check_trigger(db: Db, name: str, program: Program, trigger: Trigger) -> None
     Refuse also a choice of partitions that the file set does not have, or that `program` is never given.
     """
     for leaf in trigger.leaves:
+        if isinstance(leaf, TriggerNotInstalled):
+            raise BadSchedule(f"{name} has the trigger {leaf}: install its package first, or delete the schedule")
         if isinstance(leaf, RunEnded | WindowsRecomputed):
-            namespace, (app, watched) = split_qualified("program", leaf.program, 2)
-            found = find_program(db, namespace, app, watched)
-            if found.retired:
-                raise ProgramRetired(leaf.program)
-            if isinstance(leaf, WindowsRecomputed) and not computes_windows(db, found):
-                raise BadSchedule(
-                    f"{name} has {leaf}, but {leaf.program} is no window program; name one (`window_sql`)"
-                )
+            _check_watched(db, name, leaf)
         if isinstance(leaf, DatasetTrigger | WatermarkStands):
             dataset = find_dataset(db, leaf.dataset)
             if dataset.kind != leaf.of_kind:
@@ -251,6 +247,15 @@ def check_trigger(db: Db, name: str, program: Program, trigger: Trigger) -> None
             )
         if isinstance(leaf, NewPartitions) and (why := find_flaw(db, program, leaf.dataset, leaf.where, leaf.kinds)):
             raise BadSchedule(f"{name} has {leaf}: {why}")
+
+
+def _check_watched(db: Db, name: str, leaf: RunEnded | WindowsRecomputed) -> None:
+    namespace, (app, watched) = split_qualified("program", leaf.program, 2)
+    found = find_program(db, namespace, app, watched)
+    if found.retired:
+        raise ProgramRetired(leaf.program)
+    if isinstance(leaf, WindowsRecomputed) and not computes_windows(db, found):
+        raise BadSchedule(f"{name} has {leaf}, but {leaf.program} is no window program; name one (`window_sql`)")
 
 
 def _begin_topics(db: Db, seq: CommitSeq, changes: Sequence[Change]) -> None:

@@ -11,11 +11,12 @@ from functools import lru_cache
 from typing import Final
 
 import tidemill.schedule.constraint_json  # declares the JSON of `ScheduleSpec.constraints`
+import tidemill.schedule.not_installed  # declares what stands for parts of packages that are not installed
 import tidemill.schedule.trigger_json  # noqa: F401  # declares the JSON of `ScheduleSpec.trigger`
 from tidemill.catalog.named import GREATEST
 from tidemill.durations import format_duration
 from tidemill.errors import UserError
-from tidemill.json_specs import has_tag, read_plain, read_text
+from tidemill.json_specs import has_tag, read_plain, read_stored
 from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, program_limit, qualified
 from tidemill.schedule.argument_sources import From
 from tidemill.schedule.constraints import FACTS, Concurrency, Constraint, limit_of
@@ -116,7 +117,7 @@ class ScheduleSpec:
     @lru_cache(maxsize=4096)
     def decode(text: str) -> ScheduleSpec:
         """Read the JSON of a spec. Cached: each message and each check asks, and parsing was half of their time."""
-        return read_text(ScheduleSpec, text)
+        return read_stored(ScheduleSpec, text)
 
     def limit_keys(self, program_id: ProgramId) -> tuple[str, ...]:
         """The `slot_limit` rows under which a launch is decided, in the order of their locks."""

@@ -98,8 +98,7 @@ MUTANTS: Final = (
         "late_in_silence",
         "the commit of a late partition says that computed windows have to be done again",
         Sql("announce_late").swap(
-            "WHERE p.dataset_id = :dataset_id AND p.late = 'recompute' AND p.computed > :begins",
-            "WHERE p.dataset_id = :dataset_id AND p.late = 'never' AND p.computed > :begins",
+            "p.late = 'recompute' AND p.computed > :begins", "p.late = 'never' AND p.computed > :begins"
         ),
         first=Killer.SIMULATION,
     ),

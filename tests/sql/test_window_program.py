@@ -71,6 +71,20 @@ def test_the_trigger_fires_when_the_watermark_passes_and_when_windows_are_late(p
     assert play(plain) == 0
 
 
+def test_an_hour_that_comes_below_an_advanced_watermark_is_computed_at_once(catalog_url, tmp_path):
+    """Nothing has been computed yet, and the watermark may stand for long: the hour waited for its next move."""
+    plain = open_plain(tmp_path / "project", catalog_url, more="expected_count=2")
+    with contextlib.closing(plain.mill):
+        plain.add("2021-03-19 10:00", 5)  # one of two
+        plain.mill.watermarks.advance("clicks", "2021-03-19T10:00")
+        first = play(plain)
+        plain.add("2021-03-19 08:00", 6)
+        second = play(plain)
+
+        assert (first, second) == (0, 1)
+        assert plain.results() == {"08:00": 1}
+
+
 def test_windows_that_close_or_change_while_the_schedule_is_suspended_come_out_when_it_is_resumed(plain):
     """The watermark may stand for long: the program computed nothing until it moved again."""
     plain.mill.schedules.suspend("shop.count")

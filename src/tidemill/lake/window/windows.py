@@ -200,7 +200,10 @@ class MoveWindows(Effect):
 
 
 def announce_late(source: Fileset, begins: Instant) -> Call:
-    """Say in the commit of a partition whose rows begin at `begins` that computed windows may have to be done again."""
+    """Say in the commit of a partition whose rows begin at `begins` that computed windows may have to be done again.
+
+    Also that windows which W has passed already are to be computed for the first time.
+    """
     dataset = source.dataset
     params: dict[str, Param] = {
         "dataset_id": dataset.dataset_id,

@@ -169,17 +169,21 @@ SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_unmark
  WHERE write_pointer IN ({ints:pointers}) AND dataset_id = :dataset_id
 
 -- name: announce_late
--- With the commit of a partition that may touch computed windows: its programs have work, though W does not move.
+-- With the commit of a partition that may touch computed windows: its programs have work, though W does not move. So
+-- have programs that have computed nothing yet, if W stood above the partition before this commit.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', {commit_seq},
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq})
-           + (SELECT count(*) FROM window_program AS o
-               WHERE o.dataset_id = :dataset_id AND o.late = 'recompute' AND o.computed > :begins
-                 AND o.program_id < p.program_id),
+           + row_number() OVER (ORDER BY p.program_id) - 1,
        tidemill_now(), 'backlog', :event_key,
        '{"dataset":"' || CAST(:dataset AS TEXT) || '","consumer":"' || p.name || '"}'
   FROM window_program AS p
- WHERE p.dataset_id = :dataset_id AND p.late = 'recompute' AND p.computed > :begins
+ WHERE p.dataset_id = :dataset_id
+   AND ((p.late = 'recompute' AND p.computed > :begins)
+        OR (p.computed IS NULL
+            AND (SELECT m.value FROM watermark_move AS m
+                  WHERE m.dataset_id = p.dataset_id AND m.commit_seq < {commit_seq}
+                  ORDER BY m.commit_seq DESC LIMIT 1) > :begins))
 
 -- name: announce_left
 -- With the commit of a run. A partition that was published while the run computed may touch the run's windows. That

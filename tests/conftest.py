@@ -30,6 +30,8 @@ hypothesis.settings.load_profile("tidemill")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 # Training runs beside the tests would take the cores from them, and write into the user's cache.
 os.environ.setdefault("TIDEMILL_SPARK_CLASS_DATA", "false")
+# Tests run beside each other, and beside the servers of the developer.
+os.environ.setdefault("TIDEMILL_SERVER_PORT", "0")
 
 
 def pytest_configure(config: pytest.Config) -> None:

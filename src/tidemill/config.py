@@ -38,6 +38,19 @@ class BadConfig(UserError):
 
 
 @dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """The settings of the server. Files are absolute paths, empty for none."""
+
+    host: str = "127.0.0.1"
+    port: int = 8300
+    names: frozenset[str] = frozenset()
+    """Names of hosts under which browsers and programs reach the server, beside those of this machine's loopback."""
+    tls_cert: str = ""
+    tls_key: str = ""
+    behind_proxy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The settings of one project. Paths are absolute; `sources` says where each setting came from."""
 
@@ -61,6 +74,7 @@ class Config:
     suspend_new: bool
     most_launches: int
     """The cap of each namespace on the launches in a second; 0 means no cap."""
+    server: ServerSettings = ServerSettings()
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def shown(self) -> dict[str, object]:
@@ -84,6 +98,12 @@ class Config:
             "deploy.update_schedules": self.update_schedules,
             "schedules.suspended": self.suspend_new,
             "schedules.max_launches_per_second": self.most_launches,
+            "server.host": self.server.host,
+            "server.port": self.server.port,
+            "server.names": ",".join(sorted(self.server.names)),
+            "server.tls_cert": self.server.tls_cert,
+            "server.tls_key": self.server.tls_key,
+            "server.behind_proxy": self.server.behind_proxy,
         }
 
 
@@ -115,6 +135,10 @@ def _keeping(text: str) -> timedelta:
     return keeping
 
 
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip().lower() for name in text.split(",") if name.strip())
+
+
 def _namespace(text: str) -> str:
     return check_name("namespace", text)
 
@@ -137,6 +161,12 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "deploy.update_schedules": _Setting("true", _yes_or_no),
     "schedules.suspended": _Setting("false", _yes_or_no),
     "schedules.max_launches_per_second": _Setting("0", _whole(0, 1000)),
+    "server.host": _Setting("127.0.0.1", str),
+    "server.port": _Setting("8300", _whole(0, 65535)),
+    "server.names": _Setting("", _names),
+    "server.tls_cert": _Setting("", str),
+    "server.tls_key": _Setting("", str),
+    "server.behind_proxy": _Setting("false", _yes_or_no),
 }
 _SPARK_CONF: Final = "spark.conf"
 _REDACTION: Final = "spark.redaction.regex"
@@ -184,6 +214,14 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         update_schedules=_typed(parsed["deploy.update_schedules"], bool),
         suspend_new=_typed(parsed["schedules.suspended"], bool),
         most_launches=_typed(parsed["schedules.max_launches_per_second"], int),
+        server=ServerSettings(
+            host=str(parsed["server.host"]),
+            port=_typed(parsed["server.port"], int),
+            names=_typed(parsed["server.names"], frozenset),
+            tls_cert=_file(folder, str(parsed["server.tls_cert"])),
+            tls_key=_file(folder, str(parsed["server.tls_key"])),
+            behind_proxy=_typed(parsed["server.behind_proxy"], bool),
+        ),
         sources={name: sources.get(name, "default") for name in _SETTINGS},
     )
 
@@ -272,6 +310,10 @@ def _catalog_url(folder: Path, url: str) -> str:
 
 def _location(folder: Path, location: str) -> str:
     return location if "://" in location else str(folder / location)
+
+
+def _file(folder: Path, path: str) -> str:
+    return str(folder / path) if path else ""
 
 
 def _typed(value: object, wanted: type[_T]) -> _T:

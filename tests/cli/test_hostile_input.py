@@ -39,6 +39,7 @@ GOOD = {
     "old": "1",
     "partition": "day=2026-01-01",
     "program": "shop.load",
+    "role": "viewer",
     "run_id": "run_1",
     "status": "SUCCESS",
     "to": "2026-01-01",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
-from tidemill.cli.output import to_plain
+from tidemill.mill.plain import to_plain
 
 
 def test_a_time_is_shown_in_utc_and_a_number_of_a_user_stays_a_number() -> None:

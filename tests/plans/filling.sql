@@ -362,6 +362,13 @@ SELECT 'done_' || i, 'schedule_' || (i / 15), 1, 'launched', 'run_' || i, :now -
        :now - (300000 - i) * 1000
   FROM series
 
+-- name: fill_token
+-- Sessions that have ended, and tokens of programs.
+INSERT INTO token (token_id, kind, name, prefix, digest, role, namespace, created_at, created_by, expires_at, ended_at)
+SELECT 'tok_' || i, CASE WHEN i < 250000 THEN 'session' ELSE 'token' END, 'n' || i, 'p' || i, 'd', 'viewer', '*', :now,
+       'me', CASE WHEN i < 100 THEN 1000 WHEN i < 250000 THEN :now + 3600000 END, NULL
+  FROM series
+
 -- name: fill_quarantined_message
 INSERT INTO quarantined_message (topic, seq, n, name, reason, at)
 SELECT 'data', 2 * i + 22, 0, 'scheduler', 'damaged', :now FROM series WHERE i < 1000

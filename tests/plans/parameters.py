@@ -479,6 +479,22 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "triggers.read_fed": {
         "positions": _rows([{"topic": "data", "seq": 2 * i + 22, "n": 0} for i in range(1000, 1100)])
     },
+    "tokens.insert_token": {
+        "token_id": "tok_x",
+        "kind": "token",
+        "name": "new",
+        "prefix": "new",
+        "digest": "d",
+        "role": "viewer",
+        "namespace": "*",
+        "created_by": "me",
+        "expires_at": None,
+    },
+    "tokens.find_by_prefix": {"prefix": "p299000"},
+    "tokens.find_by_name": {"name": "n299000"},
+    "tokens.list_tokens": {"after_name": "n299", "after_id": "", "limit": 100},
+    "tokens.end_token": {"token_id": "tok_299000"},
+    "tokens.note_use": {"token_id": "tok_299000", "last_used_at": 5},
     "audit_log.list_old_entries": {"most": 1000, "keep": -1000},
     "audit_log.delete_entries": {"audit_ids": _list(*(f"audit_{100_000_000 + i}" for i in range(100)))},
     "audit_log.find_entry": {"audit_id": "audit_100250000"},

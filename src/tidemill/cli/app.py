@@ -5,16 +5,8 @@ from __future__ import annotations
 import click
 
 from tidemill.app.difference import describe
-from tidemill.cli.output import (
-    json_option,
-    open_mill,
-    page_options,
-    say,
-    schedules_option,
-    show_one,
-    show_page,
-    to_plain,
-)
+from tidemill.cli.output import json_option, open_mill, page_options, say, schedules_option, show_one, show_page
+from tidemill.mill.plain import to_plain
 
 
 @click.group(name="app", help="Deployed apps.")

@@ -7,7 +7,8 @@ import sys
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_mill, show_list, to_plain
+from tidemill.cli.output import FOUND, json_option, open_mill, show_list
+from tidemill.mill.plain import to_plain
 from tidemill.upkeep.balance import Balance
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_mill, page_options, say, show_list, show_page, to_plain
+from tidemill.cli.output import FOUND, json_option, open_mill, page_options, say, show_list, show_page
+from tidemill.mill.plain import to_plain
 from tidemill.sizes import format_bytes
 
 if TYPE_CHECKING:

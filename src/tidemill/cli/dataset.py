@@ -18,8 +18,8 @@ from tidemill.cli.output import (
     show_one,
     show_page,
     show_rows,
-    to_plain,
 )
+from tidemill.mill.plain import to_plain
 
 _DROPPED: Final = ("partition", "files", "bytes", "rows")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from tidemill.cli.output import json_option, to_plain
+from tidemill.cli.output import json_option
+from tidemill.mill.plain import to_plain
 
 
 @click.command(name="doctor")

@@ -16,7 +16,9 @@ from tidemill.texts import printable
 
 _COMMANDS: Final = {
     "init": ("tidemill.cli.init", "Write a small project that runs as it is."),
-    "up": ("tidemill.cli.up", "Run the scheduler, runner, inbox listing and janitor until Ctrl-C."),
+    "up": ("tidemill.cli.up", "Run scheduler, runner, inbox listing, janitor and server until Ctrl-C."),
+    "server": ("tidemill.cli.server", "Serve pages and REST alone, until Ctrl-C."),
+    "open": ("tidemill.cli.open", "Open the pages of the project in a browser."),
     "demo": ("tidemill.cli.demo", "Process real flights and weather, from arriving files to a checked report."),
     "deploy": ("tidemill.cli.deploy", "Register what the app file declares."),
     "plan": ("tidemill.cli.plan", "Show what a deployment would change."),
@@ -32,6 +34,7 @@ _COMMANDS: Final = {
     "sql": ("tidemill.cli.sql", "Declare tables and watermarks by SQL statements."),
     "schedule": ("tidemill.cli.schedule", "Schedules: the triggers and constraints that start programs."),
     "job": ("tidemill.cli.job", "Jobs: launches of schedules that wait to become runs."),
+    "token": ("tidemill.cli.token", "Tokens: secrets by which programs use the server."),
     "topic": ("tidemill.cli.topic", "Topics: messages of commits, and messages of users."),
     "app": ("tidemill.cli.app", "Deployed apps."),
     "why": ("tidemill.cli.why", "Explain why a file, partition, message, window, job, run or data set waits."),

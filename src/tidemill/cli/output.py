@@ -6,19 +6,15 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from tidemill.epoch import show_time
 from tidemill.errors import TidemillError, UserError
+from tidemill.mill.plain import to_plain
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from tidemill.mill.mill import Mill
     from tidemill.mill.page import Page
 
@@ -210,34 +206,6 @@ def report(error: TidemillError, *, as_json: bool) -> None:
         click.echo(json.dumps(document), err=True)
     else:
         click.echo(f"error: {' '.join(str(error).split())}  [{error.code}]", err=True)
-
-
-def to_plain(record: object) -> dict[str, object]:
-    """The fields of a record as JSON knows them: times in ISO 8601 (UTC), paths and other values as text."""
-    fields: Mapping[str, object]
-    if isinstance(record, Mapping):
-        fields = record
-    elif is_dataclass(record) and not isinstance(record, type):
-        fields = _fields(record)
-    else:
-        raise TypeError(f"{type(record).__name__} has no fields")
-    return {str(name): _plain(value) for name, value in fields.items()}
-
-
-def _fields(record: DataclassInstance) -> dict[str, Any]:
-    return asdict(record)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return show_time(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(inner) for inner in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return to_plain(value)
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
 def _lines(value: object) -> list[str]:

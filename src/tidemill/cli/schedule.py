@@ -20,8 +20,8 @@ from tidemill.cli.output import (
     show_list,
     show_one,
     show_page,
-    to_plain,
 )
+from tidemill.mill.plain import to_plain
 
 if TYPE_CHECKING:
     from tidemill.mill.schedules import ScheduleChange

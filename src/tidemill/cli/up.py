@@ -22,13 +22,24 @@ from tidemill.durations import parse_duration
 @click.option(
     "--drain", metavar="DURATION", default="0s", show_default=True, help="The longest wait for runs at the end."
 )
+@click.option("--no-server", is_flag=True, help="Serve no pages and no REST. With --until-idle, nothing is served.")
 @new_option
 @json_option
-def command(drain: str, *, no_deploy: bool, until_idle: str | None, new: bool, as_json: bool) -> None:
-    """Run scheduler, runner, inbox listing and janitor of the project until Ctrl-C. Print a line for each event."""
+def command(drain: str, *, no_deploy: bool, until_idle: str | None, no_server: bool, new: bool, as_json: bool) -> None:
+    """Run scheduler, runner, inbox listing, janitor and server until Ctrl-C. Print a line for each event."""
     from tidemill.roles.up import UntilIdle, run_all
+    from tidemill.server.listen import Listener
 
     idle = None if until_idle is None else UntilIdle(until_idle)
     wait = parse_duration(drain) if drain != "0s" else timedelta(0)
     with open_mill() if no_deploy else begin_mill(new=new) as mill:
-        run_all(mill, echo=click.echo, deploy=not no_deploy, until_idle=idle, drain=wait, as_json=as_json)
+        server = None if no_server or idle else Listener(mill)
+        run_all(
+            mill,
+            echo=click.echo,
+            deploy=not no_deploy,
+            until_idle=idle,
+            drain=wait,
+            as_json=as_json,
+            server=server,
+        )

@@ -6,7 +6,8 @@ import json
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, to_plain
+from tidemill.cli.output import json_option, open_mill
+from tidemill.mill.plain import to_plain
 
 
 @click.command(name="why")

@@ -24,4 +24,4 @@ def _obey(lines: Iterator[str], thread: int) -> None:
 if __name__ == "__main__":
     main_thread = threading.get_ident()
     threading.Thread(target=_obey, args=(live_with_parent(), main_thread), daemon=True).start()
-    main([*sys.argv[1:], "up"])
+    main([*sys.argv[1:], "up", "--no-server"])

@@ -26,7 +26,7 @@ class CatalogUpkeep(Noun):
 
     noun = "catalog"
 
-    @operation(Right.READ, command="audit")
+    @operation(Right.READ, command="audit", whole=True)
     def audit(self, names: Sequence[str] = ()) -> Audit:
         """Check that all commits (to these data sets) were delivered, consumed and announced once.
 
@@ -35,7 +35,7 @@ class CatalogUpkeep(Noun):
         chosen = self._catalog.read(lambda db: [self._project.dataset(db, name) for name in names]) if names else None
         return audit(self._catalog, chosen)
 
-    @operation(Right.READ)
+    @operation(Right.READ, whole=True)
     def log(self, *, subject: str | None = None, limit: int = PAGE, after: str = "") -> Page[AuditEntry]:
         """List the changes that callers asked for (to a subject), newest first.
 
@@ -52,7 +52,7 @@ class CatalogUpkeep(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.READ)
+    @operation(Right.READ, whole=True)
     def fsck(self, names: Sequence[str] = ()) -> Fsck:
         """Compare manifests (of these file sets) with the files in storage, both ways. `NotFound`."""
 
@@ -63,12 +63,14 @@ class CatalogUpkeep(Noun):
 
         return fsck(self._catalog, self._catalog.read(block))
 
-    @operation(Right.ADMIN, no_audit="changes nothing in the catalog")
+    @operation(
+        Right.ADMIN, no_audit="changes nothing in the catalog", no_route="writes a file of this machine", whole=True
+    )
     def backup(self, target: Path) -> Written:
         """Copy the catalog into a file, as one moment shows it, while work goes on; data are not in it."""
         return write_backup(self._catalog, target)
 
-    @operation(Right.ADMIN)
+    @operation(Right.ADMIN, no_route="reads a file of this machine", whole=True)
     def restore(self, backup: Path, *, replace: bool = False) -> Restored:
         """Begin a new life of the catalog from a backup; `CatalogInUse` unless it is empty or `replace` is given.
 
@@ -77,7 +79,7 @@ class CatalogUpkeep(Noun):
         note = self._note("restore", "catalog", backup=str(backup), replace=replace)
         return restore(self._catalog, backup, replace=replace, data=self._config.data, note=note)
 
-    @operation(Right.ADMIN)
+    @operation(Right.ADMIN, no_route="is about folders of this machine", whole=True)
     def move(self, old: Path | None = None) -> Moved:
         """Name this project's folder wherever the catalog names `old`, from which the project was moved.
 
@@ -86,7 +88,7 @@ class CatalogUpkeep(Noun):
         note = self._note("move", "catalog", to=str(self._config.folder))
         return move(self._catalog, self._config.folder, None if old is None else old.absolute(), note)
 
-    @operation(Right.ADMIN)
+    @operation(Right.ADMIN, whole=True)
     def adopt(self) -> Adopted:
         """Publish again the commits of another life of the catalog that this life does not know."""
         return adopt(self._catalog, [self._note("adopt", "catalog")])

@@ -349,7 +349,10 @@ class Consumers(Noun):
         return self._catalog.read(block)
 
     @operation(
-        Right.DEPLOY, no_command="the caller keeps the state, in Python", no_audit="changes nothing in the catalog"
+        Right.DEPLOY,
+        no_command="the caller keeps the state, in Python",
+        no_audit="changes nothing in the catalog",
+        no_route="the caller keeps the state, in Python",
     )
     def consume_partitions(
         self, dataset: str, state: PartitionConsumerState = FROM_BEGINNING, *, where: Where | None = None

@@ -20,6 +20,7 @@ from tidemill.catalog.engine import connect, open_catalog
 from tidemill.catalog.migrate import migrate, read_version
 from tidemill.config import Config, load_config, without_password
 from tidemill.errors import UserError
+from tidemill.mill.access import EVERYTHING, Access
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Project, find_project
 from tidemill.storage.files import open_files
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tidemill.mill.schedules import Schedules
     from tidemill.mill.snapshots import Snapshots
     from tidemill.mill.statements import Done
+    from tidemill.mill.tokens import Tokens
     from tidemill.mill.topics import Topics
     from tidemill.mill.transactions import Transactions
     from tidemill.mill.watermarks import Watermarks
@@ -172,11 +174,11 @@ class Mill:
         """Close the connections to the catalog."""
         self.project.catalog.close()
 
-    def acting_as(self, actor: str) -> Mill:
+    def acting_as(self, actor: str, access: Access = EVERYTHING) -> Mill:
         """Return the same project for another caller, which the records of changes name."""
-        return Mill(replace(self.project, caller=actor))
+        return Mill(replace(self.project, caller=actor, access=access))
 
-    @operation(Right.DEPLOY)
+    @operation(Right.DEPLOY, no_route="reads the app file in the folder of the project", whole=True)
     def deploy(self, *, update_schedules: bool | None = None) -> list[Deployed]:
         """Deploy the apps of the configured app file, each in one transaction, in their order in the file.
 
@@ -190,7 +192,12 @@ class Mill:
 
         return deploy_apps(self.project, update_schedules=update_schedules)
 
-    @operation(Right.DEPLOY, no_audit="changes nothing")
+    @operation(
+        Right.DEPLOY,
+        no_audit="changes nothing",
+        no_route="reads the app file in the folder of the project",
+        whole=True,
+    )
     def plan(self, *, update_schedules: bool | None = None) -> list[AppPlan]:
         """Show what a deployment would change, without changing anything.
 
@@ -306,6 +313,13 @@ class Mill:
         from tidemill.mill.snapshots import Snapshots
 
         return Snapshots(self.project)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """Tokens of the server's callers."""
+        from tidemill.mill.tokens import Tokens
+
+        return Tokens(self.project)
 
     @cached_property
     def topics(self) -> Topics:

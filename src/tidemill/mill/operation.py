@@ -34,19 +34,32 @@ class Mark:
     command: str | None
     no_command: str
     no_audit: str
+    no_route: str
+    no_key: str
+    whole: bool
 
 
 def operation(
-    right: Right, *, command: str | None = None, no_command: str = "", no_audit: str = ""
+    right: Right,
+    *,
+    command: str | None = None,
+    no_command: str = "",
+    no_audit: str = "",
+    no_route: str = "",
+    no_key: str = "",
+    whole: bool = False,
 ) -> Callable[[Method], Method]:
     """Declare a method of a noun as an operation that needs `right`.
 
     `command` is its command where the words differ from noun and verb (`"inbox claim"`), and `no_command` the reason
     why it has none. An operation that needs more than `READ` writes an audit row, or `no_audit` is the reason why not.
+    `no_route` is the reason why the server does not offer it, `no_key` the reason why it keeps no answer for a repeated
+    request. A `whole` operation is about all namespaces at once: a
+    caller needs the right in all of them.
     """
 
     def mark(method: Method) -> Method:
-        vars(method)[_MARK] = Mark(right, command, no_command, no_audit)
+        vars(method)[_MARK] = Mark(right, command, no_command, no_audit, no_route, no_key, whole)
         return method
 
     return mark

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from inspect import Parameter
 from typing import Final, get_type_hints
 
 from tidemill.app.deploy import Deleted, Deployed
@@ -24,6 +26,7 @@ from tidemill.mill.runs import Runs
 from tidemill.mill.schedules import Schedules
 from tidemill.mill.snapshots import Snapshots
 from tidemill.mill.statements import Done
+from tidemill.mill.tokens import Tokens
 from tidemill.mill.topics import Topics
 from tidemill.mill.transactions import Transactions
 from tidemill.mill.watermarks import Watermarks
@@ -43,10 +46,17 @@ NOUNS: Final = (
     Runs,
     Schedules,
     Snapshots,
+    Tokens,
     Topics,
     Transactions,
     Watermarks,
 )
+_NOUN_OF: Final = {noun.__name__: noun.noun for noun in NOUNS}
+_ATTRIBUTES: Final = {
+    _NOUN_OF[one.func.__annotations__["return"]]: name
+    for name, one in vars(Mill).items()
+    if isinstance(one, cached_property)
+}
 # Named in annotations by modules that import them late.
 _LATE: Final = {
     one.__name__: one
@@ -62,6 +72,24 @@ class Operation:
     verb: str
     method: Callable[..., object]
     mark: Mark
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of `Mill` that has the method: `schedules`; empty for an operation on the project."""
+        return _ATTRIBUTES[self.noun] if self.noun else ""
+
+    @property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """The parameters, with their types."""
+        hints = get_type_hints(self.method, localns=_LATE)
+        given = list(inspect.signature(self.method).parameters.values())[1:]
+        return {one.name: one.replace(annotation=hints[one.name]) for one in given}
+
+    def bind(self, mill: Mill) -> Callable[..., object]:
+        """Return the method of `mill`."""
+        owner = getattr(mill, self.attribute) if self.noun else mill
+        method: Callable[..., object] = getattr(owner, self.verb)
+        return method
 
     @property
     def right(self) -> Right:

@@ -16,6 +16,7 @@ from tidemill.config import Config, load_config
 from tidemill.errors import NotFound, UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset
+from tidemill.mill.access import EVERYTHING, Access
 from tidemill.names import Namespace, ProgramId, ScheduleId, nearest, qualified, split_qualified
 from tidemill.run.records.declared import Declared
 from tidemill.run.records.programs import Program, ProgramRetired, find_program, list_programs
@@ -53,6 +54,8 @@ class Project:
     config: Config
     caller: str = ""
     """The person or program that asks; the user of this process if empty."""
+    access: Access = EVERYTHING
+    """The namespaces in which the caller may do what it asks for."""
 
     @property
     def actor(self) -> str:
@@ -82,7 +85,14 @@ class Project:
     def split(self, kind: str, name: str, parts: int) -> tuple[Namespace, tuple[str, ...]]:
         """Divide a name into its namespace, else the configured one, and its `parts`; `BadName`."""
         text = f"{self.config.namespace}.{name}" if name.count(".") == parts - 1 else name
-        return split_qualified(kind, text, parts)
+        found = split_qualified(kind, text, parts)
+        self.check(found[0], kind, name)
+        return found
+
+    def check(self, namespace: Namespace, kind: str, name: str) -> None:
+        """Raise `NotFound` for a thing of a namespace that the caller may not read."""
+        if not self.access.sees(namespace):
+            raise NotFound(kind, name)
 
     def qualified(self, writes: Sequence[Declared | str] | None) -> list[Declared | str] | None:
         """Return declared outputs with the namespace before each name."""

@@ -221,7 +221,7 @@ class Runs(Noun):
 
         return KilledRun(RunId(run_id), ask_kill(self._catalog, RunId(run_id), self._note("kill", run_id)))
 
-    @operation(Right.READ)
+    @operation(Right.READ, no_route="GET /v1/runs/{run_id}/logs is text in parts")
     def logs(
         self, run_id: str, *, attempt: int | None = None, follow_every: timedelta | None = None, whole: bool = False
     ) -> Iterator[LogLine]:

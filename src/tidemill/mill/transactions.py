@@ -56,7 +56,7 @@ class Transactions(Noun):
 
     noun = "tx"
 
-    @operation(Right.READ)
+    @operation(Right.READ, whole=True)
     def list(self, *, open_only: bool = False, limit: int = PAGE, after: str = "") -> Page[TransactionRow]:
         """List transactions, newest first; open transactions oldest first. `after` is a write pointer."""
         (pointer,) = read_key(after, (0,))
@@ -67,7 +67,7 @@ class Transactions(Noun):
         )
         return cut(found, limit, lambda row: write_key(row.write_pointer), lambda row: row)
 
-    @operation(Right.READ)
+    @operation(Right.READ, whole=True)
     def show(self, write_pointer: int) -> TransactionDetail:
         """Return a transaction with the changes that it published; `NotFound`."""
 
@@ -80,7 +80,7 @@ class Transactions(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, whole=True)
     def abort(self, write_pointer: int) -> AbortedTransaction:
         """Abort an open transaction: it becomes invalid and its run KILLED."""
         from tidemill.run.step.attempts import AttemptEnd, end_attempt

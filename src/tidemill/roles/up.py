@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from tidemill.app.edits import Edits
 from tidemill.catalog.db import Catalog, Db
@@ -35,6 +35,20 @@ from tidemill.storage.hints import FolderHints
 _LOOK_OUT_EVERY: Final = timedelta(seconds=2)
 
 
+class Served(Protocol):
+    """The server of a process: REST and pages."""
+
+    @property
+    def url(self) -> str:
+        """The address for browsers."""
+
+    def start(self) -> str:
+        """Serve beside everything else; return a link that signs a browser in once."""
+
+    def stop(self) -> None:
+        """End the server."""
+
+
 class UntilIdle(StrEnum):
     """The rest at which a process ends: nothing runs, waits or is due, by data or time; or by data alone.
 
@@ -53,8 +67,9 @@ def run_all(
     until_idle: UntilIdle | None = None,
     drain: timedelta = timedelta(0),
     as_json: bool = False,
+    server: Served | None = None,
 ) -> None:
-    """Run scheduler, runner, keeper and janitor until SIGINT or SIGTERM, or until `until_idle` holds.
+    """Run scheduler, runner, keeper, janitor and server until SIGINT or SIGTERM, or until `until_idle` holds.
 
     At the end the runner takes no more runs. Runs get `drain` to end by themselves; then their drivers are ended, and
     the runs returned. An error of a role ends all roles and is raised.
@@ -75,7 +90,11 @@ def run_all(
     spark = _warm_up(mill, launcher)
     shown = catalog.shown_url.removeprefix(f"sqlite:///{config.folder}/")
     text = f"catalog {shown}   spark {spark}   deployed {'; '.join(deployed) or 'nothing new'}"
-    narrator.tell("ready", str(config.folder), text, catalog=shown, spark=spark, deployed=deployed)
+    place = str(config.folder) if server is None else server.url
+    narrator.tell("ready", place, text, catalog=shown, spark=spark, deployed=deployed)
+    if server is not None:
+        link = server.start()
+        narrator.tell("open", link, "signs one browser in, within 10 minutes; `tidemill open` makes another", link=link)
 
     loops = Loops(catalog, world)
     hints: FolderHints[DatasetId] = FolderHints()
@@ -109,6 +128,8 @@ def run_all(
             if catalog.read(lambda db: is_idle(db, avoided)):  # noqa: B023  # called at once
                 break
         loops.draining = True
+        if server is not None:
+            server.stop()
         give_up_at = world.clock.monotonic() + drain
         while runner.busy and world.clock.monotonic() < give_up_at and not loops.failed:
             world.clock.sleep(SHORTEST_NAP)

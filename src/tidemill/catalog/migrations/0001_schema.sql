@@ -782,3 +782,26 @@ CREATE TABLE audit (
     detail   TEXT NOT NULL
 );
 CREATE INDEX audit_subject ON audit (subject, audit_id);
+
+-- Callers of the server.
+
+-- Tokens of programs, sessions of browsers, and codes that a browser turns into a session once. The secret itself is
+-- nowhere: prefix finds the row, digest is its SHA-256. namespace is '*' for all. ended_at: revoked, left, or used up.
+CREATE TABLE token (
+    token_id     TEXT PRIMARY KEY,
+    kind         TEXT NOT NULL CHECK (kind IN ('token', 'session', 'code')),
+    name         TEXT NOT NULL,
+    prefix       TEXT NOT NULL,
+    digest       TEXT NOT NULL,
+    role         TEXT NOT NULL CHECK (role IN ('viewer', 'operator', 'developer', 'admin')),
+    namespace    TEXT NOT NULL,
+    created_at   BIGINT NOT NULL,
+    created_by   TEXT NOT NULL,
+    expires_at   BIGINT,
+    last_used_at BIGINT,
+    ended_at     BIGINT
+);
+CREATE UNIQUE INDEX token_prefix ON token (prefix);
+CREATE UNIQUE INDEX token_name ON token (name) WHERE kind = 'token' AND ended_at IS NULL;
+CREATE INDEX token_listed ON token (name, token_id) WHERE kind = 'token';
+CREATE INDEX token_expiring ON token (expires_at) WHERE kind <> 'token';

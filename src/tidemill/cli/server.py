@@ -1,0 +1,25 @@
+"""`tidemill server`: pages and REST alone; any number of such processes on one PostgreSQL."""
+
+from __future__ import annotations
+
+import click
+
+from tidemill.cli.output import json_option, open_mill, say
+
+
+@click.command(name="server")
+@json_option
+def command(*, as_json: bool) -> None:
+    """Serve pages and REST of the project until Ctrl-C; `tidemill up` does so beside all else."""
+    from tidemill.roles.loops import LONGEST_NAP, Loops, stopped_by_signals
+    from tidemill.server.listen import Listener
+
+    with open_mill() as mill:
+        listener = Listener(mill)
+        loops = Loops(mill.project.catalog, mill.project.world)
+        with stopped_by_signals(loops):
+            link = listener.start()
+            say({"url": listener.url, "link": link}, f"ready   {listener.url}\nopen    {link}", as_json=as_json)
+            while not loops.wait(LONGEST_NAP):
+                mill.project.catalog.check_place()
+            listener.stop()

@@ -1,0 +1,41 @@
+"""Records as JSON knows them: the same text in the answers of the server and of `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tidemill.epoch import show_time
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def to_plain(record: object) -> dict[str, object]:
+    """The fields of a record as JSON knows them: times in ISO 8601 (UTC), paths and other values as text."""
+    fields: Mapping[str, object]
+    if isinstance(record, Mapping):
+        fields = record
+    elif is_dataclass(record) and not isinstance(record, type):
+        fields = _fields(record)
+    else:
+        raise TypeError(f"{type(record).__name__} has no fields")
+    return {str(name): _plain(value) for name, value in fields.items()}
+
+
+def _fields(record: DataclassInstance) -> dict[str, Any]:
+    return asdict(record)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return show_time(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(inner) for inner in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_plain(value)
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -1,0 +1,31 @@
+-- name: insert_token
+INSERT INTO token (token_id, kind, name, prefix, digest, role, namespace, created_at, created_by, expires_at)
+VALUES (:token_id, :kind, :name, :prefix, :digest, :role, :namespace, tidemill_now(), :created_by, :expires_at)
+
+-- name: find_by_prefix
+-- gives: token_id, kind, name, digest, role, namespace, last_used_at
+SELECT token_id, kind, name, digest, role, namespace, last_used_at
+  FROM token
+ WHERE prefix = :prefix AND ended_at IS NULL AND (expires_at IS NULL OR expires_at > tidemill_now())
+
+-- name: find_by_name
+-- gives: token_id
+SELECT token_id FROM token WHERE kind = 'token' AND name = :name AND ended_at IS NULL
+
+-- name: list_tokens
+-- gives: name, prefix, role, namespace, created_at, created_by, expires_at, last_used_at, ended_at, token_id
+SELECT name, prefix, role, namespace, created_at, created_by, expires_at, last_used_at, ended_at, token_id
+  FROM token
+ WHERE kind = 'token' AND (name, token_id) > (:after_name, :after_id)
+ ORDER BY name, token_id LIMIT :limit
+
+-- name: end_token
+UPDATE token SET ended_at = tidemill_now() WHERE token_id = :token_id AND ended_at IS NULL
+
+-- name: note_use
+UPDATE token SET last_used_at = :last_used_at
+ WHERE token_id = :token_id AND (last_used_at IS NULL OR last_used_at < :last_used_at)
+
+-- name: delete_expired
+-- Sessions and codes leave nothing behind; ended tokens stay listed.
+DELETE FROM token WHERE kind <> 'token' AND expires_at < tidemill_now()

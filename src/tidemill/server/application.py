@@ -1,0 +1,166 @@
+"""The application: a route for each operation, and those that are no operation: health, version, logs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import anyio.to_thread
+from fastapi import Body, FastAPI, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, create_model
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse
+
+from tidemill.catalog.migrate import read_version
+from tidemill.errors import TidemillError
+from tidemill.mill.page import Page
+from tidemill.mill.plain import to_plain
+from tidemill.mill.tokens import SESSION_FOR, open_session
+from tidemill.server.access import SESSION, Door
+from tidemill.server.guard import check_all_guarded, guarded, open_to_all
+from tidemill.server.limits import RequestLimits
+from tidemill.server.problems import answer_error
+from tidemill.server.routes import Route, list_routes, wire_type
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+_THREADS: Final = 16
+"""Requests that use the catalog at once. More wait, as sockets."""
+
+
+def make_application(door: Door) -> FastAPI:
+    """Return the application whose callers come in by `door`. Raises `Unguarded` for a route without a right."""
+
+    @asynccontextmanager
+    async def live(_: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        yield
+
+    app = FastAPI(
+        title="Tidemill",
+        version=version("tidemill"),
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=live,
+    )
+    app.state.door = door
+    for kind in (TidemillError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer_error)
+    for route in list_routes():
+        _add(app, route)
+    for path, endpoint in (("/health", _health), ("/ready", _ready), ("/version", _version), ("/login", _login)):
+        app.add_api_route(path, endpoint, methods=["GET"], tags=["server"])
+    check_all_guarded(app)
+    app.add_middleware(RequestLimits, world=door.world, hosts=door.hosts)
+    return app
+
+
+def answer(result: object) -> Response:
+    """Return the answer for the result of an operation: a record as an object, a list as `{"items": …, "next": …}`."""
+    plain: object
+    if isinstance(result, Page):
+        plain = {"items": [to_plain(one) for one in result], "next": result.next}
+    elif isinstance(result, Sequence) and not isinstance(result, tuple):
+        plain = {"items": [to_plain(one) for one in result], "next": None}
+    else:
+        plain = to_plain(result)
+    try:
+        text = json.dumps(plain, allow_nan=False)
+    except ValueError:  # rows of users may hold numbers that JSON has not
+        text = json.dumps(_without_nan(plain))
+    return Response(text, media_type="application/json")
+
+
+def _without_nan(value: Any) -> Any:  # noqa: ANN401  # JSON
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: _without_nan(inner) for name, inner in value.items()}
+    return [_without_nan(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _add(app: FastAPI, route: Route) -> None:
+    operation = route.operation
+
+    @guarded(operation.right, whole=operation.mark.whole)
+    def endpoint(*, request: Request, **given: Any) -> Response:  # noqa: ANN401  # of any operation
+        inputs: BaseModel | None = given.pop("inputs", None)
+        named = {} if inputs is None else {name: getattr(inputs, name) for name in inputs.model_fields_set}
+        return answer(operation.bind(request.state.mill)(**given, **named))
+
+    parameters = [Parameter("request", Parameter.KEYWORD_ONLY, annotation=Request)]
+    parameters += [
+        Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, Path()])
+        for name, kind in route.in_path.items()
+    ]
+    if route.inputs:
+        model = _model_of(route)
+        place = Body() if route.has_body else Query()
+        optional = not any(field.is_required() for field in model.model_fields.values())
+        default = model() if optional and route.has_body else Parameter.empty
+        parameters.append(
+            Parameter("inputs", Parameter.KEYWORD_ONLY, annotation=Annotated[model, place], default=default)
+        )
+    vars(endpoint)["__signature__"] = Signature(parameters, return_annotation=Response)
+    app.add_api_route(
+        route.path,
+        endpoint,
+        methods=[route.method],
+        name=operation.action,
+        summary=operation.summary,
+        tags=[operation.noun or "project"],
+    )
+
+
+def _model_of(route: Route) -> type[BaseModel]:
+    """Return the model of the inputs of a route: their names, types and defaults, and no other names."""
+    fields: dict[str, Any] = {}
+    free = False
+    for name, one in route.inputs.items():
+        if one.kind is Parameter.VAR_KEYWORD:
+            free = True
+            continue
+        kind = wire_type(one.annotation)
+        fields[name] = (kind, ...) if one.default is Parameter.empty else (kind | None, None)
+    config = ConfigDict(extra="allow" if free else "forbid", strict=route.has_body, protected_namespaces=())
+    title = "".join(word.capitalize() for word in route.operation.action.replace(".", "_").split("_"))
+    return create_model(f"{title}Input", __config__=config, **fields)
+
+
+@open_to_all
+def _health() -> dict[str, str]:
+    """Say that the process lives."""
+    return {"status": "alive"}
+
+
+@open_to_all
+def _ready(request: Request) -> dict[str, object]:
+    """Say that the catalog is reached, and of the version of this server."""
+    door: Door = request.app.state.door
+    return {"status": "ready", "catalog_version": read_version(door.catalog)}
+
+
+@open_to_all
+def _login(request: Request, code: str = "") -> Response:
+    """Turn the code of a link into the session of a browser, once."""
+    door: Door = request.app.state.door
+    secret = open_session(door.catalog, door.world, code)
+    found = RedirectResponse("/", 303)
+    lives = int(SESSION_FOR.total_seconds())
+    found.set_cookie(SESSION, secret, max_age=lives, httponly=True, samesite="strict", secure=door.secure)
+    return found
+
+
+@open_to_all
+def _version() -> dict[str, str]:
+    """Return the version of Tidemill."""
+    return {"version": version("tidemill")}

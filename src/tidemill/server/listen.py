@@ -1,0 +1,177 @@
+"""Listening: one server in a thread, on a socket that is bound before its address is printed."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from typing import TYPE_CHECKING, Final
+
+from tidemill.errors import Unavailable, UserError
+from tidemill.mill.access import Role
+from tidemill.mill.tokens import make_code
+
+if TYPE_CHECKING:
+    from tidemill.config import ServerSettings
+    from tidemill.mill.mill import Mill
+
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_NEXT_PORTS: Final = 20
+_ADDRESS_FILE: Final = "server"
+_TOKEN_FILE: Final = "token"  # noqa: S105  # a name, no secret  # noqa: S105  # a name, no secret
+
+
+class Unprotected(UserError):
+    """The server would be open to a network without TLS."""
+
+    code = "unprotected_server"
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        super().__init__(
+            f"the server refuses to listen on {host!r} without TLS: set server.tls_cert and server.tls_key, or "
+            "server.behind_proxy = true if a proxy before it does TLS"
+        )
+
+
+class NoServer(Unavailable):
+    """No server of the project was started on this machine."""
+
+    code = "no_server"
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        super().__init__(f"no server was started for the project {folder}; `tidemill up` starts one")
+
+
+class PortTaken(Unavailable):
+    """No port is free."""
+
+    code = "port_taken"
+
+    def __init__(self, host: str, port: int, why: str) -> None:
+        self.host = host
+        self.port = port
+        self.why = why
+        super().__init__(f"the server cannot listen on {host}:{port}: {why}; choose another server.port")
+
+
+class Listener:
+    """The server of a project. `start` is quick: the application is made in the server's own thread."""
+
+    def __init__(self, mill: Mill) -> None:
+        self._mill = mill
+        config = mill.project.config.server
+        if config.host not in _LOOPBACK and not (config.tls_cert or config.behind_proxy):
+            raise Unprotected(config.host)
+        self._socket = _bind(config.host, config.port)
+        self._server: object | None = None
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+
+    @property
+    def secure(self) -> bool:
+        """True if browsers come by TLS."""
+        config = self._mill.project.config.server
+        return bool(config.tls_cert) or config.behind_proxy
+
+    @property
+    def url(self) -> str:
+        """The address for browsers of this machine."""
+        host, port = self._socket.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'https' if self._mill.project.config.server.tls_cert else 'http'}://{shown}:{port}"
+
+    def start(self) -> str:
+        """Serve in a thread, and return a link that signs a browser in once.
+
+        The file `server` in the state folder names the address, the file `token` has a token of the project's user.
+        """
+        project = self._mill.project
+        write_token(self._mill)
+        project.world.disk.write_bytes(project.config.state / _ADDRESS_FILE, f"{self.url}\n".encode())
+        self._thread = threading.Thread(target=self._serve, name="server", daemon=True)
+        self._thread.start()
+        return make_link(self._mill, self.url)
+
+    def stop(self) -> None:
+        """End the server: requests under way get a moment, streams end."""
+        self._stopped.set()
+        if self._server is not None:
+            self._server.should_exit = True  # type: ignore[attr-defined]  # uvicorn is imported in its thread
+        if self._thread is not None:
+            self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        import uvicorn
+
+        from tidemill.server.access import Door
+        from tidemill.server.application import make_application
+
+        config = self._mill.project.config.server
+        door = Door(self._mill, hosts=_hosts(config), secure=self.secure)
+        settings = uvicorn.Config(
+            make_application(door),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=config.behind_proxy,
+            forwarded_allow_ips="*" if config.behind_proxy else None,
+            ws="none",
+            lifespan="on",
+            loop="asyncio",
+            http="h11",
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=3,
+            ssl_certfile=config.tls_cert or None,
+            ssl_keyfile=config.tls_key or None,
+            ssl_version=ssl.PROTOCOL_TLS_SERVER,
+        )
+        server = uvicorn.Server(settings)
+        self._server = server
+        if not self._stopped.is_set():
+            server.run(sockets=[self._socket])
+
+
+def write_token(mill: Mill) -> None:
+    """Make a token for the user of this project at the first start; it lies in a file that only this user may read."""
+    project = mill.project
+    path = project.config.state / _TOKEN_FILE
+    if not project.world.disk.exists(path):
+        name = f"local-{project.world.token(6)}"
+        secret = mill.tokens.create(name, role=Role.ADMIN).secret
+        project.world.disk.write_bytes(path, f"{secret}\n".encode())  # for the user alone: mode 0600
+
+
+def find_server(mill: Mill) -> str:
+    """Return the address of the server of this project that was started last on this machine; `NoServer`."""
+    project = mill.project
+    try:
+        return project.world.disk.read_bytes(project.config.state / _ADDRESS_FILE).decode().strip()
+    except FileNotFoundError:
+        raise NoServer(str(project.config.folder)) from None
+
+
+def make_link(mill: Mill, url: str) -> str:
+    """Return a link that signs a browser in once, within ten minutes."""
+    project = mill.project
+    code = make_code(project.catalog, project.world, role=Role.ADMIN, by=project.actor)
+    return f"{url}/login?code={code}"
+
+
+def _hosts(config: ServerSettings) -> frozenset[str]:
+    return frozenset({*_LOOPBACK, config.host.lower(), *config.names})
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket: on the port, else on one of the next that is free, else on any."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    why = ""
+    for candidate in (*range(port, min(port + _NEXT_PORTS, 65536)), 0):
+        try:
+            return socket.create_server((host, candidate), family=family, backlog=1024)
+        except OSError as error:
+            why = error.strerror or str(error)
+    raise PortTaken(host, port, why)

@@ -1,0 +1,110 @@
+"""Routes of operations, and answers for what goes wrong."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi import FastAPI
+
+from tidemill.server.guard import Unguarded, check_all_guarded
+
+
+def test_a_schedule_is_listed_shown_suspended_and_resumed(sign):
+    """A route is its operation: the record that Python returns is the answer."""
+    """A route is its operation: the record that Python returns is the answer."""
+    client = sign("operator")
+
+    listed = client.get("/v1/schedules").json()
+    shown = client.get("/v1/schedules/default.shop.nightly").json()
+    suspended = client.post("/v1/schedules/shop.nightly:suspend", json={"mode": "hold"}).json()
+    resumed = client.post("/v1/schedules/shop.nightly:resume").json()
+
+    assert [one["name"] for one in listed["items"]] == ["default.shop.nightly", "default.shop.on_orders"]
+    assert shown["name"] == "default.shop.nightly"
+    assert suspended == {
+        "schedule": "default.shop.nightly",
+        "status": "SUSPENDED",
+        "dropped_jobs": 0,
+        "changed": True,
+    }
+    assert resumed["status"] == "SCHEDULED"
+
+
+def test_a_caller_without_a_token_gets_nothing(client):
+    """Deny by default."""
+    """Deny by default."""
+    answer = client.get("/v1/schedules")
+
+    assert answer.status_code == 401
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["code"] == "unauthorized"
+
+
+def test_health_ready_and_version_are_open(client):
+    """A load balancer has no token."""
+    """A load balancer has no token."""
+    assert client.get("/health").json() == {"status": "alive"}
+    assert client.get("/ready").json()["status"] == "ready"
+    assert client.get("/version").json()["version"]
+
+
+def test_the_answer_names_the_right_that_is_missing(sign):
+    """The right to look is no right to change."""
+    """The right to look is no right to change."""
+    answer = sign("viewer").post("/v1/schedules/shop.nightly:suspend")
+
+    assert answer.status_code == 403
+    assert answer.json()["right"] == "operate"
+
+
+def test_an_unknown_name_is_404_with_the_nearest_one(sign):
+    """A slip in a name is found by the answer."""
+    """A slip in a name is found by the answer."""
+    answer = sign("viewer").get("/v1/schedules/shop.nightl")
+
+    assert answer.status_code == 404
+    assert answer.json()["nearest"] == "default.shop.nightly" or "nightly" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"{", 400), (b'{"mod": "hold"}', 422), (b'{"mode": 3}', 422), (b"[]", 422), (b'{"mode": "sideways"}', 422)],
+)
+def test_an_input_that_cannot_be_read_is_refused(sign, body, status):
+    """Bad input gives a problem, never a traceback."""
+    """Bad input gives a problem, never a traceback."""
+    answer = sign("operator").post(
+        "/v1/schedules/shop.nightly:suspend", content=body, headers={"content-type": "application/json"}
+    )
+
+    assert answer.status_code == status
+    assert answer.json()["request_id"].startswith("req_")
+
+
+def test_a_body_of_another_type_and_a_huge_one_are_refused(sign):
+    """An early refusal costs no thread."""
+    """An early refusal costs no thread."""
+    client = sign("operator")
+    path = "/v1/schedules/shop.nightly:suspend"
+
+    assert client.post(path, content=b"mode=hold", headers={"content-type": "text/plain"}).status_code == 415
+    huge = client.post(path, content=b" " * (8 * 2**20 + 1), headers={"content-type": "application/json"})
+    assert huge.status_code == 413
+
+
+def test_another_host_or_origin_is_refused(sign):
+    """A page of another site cannot use the browser of our user (DNS rebinding)."""
+    """A page of another site cannot use the browser of our user (DNS rebinding)."""
+    client = sign("viewer")
+
+    assert client.get("/v1/schedules", headers={"host": "evil.example"}).status_code == 421
+    assert client.get("/v1/schedules", headers={"origin": "http://evil.example"}).status_code == 403
+
+
+def test_a_route_without_a_right_is_no_application():
+    """A forgotten declaration must not open a route."""
+    """A forgotten declaration must not open a route."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.add_api_route("/v1/secret", lambda: {"secret": 1})
+
+    with pytest.raises(Unguarded, match="/v1/secret"):
+        check_all_guarded(app)

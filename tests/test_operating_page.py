@@ -10,11 +10,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import tidemill as tm
+from tests.stage import staged
+from tidemill.cli.main import main
 from tidemill.cli.up import command as up
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "operating.md").read_text(encoding="utf-8")
-SCRIPT, QUESTION = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SCRIPT, QUESTION, GRAPH = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 APP = """
 import tidemill as tm
 
@@ -85,6 +89,45 @@ def test_the_question_why_is_answered_as_the_page_shows(sqlite_catalog_url, tmp_
     ]
 
 
+LOADING = """
+import tidemill as tm
+
+app = tm.App("shop")
+orders = app.inbox("orders", "landing/", format="text", settle="0s")
+clean = app.fileset("clean", keys={"day": "date"}, format="text")
+
+
+@app.python(reads=[orders], writes=[clean])
+def load(run):
+    if run.input(orders):
+        run.output(clean).append({"day=2026-01-01": "1\\n"})
+"""
+
+
+def test_lineage_is_shown_as_the_page_says(sqlite_catalog_url, tmp_path, monkeypatch, capsys):
+    """The commands are what the engineer on duty copies."""
+    with staged(tmp_path, sqlite_catalog_url, LOADING) as stage:
+        (tmp_path / "landing/orders_2.csv").write_text("1\n", encoding="utf-8")
+        stage.mill.inboxes.scan("orders")
+        stage.outcome("shop.load")
+    monkeypatch.chdir(tmp_path)
+    printed = []
+    (commands,) = re.findall(r"```console\n(\$ tidemill inbox lineage.*?)```", PAGE, re.DOTALL)
+    for line in commands.splitlines():
+        with pytest.raises(SystemExit) as ended:
+            main(shlex.split(line)[2:])
+        assert not ended.value.code, line
+        printed.append(capsys.readouterr().out)
+
+    exec(compile(GRAPH, "docs/operating.md", "exec"), {"tm": tm})
+
+    assert "partition  default.clean/day=2026-01-01" in printed[0]
+    assert "file  default.orders/orders_2.csv  SUCCESS" in printed[1]
+    assert "program  default.shop.load" in printed[2]
+    assert "program:default.shop.load" in printed[3]
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["writes", "reads"]
+
+
 def test_the_table_has_each_code_with_its_meaning():
     """A code that is not explained is as good as none, and a code of the page alone is never answered."""
     members = next(
@@ -92,6 +135,7 @@ def test_the_table_has_each_code_with_its_meaning():
     ).body[1:]
     meanings = [node.value.value for node in members if isinstance(node, ast.Expr)]
 
-    rows = re.findall(r"^\| `([a-z_]+)` \| (.*) \|$", PAGE, re.MULTILINE)
+    table = PAGE.partition("## Why something waits")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z_]+)` \| (.*) \|$", table, re.MULTILINE)
 
     assert rows == [(reason.value, meaning) for reason, meaning in zip(tm.Reason, meanings, strict=True)]

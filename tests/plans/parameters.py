@@ -237,6 +237,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "row_lag": 0,
     "rolled_back_to": None,
     "run_id": "live_1",
+    "run_ids": _list(*(f"run_{i}" for i in range(100))),
     "runs": _list(*(f"run_{i}" for i in range(100))),
     "schedule_id": "schedule_11",
     "schedule_ids": _SCHEDULES,
@@ -766,6 +767,26 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "why_data.list_open_writers": {"dataset_id": "deep"},
     "why_data.find_result": {"window_start": 1000 * _HOUR, "window_end": 1001 * _HOUR},
     "why_data.find_failure": {"window_start": 1000 * _HOUR, "window_end": 1001 * _HOUR},
+    "lineage_actual.list_inputs": {"run_id": "run_1"},
+    "lineage_actual.list_outputs": {"run_id": "run_15"},
+    "lineage_actual.list_readers": {"item": "k1", "write_pointer": 3},
+    "lineage_actual.find_writer": {"item": "k1", "write_pointer": 3},
+    "lineage_actual.list_current_changes": {"dataset_id": "deep", "item": "k1"},
+    "lineage_actual.describe_changes": {
+        "contents": _rows([{"dataset_id": "wide", "write_pointer": 2 * i + 1, "item": f"k{i}"} for i in range(100)])
+    },
+    "lineage_actual.describe_files": {
+        "contents": _rows([{"dataset_id": "landing", "item": f"f{i}", "content_version": "v1"} for i in range(100)])
+    },
+    "lineage_declared.list_ids": {
+        "after_namespace": "",
+        "until_namespace": _LAST,
+        "until_app": _LAST,
+        "until_name": _LAST,
+    },
+    "lineage_declared.describe_datasets": {
+        "wanted": _rows([{"namespace": "default", "name": name} for name in ("wide", "deep", "mirror", "landing")])
+    },
     "timekeeper.insert_fires": {"fires": _rows([{**fire, "fire_time": 5} for fire in _FIRES])},
 }
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from tidemill.cli.lineage import lineage_options, show_lineage
 from tidemill.cli.output import (
     FOUND,
     json_option,
@@ -61,6 +62,27 @@ def partitions(name: str, *, limit: int, after: str, as_json: bool) -> None:
         rows = mill.datasets.partitions(name, limit=limit, after=after)
     columns = ("partition", "files", "bytes", "rows", "write_pointer", "commit_seq", "run_id", "committed_at")
     show_page(rows, columns, as_json=as_json, empty=f"{name} has no partitions yet")
+
+
+@command.command()
+@click.argument("name")
+@click.argument("partition", required=False)
+@click.option("--version", type=click.IntRange(1), help="A version of a snapshot, instead of PARTITION.")
+@lineage_options
+@json_option
+def lineage(
+    name: str, partition: str | None, *, version: int | None, direction: str, depth: int, limit: int, as_json: bool
+) -> None:
+    """Show where a data set comes from and where it goes: its programs, their data sets and schedules.
+
+    With a PARTITION ("day=2026-01-01") or a version: the runs, files and partitions that it was made of, and the runs
+    that took it.
+    """
+    with open_mill() as mill:
+        found = mill.datasets.lineage(
+            name, partition=partition, version=version, direction=direction, depth=depth, limit=limit
+        )
+    show_lineage(found, as_json=as_json)
 
 
 _where = click.option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tidemill.cli.lineage import lineage_options, show_lineage
 from tidemill.cli.output import json_option, open_mill, page_options, say, show_one, show_page
 from tidemill.errors import UserError
 
@@ -45,6 +46,18 @@ def show(name: str, *, as_json: bool) -> None:
     """Show an inbox: its files by state, and the names that it can never process, with the reasons."""
     with open_mill() as mill:
         show_one(mill.inboxes.show(name), as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@click.argument("file")
+@lineage_options
+@json_option
+def lineage(name: str, file: str, *, direction: str, depth: int, limit: int, as_json: bool) -> None:
+    """Show where the rows of a FILE went: the runs that took the file, and what they published."""
+    with open_mill() as mill:
+        found = mill.inboxes.lineage(name, file, direction=direction, depth=depth, limit=limit)
+    show_lineage(found, as_json=as_json)
 
 
 @command.command()

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import click
 
+from tidemill.cli.lineage import lineage_options, show_lineage
 from tidemill.cli.output import json_option, open_mill, page_options, parse_argument, say, show_page, show_triggered
 
 _FOLLOWED_EVERY = timedelta(milliseconds=500)
@@ -37,6 +38,17 @@ def show(run_id: str, *, as_json: bool) -> None:
     """Show a run: its state with the reason, attempts, cause and inputs."""
     with open_mill() as mill:
         show_triggered(mill.runs.show(run_id), as_json=as_json)
+
+
+@command.command()
+@click.argument("run_id")
+@lineage_options
+@json_option
+def lineage(run_id: str, *, direction: str, depth: int, limit: int, as_json: bool) -> None:
+    """Show what a run took and wrote, where that came from, and which runs took the results."""
+    with open_mill() as mill:
+        found = mill.runs.lineage(run_id, direction=direction, depth=depth, limit=limit)
+    show_lineage(found, as_json=as_json)
 
 
 @command.command()

@@ -24,6 +24,7 @@ from tidemill.lake.fileset.fileset import Change, Fileset, find_schema, read_par
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, now
 from tidemill.lake.inbox import inbox
 from tidemill.lake.snapshot.snapshot import find_visible
+from tidemill.mill.lineage import DEPTH, NODES, BadLineage, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun
@@ -264,6 +265,42 @@ class Datasets(Noun):
                 path, missing = f"{change.location}/{file.name}", limit - len(rows)
                 rows += [row | of_partition for row in read_head(files, path, fileset.storing.format, missing)]
         return rows
+
+    @operation(Right.READ)
+    def lineage(
+        self,
+        name: str,
+        *,
+        partition: str | None = None,
+        version: int | None = None,
+        direction: str = "both",
+        depth: int = DEPTH,
+        limit: int = NODES,
+    ) -> Lineage:
+        """Show where data come from and where they go, as a graph of data and work.
+
+        Without `partition` the graph is as declared: data sets, programs, schedules, with the times of the last moves.
+        With a `partition` of a file set, or a `version` of a snapshot, it is what runs took and wrote. `direction` is
+        `upstream`, `downstream` or `both`. The answer ends `depth` steps away, or with `limit` nodes: `Lineage.cut`.
+        Cost: look-ups for the nodes of the answer and, as declared, all programs. `BadFilter`, `BadLineage`, `BadKey`,
+        `NotFound`.
+        """
+        from tidemill.mill.lineage_actual import trace_partition, trace_version
+        from tidemill.mill.lineage_declared import trace_dataset
+
+        bounds = read_bounds(direction, depth, limit)
+        if partition is not None and version is not None:
+            raise BadLineage("version", version, "a partition is given too; give one of the two")
+
+        def block(db: Db) -> Lineage:
+            dataset = self._project.dataset(db, name)
+            if partition is not None:
+                return trace_partition(self._project, db, dataset, partition, bounds)
+            if version is not None:
+                return trace_version(self._project, db, dataset, version, bounds)
+            return trace_dataset(self._project, db, dataset, bounds)
+
+        return self._catalog.read(block)
 
     @operation(Right.DEPLOY)
     def drop(self, name: str, where: Where | Sequence[str], *, dry_run: bool = False) -> Sequence[Dropped]:

@@ -12,6 +12,7 @@ from tidemill.durations import format_duration, parse_lease
 from tidemill.errors import UserError
 from tidemill.lake.expectations import Expectation, find_expectations
 from tidemill.lake.inbox import inbox
+from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, one_more, read_name
 from tidemill.mill.project import Noun
@@ -189,6 +190,24 @@ class Inboxes(Noun):
         whole = [file for file in found if file.name != found[-1].name]
         shown = whole if len(found) > limit and len(whole) >= limit else found
         return Page(tuple(shown), shown[-1].name if len(found) > limit else None)
+
+    @operation(Right.READ)
+    def lineage(
+        self, name: str, file: str, *, direction: str = "both", depth: int = DEPTH, limit: int = NODES
+    ) -> Lineage:
+        """Show where the rows of a file went: the runs that took the file, and what they published.
+
+        `direction`, `depth` and `limit` are as for `mill.datasets.lineage`. `NotFound`.
+        """
+        from tidemill.mill.lineage_actual import trace_file
+
+        bounds = read_bounds(direction, depth, limit)
+
+        def block(db: Db) -> Lineage:
+            watched = inbox.Inbox.of(self._project.dataset(db, name))
+            return trace_file(self._project, db, watched, file, bounds)
+
+        return self._catalog.read(block)
 
     @operation(Right.OPERATE)
     def scan(self, name: str, *, reconcile: bool = False, accept_empty: bool = False) -> ScanView:

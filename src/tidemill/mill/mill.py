@@ -21,6 +21,7 @@ from tidemill.catalog.migrate import migrate, read_version
 from tidemill.config import Config, load_config, without_password
 from tidemill.errors import UserError
 from tidemill.mill.access import EVERYTHING, Access
+from tidemill.mill.lineage import MOST_NODES, Bounds, Lineage
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Project, find_project
 from tidemill.storage.files import open_files
@@ -230,6 +231,19 @@ class Mill:
         from tidemill.mill.why import explain
 
         return explain(self.project, thing, kind)
+
+    @operation(Right.READ)
+    def flow(self, *, limit: int = MOST_NODES) -> Lineage:
+        """Show all that is declared as one graph: inboxes, data sets, programs, schedules, topics and hooks.
+
+        Edges have the times of the last moves. `Lineage.cut` is true if there are more than `limit` nodes.
+        `mill.datasets.lineage` shows the part around one data set. Cost: all programs, and look-ups for the nodes of
+        the answer.
+        """
+        from tidemill.mill.lineage_declared import trace_all
+
+        nodes = Bounds(nodes=limit).nodes
+        return self.project.catalog.read(lambda db: trace_all(self.project, db, nodes))
 
     def transaction(
         self, writes: Sequence[Declared | str] | None = None

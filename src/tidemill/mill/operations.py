@@ -60,7 +60,18 @@ _ATTRIBUTES: Final = {
 # Named in annotations by modules that import them late.
 _LATE: Final = {
     one.__name__: one
-    for one in (Adoption, AppPlan, Compacted, Deleted, Deployed, Deployment, Done, Dropped, Explanation, FileClaim)
+    for one in (
+        Adoption,
+        AppPlan,
+        Compacted,
+        Deleted,
+        Deployed,
+        Deployment,
+        Done,
+        Dropped,
+        Explanation,
+        FileClaim,
+    )
 }
 
 

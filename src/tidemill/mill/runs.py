@@ -12,6 +12,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import FROM_LATEST, Row, load_sql
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, find_some
+from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, check_startable, fields_of, program_names
@@ -220,6 +221,17 @@ class Runs(Noun):
         from tidemill.run.step.attempts import ask_kill
 
         return KilledRun(RunId(run_id), ask_kill(self._catalog, RunId(run_id), self._note("kill", run_id)))
+
+    @operation(Right.READ)
+    def lineage(self, run_id: str, *, direction: str = "both", depth: int = DEPTH, limit: int = NODES) -> Lineage:
+        """Show what a run took and wrote, where that came from, and which runs took the results.
+
+        `direction`, `depth` and `limit` are as for `mill.datasets.lineage`. `NotFound`.
+        """
+        from tidemill.mill.lineage_actual import trace_run
+
+        bounds = read_bounds(direction, depth, limit)
+        return self._catalog.read(lambda db: trace_run(self._project, db, run_id, bounds))
 
     @operation(Right.READ, no_route="GET /v1/runs/{run_id}/logs is text in parts")
     def logs(

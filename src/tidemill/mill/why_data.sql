@@ -1,12 +1,12 @@
 -- name: find_contents
 -- gives: dataset_id, name, content_version, bytes, modified_at, first_seen, status, failures, retry_at, error, run_id,
 --   row_count, afterwards, archive
--- The contents of one name in these inboxes, in the order in which they were found.
+-- The contents of one name in these inboxes, in the order in which they were found. (The + keeps SQLite on the names.)
 SELECT dataset_id, name, content_version, bytes, modified_at, first_seen, status, failures,
        nullif(not_before, 0) AS retry_at, error, run_id, row_count, afterwards, archive
   FROM inbox_file
  WHERE dataset_id IN ({texts:dataset_ids}) AND name = :name
- ORDER BY dataset_id, first_seen, content_version
+ ORDER BY dataset_id, +first_seen, content_version
 
 -- name: list_names_near
 -- gives: name

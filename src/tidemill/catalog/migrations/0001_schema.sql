@@ -24,6 +24,7 @@ CREATE TABLE tx (
 );
 CREATE UNIQUE INDEX tx_commit_seq ON tx (commit_seq);
 CREATE UNIQUE INDEX tx_open ON tx (run_id, epoch) WHERE state = 'in_progress';
+CREATE INDEX tx_run ON tx (run_id, write_pointer) WHERE commit_seq IS NOT NULL;
 CREATE INDEX tx_ended ON tx (ended_at) WHERE commit_seq IS NOT NULL;
 
 -- What open transactions declared to write: the seed's in-progress list, by data set.
@@ -305,6 +306,7 @@ CREATE INDEX inbox_file_due ON inbox_file (not_before) WHERE status IN ('NEW', '
 -- Two versions of one name are never processed at once.
 CREATE UNIQUE INDEX inbox_file_claimed ON inbox_file (dataset_id, name) WHERE status = 'IN_PROGRESS';
 CREATE INDEX inbox_file_run ON inbox_file (run_id) WHERE status = 'IN_PROGRESS';
+CREATE INDEX inbox_file_seen ON inbox_file (dataset_id, first_seen);
 CREATE INDEX inbox_file_leaving ON inbox_file (leave_at) WHERE leave_at IS NOT NULL;
 
 -- The closed records of files that a person had delivered again, with the person and the time.
@@ -609,6 +611,7 @@ CREATE TABLE run_input (
     content_version TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (run_id, dataset_id, write_pointer, item, content_version)
 ) {clustered};
+CREATE INDEX run_input_item ON run_input (dataset_id, item, write_pointer);
 
 -- slot_limit is only the row to lock. The rows of slot under it are the slots in use.
 CREATE TABLE slot_limit (

@@ -279,14 +279,35 @@ def find_programs(db: Db, program_ids: Iterable[ProgramId]) -> dict[ProgramId, P
     return {program.program_id: program for program in map(_program, rows)}
 
 
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """Data sets that a declared program reads and writes, by qualified names."""
+
+    program_id: ProgramId
+    namespace: Namespace
+    program: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+def list_uses(db: Db) -> list[Uses]:
+    """Return what each declared program reads and writes, by program name. Makes no `Program`. Cost: all programs."""
+    declared = db.records(SQL.list_declared, tuple[ProgramId, Namespace, str, str, Mapping[str, tuple[str, ...]]])
+    return [
+        Uses(
+            program_id,
+            namespace,
+            qualified(namespace, app, name),
+            tuple(spec.get("reads", ())),
+            tuple(spec.get("writes", ())),
+        )
+        for program_id, namespace, app, name, spec in declared
+    ]
+
+
 def list_reads(db: Db) -> frozenset[tuple[str, str]]:
     """Return the declared programs, each with each data set that it reads, by qualified names. Makes no `Program`."""
-    declared = db.records(SQL.list_declared, tuple[Namespace, str, str, Mapping[str, tuple[str, ...]]])
-    return frozenset(
-        (qualified(namespace, app, name), dataset)
-        for namespace, app, name, spec in declared
-        for dataset in spec.get("reads", ())
-    )
+    return frozenset((one.program, dataset) for one in list_uses(db) for dataset in one.reads)
 
 
 def list_programs(db: Db) -> list[Program]:

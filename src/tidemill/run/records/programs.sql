@@ -25,8 +25,8 @@ SELECT program_id, namespace, app, name, kind, spec, bundle, retired FROM progra
 SELECT program_id, namespace, app, name, kind, spec, bundle, retired FROM program ORDER BY namespace, app, name
 
 -- name: list_declared
--- gives: namespace, app, name, spec
-SELECT namespace, app, name, spec FROM program WHERE retired = 0
+-- gives: program_id, namespace, app, name, spec
+SELECT program_id, namespace, app, name, spec FROM program WHERE retired = 0 ORDER BY namespace, app, name
 
 -- name: retire_others
 -- gives: program_id, name

@@ -24,7 +24,7 @@ SPARK_AND_DATA := pyproject.toml --extra spark --extra demo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark launches day takeover zones bench first-minutes fmt reference stubs lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark launches day takeover zones bench first-minutes fmt reference stubs lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -56,6 +56,9 @@ lint: set-up-test ## ruff, format, types
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+
+ui-test: set-up-test ## all pages in a real browser
+	@$(PYTEST) -m browser $(ARGS)
 
 test-fast: set-up-test ## the tests without Spark, on both databases (ARGS goes to pytest)
 	@$(POSTGRES) -- $(PYTEST) -m "not spark and not proof and not long" --numprocesses 2 $(ARGS)

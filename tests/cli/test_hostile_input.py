@@ -37,6 +37,7 @@ GOOD = {
     "names": "shop.clock",
     "new": "2",
     "old": "1",
+    "file": "a.csv",
     "partition": "day=2026-01-01",
     "program": "shop.load",
     "role": "viewer",

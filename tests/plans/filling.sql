@@ -309,10 +309,11 @@ INSERT INTO hook_delivery (hook, delivery, seq, n, at)
 SELECT 'default.hook_' || (i % 20), 'delivery_' || i, i, 0, :now - 80000000 + i FROM series WHERE i < 20000
 
 -- name: fill_expectation
-INSERT INTO expectation (dataset_id, declared, since_at, next_check_at)
-SELECT dataset_id, '{"every": "1d"}', 1, :now + 3600000 FROM dataset WHERE dataset_id NOT IN ('deep', 'wide')
- UNION ALL SELECT 'deep', '{"every": "1d"}', 1, 1000
- UNION ALL SELECT 'gone_' || i, '{"every": "1d"}', 1, :now + 3600000 + i FROM series WHERE i < 20000
+INSERT INTO expectation (dataset_id, declared, since_at, next_check_at, broken_since)
+SELECT dataset_id, '{"every": "1d"}', 1, :now + 3600000, CAST(NULL AS BIGINT) FROM dataset WHERE dataset_id NOT IN ('deep', 'wide')
+ UNION ALL SELECT 'deep', '{"every": "1d"}', 1, 1000, CAST(NULL AS BIGINT)
+ UNION ALL SELECT 'gone_' || i, '{"every": "1d"}', 1, :now + 3600000 + i, CASE WHEN i < 60 THEN 1000 + i END
+  FROM series WHERE i < 20000
 
 -- name: fill_passed_while_suspended
 INSERT INTO passed_while_suspended (schedule_id, topic, messages, first_seq, first_n, last_seq, last_n)

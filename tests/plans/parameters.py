@@ -480,6 +480,12 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "triggers.read_fed": {
         "positions": _rows([{"topic": "data", "seq": 2 * i + 22, "n": 0} for i in range(1000, 1100)])
     },
+    "overview.list_failing": {"limit": 50},
+    "overview.list_broken": {"limit": 50},
+    "overview.list_quarantined": {"limit": 1001},
+    "overview.list_arrivals": {"limit": 1000},
+    "overview.count_waiting_files": {"dataset_id": "landing", "limit": 1001},
+    "overview.count_waiting_partitions": {"dataset_id": "deep", "limit": 1001},
     "tokens.insert_token": {
         "token_id": "tok_x",
         "kind": "token",

@@ -102,7 +102,7 @@ class Jobs(Noun):
             of = None if schedule is None else find_named(self._project, db, schedule).schedule_id
             found = jobs.list_jobs(db, schedule_id=of, state=wanted, after=behind, limit=one_more(limit))
             names = schedule_names(db, (job.schedule_id for job in found))
-            return cut(found, limit, lambda job: job.job_id, lambda job: _job_view(job, names))
+            return cut(found, limit, lambda job: job.job_id, lambda job: view_job(job, names))
 
         return self._catalog.read(block)
 
@@ -133,7 +133,7 @@ class Jobs(Noun):
             names = schedule_names(db, [job.schedule_id])
             if isinstance(job, Job):
                 leaves = leaves_of_job(db, job, read_schedules(db, [job.schedule_id])[job.schedule_id])
-                view = fields_of(_job_view(job, names))
+                view = fields_of(view_job(job, names))
                 return JobDetail(**view, triggers=read_triggers(db, leaves), because=because)
             if job.run_id is None:
                 schedule = read_schedules(db, [job.schedule_id]).get(job.schedule_id)
@@ -174,7 +174,8 @@ class Jobs(Noun):
         return self._catalog.write(block)
 
 
-def _job_view(job: Job, names: Mapping[ScheduleId, str]) -> JobView:
+def view_job(job: Job, names: Mapping[ScheduleId, str]) -> JobView:
+    """Return a waiting job as a caller sees it."""
     verdict = job.verdict or {}
     return JobView(
         job.job_id,

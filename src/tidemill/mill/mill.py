@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tidemill.mill.hooks import Hooks
     from tidemill.mill.inboxes import Inboxes
     from tidemill.mill.jobs import Jobs
+    from tidemill.mill.overview import Overview
     from tidemill.mill.runs import Runs
     from tidemill.mill.schedules import Schedules
     from tidemill.mill.snapshots import Snapshots
@@ -244,6 +245,16 @@ class Mill:
 
         nodes = Bounds(nodes=limit).nodes
         return self.project.catalog.read(lambda db: trace_all(self.project, db, nodes))
+
+    @operation(Right.READ)
+    def overview(self, *, limit: int = 50, after: str = "") -> Overview:
+        """Return the things that need a person, the feeds with their freshness, and the runs and jobs of the moment.
+
+        A feed is a data set; `limit` and `after` choose a page of them. Cost: the page, the programs, what runs.
+        """
+        from tidemill.mill.overview import look_over
+
+        return look_over(self.project, limit=limit, after=after)
 
     def transaction(
         self, writes: Sequence[Declared | str] | None = None

@@ -21,6 +21,7 @@ from tidemill.mill.inboxes import Inboxes
 from tidemill.mill.jobs import Jobs
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Mark, Right, mark_of
+from tidemill.mill.overview import Overview
 from tidemill.mill.project import Noun
 from tidemill.mill.runs import Runs
 from tidemill.mill.schedules import Schedules
@@ -71,6 +72,7 @@ _LATE: Final = {
         Dropped,
         Explanation,
         FileClaim,
+        Overview,
     )
 }
 

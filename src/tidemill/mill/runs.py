@@ -155,7 +155,7 @@ class Runs(Noun):
             def key(run: RunRecord) -> str:
                 return write_key(run.created_at, run.run_id)
 
-            return cut(found, limit, key, lambda run: _run_view(run, names, now, under_way))
+            return cut(found, limit, key, lambda run: view_run(run, names, now, under_way))
 
         return self._catalog.read(block)
 
@@ -165,7 +165,7 @@ class Runs(Noun):
 
         def block(db: Db) -> RunDetail:
             run = runs.find_run(db, RunId(run_id))
-            view = _run_view(run, program_names(db, [run.program_id]), db.now(), lambda: count_under_way(db))
+            view = view_run(run, program_names(db, [run.program_id]), db.now(), lambda: count_under_way(db))
             rows = db.all(SQL.list_inputs, run_id=run_id, limit=MOST_SHOWN)
             by_id = find_some(db, (DatasetId(str(row[0])) for row in rows))
             inputs = tuple(_input_view(row, by_id) for row in rows)
@@ -244,9 +244,10 @@ class Runs(Noun):
         return follow_logs(self._catalog, self._world, RunId(run_id), attempt=attempt, every=follow_every, whole=whole)
 
 
-def _run_view(
+def view_run(
     run: RunRecord, names: Mapping[ProgramId, str], now: datetime, under_way: Callable[[], Mapping[str, int]]
 ) -> RunView:
+    """Return a run as a caller sees it; `under_way` counts the runs of each machine, for a run that waits."""
     reason = None if run.state.live else run.exit_reason
     return RunView(
         run_id=run.run_id,

@@ -107,7 +107,7 @@ class Topics(Noun):
 
     noun = "topic"
 
-    @operation(Right.READ)
+    @operation(Right.READ, whole=True)
     def list(self, *, limit: int = PAGE, after: str = "") -> Page[TopicView]:
         """List the topics that have messages, by name. `after` is the name of a topic."""
         behind = read_name(after)
@@ -129,7 +129,7 @@ class Topics(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.READ)
+    @operation(Right.READ, whole=True)
     def read(self, topic: str, *, limit: int = PAGE, after: str = "") -> Page[MessageView]:
         """List messages of a topic in order: those after the position `after`, or the newest. `NotFound`.
 
@@ -148,7 +148,7 @@ class Topics(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.READ)
+    @operation(Right.READ, whole=True)
     def quarantined(self, topic: str, *, limit: int = PAGE, after: str = "") -> Page[QuarantinedMessageView]:
         """List the messages of a topic that a subscriber could not read, newest first. `NotFound`."""
         last, text = FROM_NEWEST
@@ -169,7 +169,7 @@ class Topics(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.DEPLOY)
+    @operation(Right.DEPLOY, whole=True)
     def publish(self, topic: str, payload: Mapping[str, object] | None = None, *, key: str = "") -> PublishedMessage:
         """Publish a message to a topic of your own, which the first message makes. Its time is that of the commit.
 

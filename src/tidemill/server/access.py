@@ -58,7 +58,8 @@ class Door:
     """Lets callers in to `mill`: finds the caller of each request, and its rights."""
 
     def __init__(self, mill: Mill, *, hosts: frozenset[str], secure: bool) -> None:
-        self._mill = mill
+        self.mill = mill
+        """The project, as the server itself sees it."""
         self.hosts = hosts
         """Names of hosts that requests may be for."""
         self.secure = secure
@@ -69,12 +70,12 @@ class Door:
     @property
     def catalog(self) -> Catalog:
         """The catalog."""
-        return self._mill.project.catalog
+        return self.mill.project.catalog
 
     @property
     def world(self) -> World:
         """The outside."""
-        return self._mill.project.world
+        return self.mill.project.world
 
     def enter(self, request: Request, right: Right, *, whole: bool) -> Mill:
         """Return the facade for the caller of a request that needs `right`, when `whole` in all namespaces.
@@ -96,7 +97,7 @@ class Door:
         request.state.principal = principal
         access = principal.access(right)
         access.check_operation(whole=whole)
-        return self._mill.acting_as(f"{principal.name}@{address}", access)
+        return self.mill.acting_as(f"{principal.name}@{address}", access)
 
     def _find(self, request: Request) -> tuple[Principal, str]:
         given = request.headers.get("authorization", "")

@@ -25,8 +25,10 @@ from tidemill.mill.tokens import SESSION_FOR, open_session
 from tidemill.server.access import SESSION, Door
 from tidemill.server.guard import check_all_guarded, guarded, open_to_all
 from tidemill.server.limits import RequestLimits
+from tidemill.server.pages.routes import add_pages
 from tidemill.server.problems import answer_error
-from tidemill.server.routes import Route, list_routes, wire_type
+from tidemill.server.routes import PREFIX, Route, list_routes, wire_type
+from tidemill.server.stream import Watcher, stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -53,12 +55,15 @@ def make_application(door: Door) -> FastAPI:
         lifespan=live,
     )
     app.state.door = door
+    app.state.watcher = Watcher(door.mill)
     for kind in (TidemillError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, answer_error)
     for route in list_routes():
         _add(app, route)
     for path, endpoint in (("/health", _health), ("/ready", _ready), ("/version", _version), ("/login", _login)):
         app.add_api_route(path, endpoint, methods=["GET"], tags=["server"])
+    app.add_api_route(f"{PREFIX}/stream", stream, methods=["GET"], tags=["server"])
+    add_pages(app)
     check_all_guarded(app)
     app.add_middleware(RequestLimits, world=door.world, hosts=door.hosts)
     return app

@@ -98,6 +98,7 @@ class Listener:
         """End the server: requests under way get a moment, streams end."""
         self._stopped.set()
         if self._server is not None:
+            self._server.config.app.state.watcher.stop()  # type: ignore[attr-defined]  # as below
             self._server.should_exit = True  # type: ignore[attr-defined]  # uvicorn is imported in its thread
         if self._thread is not None:
             self._thread.join()

@@ -15,6 +15,9 @@ from tidemill.errors import Conflict, Fenced, NotFound, TidemillError, Unavailab
 from tidemill.mill.access import Forbidden
 from tidemill.mill.plain import to_plain
 from tidemill.mill.tokens import Unauthorized
+from tidemill.server.access import Forged, TooManyFailures
+from tidemill.server.pages.render import render
+from tidemill.server.stream import TooManyStreams
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +44,9 @@ _TITLES: Final = {
 }
 _STATUSES: Final = (
     (Unauthorized, 401),
+    (Forged, 403),
+    (TooManyFailures, 429),
+    (TooManyStreams, 429),
     (Forbidden, 403),
     (NotFound, 404),
     (UserError, 422),
@@ -77,7 +83,21 @@ def problem(
 
 
 def answer_error(request: Request, error: Exception) -> Response:
-    """Return the answer for an error of ours, a request that does not fit its route, or a defect."""
+    """Return the answer for an error of ours, a request that does not fit its route, or a defect.
+
+    A browser that asked for a page gets a page.
+    """
+    found = _answer(request, error)
+    wants_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
+    if not wants_page:
+        return found
+    document = json.loads(bytes(found.body))
+    hint = "run `tidemill open`, and follow its link" if found.status_code == 401 else ""
+    title, detail = document["title"], document["detail"]
+    return render(request, "message.html", found.status_code, title=title, detail=detail, hint=hint)
+
+
+def _answer(request: Request, error: Exception) -> Response:
     request_id = getattr(request.state, "request_id", "")
     match error:
         case TidemillError():

@@ -305,6 +305,7 @@ CREATE INDEX inbox_file_open ON inbox_file (dataset_id, modified_at, name) WHERE
 CREATE INDEX inbox_file_due ON inbox_file (not_before) WHERE status IN ('NEW', 'ERROR') AND not_before > 0;
 -- Two versions of one name are never processed at once.
 CREATE UNIQUE INDEX inbox_file_claimed ON inbox_file (dataset_id, name) WHERE status = 'IN_PROGRESS';
+CREATE INDEX inbox_file_quarantined ON inbox_file (first_seen) WHERE status = 'QUARANTINED';
 CREATE INDEX inbox_file_run ON inbox_file (run_id) WHERE status = 'IN_PROGRESS';
 CREATE INDEX inbox_file_seen ON inbox_file (dataset_id, first_seen);
 CREATE INDEX inbox_file_leaving ON inbox_file (leave_at) WHERE leave_at IS NOT NULL;
@@ -358,6 +359,7 @@ CREATE TABLE expectation (
     broken_since  BIGINT
 ) {hot};
 CREATE INDEX expectation_due ON expectation (next_check_at);
+CREATE INDEX expectation_broken ON expectation (broken_since) WHERE broken_since IS NOT NULL;
 
 -- Watermarks and windows. Instants (of watermarks, of slots, of windows' ends) are microseconds since 1970 in UTC;
 -- slot_time, window_start and window_end are wall-clock times, in microseconds too.

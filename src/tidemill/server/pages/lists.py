@@ -1,0 +1,307 @@
+"""Pages of lists: one declaration each, of an operation, its columns and its filters. The URL holds what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from fastapi import Request
+from starlette.responses import HTMLResponse
+
+from tidemill.mill.mill import Mill
+from tidemill.mill.operation import Right
+from tidemill.mill.page import Page
+from tidemill.server.pages.render import plain, render
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: the field of a record, its title, the way to show it, and the page that it leads to."""
+
+    field: str
+    label: str
+    kind: str = "text"
+    """`text`, `long`, `name`, `state`, `time`, `number`, `bytes` or `code`."""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """A page that shows what a list operation returns."""
+
+    path: str
+    title: str
+    find: Callable[..., Page[Any]]
+    columns: tuple[Column, ...]
+    command: str
+    empty: str
+    filters: tuple[tuple[str, str], ...] = ()
+    """Names of the operation's filters, with their labels."""
+    right: Right = Right.READ
+    whole: bool = False
+
+    def show(self, request: Request) -> HTMLResponse:
+        """Return the page that the URL describes."""
+        mill: Mill = request.state.mill
+        asked = {name: request.query_params[name] for name, _ in self.filters if request.query_params.get(name)}
+        page = self.find(mill, after=request.query_params.get("after", ""), **asked)
+        options = "".join(f" --{name} {value}" for name, value in asked.items())
+        following = urlencode({**asked, "after": page.next}) if page.next else ""
+        return render(
+            request,
+            "list.html",
+            title=self.title,
+            sub="",
+            rows=[plain(row) for row in page],
+            columns=self.columns,
+            filters=[(name, label, asked.get(name, "")) for name, label in self.filters],
+            empty="nothing fits" if asked else self.empty,
+            next=f"?{following}" if following else None,
+            command=f"{self.command}{options}",
+        )
+
+
+_RUN: Final = Column("run_id", "Run", "name", "/runs/{run_id}")
+RUN_COLUMNS: Final = (
+    _RUN,
+    Column("program", "Program"),
+    Column("state", "State", "state"),
+    Column("epoch", "Attempt", "number"),
+    Column("created_at", "Created", "time"),
+    Column("ended_at", "Ended", "time"),
+    Column("why", "Why", "long"),
+)
+JOB_COLUMNS: Final = (
+    Column("job_id", "Job", "name", "/jobs/{job_id}"),
+    Column("schedule", "Schedule", "text", "/schedules/{schedule}"),
+    Column("state", "State", "state"),
+    Column("created_at", "Since", "time"),
+    Column("next_check_at", "Looked at next", "time"),
+    Column("why", "Why", "long"),
+)
+ENDED_COLUMNS: Final = (
+    Column("job_id", "Job", "name", "/jobs/{job_id}"),
+    Column("outcome", "Outcome", "state"),
+    Column("created_at", "Created", "time"),
+    Column("ended_at", "Ended", "time"),
+    Column("run_id", "Run", "text", "/runs/{run_id}"),
+)
+CONSUMER_COLUMNS: Final = (
+    Column("name", "Consumer", "name", "/consumers/{dataset}/{name}"),
+    Column("dataset", "File set", "text", "/datasets/{dataset}"),
+    Column("waiting", "Waiting", "number"),
+    Column("bytes", "Bytes", "bytes"),
+    Column("oldest_at", "Oldest", "time"),
+    Column("in_progress", "In progress", "number"),
+    Column("discarded", "Discarded", "number"),
+)
+PARTITION_COLUMNS: Final = (
+    Column("partition", "Partition", "name"),
+    Column("op", "Change"),
+    Column("files", "Files", "number"),
+    Column("rows", "Rows", "number"),
+    Column("bytes", "Bytes", "bytes"),
+    Column("committed_at", "Committed", "time"),
+    Column("run_id", "Run", "text", "/runs/{run_id}"),
+)
+FILE_COLUMNS: Final = (
+    Column("name", "File", "name"),
+    Column("status", "State", "state"),
+    Column("bytes", "Bytes", "bytes"),
+    Column("row_count", "Rows", "number"),
+    Column("failures", "Failures", "number"),
+    Column("first_seen", "Seen", "time"),
+    Column("run_id", "Run", "text", "/runs/{run_id}"),
+    Column("error", "Error", "long"),
+)
+MESSAGE_COLUMNS: Final = (
+    Column("position", "Position", "name"),
+    Column("published_at", "Published", "time"),
+    Column("event_type", "Type"),
+    Column("event_key", "Key", "long"),
+    Column("payload", "Payload", "code"),
+)
+VERSION_COLUMNS: Final = (
+    Column("version", "Version", "name"),
+    Column("committed_at", "Committed", "time"),
+    Column("rows", "Rows", "number"),
+    Column("bytes", "Bytes", "bytes"),
+    Column("current", "Current"),
+    Column("kept_for", "Kept for", "long"),
+    Column("run_id", "Run", "text", "/runs/{run_id}"),
+)
+_DATASET: Final = (
+    Column("name", "Data set", "name", "/datasets/{name}"),
+    Column("kind", "Kind"),
+    Column("app", "App", "text", "/apps/{app}"),
+    Column("partitions", "Partitions", "number"),
+    Column("files", "Files", "number"),
+    Column("rows", "Rows", "number"),
+    Column("bytes", "Bytes", "bytes"),
+)
+_PAGE: Final = 50
+
+
+def _find_inboxes(mill: Mill, *, after: str) -> Page[Any]:
+    found = mill.datasets.list(limit=_PAGE, after=after)
+    return Page(tuple(one for one in found if one.kind == "inbox"), found.next)
+
+
+LISTS: Final[tuple[ListPage, ...]] = (
+    ListPage(
+        "/datasets",
+        "Data sets",
+        lambda mill, after: mill.datasets.list(limit=_PAGE, after=after),
+        _DATASET,
+        "dataset list",
+        "no data sets yet; declare one in the app and `tidemill deploy`",
+    ),
+    ListPage(
+        "/inboxes",
+        "Inboxes",
+        _find_inboxes,
+        (Column("name", "Inbox", "name", "/inboxes/{name}"), *_DATASET[2:3], *_DATASET[4:5], *_DATASET[6:]),
+        "dataset list",
+        "no inboxes yet; declare one: app.inbox(…)",
+    ),
+    ListPage(
+        "/consumers",
+        "Consumers",
+        lambda mill, **asked: mill.consumers.list(limit=_PAGE, **asked),
+        CONSUMER_COLUMNS,
+        "consumer list",
+        "no consumers yet; a program that reads a file set has one",
+        (("dataset", "File set"),),
+    ),
+    ListPage(
+        "/watermarks",
+        "Watermarks",
+        lambda mill, after: mill.watermarks.list(limit=_PAGE, after=after),
+        (Column("dataset", "File set", "name", "/watermarks/{dataset}"), Column("watermark", "Complete up to")),
+        "watermark list",
+        "no watermarks yet; give a file set one: watermark=tm.Watermark(…)",
+    ),
+    ListPage(
+        "/schedules",
+        "Schedules",
+        lambda mill, **asked: mill.schedules.list(limit=_PAGE, **asked),
+        (
+            Column("name", "Schedule", "name", "/schedules/{name}"),
+            Column("status", "State", "state"),
+            Column("program", "Program"),
+            Column("trigger", "Trigger", "long"),
+            Column("constraints", "Constraints", "long"),
+            Column("next_fire_at", "Next", "time"),
+        ),
+        "schedule list",
+        "no schedules yet; declare one in the app and `tidemill deploy`",
+        (("app", "App"), ("program", "Program"), ("trigger", "Trigger"), ("status", "State")),
+    ),
+    ListPage(
+        "/jobs",
+        "Jobs",
+        lambda mill, **asked: mill.jobs.list(limit=_PAGE, **asked),
+        JOB_COLUMNS,
+        "job list",
+        "no job waits",
+        (("schedule", "Schedule"), ("state", "State")),
+    ),
+    ListPage(
+        "/runs",
+        "Runs",
+        lambda mill, **asked: mill.runs.list(limit=_PAGE, **asked),
+        RUN_COLUMNS,
+        "run list",
+        "no runs yet; `tidemill run start APP.PROGRAM` starts one",
+        (("program", "Program"),),
+    ),
+    ListPage(
+        "/apps",
+        "Apps",
+        lambda mill, after: mill.apps.list(limit=_PAGE, after=after),
+        (
+            Column("name", "App", "name", "/apps/{name}"),
+            Column("version", "Version", "number"),
+            Column("deployed_at", "Deployed", "time"),
+            Column("programs", "Programs", "long"),
+        ),
+        "app list",
+        "no apps yet; `tidemill deploy`",
+    ),
+    ListPage(
+        "/topics",
+        "Topics",
+        lambda mill, after: mill.topics.list(limit=_PAGE, after=after),
+        (Column("topic", "Topic", "name", "/topics/{topic}"),),
+        "topic list",
+        "no topics yet",
+        whole=True,
+    ),
+    ListPage(
+        "/transactions",
+        "Transactions",
+        lambda mill, after: mill.transactions.list(limit=_PAGE, after=after),
+        (
+            Column("write_pointer", "Write pointer", "name", "/transactions/{write_pointer}"),
+            Column("state", "State", "state"),
+            Column("began_at", "Began", "time"),
+            Column("ended_at", "Ended", "time"),
+            Column("run_id", "Run", "text", "/runs/{run_id}"),
+            Column("reason", "Reason", "long"),
+        ),
+        "tx list",
+        "no transactions yet",
+        whole=True,
+    ),
+    ListPage(
+        "/audit",
+        "Audit",
+        lambda mill, **asked: mill.catalog.log(limit=_PAGE, **asked),
+        (
+            Column("at", "When", "time"),
+            Column("actor", "Who"),
+            Column("action", "What"),
+            Column("subject", "On", "name"),
+            Column("detail", "Details", "code"),
+        ),
+        "catalog log",
+        "no changes yet",
+        (("subject", "Subject"),),
+        whole=True,
+    ),
+    ListPage(
+        "/tokens",
+        "Tokens",
+        lambda mill, after: mill.tokens.list(limit=_PAGE, after=after),
+        (
+            Column("name", "Token", "name"),
+            Column("role", "Role"),
+            Column("namespace", "Namespace"),
+            Column("created_at", "Created", "time"),
+            Column("expires_at", "Expires", "time"),
+            Column("last_used_at", "Last used", "time"),
+            Column("ended_at", "Revoked", "time"),
+        ),
+        "token list",
+        "no tokens yet; `tidemill token create NAME --role viewer` creates one",
+        right=Right.ADMIN,
+        whole=True,
+    ),
+)
+"""All pages of lists."""
+
+
+def section(
+    title: str, page: Iterable[Any], columns: tuple[Column, ...], empty: str, sub: str = ""
+) -> Mapping[str, Any]:
+    """Return a table within a page."""
+    return {
+        "title": title,
+        "sub": sub,
+        "rows": [plain(row) for row in page],
+        "columns": columns,
+        "empty": empty,
+        "next": None,
+    }

@@ -1,0 +1,187 @@
+"""Rendering: templates, and the words, signs and units in which pages show values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from fastapi import Request
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+from tidemill.config import without_password
+from tidemill.durations import format_duration
+from tidemill.epoch import show_time
+from tidemill.mill.plain import to_plain
+from tidemill.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+    from tidemill.mill.mill import Mill
+
+PLACES: Final = (
+    ("/", "Overview"),
+    ("/datasets", "Data sets"),
+    ("/inboxes", "Inboxes"),
+    ("/consumers", "Consumers"),
+    ("/watermarks", "Watermarks"),
+    ("/schedules", "Schedules"),
+    ("/jobs", "Jobs"),
+    ("/runs", "Runs"),
+    ("", ""),
+    ("/apps", "Apps"),
+    ("/topics", "Topics"),
+    ("/transactions", "Transactions"),
+    ("/audit", "Audit"),
+    ("/tokens", "Tokens"),
+)
+_STATES: Final[Mapping[str, tuple[str, str]]] = {
+    "ok": ("✓", "COMPLETED SCHEDULED SUCCESS COMMITTED fresh launched whole"),
+    "run": ("●", "RUNNING STARTING IN_PROGRESS filling open met"),
+    "wait": ("◷", "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT quarantine waits"),
+    "late": ("!", "ERROR late BROKEN due"),
+    "fail": ("✕", "FAILED REJECTED QUARANTINED INVALID failing failed"),
+    "off": ("–", "KILLED SUSPENDED SKIPPED ABORTED quiet dropped"),
+}
+_SHAPES: Final = {
+    word.upper(): (shape, "‖" if word == "SUSPENDED" else sign)
+    for shape, (sign, words) in _STATES.items()
+    for word in words.split()
+}
+_MOST_SHOWN: Final = 200
+_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
+    """Return a page. Every template has the caller's session, the places of the navigation, and the time."""
+    mill: Mill | None = getattr(request.state, "mill", None)
+    prefix = request.scope.get("root_path", "")
+    now = None if mill is None else mill.project.world.clock.now()
+    project = "" if mill is None else mill.project.config.folder.name
+    catalog = "" if mill is None else _short_catalog(mill)
+    text = _template(template).render(
+        {
+            "prefix": prefix,
+            "csrf": getattr(request.state, "csrf", ""),
+            "live": mill is not None,
+            "places": PLACES,
+            "nav": "/" + request.url.path.removeprefix(prefix).split("/")[1],
+            "project": project,
+            "namespace": "" if mill is None else mill.project.config.namespace,
+            "catalog": catalog,
+            "version": version("tidemill"),
+            "searched": "",
+            "command": "",
+            "now": now,
+            **values,
+        }
+    )
+    return HTMLResponse(text, status)
+
+
+def plain(record: object) -> dict[str, Any]:
+    """Return a record with its fields by name; times stay times."""
+    fields: dict[str, Any] = to_plain(record)
+    return fields | {name: value for name in fields if isinstance(value := getattr(record, name, None), datetime)}
+
+
+def state_of(word: object) -> tuple[str, str, str]:
+    """Return the shape, the sign and the words of a state."""
+    text = str(word or "unknown")
+    shape, sign = _SHAPES.get(text.upper(), ("off", "–"))
+    return shape, sign, text.lower().replace("_", " ")
+
+
+def link(path: str, *parts: object) -> str:
+    """Return a path whose last parts are names, however they are spelled."""
+    return "/".join([path, *(quote(str(part), safe="") for part in parts)])
+
+
+def fill(pattern: str, row: Mapping[str, object]) -> str:
+    """Return a link whose `{field}`s are those of a row."""
+    return pattern.format_map({name: quote(str(value), safe="") for name, value in row.items()})
+
+
+def ago(at: datetime | str, now: datetime) -> str:
+    """Return a time relative to now: `3 min ago`, `in 2 h`."""
+    moment = datetime.fromisoformat(at) if isinstance(at, str) else at
+    seconds = (now - moment).total_seconds()
+    size, unit = next((one for one in _UNITS if abs(seconds) >= one[0]), _UNITS[-1])
+    number = f"{int(abs(seconds) // size)} {unit}"
+    return f"{number} ago" if seconds >= 0 else f"in {number}"
+
+
+def _utc(at: datetime | str) -> str:
+    return at if isinstance(at, str) else show_time(at.astimezone(UTC))
+
+
+def show(value: object) -> str:
+    """Return a value as people read it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(show, value)) or "–"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={show(inner)}" for name, inner in value.items()) or "–"
+    return "–" if value is None or value == "" else str(value)
+
+
+def _brief(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
+
+
+def _short(name: str | None) -> str:
+    """Return the last part of a qualified name."""
+    return (name or "–").rpartition(".")[2]
+
+
+def _near(text: str, namespace: str) -> str:
+    """Return a name as people of its namespace say it: without the namespace."""
+    return text.removeprefix(f"{namespace}.")
+
+
+def _words(name: object) -> str:
+    return str(name).replace("_", " ").lower()
+
+
+def _size(value: object) -> str:
+    return format_bytes(value) if isinstance(value, int) else show(value)
+
+
+def _short_catalog(mill: Mill) -> str:
+    url = without_password(mill.project.config.catalog)
+    return url.partition(":")[0]
+
+
+@cache
+def _template(name: str) -> Template:
+    env = Environment(
+        loader=PackageLoader("tidemill.server.pages", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=False,
+    )
+    env.globals["state_of"] = state_of
+    env.filters |= {
+        "ago": ago,
+        "utc": _utc,
+        "plain": show,
+        "count": show,
+        "brief": _brief,
+        "short": _short,
+        "near": _near,
+        "words": _words,
+        "size": _size,
+        "fill": fill,
+        "span": format_duration,
+    }
+    return env.get_template(name)

@@ -1,0 +1,113 @@
+"""Pages of a project in which something of each kind has happened: every link leads somewhere, nothing is markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from httpx import Client
+
+from tests.server.busy import APP, make_busy
+from tests.stage import Stage, staged
+from tests.yardstick import patience
+from tidemill.server.listen import Listener, make_link
+
+FIRST = {
+    "/", "/datasets", "/inboxes", "/consumers", "/watermarks", "/schedules", "/jobs", "/runs", "/apps", "/topics",
+    "/transactions", "/audit", "/tokens",
+}  # fmt: skip
+COMMAND = re.compile(r"<span>\$ tidemill ([^<]+)</span>")
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A busy project on SQLite, which all tests of this module read."""
+    folder = tmp_path_factory.mktemp("busy")
+    url = f"sqlite:///{folder / 'catalog.db'}"
+    with staged(folder, url, APP, environ={"TIDEMILL_SERVER_PORT": "0"}) as opened:
+        yield make_busy(opened)
+
+
+@pytest.fixture(scope="module")
+def browser(stage: Stage) -> Iterator[Client]:
+    """A client with the session of a browser."""
+    listener = Listener(stage.mill)
+    link = listener.start()
+    try:
+        with Client(base_url=listener.url, timeout=patience(10), headers={"accept": "text/html"}) as client:
+            answer = client.get(link)
+            assert answer.status_code == 303
+            cookie = answer.headers["set-cookie"]
+            assert {"HttpOnly", "SameSite=strict"} <= {one.strip() for one in cookie.split(";")}
+            # The client of tests keeps no cookies of numeric hosts.
+            client.headers["cookie"] = cookie.partition(";")[0]
+            yield client
+    finally:
+        listener.stop()
+
+
+def test_each_link_of_each_page_leads_somewhere(browser):
+    """A person at 3 in the morning follows links: none may end at an error."""
+    seen: dict[str, str] = {}
+    left = ["/"]
+    while left:
+        path = left.pop()
+        answer = browser.get(path)
+        assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text[-300:]}"
+        seen[path] = answer.text
+        found = {one.replace("&amp;", "&") for one in re.findall(r'href="([/?][^"]*)"', answer.text)}
+        for link in found:
+            whole = path.partition("?")[0] + link if link.startswith("?") else link
+            if whole not in seen and whole not in left and not whole.startswith("/static"):
+                left.append(whole)
+
+    assert seen.keys() >= FIRST
+    assert len(seen) > 40
+    pages = [text for path, text in seen.items() if path.startswith(tuple(FIRST - {"/"})) or path == "/"]
+    assert [text for text in pages if not COMMAND.search(text)] == []
+
+
+def test_values_of_users_are_text_and_no_markup(browser, stage):
+    """Errors, payloads and names may hold anything."""
+    run = stage.mill.runs.list(program="shop.broken", limit=1)[0]
+    pages = [browser.get(path).text for path in ("/", f"/runs/{run.run_id}", "/topics/own", "/search?text=<b>x</b>")]
+
+    assert all("<script>alert" not in text and "<i>hostile" not in text and "<b>x" not in text for text in pages)
+    assert "&lt;script&gt;alert(1)" in pages[1]
+    assert "&lt;i&gt;hostile" in pages[2]
+
+
+def test_the_overview_names_what_needs_a_person(browser):
+    """The first screen says what is wrong, and leads there."""
+    text = browser.get("/").text
+
+    assert "default.shop.broken failed" in text
+    assert "1 file of default.raw in quarantine" in text
+
+
+def test_a_page_without_a_session_says_how_to_sign_in(browser):
+    """The token of another user of the machine is not ours: the page is a page, and names the command."""
+    answer = browser.get("/runs", headers={"cookie": ""})
+
+    assert answer.status_code == 401
+    assert "tidemill open" in answer.text
+
+
+def test_a_change_by_a_session_needs_its_word(browser, stage):
+    """A page of another site may make the browser send its cookie, but does not know the word."""
+    path = "/v1/schedules/shop.on_raw:suspend"
+    word = re.search(r'name="csrf" content="(\w+)"', browser.get("/").text)
+
+    assert browser.post(path, json={}).json()["code"] == "forged_request"
+    assert browser.post(path, json={}, headers={"x-csrf-token": "0" * 64}).status_code == 403
+    assert browser.post(path, json={}, headers={"x-csrf-token": word.group(1)}).status_code == 200
+    assert stage.mill.schedules.resume("shop.on_raw").changed
+
+
+def test_a_code_signs_in_once(browser, stage):
+    """A link that was read over a shoulder is of no use any more."""
+    link = make_link(stage.mill, str(browser.base_url).rstrip("/"))
+
+    assert browser.get(link).status_code == 303
+    assert browser.get(link).status_code == 401

@@ -1,0 +1,177 @@
+"""Pages in a real browser: every page light and dark, wide and narrow; keys, actions, and a server that restarts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.server.busy import APP, make_busy
+from tests.stage import Stage, staged
+from tests.yardstick import patience
+from tidemill.mill.mill import Mill
+from tidemill.server.listen import Listener
+
+CHROMIUM = Path("/usr/bin/chromium")
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.long,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium: apt-get install chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A busy project on SQLite."""
+    folder = tmp_path_factory.mktemp("busy")
+    with staged(folder, f"sqlite:///{folder / 'catalog.db'}", APP, environ={"TIDEMILL_SERVER_PORT": "0"}) as opened:
+        yield make_busy(opened)
+
+
+@pytest.fixture(scope="module")
+def site(stage: Stage) -> Iterator[tuple[str, str]]:
+    """The address of a server, and a link that signs in."""
+    listener = Listener(stage.mill)
+    link = listener.start()
+    yield listener.url, link
+    listener.stop()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A browser."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def cookies(site, chromium):
+    """The session of a browser."""
+    context = chromium.new_context()
+    context.new_page().goto(site[1])
+    found = context.cookies()
+    context.close()
+    return found
+
+
+@pytest.fixture
+def visit(site, chromium, cookies):
+    """Return a page of the browser that fails the test for what a person would see as broken."""
+    contexts, wrong = [], []
+
+    def opened(path: str, **options) -> Page:
+        context = chromium.new_context(**options)
+        context.add_cookies(cookies)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda one: wrong.append(one.text) if one.type in {"error", "warning"} else None)
+        page.on("pageerror", lambda one: wrong.append(str(one)))
+        host = urlsplit(site[0]).netloc
+        page.on("request", lambda one: wrong.append(one.url) if urlsplit(one.url).netloc not in {host, ""} else None)
+        page.goto(site[0] + path)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def all_paths(visit) -> list[str]:
+    """Return one path of each kind of page, as links name them."""
+    page = visit("/")
+    kinds: dict[str, str] = {}
+    left = ["/"]
+    while left:
+        path = left.pop(0)
+        kind = f"{path.split('/')[1]} {path.count('/')}"
+        if kind in kinds:
+            continue
+        kinds[kind] = path
+        page.goto(page.url.partition("/")[0] + "//" + urlsplit(page.url).netloc + path)
+        hrefs = page.eval_on_selector_all("a[href^='/']", "all => all.map(one => one.getAttribute('href'))")
+        left += [one.partition("?")[0] for one in hrefs]
+    return list(kinds.values())
+
+
+def test_every_page_is_clean_in_each_scheme_and_width(visit):
+    """A dark, narrow page is seldom looked at by hand: axe finds text without contrast and parts without names."""
+    paths = all_paths(visit)
+    assert len(paths) > 20
+    for scheme in ("light", "dark"):
+        for width in (1360, 400):
+            page = visit("/", color_scheme=scheme, viewport={"width": width, "height": 900})
+            for path in paths:
+                page.goto(page.url.split("/", 3)[0] + "//" + urlsplit(page.url).netloc + path)
+                found = Axe().run(page).response["violations"]
+                assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], (scheme, width, path)
+                too_wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                assert too_wide <= 0, (scheme, width, path, too_wide)
+
+
+def test_an_action_asks_says_what_it_did_and_the_page_follows(visit, stage):
+    """A person suspends a schedule and sees it suspended, without a reload."""
+    page = visit("/schedules/default.shop.on_orders")
+
+    page.get_by_role("button", name=re.compile("Suspend")).click()
+    expect(page.get_by_role("dialog")).to_contain_text("starts no run until it is resumed")
+    page.get_by_role("button", name="Leave it").click()
+    assert stage.mill.schedules.show("shop.on_orders").status == "SCHEDULED"
+    page.get_by_role("button", name=re.compile("Suspend")).click()
+    page.get_by_role("dialog").get_by_role("button", name=re.compile("Suspend")).click()
+
+    expect(page.get_by_role("heading", level=1)).to_contain_text("suspended", timeout=patience(10_000))
+    assert stage.mill.schedules.show("shop.on_orders").status == "SUSPENDED"
+    stage.mill.schedules.resume("shop.on_orders")
+    expect(page.get_by_role("heading", level=1)).not_to_contain_text("suspended", timeout=patience(10_000))
+
+
+def test_keys_lead_to_pages_and_to_the_search(visit):
+    """The hands of an engineer on duty stay on the keyboard."""
+    page = visit("/")
+
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    page.wait_for_url(re.compile("/runs$"))
+    page.keyboard.press("/")
+    page.keyboard.type("orders")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("/search"))
+    expect(page.get_by_role("heading", level=1)).to_contain_text("orders")
+
+
+def test_a_page_can_be_read_without_javascript(visit):
+    """A locked-down browser still shows what is wrong."""
+    page = visit("/", java_script_enabled=False)
+
+    expect(page.get_by_role("main")).to_contain_text("in quarantine")
+
+
+def test_a_page_left_open_says_that_the_server_is_away_and_comes_back(stage, chromium):
+    """A person must not look at an old page and take it for the present."""
+    listener = Listener(stage.mill)
+    link, port = listener.start(), urlsplit(listener.url).port
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(link)
+    expect(page.locator(".live")).to_have_text("live", timeout=patience(10_000))
+
+    listener.stop()
+    expect(page.locator(".live")).to_contain_text("away", timeout=patience(10_000))
+    stage.mill.topics.publish("own", {"n": 1})
+    settings = stage.mill.project.config
+    same_port = Mill(replace(stage.mill.project, config=replace(settings, server=replace(settings.server, port=port))))
+    again = Listener(same_port)
+    again.start()
+    expect(page.locator(".live")).to_have_text("live", timeout=patience(20_000))
+    again.stop()
+    context.close()

@@ -104,6 +104,29 @@ def load(run):
 """
 
 
+def test_things_are_found_as_the_page_says(sqlite_catalog_url, tmp_path, monkeypatch, capsys):
+    """Each line of the page finds what it is about."""
+    with staged(tmp_path, sqlite_catalog_url, LOADING) as stage:
+        (tmp_path / "landing/orders_2.csv").write_text("1\n", encoding="utf-8")
+        stage.mill.inboxes.scan("orders")
+        stage.outcome("shop.load")
+    monkeypatch.chdir(tmp_path)
+    printed = []
+    (commands,) = re.findall(r"```console\n(\$ tidemill search.*?)```", PAGE, re.DOTALL)
+    for line in commands.splitlines():
+        with pytest.raises(SystemExit) as ended:
+            main(shlex.split(line)[2:])
+        assert not ended.value.code, line
+        printed.append(capsys.readouterr().out.splitlines()[1].split()[1:])
+
+    assert printed == [
+        ["default.orders", "tidemill", "inbox", "show", "default.orders"],
+        ["default.shop.load", "tidemill", "run", "list", "--program", "default.shop.load"],
+        ["default.orders/orders_2.csv", "tidemill", "why", "default.orders/orders_2.csv"],
+        ["default.clean/day=2026-01-01", "tidemill", "why", "default.clean/day=2026-01-01"],
+    ]
+
+
 def test_lineage_is_shown_as_the_page_says(sqlite_catalog_url, tmp_path, monkeypatch, capsys):
     """The commands are what the engineer on duty copies."""
     with staged(tmp_path, sqlite_catalog_url, LOADING) as stage:

@@ -793,6 +793,17 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "lineage_declared.describe_datasets": {
         "wanted": _rows([{"namespace": "default", "name": name} for name in ("wide", "deep", "mirror", "landing")])
     },
+    "search.find_datasets": {"text": "small_1", "upto": f"small_1{_LAST}"},
+    "search.find_apps": {"text": "app_1", "upto": f"app_1{_LAST}"},
+    "search.find_programs": {"text": "p1", "upto": f"p1{_LAST}"},
+    "search.find_programs_of_app": {"text": "p1", "upto": f"p1{_LAST}"},
+    "search.find_schedules": {"text": "s1", "upto": f"s1{_LAST}"},
+    "search.find_schedules_of_app": {"text": "s1", "upto": f"s1{_LAST}"},
+    "search.find_topics": {"text": "da", "upto": f"da{_LAST}"},
+    "search.find_runs": {"text": "run_1", "upto": f"run_1{_LAST}"},
+    "search.find_jobs": {"text": "job_1", "upto": f"job_1{_LAST}"},
+    "search.find_files": {"dataset_id": "landing", "text": "f1", "upto": f"f1{_LAST}"},
+    "search.find_partitions": {"text": "k1", "upto": f"k1{_LAST}"},
     "timekeeper.insert_fires": {"fires": _rows([{**fire, "fire_time": 5} for fire in _FIRES])},
 }
 

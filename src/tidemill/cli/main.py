@@ -39,6 +39,7 @@ _COMMANDS: Final = {
     "topic": ("tidemill.cli.topic", "Topics: messages of commits, and messages of users."),
     "app": ("tidemill.cli.app", "Deployed apps."),
     "why": ("tidemill.cli.why", "Explain why a file, partition, message, window, job, run or data set waits."),
+    "search": ("tidemill.cli.search", "Find things by the beginning of a name, id, file or partition."),
     "flow": ("tidemill.cli.flow", "Show all that is declared as one graph: data sets, programs, schedules."),
     "audit": ("tidemill.cli.audit", "Check that each committed change was delivered, consumed and announced once."),
     "catalog": ("tidemill.cli.catalog", "The catalog: backup, restore, checks and migration."),

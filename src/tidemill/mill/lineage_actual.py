@@ -100,7 +100,7 @@ def trace_partition(project: Project, db: Db, dataset: Dataset, partition: str, 
         cure = f"{dataset.qualified_name} is a data set of kind {dataset.kind}; name a file set"
         raise BadLineage("partition", partition, cure)
     keys = Fileset.of(dataset).keys
-    key = keys.encode(keys.from_path(partition) if "/" in partition else keys.parse(partition))
+    key = keys.encode(keys.read(partition))
     of, most = dataset.dataset_id, bounds.nodes + 1
     pointers = db.records(SQL.list_current_changes, WritePointer, dataset_id=of, item=key, limit=most)
     thing = f"{dataset.qualified_name}/{keys.to_path(keys.decode(key))}"

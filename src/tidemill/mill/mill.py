@@ -24,6 +24,7 @@ from tidemill.mill.access import EVERYTHING, Access
 from tidemill.mill.lineage import MOST_NODES, Bounds, Lineage
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Project, find_project
+from tidemill.mill.search_result import HITS, SearchResult
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -255,6 +256,18 @@ class Mill:
         from tidemill.mill.overview import look_over
 
         return look_over(self.project, limit=limit, after=after)
+
+    @operation(Right.READ)
+    def search(self, text: str, *, limit: int = HITS) -> SearchResult:
+        """Find things whose names begin with a text: data sets, apps, programs, schedules, topics, files, partitions.
+
+        Also runs and jobs by id. A name may be local, or qualified (`shop.load`). A file or partition may stand after
+        its data set (`orders/2026-01`). Upper and lower case differ. `limit` is the most hits of each kind, up to 100.
+        Cost: look-ups, never the history. `BadSearch`, `BadPage`.
+        """
+        from tidemill.mill.search import search
+
+        return search(self.project, text, limit)
 
     def transaction(
         self, writes: Sequence[Declared | str] | None = None

@@ -197,7 +197,7 @@ class _Names:
             return None
         fileset = Fileset.of(dataset)
         keys = fileset.keys
-        text = keys.encode(keys.from_path(path) if "/" in path or " " not in path else keys.parse(path))
+        text = keys.encode(keys.read(path))
         return lambda: explain_partition(self._db, fileset, text)
 
     def _window(self, thing: str) -> _Found | None:

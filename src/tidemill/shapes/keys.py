@@ -232,9 +232,37 @@ class KeySchema:
             raise BadKey(None, f"{path!r} is not how Spark writes a key; it would be {self.to_path(key)!r}")
         return key
 
+    def read(self, text: str) -> Key:
+        """Read a key as `to_path` writes the key, else as people write it (`parse`); `BadKey`."""
+        try:
+            return self.from_path(text)
+        except BadKey:
+            return self.parse(text)
+
     def show(self, key: Key) -> str:
         """Give `key` as people read it and `parse` takes it: `day=2013-01-01 hour=5`."""
         return " ".join(f"{name}={_show(value)}" for name, value in zip(self.names, key, strict=True)) or _WHOLE
+
+    def begin(self, text: str) -> str | None:
+        """Return the text with which `encode` of each key begins that people write as beginning with `text`.
+
+        `text` has the first fields, in order: `day=2013-01` or `day=2013-01-01/hour=5`. The last value may be the
+        beginning of a text, date or time; a number is whole. None for a text that no key begins with.
+        """
+        words = [word.partition("=") for word in text.replace("/", " ").split()]
+        if not words or [name for name, _, _ in words] != [*self.names[: len(words)]]:
+            return None
+        *whole, (_, _, last) = words
+        field = self.fields[len(whole)]
+        try:
+            parts = [_to_text(one.parse(value)) for one, (_, _, value) in zip(self.fields, whole, strict=False)]
+            if field.type in _BITS:
+                parts.append(_to_text(field.parse(last)) + _BETWEEN * (len(words) < len(self.fields)))
+            else:
+                parts.append(_to_text(_unescape(last)))
+        except BadKey:
+            return None
+        return _BETWEEN.join(parts)
 
     def parse(self, text: str) -> Key:
         """Read `day=2013-01-01 hour=5`, fields in any order.

@@ -117,6 +117,7 @@ CREATE TABLE dataset (
     -- point without its disk. NULL while the folder is empty.
     root       TEXT
 );
+CREATE INDEX dataset_prefix ON dataset (name {by_bytes}) WHERE dropped_at IS NULL;
 CREATE UNIQUE INDEX dataset_name ON dataset (namespace, name) WHERE dropped_at IS NULL;
 
 -- The column schema of a file set, written by the commit that brings it; change rows carry only its id.
@@ -479,6 +480,7 @@ CREATE TABLE app (
     deleted     INTEGER NOT NULL DEFAULT 0 CHECK (deleted IN (0, 1)),
     PRIMARY KEY (namespace, name)
 );
+CREATE INDEX app_prefix ON app (name {by_bytes}) WHERE deleted = 0;
 
 -- The deployments of an app that changed something, numbered. bundle is their code. file is the app file, relative to
 -- the folder of its project where the file lies in it. changes is JSON, lines for people.
@@ -534,6 +536,7 @@ CREATE TABLE program (
     -- The app does not declare the program any more: its runs and its consumers stay, and nothing starts it.
     retired    INTEGER NOT NULL DEFAULT 0 CHECK (retired IN (0, 1))
 );
+CREATE INDEX program_prefix ON program (name {by_bytes}) WHERE retired = 0;
 CREATE UNIQUE INDEX program_name ON program (namespace, app, name);
 CREATE INDEX program_bundle ON program (bundle);
 
@@ -651,6 +654,7 @@ CREATE TABLE schedule (
     CHECK ((status = 'SUSPENDED') = (suspended_at IS NOT NULL)),
     CHECK ((status = 'SUSPENDED') = (suspended_mode IS NOT NULL))
 );
+CREATE INDEX schedule_prefix ON schedule (name {by_bytes});
 CREATE UNIQUE INDEX schedule_name ON schedule (namespace, app, name);
 CREATE INDEX schedule_program ON schedule (program_id, namespace, app, name);
 CREATE INDEX schedule_status ON schedule (status, namespace, app, name);

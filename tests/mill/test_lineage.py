@@ -241,6 +241,14 @@ def test_what_cannot_be_asked_is_refused(stage, name, options, code):
         stage.mill.datasets.lineage(name, **options)
 
 
+@pytest.mark.parametrize("text", ["a\0", "\ud800"])
+def test_a_text_that_no_catalog_holds_names_no_run(stage, text):
+    """PostgreSQL would answer with a traceback, and the server with 500."""
+    for ask in (stage.mill.runs.show, stage.mill.runs.lineage):
+        with raises_code("not_found" if "sqlite" in stage.mill.project.config.catalog else "unstorable_text"):
+            ask(text)
+
+
 def test_unknown_files_and_runs_are_not_found(stage):
     """An empty graph would say that nothing was made of the file."""
     with raises_code("not_found"):

@@ -21,7 +21,17 @@ from psycopg import errors as pg
 from psycopg import sql
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from tidemill.catalog.db import RETRY_FOR, Catalog, CatalogUnavailable, Db, LostReply, Table, check_values, refused
+from tidemill.catalog.db import (
+    RETRY_FOR,
+    Catalog,
+    CatalogUnavailable,
+    Db,
+    LostReply,
+    Table,
+    UnstorableText,
+    check_values,
+    refused,
+)
 from tidemill.catalog.named import GREATEST, Call, Dialect, Param, Row, Statement
 from tidemill.catalog.records import to_stored
 from tidemill.catalog.wakeups import Waiter
@@ -246,6 +256,8 @@ class PostgresCatalog(Catalog):
         except psycopg.Error as error:
             if error.sqlstate == _REFUSED:
                 raise refused(str(error.diag.message_primary), json.loads(error.diag.message_detail or "[]")) from None
+            if _is_unstorable(error):
+                raise UnstorableText(str(error.diag.context)) from error
             raise
 
 
@@ -370,6 +382,12 @@ def _literal(value: Param) -> str:
             return sql.quote(value)
         case datetime() | timedelta():
             return str(to_stored(value))
+
+
+def _is_unstorable(error: psycopg.Error) -> bool:
+    """Return whether a list of texts, which is a JSON parameter, holds a NUL or half of a surrogate pair."""
+    surrogate = isinstance(error, pg.InvalidTextRepresentation) and "surrogate" in str(error.diag.message_detail)
+    return surrogate or isinstance(error, pg.UntranslatableCharacter)
 
 
 def _first_line(error: BaseException) -> str:

@@ -199,6 +199,39 @@ def test_edges_have_the_times_of_the_last_moves(stage):
     assert moved["default.shop.on_orders", LOAD] is None
 
 
+@pytest.mark.parametrize("around", ["shop.load", "program:default.shop.load", "load"])
+def test_the_flow_narrows_to_what_lies_around_a_program(stage, around):
+    """A click on a node of the page Flow leaves its sources and results, and hides the rest."""
+    found = stage.mill.flow(around)
+
+    assert depths(found) == {
+        LOAD: 0,
+        "default.orders": -1,
+        "default.shop.on_orders": -1,
+        "default.lines": 1,
+        COUNT: 2,
+        "default.shop.on_lines": 2,
+        "default.report": 3,
+    }
+
+
+def test_the_flow_narrows_to_schedules_and_data_sets_too(stage):
+    """Each node of the page can be clicked."""
+    assert depths(stage.mill.flow("shop.at_signal")).keys() >= {"default.go", "news", MIRROR, "default.report"}
+    assert depths(stage.mill.flow("schedule:default.shop.on_lines"))["default.shop.on_lines"] == 0
+    assert depths(stage.mill.flow("inbox:default.orders")) == depths(stage.mill.flow("orders"))
+
+
+def test_the_flow_around_what_is_not_declared_is_not_found(stage):
+    """A retired program has no place in the graph, and a name of another namespace is no name."""
+    stranger = stage.mill.acting_as("ann", Access(Role.VIEWER, "abc"))
+    stage.declare("")
+
+    for ask, around in ((stage.mill.flow, "shop.load"), (stage.mill.flow, "a b"), (stranger.flow, "default.orders")):
+        with raises_code("not_found"):
+            ask(around)
+
+
 def test_the_flow_is_cut_at_its_limit(stage):
     """Five thousand schedules are no picture."""
     found = stage.mill.flow(limit=4)
@@ -279,3 +312,4 @@ def test_the_commands_print_trees_and_json(stage, tmp_path, capsys):
     assert say("run", "lineage", run_id, "--depth", "1").splitlines()[-1] == "there is more: raise --depth or --limit"
     assert "program:default.shop.load" in say("flow")
     assert json.loads(say("flow", "--json"))["nodes"]
+    assert "mirror" not in say("flow", "orders", "--limit", "5")

@@ -6,7 +6,7 @@ Programs say what they read and write, and the reverse index of the schedule sto
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,10 +15,13 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Topic
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import to_json
+from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.mill.lineage import Bounds, DescribedPlace, Direction, EdgeKind, Lineage, LineageStep, NodeKind, walk
-from tidemill.mill.project import Project
+from tidemill.mill.project import AmbiguousName, Project
+from tidemill.mill.scheduled import find_named
 from tidemill.names import (
+    BadName,
     EventKey,
     Namespace,
     ProgramId,
@@ -88,6 +91,31 @@ class _ScheduleRow(NamedTuple):
 def trace_dataset(project: Project, db: Db, dataset: Dataset, bounds: Bounds) -> Lineage:
     """Walk from a data set. Cost: all declared programs, and look-ups for the nodes of the answer."""
     return walk(_Declared(project, db), dataset.qualified_name, [_place(dataset.qualified_name)], bounds)
+
+
+def trace_around(project: Project, db: Db, name: str, bounds: Bounds) -> Lineage:
+    """Walk from a data set, program or schedule, by its name or by the id of its node; `NotFound`, `AmbiguousName`."""
+    kind, colon, rest = name.partition(":")
+    graph = _Declared(project, db)
+    finders: dict[str, Callable[[str], _Place]] = {
+        **dict.fromkeys(DatasetKind, lambda given: _place(project.dataset(db, given).qualified_name)),
+        NodeKind.PROGRAM: lambda given: _program(project.program(db, given).program_id),
+        NodeKind.SCHEDULE: lambda given: _Place(NodeKind.SCHEDULE, find_named(project, db, given).schedule_id),
+    }
+    given, wanted = (rest, [finders[kind]]) if colon and kind in finders else (name, [*finders.values()])
+    hint = "name a data set, a program (`APP.PROGRAM`) or a schedule (`APP.SCHEDULE`)"
+    missing: UserError = NotFound("data set, program or schedule", name, hint=hint)
+    for find in wanted:
+        try:
+            found = walk(graph, given, [find(given)], bounds)
+        except AmbiguousName as error:
+            missing = error
+        except (NotFound, BadName):
+            continue
+        else:
+            if found.nodes:  # an app may have ceased to declare a program
+                return found
+    raise missing
 
 
 def trace_all(project: Project, db: Db, limit: int) -> Lineage:

@@ -21,7 +21,7 @@ from tidemill.catalog.migrate import migrate, read_version
 from tidemill.config import Config, load_config, without_password
 from tidemill.errors import UserError
 from tidemill.mill.access import EVERYTHING, Access
-from tidemill.mill.lineage import MOST_NODES, Bounds, Lineage
+from tidemill.mill.lineage import MOST_DEPTH, MOST_NODES, Bounds, Lineage
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Project, find_project
 from tidemill.mill.search_result import HITS, SearchResult
@@ -235,17 +235,20 @@ class Mill:
         return explain(self.project, thing, kind)
 
     @operation(Right.READ)
-    def flow(self, *, limit: int = MOST_NODES) -> Lineage:
+    def flow(self, around: str | None = None, *, limit: int = MOST_NODES) -> Lineage:
         """Show all that is declared as one graph: inboxes, data sets, programs, schedules, topics and hooks.
 
-        Edges have the times of the last moves. `Lineage.cut` is true if there are more than `limit` nodes.
-        `mill.datasets.lineage` shows the part around one data set. Cost: all programs, and look-ups for the nodes of
-        the answer.
+        With `around` only what lies upstream and downstream of one node: a data set, program or schedule, by its name
+        or by the id of its node (`program:default.shop.load`). Edges have the times of the last moves. `Lineage.cut` is
+        true if there are more than `limit` nodes. Cost: all programs, and look-ups for the nodes of the answer.
+        `NotFound`.
         """
-        from tidemill.mill.lineage_declared import trace_all
+        from tidemill.mill.lineage_declared import trace_all, trace_around
 
-        nodes = Bounds(nodes=limit).nodes
-        return self.project.catalog.read(lambda db: trace_all(self.project, db, nodes))
+        bounds = Bounds(depth=MOST_DEPTH, nodes=limit)
+        if around is None:
+            return self.project.catalog.read(lambda db: trace_all(self.project, db, limit))
+        return self.project.catalog.read(lambda db: trace_around(self.project, db, around, bounds))
 
     @operation(Right.READ)
     def overview(self, *, limit: int = 50, after: str = "") -> Overview:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
+from html import unescape
+from urllib.parse import quote
 
 import pytest
 from httpx import Client
@@ -111,3 +114,30 @@ def test_a_code_signs_in_once(browser, stage):
 
     assert browser.get(link).status_code == 303
     assert browser.get(link).status_code == 401
+
+
+def test_the_command_of_a_page_gives_what_the_page_shows(browser, stage):
+    """A filter is one word of the shell, whatever a link says, and the command goes on where the page does."""
+    after = stage.mill.catalog.log(limit=1).next
+    subject = "$(id); 'rm' -r \"x\""
+    answer = browser.get("/audit", params={"subject": subject, "after": after})
+
+    assert _command(answer.text) == ["catalog", "log", "--subject", subject, "--after", after]
+
+
+def test_the_command_of_a_thing_names_it_as_one_word(browser, stage):
+    """Files come from outside: their names may hold what a shell would run."""
+    name = "two words; $(id) '.csv"
+    (stage.mill.project.config.folder / "landing" / name).write_text("id,ts,n\n", encoding="utf-8")
+    stage.mill.inboxes.scan("raw")
+
+    answer = browser.get(f"/why/{quote(name)}")
+
+    assert answer.status_code == 200
+    assert _command(answer.text) == ["why", name]
+
+
+def _command(page: str) -> list[str]:
+    found = COMMAND.search(page)
+    assert found is not None
+    return shlex.split(unescape(found.group(1)))

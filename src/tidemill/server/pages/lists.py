@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -46,8 +47,10 @@ class ListPage:
         """Return the page that the URL describes."""
         mill: Mill = request.state.mill
         asked = {name: request.query_params[name] for name, _ in self.filters if request.query_params.get(name)}
-        page = self.find(mill, after=request.query_params.get("after", ""), **asked)
-        options = "".join(f" --{name} {value}" for name, value in asked.items())
+        after = request.query_params.get("after", "")
+        page = self.find(mill, after=after, **asked)
+        options = asked | ({"after": after} if after else {})
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
         following = urlencode({**asked, "after": page.next}) if page.next else ""
         return render(
             request,
@@ -59,7 +62,7 @@ class ListPage:
             filters=[(name, label, asked.get(name, "")) for name, label in self.filters],
             empty="nothing fits" if asked else self.empty,
             next=f"?{following}" if following else None,
-            command=f"{self.command}{options}",
+            command=" ".join([self.command, *map(shlex.quote, words)]),
         )
 
 

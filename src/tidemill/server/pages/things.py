@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
+from shlex import quote
 from typing import Any, Final
 
 from fastapi import Request
@@ -465,7 +466,7 @@ def show_topic(request: Request, topic: str) -> HTMLResponse:
     page = mill.topics.read(topic, limit=50, after=request.query_params.get("after", ""))
     shown = dict(section("Messages", page, MESSAGE_COLUMNS, "no message behind this position"))
     shown["next"] = f"?after={page.next}" if page.next else None
-    return _page(request, title=topic, sub="topic", sections=[shown], command=f"topic read {topic}")
+    return _page(request, title=topic, sub="topic", sections=[shown], command=f"topic read {quote(topic)}")
 
 
 def show_transaction(request: Request, write_pointer: int) -> HTMLResponse:
@@ -507,7 +508,7 @@ def show_why(request: Request, thing: str) -> HTMLResponse:
         state=found.state,
         sub=f"{found.kind} · {first}",
         because=found.because,
-        command=f"why {thing}",
+        command=f"why {quote(thing)}",
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tidemill.mill.operations import NOUNS, OPERATIONS, Operation
+from tidemill.server.routes import list_routes
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 
@@ -22,7 +23,9 @@ An operation is a method of `Mill`: `mill.schedules.suspend("shop.on_orders")`. 
 `tidemill schedule suspend shop.on_orders`. `tidemill schedule suspend --help` shows the options of the command.
 
 A right is the least that a caller of an operation needs: read, operate, deploy or admin. Each right includes the rights
-before it. Nothing checks rights yet: a process that can open the catalog can use all operations.
+before it. The server checks the right of each request; a process that can open the catalog can use all operations. An
+operation *of all namespaces* needs the right in all of them. A route is below `/v1`; its other arguments are the query
+of a GET, and the JSON body of any other method.
 [The records](#records) are the results. `tidemill.iterate` yields the items of all pages of a list.
 
 `make reference` writes this page.
@@ -51,11 +54,19 @@ def _write_operation(operation: Operation) -> str:
         f"### {operation.action}\n",
         f"{operation.summary}\n",
         f"- command: {command}",
-        f"- right: {operation.right}",
+        f"- right: {operation.right}{', of all namespaces' if operation.mark.whole else ''}",
+        f"- route: {_show_route(operation)}",
         f"- returns: `{_show(operation.returns)}`",
         *(f"- argument: `{one}`" for one in arguments),
     ]
     return "\n".join([*lines, ""])
+
+
+def _show_route(operation: Operation) -> str:
+    return next(
+        (f"`{one.method} {one.path}`" for one in list_routes() if one.operation == operation),
+        f"none: {operation.mark.no_route}",
+    )
 
 
 def _show_argument(argument: inspect.Parameter) -> str:

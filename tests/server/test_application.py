@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fastapi import FastAPI
 
-from tidemill.server.guard import Unguarded, check_all_guarded
+from tidemill.server.guard import GuardedRoute, Unguarded, check_all_guarded
 
 
 def test_a_schedule_is_listed_shown_suspended_and_resumed(sign):
@@ -103,6 +103,10 @@ def test_another_host_or_origin_is_refused(sign):
 def test_a_route_without_a_right_is_no_application():
     """A forgotten declaration must not open a route."""
     """A forgotten declaration must not open a route."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.router.route_class = GuardedRoute
+    with pytest.raises(Unguarded, match="/v1/secret"):
+        app.add_api_route("/v1/secret", lambda: {"secret": 1})
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.add_api_route("/v1/secret", lambda: {"secret": 1})
 

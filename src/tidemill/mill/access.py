@@ -73,9 +73,13 @@ class Access:
         if whole and self.namespace != ALL_NAMESPACES:
             raise Forbidden(self.right, ALL_NAMESPACES)
 
-    def sees(self, namespace: Namespace) -> bool:
-        """Return whether the caller may read what belongs to a namespace."""
+    def sees(self, namespace: Namespace | None) -> bool:
+        """Return whether the caller may read what belongs to a namespace; None is what belongs to no single one."""
         return self.namespace in (ALL_NAMESPACES, namespace)
+
+    def sees_name(self, qualified_name: str) -> bool:
+        """Return whether the caller may read the thing of that name, which begins with its namespace."""
+        return self.namespace in (ALL_NAMESPACES, qualified_name.partition(".")[0])
 
     @property
     def only(self) -> str | None:

@@ -44,11 +44,18 @@ class Apps(Noun):
     @operation(Right.READ)
     def list(self, *, limit: int = PAGE, after: str = "") -> Page[AppView]:
         """List deployed apps by name."""
-        namespace, name = read_key(after, ("", ""))
+        place = read_key(after, ("", ""))
 
         def block(db: Db) -> Page[AppView]:
-            place = {"after_namespace": namespace, "after_name": name}
-            found = db.records(SQL.list_apps, _Deployed, **place, limit=one_more(limit))
+            found = self._rows(
+                lambda behind, most: db.records(
+                    SQL.list_apps, _Deployed, after_namespace=behind[0], after_name=behind[1], limit=most
+                ),
+                place,
+                limit,
+                lambda one: (str(one.namespace), str(one.name)),
+                lambda rows: [one.namespace for one in rows],
+            )
             return cut(found, limit, lambda app: write_key(app.namespace, app.name), lambda app: _view(db, app))
 
         return self._catalog.read(block)

@@ -33,7 +33,7 @@ from tidemill.lake.datasets import Dataset, find_some
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.window.watermark import EARLIEST, LATEST
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
+from tidemill.mill.page import PAGE, Page, cut, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, complete, fields_of
 from tidemill.names import DatasetId, nearest
 from tidemill.run.records.programs import list_reads
@@ -193,12 +193,31 @@ class Consumers(Noun):
 
         def block(db: Db) -> Page[ConsumerView]:
             only = None if dataset is None else self._project.dataset(db, dataset).dataset_id
-            found = list_consumers(db, dataset_id=only, after=place, limit=one_more(limit))
-            by_id = find_some(db, (consumer.dataset_id for consumer in found))
+            found, by_id = self._list(db, only, None, place, limit)
             reads = list_reads(db)
             return cut(found, limit, _key_of, lambda consumer: _consumer_view(db, consumer, by_id, reads))
 
         return self._catalog.read(block)
+
+    def _list(
+        self, db: Db, only: DatasetId | None, name: str | None, place: tuple[str, str], limit: int
+    ) -> tuple[Sequence[Consumer], Mapping[DatasetId, Dataset]]:
+        """Return the rows of a page, and their data sets."""
+        by_id: dict[DatasetId, Dataset] = {}
+
+        def names(rows: Sequence[Consumer]) -> Sequence[str | None]:
+            by_id.update(find_some(db, (row.dataset_id for row in rows)))
+            return [by_id[row.dataset_id].namespace for row in rows]
+
+        found = self._rows(
+            lambda behind, most: list_consumers(db, dataset_id=only, name=name, after=behind, limit=most),
+            place,
+            limit,
+            lambda one: read_key(_key_of(one), ("", "")),
+            names,
+        )
+        names(found)
+        return found, by_id
 
     @operation(Right.READ)
     def show(self, dataset: str, name: str) -> ConsumerDetail:
@@ -339,8 +358,7 @@ class Consumers(Noun):
             only = None if dataset is None else self._project.dataset(db, dataset).dataset_id
             if dataset is not None and name is not None:
                 self._consumer(db, dataset, name)
-            found = list_consumers(db, dataset_id=only, name=name, after=place, limit=one_more(limit))
-            by_id = find_some(db, (consumer.dataset_id for consumer in found))
+            found, by_id = self._list(db, only, name, place, limit)
             now = db.now()
             return cut(
                 found, limit, _key_of, lambda consumer: _lag_view(consumer, _measure(db, consumer, by_id), by_id, now)

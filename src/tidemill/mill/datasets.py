@@ -170,7 +170,13 @@ class Datasets(Noun):
         place = read_key(after, ("", ""))
 
         def block(db: Db) -> Page[DatasetView]:
-            found = datasets.list_datasets(db, after=place, limit=one_more(limit))
+            found = self._rows(
+                lambda behind, most: datasets.list_datasets(db, after=behind, limit=most),
+                place,
+                limit,
+                lambda one: (one.namespace, one.name),
+                lambda rows: [one.namespace for one in rows],
+            )
             views = {view.name: view for view in _dataset_views(db, found[:limit])}
             return cut(
                 found, limit, lambda one: write_key(one.namespace, one.name), lambda one: views[one.qualified_name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -13,8 +13,9 @@ from tidemill.catalog.named import load_sql
 from tidemill.errors import UserError
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Noun
-from tidemill.names import check_name, hook_event, qualified
+from tidemill.names import EventKey, check_name, hook_event, qualified
 from tidemill.schedule import schedules
+from tidemill.schedule.specs import Schedule
 from tidemill.texts import printable
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Hooks(Noun):
 
         def block(db: Db) -> FiredHook:
             seq = db.tick()
-            heard_by = tuple(one.qualified_name for one in schedules.list_schedules(db, event_key=key))
+            heard_by = tuple(one.qualified_name for one in self._listening(db, key))
             hook = qualified(namespace, local)
             if delivery is not None:
                 db.run(SQL.forget_deliveries, known=REMEMBER)
@@ -95,3 +96,6 @@ class Hooks(Noun):
             return FiredHook(hook, f"{seq}.0", heard_by, again=False)
 
         return self._catalog.write(block)
+
+    def _listening(self, db: Db, key: EventKey) -> Sequence[Schedule]:
+        return [one for one in schedules.list_schedules(db, event_key=key) if self._project.access.sees(one.namespace)]

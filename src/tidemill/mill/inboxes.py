@@ -318,7 +318,7 @@ class Inboxes(Noun):
             discover_settled(self._catalog, watched)
         return get_latest_files(self._catalog, watched, limit=limit, lease=parse_lease(lease), owner=owner)
 
-    @operation(Right.DEPLOY, command="inbox update", no_audit="the run of the claim is the record")
+    @operation(Right.DEPLOY, command="inbox update", no_audit="the run of the claim is the record", whole=True)
     def update_file_status(
         self, claim: FileClaim | str, files: Sequence[str] | None, status: str, *, error: str = ""
     ) -> ClosedFiles:
@@ -331,7 +331,7 @@ class Inboxes(Noun):
         claim_id, state = _claim_id(claim), file_state(status)
         return ClosedFiles(claim_id, state, update_file_status(self._catalog, claim_id, files, state, error=error))
 
-    @operation(Right.DEPLOY, command="inbox renew", no_audit="keeps a lease alive")
+    @operation(Right.DEPLOY, command="inbox renew", no_audit="keeps a lease alive", whole=True)
     def renew_claim(self, claim: FileClaim | str, *, lease: str | timedelta = _CLAIM_LEASE) -> RenewedClaim:
         """Keep a claim for `lease` from now; `Fenced` when it has ended."""
         from tidemill.run.step.outside_claims import renew_claim
@@ -340,7 +340,7 @@ class Inboxes(Noun):
         renew_claim(self._catalog, claim_id, duration)
         return RenewedClaim(claim_id, format_duration(duration))
 
-    @operation(Right.DEPLOY, command="inbox release", no_audit="the run of the claim is the record")
+    @operation(Right.DEPLOY, command="inbox release", no_audit="the run of the claim is the record", whole=True)
     def release_claim(self, claim: FileClaim | str) -> ReleasedClaim:
         """Return the files of a claim that are still open, as new."""
         from tidemill.run.step.outside_claims import release_claim

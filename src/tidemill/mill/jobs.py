@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
@@ -100,7 +100,13 @@ class Jobs(Noun):
 
         def block(db: Db) -> Page[JobView]:
             of = None if schedule is None else find_named(self._project, db, schedule).schedule_id
-            found = jobs.list_jobs(db, schedule_id=of, state=wanted, after=behind, limit=one_more(limit))
+            found = self._rows(
+                lambda place, most: jobs.list_jobs(db, schedule_id=of, state=wanted, after=place, limit=most),
+                behind,
+                limit,
+                lambda job: job.job_id,
+                lambda rows: _names_of(db, rows),
+            )
             names = schedule_names(db, (job.schedule_id for job in found))
             return cut(found, limit, lambda job: job.job_id, lambda job: view_job(job, names))
 
@@ -128,6 +134,7 @@ class Jobs(Noun):
         from tidemill.mill.why_work import explain_job_of
 
         def block(db: Db) -> JobDetail | EndedJobDetail:
+            self._project.check_job(db, job_id)
             because = explain_job_of(db, JobId(job_id)).because
             job = jobs.find_job(db, JobId(job_id))
             names = schedule_names(db, [job.schedule_id])
@@ -154,6 +161,7 @@ class Jobs(Noun):
         ended = DroppedJob(JobId(job_id), Outcome.DROPPED)
 
         def block(db: Db) -> DroppedJob:
+            self._project.check_job(db, job_id)
             end_jobs(db, [JobEnding(lock_job(db, ended.job_id), ended.outcome, "dropped by hand")])
             self._note("drop", job_id).write(db)
             return ended
@@ -167,11 +175,17 @@ class Jobs(Noun):
         from tidemill.schedule.checker import force_job
 
         def block(db: Db) -> ForcedJob:
+            self._project.check_job(db, job_id)
             run_id = force_job(db, self._world, JobId(job_id)).run_id
             self._note("force", job_id, run_id=run_id).write(db)
             return ForcedJob(JobId(job_id), run_id)
 
         return self._catalog.write(block)
+
+
+def _names_of(db: Db, found: Sequence[Job]) -> Sequence[str | None]:
+    names = schedule_names(db, (job.schedule_id for job in found))
+    return [names.get(job.schedule_id) for job in found]
 
 
 def view_job(job: Job, names: Mapping[ScheduleId, str]) -> JobView:

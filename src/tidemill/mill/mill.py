@@ -250,7 +250,7 @@ class Mill:
             return self.project.catalog.read(lambda db: trace_all(self.project, db, limit))
         return self.project.catalog.read(lambda db: trace_around(self.project, db, around, bounds))
 
-    @operation(Right.READ)
+    @operation(Right.READ, whole=True)
     def overview(self, *, limit: int = 50, after: str = "") -> Overview:
         """Return the things that need a person, the feeds with their freshness, and the runs and jobs of the moment.
 

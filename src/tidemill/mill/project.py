@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db
@@ -17,6 +17,7 @@ from tidemill.errors import NotFound, UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.access import EVERYTHING, Access
+from tidemill.mill.page import one_more
 from tidemill.names import Namespace, ProgramId, ScheduleId, nearest, qualified, split_qualified
 from tidemill.run.records.declared import Declared
 from tidemill.run.records.programs import Program, ProgramRetired, find_program, list_programs
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from tidemill.mill.project_sql import Sql
 
 SQL: Sql = load_sql(__file__)
+
+K = TypeVar("K")
+R = TypeVar("R")
+_PART: Final = 1000
+"""Rows that are read at once for a caller of one namespace."""
 
 MOST_SHOWN: Final = 1000
 """Rows of what belongs to one object; more are not shown."""
@@ -74,7 +80,8 @@ class Project:
     def program(self, db: Db, name: str) -> Program:
         """Return the program of that name, which may be short; `NotFound`, `AmbiguousName`."""
         if "." not in name:
-            name = complete("program", name, [program.qualified_name for program in list_programs(db)])
+            seen = [one for one in list_programs(db) if self.access.sees(one.namespace)]
+            name = complete("program", name, [program.qualified_name for program in seen])
         namespace, (app, program) = self.split("program", name, 2)
         return find_program(db, namespace, app, program)
 
@@ -89,10 +96,22 @@ class Project:
         self.check(found[0], kind, name)
         return found
 
-    def check(self, namespace: Namespace, kind: str, name: str) -> None:
-        """Raise `NotFound` for a thing of a namespace that the caller may not read."""
+    def check(self, namespace: Namespace | None, kind: str, name: str) -> None:
+        """Raise `NotFound` for a thing of a namespace that the caller may not read; of no namespace: of all."""
         if not self.access.sees(namespace):
             raise NotFound(kind, name)
+
+    def check_run(self, db: Db, run_id: str) -> None:
+        """Raise `NotFound` for a run of a program that the caller may not read. Cost: look-ups, for such a caller."""
+        if self.access.only is not None:
+            found = db.value(SQL.find_namespace_of_run, Namespace, run_id=run_id)
+            self.check(found, "run", run_id)
+
+    def check_job(self, db: Db, job_id: str) -> None:
+        """Raise `NotFound` for a job of a schedule that the caller may not read, as `check_run` does."""
+        if self.access.only is not None:
+            found = db.value(SQL.find_namespace_of_job, Namespace, job_id=job_id)
+            self.check(found, "job", job_id)
 
     def qualified(self, writes: Sequence[Declared | str] | None) -> list[Declared | str] | None:
         """Return declared outputs with the namespace before each name."""
@@ -111,6 +130,32 @@ class Noun:
     def __init__(self, project: Project) -> None:
         self._project = project
         self._catalog, self._world, self._config = project.catalog, project.world, project.config
+
+    def _rows(
+        self,
+        read: Callable[[K, int], Sequence[R]],
+        place: K,
+        limit: int,
+        place_of: Callable[[R], K],
+        names_of: Callable[[Sequence[R]], Sequence[str | None]],
+    ) -> Sequence[R]:
+        """Read the rows of a page that the caller may see, from behind `place` on, and one more if there is one.
+
+        `names_of` gives the qualified names, or namespaces, by which rows are seen. Cost: the page. For a caller of one
+        namespace: the rows of others between them too.
+        """
+        most = one_more(limit)
+        if self._project.access.only is None:
+            return read(place, most)
+        found: list[R] = []
+        while len(found) < most:
+            rows = read(place, _PART)
+            seen = (name is not None and self._project.access.sees_name(name) for name in names_of(rows))
+            found += [row for row, visible in zip(rows, seen, strict=True) if visible]
+            if len(rows) < _PART:
+                break
+            place = place_of(rows[-1])
+        return found[:most]
 
     def _note(self, verb: str, subject: str, **detail: object) -> NoteChange:
         """Return the audit row of a change by this caller, which the transaction of the change has to take along."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -14,7 +14,7 @@ from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, find_some
 from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
+from tidemill.mill.page import PAGE, Page, cut, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, check_startable, fields_of, program_names
 from tidemill.names import DatasetId, ProgramId, RunId, WritePointer
 from tidemill.run.records import runs
@@ -148,7 +148,13 @@ class Runs(Noun):
 
         def block(db: Db) -> Page[RunView]:
             program_id = None if program is None else self._project.program(db, program).program_id
-            found = runs.list_runs(db, most=one_more(limit), program_id=program_id, before=before)
+            found = self._rows(
+                lambda place, most: runs.list_runs(db, most=most, program_id=program_id, before=place),
+                before,
+                limit,
+                lambda run: (run.created_at, str(run.run_id)),
+                lambda rows: _names_of(db, rows),
+            )
             names = program_names(db, (run.program_id for run in found))
             now, under_way = db.now(), cache(lambda: count_under_way(db))
 
@@ -164,6 +170,7 @@ class Runs(Noun):
         """Return a run with its inputs and the messages that triggered it; `NotFound`."""
 
         def block(db: Db) -> RunDetail:
+            self._project.check_run(db, run_id)
             run = runs.find_run(db, RunId(run_id))
             view = view_run(run, program_names(db, [run.program_id]), db.now(), lambda: count_under_way(db))
             rows = db.all(SQL.list_inputs, run_id=run_id, limit=MOST_SHOWN)
@@ -200,6 +207,7 @@ class Runs(Noun):
         retry_id = RunId(self._world.new_id("run"))
 
         def block(db: Db) -> None:
+            self._project.check_run(db, run_id)
             run = runs.find_run(db, RunId(run_id))
             if run.program_id is None or not run.state.ended or run.state is RunState.COMPLETED:
                 raise NothingToRetry(run_id, run.state)
@@ -220,6 +228,7 @@ class Runs(Noun):
         # Half of what this module loads, and only a kill needs it: a list would wait for it.
         from tidemill.run.step.attempts import ask_kill
 
+        self._catalog.read(lambda db: self._project.check_run(db, run_id))
         return KilledRun(RunId(run_id), ask_kill(self._catalog, RunId(run_id), self._note("kill", run_id)))
 
     @operation(Right.READ)
@@ -241,7 +250,13 @@ class Runs(Noun):
 
         With `follow_every`, go on until the run has ended.
         """
+        self._catalog.read(lambda db: self._project.check_run(db, run_id))
         return follow_logs(self._catalog, self._world, RunId(run_id), attempt=attempt, every=follow_every, whole=whole)
+
+
+def _names_of(db: Db, found: Sequence[RunRecord]) -> Sequence[str | None]:
+    names = program_names(db, (run.program_id for run in found))
+    return [None if run.program_id is None else names.get(run.program_id) for run in found]
 
 
 def view_run(

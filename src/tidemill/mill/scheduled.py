@@ -11,6 +11,7 @@ from tidemill.schedule.specs import Schedule
 def find_named(project: Project, db: Db, name: str) -> Schedule:
     """Return the schedule of that name, which may be short; `NotFound`, `AmbiguousName`."""
     if "." not in name:
-        name = complete("schedule", name, [one.qualified_name for one in schedules.list_schedules(db)])
+        seen = [one for one in schedules.list_schedules(db) if project.access.sees(one.namespace)]
+        name = complete("schedule", name, [one.qualified_name for one in seen])
     namespace, (app, schedule) = project.split("schedule", name, 2)
     return schedules.find_schedule(db, namespace, app, schedule)

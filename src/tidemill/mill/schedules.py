@@ -105,14 +105,22 @@ class Schedules(Noun):
         state = None if status is None else Status(check_filter("status", status.upper(), list(Status)))
 
         def block(db: Db) -> Page[ScheduleView]:
-            found = schedules.list_schedules(
-                db,
-                app=self._app(db, app),
-                program_id=None if program is None else self._project.program(db, program).program_id,
-                trigger_type=kind,
-                status=state,
-                after=place,
-                limit=one_more(limit),
+            of_app = self._app(db, app)
+            program_id = None if program is None else self._project.program(db, program).program_id
+            found = self._rows(
+                lambda behind, most: schedules.list_schedules(
+                    db,
+                    app=of_app,
+                    program_id=program_id,
+                    trigger_type=kind,
+                    status=state,
+                    after=behind,
+                    limit=most,
+                ),
+                place,
+                limit,
+                lambda one: (str(one.namespace), one.app, one.name),
+                lambda rows: [one.namespace for one in rows],
             )
             return page_of(db, found, limit)
 
@@ -146,7 +154,13 @@ class Schedules(Noun):
 
         def block(db: Db) -> Page[FireView]:
             of = None if name is None else find_named(self._project, db, name).schedule_id
-            fires = list_fires(db, of, place, begin, end, one_more(limit))
+            most = one_more(limit)
+            if of is not None or self._project.access.only is None:
+                fires = list_fires(db, of, place, begin, end, most)
+            else:  # of each schedule by itself: those of other namespaces between them have no end
+                seen = (one.schedule_id for one in schedules.list_schedules(db) if self._sees(one))
+                each = [fire for one in seen for fire in list_fires(db, one, place, begin, end, most)]
+                fires = sorted(each, key=lambda fire: fire.place)[:most]
             return cut(fires, limit, lambda fire: write_key(*fire.place), lambda fire: FireView(*fire.shown))
 
         return self._catalog.read(block)
@@ -165,6 +179,7 @@ class Schedules(Noun):
                 (schedule.namespace, schedule.app, schedule.name): schedule
                 for key in self._announced(db, name)
                 for schedule in schedules.list_schedules(db, event_key=key)
+                if self._sees(schedule)
             }
             found = [schedule for names, schedule in sorted(listening.items()) if names > place]
             return page_of(db, found[: one_more(limit)], limit)
@@ -205,7 +220,8 @@ class Schedules(Noun):
 
         def block(db: Db) -> Sequence[ScheduleChange]:
             seq = db.tick()
-            found = schedules.list_schedules(db, app=self._app(db, app), status=Status.SCHEDULED)
+            named = schedules.list_schedules(db, app=self._app(db, app), status=Status.SCHEDULED)
+            found = [one for one in named if self._sees(one)]
             changes = [Suspend(one.schedule_id, chosen) for one in found]
             return self._change_many(db, seq, found, changes, "suspend", mode=chosen)
 
@@ -223,7 +239,9 @@ class Schedules(Noun):
 
         def block(db: Db) -> Sequence[ScheduleChange]:
             seq = db.tick()
-            found = schedules.list_suspended(db, begin, end)
+            found = [
+                one for one in schedules.list_suspended(db, begin, end) if self._project.access.sees(one.namespace)
+            ]
             return self._change_many(db, seq, found, [Resume(one.schedule_id) for one in found], "resume")
 
         return self._catalog.write(block)
@@ -243,7 +261,7 @@ class Schedules(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.DEPLOY)
+    @operation(Right.DEPLOY, whole=True)
     def create(
         self, name: str, program: str, *, trigger: object, suspended: bool | None = None, **options: object
     ) -> ScheduleView:
@@ -260,7 +278,7 @@ class Schedules(Noun):
         self._catalog.write(lambda db: self._add(db, [wanted]))
         return self.show(name)
 
-    @operation(Right.DEPLOY, command="schedule create")
+    @operation(Right.DEPLOY, command="schedule create", whole=True)
     def create_many(self, entries: Sequence[Mapping[str, object]]) -> Sequence[ScheduleView]:
         """Create schedules as `create` does, all of them or none.
 
@@ -276,7 +294,7 @@ class Schedules(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.DEPLOY)
+    @operation(Right.DEPLOY, whole=True)
     def update(self, name: str, **options: object) -> ScheduleChange:
         """Delete and recreate a schedule with other options (as for `create`, and `trigger`).
 
@@ -316,6 +334,9 @@ class Schedules(Noun):
             ]
 
         return self._catalog.write(block)
+
+    def _sees(self, schedule: Schedule) -> bool:
+        return self._project.access.sees(schedule.namespace)
 
     def _app(self, db: Db, app: str | None) -> tuple[Namespace, str] | None:
         """Return the app of that name, or None without a name; `NotFound`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -35,9 +35,9 @@ from tidemill.lake.window.windows import (
     reset_windows,
 )
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
+from tidemill.mill.page import PAGE, Page, cut, read_key, write_key
 from tidemill.mill.project import Noun
-from tidemill.names import ProgramId
+from tidemill.names import DatasetId, ProgramId
 from tidemill.shapes.partition_time import Instant, Zone, from_wall, to_wall
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
@@ -201,8 +201,19 @@ class Watermarks(Noun):
         place = read_key(after, ("", ""))
 
         def block(db: Db) -> Page[WatermarkView]:
-            found = list_watermarks(db, after=place, limit=one_more(limit))
-            by_id = find_some(db, (row.dataset_id for row in found))
+            by_id: dict[DatasetId, Dataset] = {}
+
+            def names(rows: Sequence[WatermarkRow]) -> Sequence[str | None]:
+                by_id.update(find_some(db, (row.dataset_id for row in rows)))
+                return [by_id[row.dataset_id].namespace for row in rows]
+
+            def place_of(row: WatermarkRow) -> tuple[str, str]:
+                return by_id[row.dataset_id].namespace, by_id[row.dataset_id].name
+
+            found = self._rows(
+                lambda behind, most: list_watermarks(db, after=behind, limit=most), place, limit, place_of, names
+            )
+            names(found)
 
             def key(row: WatermarkRow) -> str:
                 return write_key(by_id[row.dataset_id].namespace, by_id[row.dataset_id].name)

@@ -163,8 +163,9 @@ class _Names:
 
     def not_found(self, thing: str, only: ThingKind | None) -> NotFound:
         """Return the error for a name that means nothing, with the nearest name."""
-        known = [dataset.name for dataset in list_datasets(self._db)]
-        known += [f"{one.app}.{one.name}" for one in list_schedules(self._db)]
+        sees = self._project.access.sees
+        known = [dataset.name for dataset in list_datasets(self._db) if sees(dataset.namespace)]
+        known += [f"{one.app}.{one.name}" for one in list_schedules(self._db) if sees(one.namespace)]
         hint = (
             "name a file (`INBOX/FILE`), a partition (`FILESET/day=2026-01-01`), a message (`data:123.0`), a window "
             "(`APP.PROGRAM/TIME`), a job, a run, a data set or a schedule"
@@ -177,15 +178,22 @@ class _Names:
         return tuple(find_unlisted(self._db, inbox, name) for inbox, name in places), named
 
     def _job(self, thing: str) -> _Found | None:
-        return (lambda: explain_job_of(self._db, JobId(thing))) if thing.startswith("job_") else None
+        if not thing.startswith("job_"):
+            return None
+        self._project.check_job(self._db, thing)
+        return lambda: explain_job_of(self._db, JobId(thing))
 
     def _run(self, thing: str) -> _Found | None:
-        return (lambda: explain_run_of(self._db, RunId(thing))) if thing.startswith("run_") else None
+        if not thing.startswith("run_"):
+            return None
+        self._project.check_run(self._db, thing)
+        return lambda: explain_run_of(self._db, RunId(thing))
 
     def _message(self, thing: str) -> _Found | None:
         match = _MESSAGE.fullmatch(thing)
         if match is None:
             return None
+        self._project.check(None, "message", thing)  # messages are of no single namespace
         return lambda: explain_message(self._db, match["topic"], int(match["seq"]), int(match["n"] or 0))
 
     def _partition(self, thing: str) -> _Found | None:
@@ -235,7 +243,8 @@ class _Names:
 
         The second value says whether the name begins with an inbox, or is a path in the folder of an inbox.
         """
-        datasets = [one for one in list_datasets(self._db) if one.kind is DatasetKind.INBOX]
+        sees = self._project.access.sees
+        datasets = [one for one in list_datasets(self._db) if one.kind is DatasetKind.INBOX and sees(one.namespace)]
         head, slash, rest = thing.partition("/")
         if slash and rest:
             if named := [one for one in datasets if head in {one.qualified_name, self._short(one)}]:

@@ -83,7 +83,6 @@ class Door:
         `Unauthorized` for an unknown caller, `Forbidden`, `Forged`, `TooManyFailures`.
         """
         address = request.client.host if request.client else "unknown"
-        self._check_failures(address)
         try:
             principal, secret = self._find(request)
         except Unauthorized:
@@ -119,13 +118,6 @@ class Door:
         except Unavailable:
             return  # a look must work while the catalog cannot be written to
 
-    def _check_failures(self, address: str) -> None:
-        now = self.world.clock.monotonic()
-        with self._lock:
-            recent = [at for at in self._failures.get(address, ()) if now - at < _FAILURES_IN]
-        if len(recent) >= _MOST_FAILURES:
-            raise TooManyFailures(address)
-
     def _note_failure(self, address: str) -> None:
         now = self.world.clock.monotonic()
         with self._lock:
@@ -133,6 +125,8 @@ class Door:
             self._failures[address] = [*recent, now][-_MOST_FAILURES:]
             while len(self._failures) > _MOST_ADDRESSES:
                 self._failures.popitem(last=False)
+        if len(recent) >= _MOST_FAILURES:
+            raise TooManyFailures(address)
 
 
 def session_of(request: Request) -> str:

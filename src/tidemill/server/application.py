@@ -23,7 +23,7 @@ from tidemill.mill.page import Page
 from tidemill.mill.plain import to_plain
 from tidemill.mill.tokens import SESSION_FOR, open_session
 from tidemill.server.access import SESSION, Door
-from tidemill.server.guard import check_all_guarded, guarded, open_to_all
+from tidemill.server.guard import GuardedRoute, check_all_guarded, guarded, open_to_all
 from tidemill.server.limits import RequestLimits
 from tidemill.server.pages.routes import add_pages
 from tidemill.server.problems import answer_error
@@ -54,6 +54,7 @@ def make_application(door: Door) -> FastAPI:
         redirect_slashes=False,
         lifespan=live,
     )
+    app.router.route_class = GuardedRoute
     app.state.door = door
     app.state.watcher = Watcher(door.mill)
     for kind in (TidemillError, RequestValidationError, HTTPException, Exception):
@@ -74,7 +75,7 @@ def answer(result: object) -> Response:
     plain: object
     if isinstance(result, Page):
         plain = {"items": [to_plain(one) for one in result], "next": result.next}
-    elif isinstance(result, Sequence) and not isinstance(result, tuple):
+    elif isinstance(result, Sequence):
         plain = {"items": [to_plain(one) for one in result], "next": None}
     else:
         plain = to_plain(result)

@@ -1,17 +1,16 @@
-"""Guard: one check for each route, and no route without one.
+"""Guard: one check for each route, before its body is read, and no route without one.
 
-Each endpoint is marked with the right that it needs, or as open. The mark is the table of rights; `check_all_guarded`
+Each endpoint is marked with the right that it needs, or as open. The marks are the table of rights; `check_all_guarded`
 refuses an application with a route that has none.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from starlette.routing import Mount
 
@@ -45,15 +44,8 @@ def guarded(right: Right, *, whole: bool = False) -> Callable[[Endpoint], Endpoi
     """
 
     def decorate(endpoint: Endpoint) -> Endpoint:
-        @wraps(endpoint)
-        def enter(*arguments: Any, request: Request, **inputs: Any) -> Any:  # noqa: ANN401  # of any endpoint
-            door: Door = request.app.state.door
-            request.state.mill = door.enter(request, right, whole=whole)
-            return endpoint(*arguments, request=request, **inputs)
-
-        vars(enter)["__signature__"] = inspect.signature(endpoint)
-        vars(enter)[_MARK] = (right, whole)
-        return enter
+        vars(endpoint)[_MARK] = (right, whole)
+        return endpoint
 
     return decorate
 
@@ -70,10 +62,28 @@ def right_of(endpoint: Endpoint) -> Right | str | None:
     return None if mark is None else mark[0]
 
 
+class GuardedRoute(APIRoute):
+    """A route that lets its caller in first: a body of a stranger is not parsed."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+        mark: tuple[Right, bool] | None = getattr(self.endpoint, _MARK, None)
+        if mark is None:
+            raise Unguarded(self.path)
+        right, whole = mark
+        if right == OPEN:
+            return answer
+
+        async def enter(request: Request) -> Response:
+            door: Door = request.app.state.door
+            request.state.mill = await run_in_threadpool(door.enter, request, right, whole=whole)
+            return await answer(request)
+
+        return enter
+
+
 def check_all_guarded(app: FastAPI) -> None:
     """Raise `Unguarded` for an application with a route that declares no right. Files of pages are open."""
     for route in app.routes:
-        if isinstance(route, APIRoute) and right_of(route.endpoint) is None:
-            raise Unguarded(route.path)
-        if not isinstance(route, APIRoute | Mount):
+        if not isinstance(route, GuardedRoute | Mount):
             raise Unguarded(getattr(route, "path", str(route)))

@@ -172,7 +172,11 @@ def _bind(host: str, port: int) -> socket.socket:
     why = ""
     for candidate in (*range(port, min(port + _NEXT_PORTS, 65536)), 0):
         try:
-            return socket.create_server((host, candidate), family=family, backlog=1024)
+            found = socket.create_server((host, candidate), family=family, backlog=1024)
         except OSError as error:
             why = error.strerror or str(error)
+        else:
+            # Connections inherit it. Without it the body of an answer waits 40 ms behind its head (measured).
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return found
     raise PortTaken(host, port, why)

@@ -99,6 +99,9 @@ def answer_error(request: Request, error: Exception) -> Response:
 
 def _answer(request: Request, error: Exception) -> Response:
     request_id = getattr(request.state, "request_id", "")
+    if isinstance(error, NotFound) and request.state.mill.project.access.only is not None:
+        # The nearest name, and the hint, may be those of another namespace.
+        error = NotFound(error.kind, error.name)
     match error:
         case TidemillError():
             status = status_of(error)

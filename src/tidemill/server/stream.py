@@ -91,6 +91,7 @@ class Watcher:
         self._positions: dict[str, str] = {}
         self._waiter: Waiter | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
         self.stopped = False
 
     def add(self, client: Client) -> None:
@@ -103,7 +104,7 @@ class Watcher:
         if self._waiter is None:
             self._loop = asyncio.get_running_loop()
             self._waiter = self._mill.project.catalog.waiter()
-            threading.Thread(target=self._watch, name="watcher", daemon=True).start()
+            self._thread.start()
         elif client.positions and not self.stopped:
             self._waiter.wake()
 
@@ -120,6 +121,8 @@ class Watcher:
         if self._waiter is not None and not was_stopped:
             self._tell("end", {})
             self._waiter.wake()
+            self._thread.join()
+            self._waiter.close()
 
     def _watch(self) -> None:
         assert self._waiter is not None  # noqa: S101  # made before the thread
@@ -138,7 +141,6 @@ class Watcher:
                     self._tell("away", {"why": str(error)})
                 away = True
                 self._mill.project.world.clock.sleep(_AWAY)
-        self._waiter.close()
 
     def _read_new(self) -> Mapping[str, Sequence[MessageView]]:
         """Return the new messages of each topic that a client reads: one read for all clients."""

@@ -41,7 +41,6 @@ class ListPage:
     filters: tuple[tuple[str, str], ...] = ()
     """Names of the operation's filters, with their labels."""
     right: Right = Right.READ
-    whole: bool = False
 
     def show(self, request: Request) -> HTMLResponse:
         """Return the page that the URL describes."""
@@ -240,7 +239,6 @@ LISTS: Final[tuple[ListPage, ...]] = (
         (Column("topic", "Topic", "name", "/topics/{topic}"),),
         "topic list",
         "no topics yet",
-        whole=True,
     ),
     ListPage(
         "/transactions",
@@ -256,7 +254,6 @@ LISTS: Final[tuple[ListPage, ...]] = (
         ),
         "tx list",
         "no transactions yet",
-        whole=True,
     ),
     ListPage(
         "/audit",
@@ -272,7 +269,6 @@ LISTS: Final[tuple[ListPage, ...]] = (
         "catalog log",
         "no changes yet",
         (("subject", "Subject"),),
-        whole=True,
     ),
     ListPage(
         "/tokens",
@@ -290,7 +286,6 @@ LISTS: Final[tuple[ListPage, ...]] = (
         "token list",
         "no tokens yet; `tidemill token create NAME --role viewer` creates one",
         right=Right.ADMIN,
-        whole=True,
     ),
 )
 """All pages of lists."""

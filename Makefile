@@ -24,7 +24,7 @@ SPARK_AND_DATA := pyproject.toml --extra spark --extra demo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark launches day takeover zones bench first-minutes fmt reference stubs lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark launches day takeover zones fuzz-rest bench first-minutes fmt reference stubs lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -98,6 +98,9 @@ takeover: set-up-test ## kill one of two schedulers after each second, KILLS=200
 
 zones: set-up-test ## the daily times of all time zones over 15 years
 	@$(BIN)/python -m tests.test_crontab
+
+fuzz-rest: set-up-test ## twenty thousand requests, made from the description of the REST routes
+	@TIDEMILL_FUZZ=250 $(PYTEST) tests/server/test_openapi.py -s $(ARGS)
 
 bench: set-up-test ## benchmarks, all or some: ONLY="B4 B10"
 	@$(BIN)/python -m benchmarks $(ONLY)

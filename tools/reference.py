@@ -1,6 +1,6 @@
-"""Write `docs/reference.md`: all operations of `Mill`, from the list by which command line and tests know them.
+"""Write `docs/reference.md` and `docs/reference/openapi.json`: all operations of `Mill`, from the list of operations.
 
-`make reference` writes the page; tests/test_operations.py refuses a page that is not current.
+`make reference` writes them; tests/test_operations.py and tests/server/test_openapi.py refuse what is not current.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Final
 
+from tidemill.mill.mill import open_mill
 from tidemill.mill.operations import NOUNS, OPERATIONS, Operation
+from tidemill.server.access import Door
+from tidemill.server.application import make_application
+from tidemill.server.openapi import write_document
 from tidemill.server.routes import list_routes
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
+OPENAPI: Final = PAGE.parent / "reference" / "openapi.json"
 
 _HEAD: Final = """# Reference of operations
 
@@ -105,5 +110,14 @@ def _show(hint: object) -> str:
     return f"{name}[{', '.join(map(_show, arguments))}]" if arguments else "..." if hint is ... else name
 
 
+def write_openapi() -> str:
+    """Return the description of the REST routes: it is the same for each project."""
+    with open_mill("sqlite:///reference?vfs=memdb") as mill:
+        door = Door(mill, hosts=frozenset(), secure=False)
+        return write_document(make_application(door, documented=True)) + "\n"
+
+
 if __name__ == "__main__":
     PAGE.write_text(write_reference(), encoding="utf-8")
+    OPENAPI.parent.mkdir(exist_ok=True)
+    OPENAPI.write_text(write_openapi(), encoding="utf-8")

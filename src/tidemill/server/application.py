@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import version
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -25,6 +26,7 @@ from tidemill.mill.tokens import SESSION_FOR, open_session
 from tidemill.server.access import SESSION, Door
 from tidemill.server.guard import GuardedRoute, check_all_guarded, guarded, open_to_all
 from tidemill.server.limits import RequestLimits
+from tidemill.server.openapi import OPENAPI, PROBLEMS, answer_type, describe, write_document
 from tidemill.server.pages.routes import add_pages
 from tidemill.server.problems import answer_error
 from tidemill.server.routes import PREFIX, Route, list_routes, wire_type
@@ -37,8 +39,11 @@ _THREADS: Final = 16
 """Requests that use the catalog at once. More wait, as sockets."""
 
 
-def make_application(door: Door) -> FastAPI:
-    """Return the application whose callers come in by `door`. Raises `Unguarded` for a route without a right."""
+def make_application(door: Door, *, documented: bool = False) -> FastAPI:
+    """Return the application whose callers come in by `door`. Raises `Unguarded` for a route without a right.
+
+    A `documented` one knows the types of its answers too, which takes long: it is made for `/v1/openapi.json` alone.
+    """
 
     @asynccontextmanager
     async def live(_: FastAPI) -> AsyncIterator[None]:
@@ -60,7 +65,8 @@ def make_application(door: Door) -> FastAPI:
     for kind in (TidemillError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, answer_error)
     for route in list_routes():
-        _add(app, route)
+        _add(app, route, documented=documented)
+    app.add_api_route(OPENAPI, _openapi, methods=["GET"], include_in_schema=False)
     for path, endpoint in (("/health", _health), ("/ready", _ready), ("/version", _version), ("/login", _login)):
         app.add_api_route(path, endpoint, methods=["GET"], tags=["server"])
     app.add_api_route(f"{PREFIX}/stream", stream, methods=["GET"], tags=["server"])
@@ -94,7 +100,7 @@ def _without_nan(value: Any) -> Any:  # noqa: ANN401  # JSON
     return [_without_nan(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _add(app: FastAPI, route: Route) -> None:
+def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
     operation = route.operation
 
     @guarded(operation.right, whole=operation.mark.whole)
@@ -123,6 +129,9 @@ def _add(app: FastAPI, route: Route) -> None:
         methods=[route.method],
         name=operation.action,
         summary=operation.summary,
+        description=describe(operation),
+        response_model=answer_type(operation) if documented else None,
+        responses=PROBLEMS,
         tags=[operation.noun or "project"],
     )
 
@@ -140,6 +149,18 @@ def _model_of(route: Route) -> type[BaseModel]:
     config = ConfigDict(extra="allow" if free else "forbid", strict=route.has_body, protected_namespaces=())
     title = "".join(word.capitalize() for word in route.operation.action.replace(".", "_").split("_"))
     return create_model(f"{title}Input", __config__=config, **fields)
+
+
+@open_to_all
+def _openapi(request: Request) -> Response:
+    """Return the description of all routes, in OpenAPI 3.1."""
+    door: Door = request.app.state.door
+    return Response(_write_openapi(door), media_type="application/json")
+
+
+@cache
+def _write_openapi(door: Door) -> str:
+    return write_document(make_application(door, documented=True))
 
 
 @open_to_all

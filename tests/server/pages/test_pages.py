@@ -17,8 +17,8 @@ from tests.yardstick import patience
 from tidemill.server.listen import Listener, make_link
 
 FIRST = {
-    "/", "/datasets", "/inboxes", "/consumers", "/watermarks", "/schedules", "/jobs", "/runs", "/apps", "/topics",
-    "/transactions", "/audit", "/tokens",
+    "/", "/flow", "/datasets", "/inboxes", "/consumers", "/watermarks", "/schedules", "/jobs", "/runs", "/apps",
+    "/topics", "/transactions", "/audit", "/tokens",
 }  # fmt: skip
 COMMAND = re.compile(r"<span>\$ tidemill ([^<]+)</span>")
 

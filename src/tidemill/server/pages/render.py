@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PLACES: Final = (
     ("/", "Overview"),
+    ("/flow", "Flow"),
     ("/datasets", "Data sets"),
     ("/inboxes", "Inboxes"),
     ("/consumers", "Consumers"),
@@ -42,7 +43,7 @@ PLACES: Final = (
     ("/tokens", "Tokens"),
 )
 _STATES: Final[Mapping[str, tuple[str, str]]] = {
-    "ok": ("✓", "COMPLETED SCHEDULED SUCCESS COMMITTED fresh launched whole"),
+    "ok": ("✓", "COMPLETED SCHEDULED SUCCESS COMMITTED fresh filled launched"),
     "run": ("●", "RUNNING STARTING IN_PROGRESS filling open met"),
     "wait": ("◷", "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT quarantine waits"),
     "late": ("!", "ERROR late BROKEN due"),

@@ -12,8 +12,10 @@ from starlette.staticfiles import StaticFiles
 from tidemill.mill.operation import Right
 from tidemill.server.guard import guarded
 from tidemill.server.pages import things
+from tidemill.server.pages.flow import show_flow
 from tidemill.server.pages.lists import LISTS, ListPage
 from tidemill.server.pages.overview import show_overview
+from tidemill.server.pages.search import show_search
 
 _THINGS: Final[tuple[tuple[str, Callable[..., HTMLResponse]], ...]] = (
     ("/runs/{run_id}", things.show_run),
@@ -38,7 +40,8 @@ def add_pages(app: FastAPI) -> None:
         _add(app, page.path, _list_endpoint(page), right=page.right)
     for path, endpoint in _THINGS:
         _add(app, path, endpoint)
-    _add(app, "/search", _search)
+    _add(app, "/search", show_search)
+    _add(app, "/flow", show_flow)
     app.mount("/static", StaticFiles(packages=[("tidemill.server.pages", "static")]), name="static")
 
 
@@ -53,7 +56,3 @@ def _list_endpoint(page: ListPage) -> Callable[..., HTMLResponse]:
         return page.show(request)
 
     return endpoint
-
-
-def _search(request: Request, text: str = "") -> HTMLResponse:
-    return things.find_page(request, text)

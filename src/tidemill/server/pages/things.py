@@ -16,7 +16,6 @@ from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.durations import format_duration
-from tidemill.errors import NotFound
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.run.records.logs import LogLine
@@ -295,7 +294,7 @@ def show_dataset(request: Request, name: str) -> HTMLResponse:
     sections.append(
         section("Schedules that listen", mill.schedules.triggered_by(name, limit=50), _LISTENERS, "no schedule listens")
     )
-    links = [("Why", link("/why", dataset.name))]
+    links = [("Why", link("/why", dataset.name)), ("Lineage", f"/flow?around={dataset.name}")]
     if dataset.spec.get("watermark"):
         links.append(("Watermark", link("/watermarks", dataset.name)))
     return _page(
@@ -510,11 +509,3 @@ def show_why(request: Request, thing: str) -> HTMLResponse:
         because=found.because,
         command=f"why {quote(thing)}",
     )
-
-
-def find_page(request: Request, thing: str) -> HTMLResponse:
-    """Return what a search found: the page of the thing, else what is known of its name."""
-    try:
-        return show_why(request, thing)
-    except NotFound as error:
-        return render(request, "message.html", 404, title="Nothing found", detail=str(error), hint="", searched=thing)

@@ -93,7 +93,7 @@ document.addEventListener("click", (event) => {
 });
 
 const places = {
-  o: "/", d: "/datasets", i: "/inboxes", s: "/schedules", j: "/jobs", r: "/runs", w: "/watermarks",
+  o: "/", f: "/flow", d: "/datasets", i: "/inboxes", s: "/schedules", j: "/jobs", r: "/runs", w: "/watermarks",
   t: "/topics", a: "/apps",
 };
 let went = 0;

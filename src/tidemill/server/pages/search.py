@@ -1,0 +1,55 @@
+"""The page of a search: what was found, and the pages of these things."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import Request
+from starlette.responses import HTMLResponse
+
+from tidemill.mill.mill import Mill
+from tidemill.mill.search_result import Hit, HitKind
+from tidemill.server.pages.lists import Column
+from tidemill.server.pages.render import link, plain, render
+
+_COLUMNS: Final = (
+    Column("name", "Found", "name", "{page}"),
+    Column("kind", "Kind"),
+    Column("command", "Command", "code"),
+)
+_PAGES: Final = {
+    HitKind.DATASET: "/datasets",
+    HitKind.APP: "/apps",
+    HitKind.SCHEDULE: "/schedules",
+    HitKind.TOPIC: "/topics",
+    HitKind.RUN: "/runs",
+    HitKind.JOB: "/jobs",
+    HitKind.FILE: "/why",
+    HitKind.PARTITION: "/why",
+}
+
+
+def show_search(request: Request, text: str = "") -> HTMLResponse:
+    """Return the page."""
+    mill: Mill = request.state.mill
+    found = mill.search(text) if text.strip() else None
+    hits = [] if found is None else [{**plain(one), "page": _page_of(one)} for one in found.hits]
+    return render(
+        request,
+        "list.html",
+        title=f"Search: {text}",
+        sub="more was found than is shown; give more letters" if found and found.more else "",
+        rows=hits,
+        columns=_COLUMNS,
+        filters=[],
+        empty="nothing begins so; give the first letters of a name, an id, a file or a partition",
+        next=None,
+        searched=text,
+        command=f"search {text}",
+    )
+
+
+def _page_of(hit: Hit) -> str:
+    if hit.kind is HitKind.PROGRAM:
+        return f"/runs?program={hit.name}"
+    return link(_PAGES[hit.kind], hit.name)

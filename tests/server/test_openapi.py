@@ -1,0 +1,92 @@
+"""The description of all routes: current, and kept by each answer."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import HealthCheck
+
+from tests.server.busy import APP, make_busy
+from tests.stage import staged
+from tidemill.mill.operations import OPERATIONS
+from tidemill.server.listen import Listener
+from tools import reference
+
+PAGE = reference.OPENAPI
+EXAMPLES = int(os.environ.get("TIDEMILL_FUZZ", "3"))
+"""Requests for each route and kind of data (`make fuzz-rest` has more)."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The address of a server of a busy project, and a token with all rights."""
+    folder = tmp_path_factory.mktemp("busy")
+    with staged(folder, f"sqlite:///{folder / 'catalog.db'}", APP, environ={"TIDEMILL_SERVER_PORT": "0"}) as stage:
+        make_busy(stage)
+        listener = Listener(stage.mill)
+        listener.start()
+        yield listener.url, stage.mill.tokens.create("fuzz", role="admin").secret
+        listener.stop()
+
+
+def test_the_description_is_current():
+    """A client that was made from an old description asks for what is no more."""
+    assert PAGE.read_text(encoding="utf-8") == reference.write_openapi(), "run `make reference`"
+
+
+def test_each_route_has_a_summary_its_right_and_its_problems():
+    """A reader of the description needs no look into the code."""
+    document = json.loads(PAGE.read_text(encoding="utf-8"))
+    routes = [route for path in document["paths"].values() for route in path.values()]
+    described = [route for route in routes if "server" not in route["tags"]]
+
+    assert len(described) == len([one for one in OPERATIONS if not one.mark.no_route])
+    for route in described:
+        assert route["summary"]
+        assert "Needs the right" in route["description"]
+        assert {"200", "401", "403", "404", "422", "503"} <= route["responses"].keys()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
+def test_each_answer_is_as_described_and_none_is_a_defect(server, method):
+    """Requests that are made from the description, right and wrong ones: no 5xx, and no other form than promised."""
+    url, secret = server
+    schema = schemathesis.openapi.from_path(PAGE)
+    schema.config.update(base_url=url)
+    asked = 0
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        leave_out = operation.path in {"/v1/stream", "/v1/catalog:adopt", "/login", "/v1/tokens/{name}:revoke"}
+        if operation.method.upper() != method or leave_out:
+            continue
+
+        @hypothesis.given(case=operation.as_strategy())
+        @hypothesis.settings(
+            max_examples=EXAMPLES,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        def ask(case):
+            nonlocal asked
+            asked += 1
+            answer = case.call(headers={"Authorization": f"Bearer {secret}"})
+            assert answer.status_code < 500, (case.path, answer.text)
+            case.validate_response(
+                answer,
+                checks=[
+                    schemathesis.checks.not_a_server_error,
+                    schemathesis.checks.response_schema_conformance,
+                    schemathesis.checks.content_type_conformance,
+                ],
+            )
+
+        ask()
+
+    print(f"{method}: {asked} requests")
+    assert asked > 0

@@ -370,6 +370,12 @@ SELECT 'tok_' || i, CASE WHEN i < 250000 THEN 'session' ELSE 'token' END, 'n' ||
        'me', CASE WHEN i < 100 THEN 1000 WHEN i < 250000 THEN :now + 3600000 END, NULL
   FROM series
 
+-- name: fill_request_key
+INSERT INTO request_key (caller, request_key, digest, attempt, answer, at)
+SELECT 'tok_1', 'k' || i, 'd', 1, CASE WHEN i % 2 = 0 THEN '{}' END,
+       CASE WHEN i < 100 THEN 1000 ELSE :now END
+  FROM series
+
 -- name: fill_quarantined_message
 INSERT INTO quarantined_message (topic, seq, n, name, reason, at)
 SELECT 'data', 2 * i + 22, 0, 'scheduler', 'damaged', :now FROM series WHERE i < 1000

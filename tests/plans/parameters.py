@@ -486,6 +486,12 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "overview.list_arrivals": {"limit": 1000},
     "overview.count_waiting_files": {"dataset_id": "landing", "limit": 1001},
     "overview.count_waiting_partitions": {"dataset_id": "deep", "limit": 1001},
+    "once.find_request": {"caller": "tok_1", "request_key": "k299000"},
+    "once.insert_request": {"caller": "tok_1", "request_key": "new", "digest": "d"},
+    "once.take_over": {"caller": "tok_1", "request_key": "k299000"},
+    "once.keep_answer": {"caller": "tok_1", "request_key": "k299000", "attempt": 1, "answer": "{}"},
+    "once.forget_request": {"caller": "tok_1", "request_key": "k299001", "attempt": 1},
+    "once.forget_old_requests": {"keep": 86400000},
     "tokens.insert_token": {
         "token_id": "tok_x",
         "kind": "token",

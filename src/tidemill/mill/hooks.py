@@ -65,7 +65,7 @@ class Hooks(Noun):
 
     noun = "hook"
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, in_block=True)
     def fire(self, name: str, payload: Mapping[str, object] | None = None, *, delivery: str | None = None) -> FiredHook:
         """Fire a hook: feed the schedules whose trigger is `Hook(name)`. No declaration makes a hook.
 

@@ -152,7 +152,7 @@ class Jobs(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, in_block=True)
     def drop(self, job_id: str) -> DroppedJob:
         """End a job without a run; its messages are recorded as dropped. `NotFound`, `JobEnded`.
 
@@ -168,7 +168,7 @@ class Jobs(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, in_block=True)
     def force(self, job_id: str) -> ForcedJob:
         """Make a run of a job now, whatever the job waits for. `NotFound`, `JobEnded`."""
         # Most of what this module would load, and no list needs it.

@@ -260,7 +260,7 @@ class Mill:
 
         return look_over(self.project, limit=limit, after=after)
 
-    @operation(Right.READ, whole=True)
+    @operation(Right.READ)
     def search(self, text: str, *, limit: int = HITS) -> SearchResult:
         """Find things whose names begin with a text: data sets, apps, programs, schedules, topics, files, partitions.
 

@@ -37,6 +37,7 @@ class Mark:
     no_route: str
     no_key: str
     whole: bool
+    in_block: bool
 
 
 def operation(
@@ -48,6 +49,7 @@ def operation(
     no_route: str = "",
     no_key: str = "",
     whole: bool = False,
+    in_block: bool = False,
 ) -> Callable[[Method], Method]:
     """Declare a method of a noun as an operation that needs `right`.
 
@@ -55,11 +57,12 @@ def operation(
     why it has none. An operation that needs more than `READ` writes an audit row, or `no_audit` is the reason why not.
     `no_route` is the reason why the server does not offer it, `no_key` the reason why it keeps no answer for a repeated
     request. A `whole` operation is about all namespaces at once: a
-    caller needs the right in all of them.
+    caller needs the right in all of them. `in_block` says that it is one transaction whose result is its own result, so
+    that a request with a key is answered by that transaction (`tidemill.mill.once`).
     """
 
     def mark(method: Method) -> Method:
-        vars(method)[_MARK] = Mark(right, command, no_command, no_audit, no_route, no_key, whole)
+        vars(method)[_MARK] = Mark(right, command, no_command, no_audit, no_route, no_key, whole, in_block)
         return method
 
     return mark

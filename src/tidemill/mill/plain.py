@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tidemill.epoch import show_time
+from tidemill.mill.page import Page
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
+def to_answer(result: object) -> dict[str, object]:
+    """Return the result of an operation as an answer: a record by its fields, a list as `{"items": …, "next": …}`."""
+    if isinstance(result, Page):
+        return {"items": [to_plain(one) for one in result], "next": result.next}
+    if isinstance(result, Sequence):
+        return {"items": [to_plain(one) for one in result], "next": None}
+    return to_plain(result)
 
 
 def to_plain(record: object) -> dict[str, object]:

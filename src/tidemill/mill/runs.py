@@ -180,7 +180,7 @@ class Runs(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, in_block=True)
     def start(self, program: str, arguments: Mapping[str, object] | None = None) -> StartedRun:
         """Make a pending run of `program` (`app.program`), which a runner carries out."""
         run_id = RunId(self._world.new_id("run"))
@@ -197,7 +197,7 @@ class Runs(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, in_block=True)
     def retry(self, run_id: str) -> RetriedRun:
         """Make a new run like a run that ended without a commit. `NotFound`, `NothingToRetry`.
 
@@ -206,7 +206,7 @@ class Runs(Noun):
         """
         retry_id = RunId(self._world.new_id("run"))
 
-        def block(db: Db) -> None:
+        def block(db: Db) -> RetriedRun:
             self._project.check_run(db, run_id)
             run = runs.find_run(db, RunId(run_id))
             if run.program_id is None or not run.state.ended or run.state is RunState.COMPLETED:
@@ -218,9 +218,9 @@ class Runs(Noun):
             new = NewRun(retry_id, run.program_id, bound, asked, priority=run.priority, limits=limits)
             runs.create_pending(db, [new])
             self._note("retry", run_id, run_id=retry_id).write(db)
+            return RetriedRun(retry_id, RunId(run_id))
 
-        self._catalog.write(block)
-        return RetriedRun(retry_id, RunId(run_id))
+        return self._catalog.write(block)
 
     @operation(Right.OPERATE)
     def kill(self, run_id: str) -> KilledRun:

@@ -186,7 +186,7 @@ class Schedules(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, in_block=True)
     def suspend(self, name: str, *, mode: str = SuspendMode.DROP) -> ScheduleChange:
         """Suspend a schedule: it starts no run until it is resumed.
 
@@ -208,7 +208,7 @@ class Schedules(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.OPERATE, command="schedule suspend")
+    @operation(Right.OPERATE, command="schedule suspend", in_block=True)
     def suspend_all(self, *, app: str | None = None, mode: str = SuspendMode.DROP) -> Sequence[ScheduleChange]:
         """Suspend all schedules that are not suspended, of one app or of all apps, in one transaction; return them.
 
@@ -227,7 +227,7 @@ class Schedules(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.OPERATE, command="schedule resume")
+    @operation(Right.OPERATE, command="schedule resume", in_block=True)
     def resume_suspended(self, *, since: datetime | str, until: datetime | str) -> Sequence[ScheduleChange]:
         """Resume the schedules whose `suspended_at` is in [since, until), in one transaction; return them. `BadPeriod`.
 
@@ -246,7 +246,7 @@ class Schedules(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, in_block=True)
     def resume(self, name: str) -> ScheduleChange:
         """Resume a schedule: it listens again, and work that waits in its program's inputs is announced."""
         from tidemill.schedule.changes import Resume
@@ -261,7 +261,7 @@ class Schedules(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.DEPLOY, whole=True)
+    @operation(Right.DEPLOY, whole=True, in_block=True)
     def create(
         self, name: str, program: str, *, trigger: object, suspended: bool | None = None, **options: object
     ) -> ScheduleView:
@@ -275,10 +275,14 @@ class Schedules(Noun):
         self._project.split("schedule", name, 2)  # a wrong name is refused before a wrong spec
         spec = read_plain(ScheduleSpec, write_plain({"trigger": trigger, **options}))
         wanted = NewSchedule(name, program, spec, suspended)
-        self._catalog.write(lambda db: self._add(db, [wanted]))
-        return self.show(name)
 
-    @operation(Right.DEPLOY, command="schedule create", whole=True)
+        def block(db: Db) -> ScheduleView:
+            (schedule_id,) = self._add(db, [wanted])
+            return page_of(db, [schedules.read_schedules(db, [schedule_id])[schedule_id]], 1)[0]
+
+        return self._catalog.write(block)
+
+    @operation(Right.DEPLOY, command="schedule create", whole=True, in_block=True)
     def create_many(self, entries: Sequence[Mapping[str, object]]) -> Sequence[ScheduleView]:
         """Create schedules as `create` does, all of them or none.
 
@@ -286,15 +290,15 @@ class Schedules(Noun):
         `BadEntry` names the first entry that is refused. `ScheduleExists` names the schedules that exist.
         """
         wanted = read_entries(entries)
-        ids = self._catalog.write(lambda db: self._add(db, wanted))
 
         def block(db: Db) -> Sequence[ScheduleView]:
+            ids = self._add(db, wanted)
             found = schedules.read_schedules(db, ids)
             return page_of(db, [found[one] for one in ids if one in found], len(ids)).items
 
-        return self._catalog.read(block)
+        return self._catalog.write(block)
 
-    @operation(Right.DEPLOY, whole=True)
+    @operation(Right.DEPLOY, whole=True, in_block=True)
     def update(self, name: str, **options: object) -> ScheduleChange:
         """Delete and recreate a schedule with other options (as for `create`, and `trigger`).
 
@@ -313,12 +317,12 @@ class Schedules(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.DEPLOY)
+    @operation(Right.DEPLOY, in_block=True)
     def delete(self, name: str) -> ScheduleChange:
         """Delete a schedule, and drop its pending jobs."""
         return self.delete_many([name])[0]
 
-    @operation(Right.DEPLOY, command="schedule delete")
+    @operation(Right.DEPLOY, command="schedule delete", in_block=True)
     def delete_many(self, names: Sequence[str]) -> Sequence[ScheduleChange]:
         """Delete schedules, all of them or none, and drop their pending jobs. `NotFound` for the first that is not."""
         from tidemill.schedule.changes import Delete

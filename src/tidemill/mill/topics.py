@@ -169,7 +169,7 @@ class Topics(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.DEPLOY, whole=True)
+    @operation(Right.DEPLOY, whole=True, in_block=True)
     def publish(self, topic: str, payload: Mapping[str, object] | None = None, *, key: str = "") -> PublishedMessage:
         """Publish a message to a topic of your own, which the first message makes. Its time is that of the commit.
 
@@ -177,8 +177,16 @@ class Topics(Noun):
         `BadName`, `BadPayload`, `MessageTooLarge`.
         """
         message = write_message(topic, payload, key)
-        note = self._note("publish", topic, key=key)
-        return PublishedMessage(topic, _shown(self._catalog.apply([message, note]), 0))
+        message.writes()  # what is too large is refused before anything is locked
+
+        def block(db: Db) -> PublishedMessage:
+            seq = db.tick()
+            for call in message.writes():
+                db.call(call)
+            self._note("publish", topic, key=key).write(db)
+            return PublishedMessage(topic, _shown(seq, 0))
+
+        return self._catalog.write(block)
 
 
 def _check_topic(db: Db, topic: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from functools import cache
+from hashlib import sha256
 from importlib.metadata import version
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -20,8 +21,9 @@ from starlette.responses import RedirectResponse
 
 from tidemill.catalog.migrate import read_version
 from tidemill.errors import TidemillError
-from tidemill.mill.page import Page
-from tidemill.mill.plain import to_plain
+from tidemill.mill.mill import Mill
+from tidemill.mill.once import KeyedRequest, carry_out
+from tidemill.mill.plain import to_answer
 from tidemill.mill.tokens import SESSION_FOR, open_session
 from tidemill.server.access import SESSION, Door
 from tidemill.server.guard import GuardedRoute, check_all_guarded, guarded, open_to_all
@@ -78,13 +80,10 @@ def make_application(door: Door, *, documented: bool = False) -> FastAPI:
 
 def answer(result: object) -> Response:
     """Return the answer for the result of an operation: a record as an object, a list as `{"items": …, "next": …}`."""
-    plain: object
-    if isinstance(result, Page):
-        plain = {"items": [to_plain(one) for one in result], "next": result.next}
-    elif isinstance(result, Sequence):
-        plain = {"items": [to_plain(one) for one in result], "next": None}
-    else:
-        plain = to_plain(result)
+    return _answer_plain(to_answer(result))
+
+
+def _answer_plain(plain: object) -> Response:
     try:
         text = json.dumps(plain, allow_nan=False)
     except ValueError:  # rows of users may hold numbers that JSON has not
@@ -107,7 +106,15 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
     def endpoint(*, request: Request, **given: Any) -> Response:  # noqa: ANN401  # of any operation
         inputs: BaseModel | None = given.pop("inputs", None)
         named = {} if inputs is None else {name: getattr(inputs, name) for name in inputs.model_fields_set}
-        return answer(operation.bind(request.state.mill)(**given, **named))
+        arguments = given | named
+        mill: Mill = request.state.mill
+        key = request.headers.get("idempotency-key")
+        if key is None or route.method == "GET" or operation.mark.no_key:
+            return answer(operation.bind(mill)(**arguments))
+        plain = json.dumps([operation.action, arguments], sort_keys=True, default=str)
+        asked = KeyedRequest(request.state.principal.token_id, key, sha256(plain.encode()).hexdigest())
+        in_block = operation.mark.in_block
+        return _answer_plain(carry_out(mill, asked, lambda one: operation.bind(one)(**arguments), in_block=in_block))
 
     parameters = [Parameter("request", Parameter.KEYWORD_ONLY, annotation=Request)]
     parameters += [

@@ -814,3 +814,16 @@ CREATE UNIQUE INDEX token_prefix ON token (prefix);
 CREATE UNIQUE INDEX token_name ON token (name) WHERE kind = 'token' AND ended_at IS NULL;
 CREATE INDEX token_listed ON token (name, token_id) WHERE kind = 'token';
 CREATE INDEX token_expiring ON token (expires_at) WHERE kind <> 'token';
+
+-- Changes that callers of the server asked for with a key of their own, for a day. answer is JSON; NULL while the change
+-- is under way, or after a crash within it. attempt fences an earlier try of the same request.
+CREATE TABLE request_key (
+    caller      {key} NOT NULL,
+    request_key {key} NOT NULL,
+    digest      TEXT NOT NULL,
+    attempt     BIGINT NOT NULL,
+    answer      TEXT,
+    at          BIGINT NOT NULL,
+    PRIMARY KEY (caller, request_key)
+) {clustered};
+CREATE INDEX request_key_at ON request_key (at);

@@ -1,0 +1,21 @@
+-- name: find_request
+-- gives: digest, attempt, answer
+SELECT digest, attempt, answer FROM request_key WHERE caller = :caller AND request_key = :request_key
+
+-- name: insert_request
+INSERT INTO request_key (caller, request_key, digest, attempt, at)
+VALUES (:caller, :request_key, :digest, 1, tidemill_now())
+
+-- name: take_over
+UPDATE request_key SET attempt = attempt + 1 WHERE caller = :caller AND request_key = :request_key
+
+-- name: keep_answer
+UPDATE request_key SET answer = :answer
+ WHERE caller = :caller AND request_key = :request_key AND attempt = :attempt
+
+-- name: forget_request
+DELETE FROM request_key
+ WHERE caller = :caller AND request_key = :request_key AND attempt = :attempt AND answer IS NULL
+
+-- name: forget_old_requests
+DELETE FROM request_key WHERE at < tidemill_now() - :keep

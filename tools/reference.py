@@ -12,14 +12,17 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Final
 
+from tidemill.mill.metrics import HELP
 from tidemill.mill.mill import open_mill
 from tidemill.mill.operations import NOUNS, OPERATIONS, Operation
 from tidemill.server.access import Door
 from tidemill.server.application import make_application
+from tidemill.server.metrics import RUNS_ENDED, RUNS_ENDED_HELP
 from tidemill.server.openapi import write_document
 from tidemill.server.routes import list_routes
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
+METRICS: Final = PAGE.parent / "reference" / "metrics.md"
 OPENAPI: Final = PAGE.parent / "reference" / "openapi.json"
 
 _HEAD: Final = """# Reference of operations
@@ -35,6 +38,15 @@ of a GET, and the JSON body of any other method.
 
 `make reference` writes this page.
 """
+
+_METRICS: Final = """# Metrics
+
+`/metrics` of [the server](../server.md) has these metrics for Prometheus, and `tidemill metrics` prints them. Labels
+are names of programs and data sets, or states. A count of what waits ends at 10,001. For Grafana there is a dashboard,
+`examples/grafana/tidemill.json`. `make reference` writes this page.
+
+| Metric | Type | Meaning |
+|---|---|---|"""
 
 
 def write_reference() -> str:
@@ -117,7 +129,14 @@ def write_openapi() -> str:
         return write_document(make_application(door, documented=True)) + "\n"
 
 
+def write_metrics() -> str:
+    """Return the page of metrics."""
+    rows = [f"| `{metric}` | gauge | {text} |" for metric, text in HELP.items()]
+    return "\n".join([_METRICS, *rows, f"| `{RUNS_ENDED}_total` | counter | {RUNS_ENDED_HELP} |", ""])
+
+
 if __name__ == "__main__":
+    METRICS.write_text(write_metrics(), encoding="utf-8")
     PAGE.write_text(write_reference(), encoding="utf-8")
     OPENAPI.parent.mkdir(exist_ok=True)
     OPENAPI.write_text(write_openapi(), encoding="utf-8")

@@ -43,6 +43,7 @@ GOOD = {
     "role": "viewer",
     "run_id": "run_1",
     "status": "SUCCESS",
+    "text": "a",
     "to": "2026-01-01",
     "thing": "clean",
     "topic": "own",

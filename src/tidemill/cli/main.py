@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "demo": ("tidemill.cli.demo", "Process real flights and weather, from arriving files to a checked report."),
     "deploy": ("tidemill.cli.deploy", "Register what the app file declares."),
     "plan": ("tidemill.cli.plan", "Show what a deployment would change."),
+    "metrics": ("tidemill.cli.metrics", "Metrics: what waits, runs and is late, as numbers."),
     "overview": ("tidemill.cli.overview", "The project at a glance: needs, feeds, runs, jobs."),
     "doctor": ("tidemill.cli.doctor", "Show the settings, and check Java, Spark, catalog and folders."),
     "run": ("tidemill.cli.run", "Runs of programs."),

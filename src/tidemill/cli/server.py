@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from tidemill.cli.output import json_option, open_mill, say
@@ -15,11 +17,12 @@ def command(*, as_json: bool) -> None:
     from tidemill.server.listen import Listener
 
     with open_mill() as mill:
-        listener = Listener(mill)
+        listener = Listener(mill, with_link=sys.stdout.isatty())
         loops = Loops(mill.project.catalog, mill.project.world)
         with stopped_by_signals(loops):
             link = listener.start()
-            say({"url": listener.url, "link": link}, f"ready   {listener.url}\nopen    {link}", as_json=as_json)
+            opening = f"\nopen    {link}" if link else ""
+            say({"url": listener.url, "link": link}, f"ready   {listener.url}{opening}", as_json=as_json)
             while not loops.wait(LONGEST_NAP):
                 mill.project.catalog.check_place()
             listener.stop()

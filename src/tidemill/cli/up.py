@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 
 import click
@@ -33,7 +34,8 @@ def command(drain: str, *, no_deploy: bool, until_idle: str | None, no_server: b
     idle = None if until_idle is None else UntilIdle(until_idle)
     wait = parse_duration(drain) if drain != "0s" else timedelta(0)
     with open_mill() if no_deploy else begin_mill(new=new) as mill:
-        server = None if no_server or idle else Listener(mill)
+        # A link in a log would let its readers in.
+        server = None if no_server or idle else Listener(mill, with_link=sys.stdout.isatty())
         run_all(
             mill,
             echo=click.echo,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tidemill.mill.hooks import Hooks
     from tidemill.mill.inboxes import Inboxes
     from tidemill.mill.jobs import Jobs
+    from tidemill.mill.metrics import Metrics
     from tidemill.mill.overview import Overview
     from tidemill.mill.runs import Runs
     from tidemill.mill.schedules import Schedules
@@ -249,6 +250,16 @@ class Mill:
         if around is None:
             return self.project.catalog.read(lambda db: trace_all(self.project, db, limit))
         return self.project.catalog.read(lambda db: trace_around(self.project, db, around, bounds))
+
+    @operation(Right.READ, whole=True)
+    def metrics(self) -> Metrics:
+        """Measure what waits, runs and is late: the numbers that `/metrics` of the server has for Prometheus.
+
+        Cost: the data sets, and look-ups; never the history.
+        """
+        from tidemill.mill.metrics import measure
+
+        return measure(self.project)
 
     @operation(Right.READ, whole=True)
     def overview(self, *, limit: int = 50, after: str = "") -> Overview:

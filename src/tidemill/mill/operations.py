@@ -19,6 +19,7 @@ from tidemill.mill.deployment import AppPlan
 from tidemill.mill.hooks import Hooks
 from tidemill.mill.inboxes import Inboxes
 from tidemill.mill.jobs import Jobs
+from tidemill.mill.metrics import Metrics
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Mark, Right, mark_of
 from tidemill.mill.overview import Overview
@@ -72,6 +73,7 @@ _LATE: Final = {
         Dropped,
         Explanation,
         FileClaim,
+        Metrics,
         Overview,
     )
 }

@@ -43,7 +43,7 @@ class Served(Protocol):
         """The address for browsers."""
 
     def start(self) -> str:
-        """Serve beside everything else; return a link that signs a browser in once."""
+        """Serve beside everything else; return a link that signs a browser in once, or an empty text."""
 
     def stop(self) -> None:
         """End the server."""
@@ -92,9 +92,9 @@ def run_all(
     text = f"catalog {shown}   spark {spark}   deployed {'; '.join(deployed) or 'nothing new'}"
     place = str(config.folder) if server is None else server.url
     narrator.tell("ready", place, text, catalog=shown, spark=spark, deployed=deployed)
-    if server is not None:
-        link = server.start()
-        narrator.tell("open", link, "signs one browser in, within 10 minutes; `tidemill open` makes another", link=link)
+    if server is not None and (link := server.start()):
+        text = "signs one browser in, within 10 minutes; `tidemill open` makes another"
+        narrator.tell("open", link, text, link=link)
 
     loops = Loops(catalog, world)
     hints: FolderHints[DatasetId] = FolderHints()

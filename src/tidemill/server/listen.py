@@ -59,8 +59,9 @@ class PortTaken(Unavailable):
 class Listener:
     """The server of a project. `start` is quick: the application is made in the server's own thread."""
 
-    def __init__(self, mill: Mill) -> None:
+    def __init__(self, mill: Mill, *, with_link: bool = True) -> None:
         self._mill = mill
+        self._with_link = with_link
         config = mill.project.config.server
         if config.host not in _LOOPBACK and not (config.tls_cert or config.behind_proxy):
             raise Unprotected(config.host)
@@ -83,7 +84,7 @@ class Listener:
         return f"{'https' if self._mill.project.config.server.tls_cert else 'http'}://{shown}:{port}"
 
     def start(self) -> str:
-        """Serve in a thread, and return a link that signs a browser in once.
+        """Serve in a thread, and return a link that signs a browser in once; empty if none is wanted.
 
         The file `server` in the state folder names the address, the file `token` has a token of the project's user.
         """
@@ -92,7 +93,7 @@ class Listener:
         project.world.disk.write_bytes(project.config.state / _ADDRESS_FILE, f"{self.url}\n".encode())
         self._thread = threading.Thread(target=self._serve, name="server", daemon=True)
         self._thread.start()
-        return make_link(self._mill, self.url)
+        return make_link(self._mill, self.url) if self._with_link else ""
 
     def stop(self) -> None:
         """End the server: requests under way get a moment, streams end."""

@@ -67,7 +67,7 @@ def problem(
     """Return the answer for an error."""
     document = {
         **to_plain(fields or {}),
-        "type": f"https://tidemill.dev/errors/{code}",
+        "type": f"urn:tidemill:error:{code}",
         "title": _TITLES.get(status, "The request failed"),
         "status": status,
         "detail": detail,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any, Final
 
 from fastapi import Request
@@ -39,7 +40,7 @@ _NODES: Final = (
 def show_flow(request: Request, around: str = "") -> HTMLResponse:
     """Return the graph of the project, or of all that leads to a data set and away from it."""
     mill: Mill = request.state.mill
-    found = mill.datasets.lineage(around, depth=20, limit=_MOST) if around else mill.flow(limit=_MOST)
+    found = mill.flow(around or None, limit=_MOST)
     return render(
         request,
         "flow.html",
@@ -48,7 +49,7 @@ def show_flow(request: Request, around: str = "") -> HTMLResponse:
         cut=found.cut,
         **draw(found, mill),
         table=section("Things", found.nodes, _NODES, "nothing is declared yet"),
-        command=f"dataset lineage {around}" if around else "flow",
+        command=f"flow {quote(around)}" if around else "flow",
     )
 
 

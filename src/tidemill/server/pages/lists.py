@@ -147,8 +147,13 @@ _PAGE: Final = 50
 
 
 def _find_inboxes(mill: Mill, *, after: str) -> Page[Any]:
+    """Return the next inboxes: pages of data sets, until one has an inbox."""
     found = mill.datasets.list(limit=_PAGE, after=after)
-    return Page(tuple(one for one in found if one.kind == "inbox"), found.next)
+    inboxes = [one for one in found if one.kind == "inbox"]
+    while found.next is not None and not inboxes:
+        found = mill.datasets.list(limit=_PAGE, after=found.next)
+        inboxes = [one for one in found if one.kind == "inbox"]
+    return Page(tuple(inboxes), found.next)
 
 
 LISTS: Final[tuple[ListPage, ...]] = (

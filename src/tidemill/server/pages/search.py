@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Final
 
 from fastapi import Request
@@ -45,7 +46,7 @@ def show_search(request: Request, text: str = "") -> HTMLResponse:
         empty="nothing begins so; give the first letters of a name, an id, a file or a partition",
         next=None,
         searched=text,
-        command=f"search {text}",
+        command=f"search {quote(text)}",
     )
 
 

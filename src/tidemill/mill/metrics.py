@@ -1,0 +1,125 @@
+"""Metrics: what waits, runs and is late, as numbers with labels. Each is counted by an index, never by the history.
+
+Labels are names of what is declared, so that their number is bounded; keys and ids of runs are no labels. A count of
+what waits ends at 10,001: a greater one says no more to a person, and would cost more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import load_sql
+from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
+from tidemill.lake.expectations import find_expectations
+from tidemill.mill.overview import SQL as OVERVIEW
+from tidemill.mill.project import Project, program_names
+from tidemill.names import DatasetId, ProgramId
+from tidemill.shapes.expectation import ArrivalState
+
+if TYPE_CHECKING:
+    from tidemill.mill.metrics_sql import Sql
+
+SQL: Sql = load_sql(__file__)
+
+_MOST: Final = 10_001
+
+
+class Metric(StrEnum):
+    """The metrics, all of them gauges."""
+
+    RUNS_LIVE = "tidemill_runs_live"
+    RUNS_PENDING = "tidemill_runs_pending"
+    JOBS_WAITING = "tidemill_jobs_waiting"
+    JOB_OLDEST = "tidemill_job_oldest_waiting_seconds"
+    TRANSACTIONS_OPEN = "tidemill_transactions_open"
+    TRANSACTION_OLDEST = "tidemill_transaction_oldest_seconds"
+    GARBAGE_DUE = "tidemill_garbage_due"
+    FILES_WAITING = "tidemill_inbox_files_waiting"
+    FILES_QUARANTINED = "tidemill_inbox_files_quarantined"
+    PARTITIONS_WAITING = "tidemill_fileset_partitions_waiting"
+    DATASET_LATE = "tidemill_dataset_late"
+    LAST_ARRIVAL = "tidemill_dataset_last_arrival_seconds"
+
+
+HELP: Final[Mapping[Metric, str]] = {
+    Metric.RUNS_LIVE: "Runs with an attempt under way, by program and state.",
+    Metric.RUNS_PENDING: "Runs that wait for a runner or a retry.",
+    Metric.JOBS_WAITING: "Jobs that wait, by state.",
+    Metric.JOB_OLDEST: "Age of the oldest job whose trigger is satisfied, and that waits for its constraints.",
+    Metric.TRANSACTIONS_OPEN: "Open transactions.",
+    Metric.TRANSACTION_OLDEST: "Age of the oldest open transaction.",
+    Metric.GARBAGE_DUE: "Locations that the janitor has to delete now.",
+    Metric.FILES_WAITING: "Files of an inbox that wait for a run.",
+    Metric.FILES_QUARANTINED: "Files of an inbox in quarantine.",
+    Metric.PARTITIONS_WAITING: "Partitions of a file set that wait for its consumers.",
+    Metric.DATASET_LATE: "1 if the arrival expectation of a data set is broken, else 0.",
+    Metric.LAST_ARRIVAL: "Age of the last arrival in a data set that has an arrival expectation.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A value of a metric. `labels` are names of what is declared, or states."""
+
+    metric: Metric
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """All samples, as one moment of the catalog shows them."""
+
+    at: datetime
+    samples: tuple[Sample, ...]
+
+
+def measure(project: Project) -> Metrics:
+    """Measure all metrics; see `Mill.metrics`."""
+
+    def block(db: Db) -> Metrics:
+        at = db.now()
+        return Metrics(at, (*_work(db, at), *_data(db, at, list_datasets(db))))
+
+    return project.catalog.read(block)
+
+
+def _work(db: Db, at: datetime) -> Iterator[Sample]:
+    live = db.records(SQL.count_live_runs, tuple[ProgramId, str, int])
+    names = program_names(db, (program_id for program_id, _, _ in live))
+    for program_id, state, number in live:
+        yield Sample(Metric.RUNS_LIVE, {"program": names.get(program_id, program_id), "state": state}, number)
+    yield Sample(Metric.RUNS_PENDING, {}, db.value(SQL.count_pending_runs, int, limit=_MOST) or 0)
+    for state, number in db.records(SQL.count_jobs, tuple[str, int], limit=_MOST):
+        yield Sample(Metric.JOBS_WAITING, {"state": state}, number)
+    oldest = db.value(SQL.find_oldest_job, datetime)
+    yield Sample(Metric.JOB_OLDEST, {}, 0.0 if oldest is None else (at - oldest).total_seconds())
+    ((number, began_at),) = db.records(SQL.count_open_transactions, tuple[int, datetime | None])
+    yield Sample(Metric.TRANSACTIONS_OPEN, {}, number)
+    yield Sample(Metric.TRANSACTION_OLDEST, {}, 0.0 if began_at is None else (at - began_at).total_seconds())
+    yield Sample(Metric.GARBAGE_DUE, {}, db.value(SQL.count_garbage, int, limit=_MOST) or 0)
+
+
+def _data(db: Db, at: datetime, datasets: Iterable[Dataset]) -> Iterator[Sample]:
+    datasets = list(datasets)
+    bad = Counter(dict(db.records(SQL.count_quarantined_files, tuple[DatasetId, int], limit=_MOST)))
+    expectations = find_expectations(db, (one.dataset_id for one in datasets))
+    for dataset in datasets:
+        labels = {"dataset": dataset.qualified_name}
+        if dataset.kind is DatasetKind.INBOX:
+            waiting = db.value(OVERVIEW.count_waiting_files, int, dataset_id=dataset.dataset_id, limit=_MOST)
+            yield Sample(Metric.FILES_WAITING, labels, waiting or 0)
+            yield Sample(Metric.FILES_QUARANTINED, labels, bad[dataset.dataset_id])
+        elif dataset.kind is DatasetKind.FILESET:
+            waiting = db.value(OVERVIEW.count_waiting_partitions, int, dataset_id=dataset.dataset_id, limit=_MOST)
+            yield Sample(Metric.PARTITIONS_WAITING, labels, waiting or 0)
+        if (expectation := expectations.get(dataset.dataset_id)) is not None:
+            yield Sample(Metric.DATASET_LATE, labels, float(expectation.state is ArrivalState.BROKEN))
+            if expectation.last_arrival is not None:
+                yield Sample(Metric.LAST_ARRIVAL, labels, (at - expectation.last_arrival).total_seconds())

@@ -1,0 +1,74 @@
+"""docs/server.md: its programs run against a server as they stand."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from pathlib import Path
+
+from tests.stage import staged
+from tidemill.config import load_config
+from tidemill.mill.access import Role
+from tidemill.server.listen import Listener
+from tidemill.world import World
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
+REST, LIVE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+(SETTINGS,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+orders = app.fileset("orders", keys={"day": "date"})
+
+
+@app.python(writes=[orders])
+def load(run):
+    pass
+"""
+
+
+def test_the_programs_list_runs_start_one_and_follow_a_topic(sqlite_catalog_url, tmp_path, monkeypatch, capsys):
+    """A reader copies them."""
+    with staged(tmp_path, sqlite_catalog_url, APP, environ={"TIDEMILL_SERVER_PORT": "0"}) as stage:
+        stage.publish("orders", "day=2026-01-01")
+        earlier = stage.mill.runs.start("shop.load").run_id
+        listener = Listener(stage.mill)
+        listener.start()
+        monkeypatch.setenv("TIDEMILL_URL", listener.url)
+        monkeypatch.setenv("TIDEMILL_TOKEN", stage.mill.tokens.create("page", role="admin").secret)
+        names: dict[str, object] = {}
+        exec(REST, names)
+        printed = capsys.readouterr().out.split()
+        follower = threading.Thread(target=exec, args=(LIVE, names))
+        follower.start()
+        day = 2
+        while follower.is_alive() and day < 29:
+            stage.publish("orders", f"day=2026-01-{day:02}")
+            day += 1
+            time.sleep(0.2)
+        follower.join()
+        listener.stop()
+
+        assert printed[:2] == [earlier, "PENDING"]
+        assert {earlier, printed[2]} <= {run.run_id for run in stage.mill.runs.list()}
+        assert capsys.readouterr().out.strip() == "partition:default.orders"
+
+
+def test_the_settings_are_settings(tmp_path):
+    """A setting with a slip would be refused at the start."""
+    (tmp_path / "tidemill.toml").write_text(SETTINGS, encoding="utf-8")
+
+    server = load_config(World(environ={"HOME": str(tmp_path)}), tmp_path).server
+
+    assert (server.host, server.names, server.tls_key) == (
+        "0.0.0.0",
+        frozenset({"tidemill.example.com"}),
+        str(tmp_path / "tls/key.pem"),
+    )
+
+
+def test_the_roles_are_the_roles():
+    """The table is complete, in order."""
+    assert re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE) == list(Role)

@@ -1,0 +1,96 @@
+"""`/metrics`: what waits and runs, the ends of runs, and the dashboard that asks for them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.server.busy import APP, make_busy
+from tests.stage import staged
+from tidemill.mill.metrics import HELP, Metric
+from tidemill.server.metrics import RUNS_ENDED
+from tools import reference
+
+ROOT = Path(__file__).resolve().parents[2]
+DASHBOARD = ROOT / "examples" / "grafana" / "tidemill.json"
+
+
+@pytest.fixture
+def stage(catalog_url, tmp_path):
+    """Make a busy project."""
+    with staged(tmp_path, catalog_url, APP, environ={"TIDEMILL_SERVER_PORT": "0"}) as opened:
+        yield make_busy(opened)
+
+
+def scraped(client) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return the samples of a scrape by metric and labels."""
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    return {
+        family.name: {tuple(one.labels.values()): one.value for one in family.samples}
+        for family in text_string_to_metric_families(answer.text)
+    }
+
+
+def test_a_scrape_has_what_waits_and_what_is_wrong(sign):
+    """The numbers are those of the pages."""
+    found = scraped(sign("viewer"))
+
+    assert found[Metric.FILES_QUARANTINED] == {("default.raw",): 1}
+    assert found[Metric.JOBS_WAITING] == {("PENDING_TRIGGER",): 1, ("PENDING_CONSTRAINT",): 0}
+    assert found[Metric.RUNS_PENDING] == {(): 1}
+    assert found[Metric.DATASET_LATE] == {("default.raw",): 0}
+    assert found[Metric.PARTITIONS_WAITING]["default.orders",] == 0
+
+
+def test_ends_of_runs_are_counted_once_from_the_first_scrape_on(sign, stage):
+    """A counter that counts a run twice makes an alert; one that forgets a run hides a failure."""
+    client = sign("viewer")
+    assert scraped(client)[RUNS_ENDED] == {}
+    for _ in range(2):
+        stage.mill.runs.start("shop.broken")
+    stage.play()
+
+    first, again = scraped(client)[RUNS_ENDED], scraped(client)[RUNS_ENDED]
+
+    assert first["default.shop.broken", "FAILED"] == 2
+    assert first["default.shop.sift", "COMPLETED"] == 1
+    assert first == again
+
+
+def test_a_token_of_one_namespace_may_not_scrape(sign):
+    """The labels are names of all namespaces."""
+    assert sign("admin", "default").get("/metrics").status_code == 403
+
+
+def test_the_page_of_metrics_is_current():
+    """An alert on a metric that was renamed never fires."""
+    assert reference.METRICS.read_text(encoding="utf-8") == reference.write_metrics(), "run `make reference`"
+    assert set(HELP) == set(Metric)
+
+
+def test_each_query_of_the_dashboard_asks_for_a_metric_and_its_labels(sign, stage):
+    """A panel without data looks like a quiet system."""
+    client = sign("viewer")
+    scraped(client)
+    stage.mill.runs.start("shop.broken")
+    stage.play()
+    text = client.get("/metrics").text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    queries = [target["expr"] for one in json.loads(DASHBOARD.read_text())["panels"] for target in one["targets"]]
+    asked = set()
+    for query in queries:
+        (name,) = re.findall(r"tidemill_\w+", query)
+        asked.add(name.removesuffix("_total"))
+        labels = re.findall(r"by \((\w+)\)", query) + re.findall(r"\{(\w+)=", query)
+        family = families.get(name.removesuffix("_total"))
+        if family is None:
+            assert name in {Metric.RUNS_LIVE, Metric.LAST_ARRIVAL}, query  # nothing runs, nothing arrived
+            continue
+        assert all(label in one.labels for label in labels for one in family.samples), query
+
+    assert asked == {*Metric, RUNS_ENDED}

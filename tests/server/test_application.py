@@ -39,6 +39,23 @@ def test_a_caller_without_a_token_gets_nothing(client):
     assert answer.json()["code"] == "unauthorized"
 
 
+def test_the_log_of_a_run_is_text(sign, stage, tmp_path):
+    """A log may be longer than memory, and lie on another machine."""
+    run_id = stage.mill.runs.start("shop.load").run_id
+    client = sign("viewer")
+    assert (client.get(f"/v1/runs/{run_id}/logs").status_code, client.get(f"/v1/runs/{run_id}/logs").text) == (200, "")
+    folder = tmp_path / "1"
+    folder.mkdir()
+    (folder / "stdout").write_text("one\ntwo\n", encoding="utf-8")
+    (folder / "spark.log").write_text("spark\n", encoding="utf-8")
+    stage.sql(f"UPDATE run SET log_location = '{folder}' WHERE run_id = '{run_id}' RETURNING 1")
+
+    assert client.get(f"/v1/runs/{run_id}/logs").text == "one\ntwo\n"
+    assert client.get(f"/v1/runs/{run_id}/logs?whole=true").text == "one\ntwo\nspark\n"
+    assert client.get(f"/v1/runs/{run_id}/logs?attempt=9").status_code == 404
+    assert client.get("/v1/runs/run_none/logs").status_code == 404
+
+
 def test_health_ready_and_version_are_open(client):
     """A load balancer has no token."""
     """A load balancer has no token."""

@@ -242,7 +242,7 @@ class Runs(Noun):
         bounds = read_bounds(direction, depth, limit)
         return self._catalog.read(lambda db: trace_run(self._project, db, run_id, bounds))
 
-    @operation(Right.READ, no_route="GET /v1/runs/{run_id}/logs is text in parts")
+    @operation(Right.READ, no_route="GET /v1/runs/{run_id}/logs gives the lines as text")
     def logs(
         self, run_id: str, *, attempt: int | None = None, follow_every: timedelta | None = None, whole: bool = False
     ) -> Iterator[LogLine]:

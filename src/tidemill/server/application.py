@@ -28,6 +28,7 @@ from tidemill.mill.tokens import SESSION_FOR, open_session
 from tidemill.server.access import SESSION, Door
 from tidemill.server.guard import GuardedRoute, check_all_guarded, guarded, open_to_all
 from tidemill.server.limits import RequestLimits
+from tidemill.server.logs import logs
 from tidemill.server.metrics import EndedRuns, metrics
 from tidemill.server.openapi import OPENAPI, PROBLEMS, answer_type, describe, write_document
 from tidemill.server.pages.routes import add_pages
@@ -74,6 +75,7 @@ def make_application(door: Door, *, documented: bool = False) -> FastAPI:
         app.add_api_route(path, endpoint, methods=["GET"], tags=["server"])
     app.state.ended_runs = EndedRuns(door.mill)
     app.add_api_route("/metrics", metrics, methods=["GET"], include_in_schema=False)
+    app.add_api_route(f"{PREFIX}/runs/{{run_id}}/logs", logs, methods=["GET"], tags=["run"], include_in_schema=False)
     app.add_api_route(f"{PREFIX}/stream", stream, methods=["GET"], tags=["server"])
     add_pages(app)
     check_all_guarded(app)

@@ -32,6 +32,9 @@ _LATER_BY: Final = 20
 """A commit that became visible after some time is noticed at most a twentieth of that time later."""
 _WITHOUT_EVENTS: Final = timedelta(milliseconds=10)
 _READ_BYTES: Final = 65536
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_LONGEST: Final = 2**31 - 1
+"""Milliseconds that the kernel takes as a time-out."""
 
 
 class Waiter(ABC):
@@ -58,8 +61,11 @@ class Waiter(ABC):
 
     def _select(self, also: int | None, timeout: timedelta) -> tuple[bool, bool]:
         """Wait at most `timeout`. Return whether `wake` was called, and whether `also` is readable."""
-        watched = [self._woken_read] if also is None else [self._woken_read, also]
-        ready, _, _ = select.select(watched, [], [], max(timeout.total_seconds(), 0))
+        # Not `select`: it knows no file descriptors above 1023, which a server with many connections has.
+        poll = select.poll()
+        for watched in (self._woken_read,) if also is None else (self._woken_read, also):
+            poll.register(watched, select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(min(max(timeout / _MILLISECOND, 0), _LONGEST))}
         woken = self._woken_read in ready
         if woken:
             os.read(self._woken_read, _READ_BYTES)

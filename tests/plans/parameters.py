@@ -492,8 +492,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "metrics.count_quarantined_files": {"limit": 1001},
     "once.find_request": {"caller": "tok_1", "request_key": "k299000"},
     "once.insert_request": {"caller": "tok_1", "request_key": "new", "digest": "d"},
-    "once.take_over": {"caller": "tok_1", "request_key": "k299000"},
-    "once.keep_answer": {"caller": "tok_1", "request_key": "k299000", "attempt": 1, "answer": "{}"},
+    "once.take_over": {"caller": "tok_1", "request_key": "k299001", "attempt": 1},
+    "once.keep_answer": {"caller": "tok_1", "request_key": "k299001", "attempt": 1, "answer": "{}"},
     "once.forget_request": {"caller": "tok_1", "request_key": "k299001", "attempt": 1},
     "once.forget_old_requests": {"keep": 86400000},
     "tokens.insert_token": {

@@ -8,7 +8,9 @@ import stat
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -28,11 +30,17 @@ def with_settings(stage, **settings) -> Mill:
     return Mill(replace(project, config=replace(project.config, server=server)))
 
 
-def connected(client: httpx.Client) -> socket.socket:
-    """Return a connection to the server of a client."""
+@pytest.fixture
+def connected(client: httpx.Client) -> Iterator[Callable[[], socket.socket]]:
+    """Return new connections to the server of the client, which are closed after the test."""
     url = urlsplit(str(client.base_url))
     assert url.hostname
-    return socket.create_connection((url.hostname, url.port or 0), timeout=20)
+    with ExitStack() as opened:
+
+        def connect() -> socket.socket:
+            return opened.enter_context(socket.create_connection((url.hostname or "", url.port or 0), timeout=20))
+
+        yield connect
 
 
 def test_a_port_that_is_taken_is_passed_over(stage):
@@ -91,16 +99,15 @@ def test_tls_is_spoken_and_cookies_are_for_tls(stage, tmp_path):
     listener.stop()
 
 
-def test_a_thousand_silent_connections_hold_up_no_request(client):
+def test_a_thousand_silent_connections_hold_up_no_request(client, connected):
     """A connection that says nothing costs a socket, no thread and no transaction."""
-    silent = [connected(client) for _ in range(1000)]
+    for _ in range(1000):
+        connected()
 
     assert client.get("/ready").status_code == 200
-    for one in silent:
-        one.close()
 
 
-def test_a_body_that_does_not_come_is_given_up(sign, monkeypatch):
+def test_a_body_that_does_not_come_is_given_up(sign, connected, monkeypatch):
     """Sixteen slow callers would hold all threads, if bodies were read by threads."""
     monkeypatch.setattr(limits, "BODY_WITHIN", 0.3)
     client = sign("operator")
@@ -108,14 +115,12 @@ def test_a_body_that_does_not_come_is_given_up(sign, monkeypatch):
         f"POST /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: {client.headers['authorization']}\r\n"
         "content-type: application/json\r\ncontent-length: 100\r\n\r\n{"
     )
-    slow = [connected(client) for _ in range(32)]
+    slow = [connected() for _ in range(32)]
     for one in slow:
         one.sendall(head.encode())
 
     assert client.get("/v1/runs").status_code == 200
     assert slow[0].recv(100).startswith(b"HTTP/1.1 408")
-    for one in slow:
-        one.close()
 
 
 @pytest.mark.parametrize(
@@ -132,9 +137,9 @@ def test_a_body_that_does_not_come_is_given_up(sign, monkeypatch):
     ],
     ids=["tls", "version", "path", "headers", "header", "negative", "huge", "chunk"],
 )
-def test_a_torn_or_hostile_request_gets_one_clear_answer(client, request_bytes):
+def test_a_torn_or_hostile_request_gets_one_clear_answer(client, connected, request_bytes):
     """The others go on, and no answer is a defect of ours."""
-    with connected(client) as torn:
+    with connected() as torn:
         try:
             torn.sendall(request_bytes)
             answer = torn.recv(1000)
@@ -145,20 +150,21 @@ def test_a_torn_or_hostile_request_gets_one_clear_answer(client, request_bytes):
     assert client.get("/health").status_code == 200
 
 
-def test_a_caller_that_goes_in_the_middle_of_a_body_harms_nothing(client):
+def test_a_caller_that_goes_in_the_middle_of_a_body_harms_nothing(client, connected):
     """Networks break."""
-    with connected(client) as torn:
+    with connected() as torn:
         torn.sendall(b"POST /v1/runs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100\r\n\r\n{")
 
     assert client.get("/health").status_code == 200
 
 
-def test_500_streams_wake_together_and_ask_the_catalog_nothing(sign, stage):
+def test_500_streams_wake_together_and_ask_the_catalog_nothing(sign, stage, connected):
     """Each person at the site has a page open."""
     client = sign("viewer")
     token = client.headers["authorization"]
     url = urlsplit(str(client.base_url))
-    streams = [connected(client) for _ in range(500)]
+    before = threading.active_count()
+    streams = [connected() for _ in range(500)]
     for one in streams:
         one.sendall(f"GET /v1/stream HTTP/1.1\r\nhost: {url.hostname}\r\nauthorization: {token}\r\n\r\n".encode())
     with ThreadPoolExecutor(50) as readers:
@@ -169,9 +175,7 @@ def test_500_streams_wake_together_and_ask_the_catalog_nothing(sign, stage):
 
     assert all(head.startswith(b"HTTP/1.1 200") for head in heads)
     assert all(events)
-    assert waiting < 100  # those of this test, and the server's: no thread a stream
-    for one in streams:
-        one.close()
+    assert waiting - before < 100  # the readers of this test, and those of the server: no thread a stream
 
 
 def _read_until(stream: socket.socket, wanted: bytes) -> bytes:

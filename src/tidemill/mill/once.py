@@ -130,16 +130,16 @@ def _begin(db: Db, request: KeyedRequest) -> int | str:
     """Return the number of this try, or the answer that is there."""
     db.tick()  # tries of one request come one after the other
     db.run(SQL.forget_old_requests, keep=_KEEP)
-    known = db.record(SQL.find_request, _KnownRequest, **request.place)
-    if known is None:
-        db.run(SQL.insert_request, **request.place, digest=request.digest)
-        return 1
-    if known.digest != request.digest:
-        raise KeyReused(request.key)
-    if known.answer is not None:
-        return known.answer
-    db.run(SQL.take_over, **request.place)
-    return known.attempt + 1
+    while (known := db.record(SQL.find_request, _KnownRequest, **request.place)) is not None:
+        if known.digest != request.digest:
+            raise KeyReused(request.key)
+        if known.answer is not None:
+            return known.answer
+        # On PostgreSQL the try before may commit its answer between the look and this statement.
+        if db.run(SQL.take_over, **request.place, attempt=known.attempt):
+            return known.attempt + 1
+    db.run(SQL.insert_request, **request.place, digest=request.digest)
+    return 1
 
 
 def _keep(db: Db, request: KeyedRequest, attempt: int, answer: str) -> None:

@@ -7,11 +7,13 @@ INSERT INTO request_key (caller, request_key, digest, attempt, at)
 VALUES (:caller, :request_key, :digest, 1, tidemill_now())
 
 -- name: take_over
-UPDATE request_key SET attempt = attempt + 1 WHERE caller = :caller AND request_key = :request_key
+-- An answer that came after the look is not taken over.
+UPDATE request_key SET attempt = attempt + 1
+ WHERE caller = :caller AND request_key = :request_key AND attempt = :attempt AND answer IS NULL
 
 -- name: keep_answer
 UPDATE request_key SET answer = :answer
- WHERE caller = :caller AND request_key = :request_key AND attempt = :attempt
+ WHERE caller = :caller AND request_key = :request_key AND attempt = :attempt AND answer IS NULL
 
 -- name: forget_request
 DELETE FROM request_key

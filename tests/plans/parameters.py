@@ -488,6 +488,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "overview.count_waiting_partitions": {"dataset_id": "deep", "limit": 1001},
     "metrics.count_pending_runs": {"limit": 1001},
     "metrics.count_jobs": {"limit": 901},
+    "metrics.find_oldest_job": {"limit": 1001},
     "metrics.count_garbage": {"limit": 1001},
     "metrics.count_quarantined_files": {"limit": 1001},
     "once.find_request": {"caller": "tok_1", "request_key": "k299000"},

@@ -51,7 +51,7 @@ HELP: Final[Mapping[Metric, str]] = {
     Metric.RUNS_LIVE: "Runs with an attempt under way, by program and state.",
     Metric.RUNS_PENDING: "Runs that wait for a runner or a retry.",
     Metric.JOBS_WAITING: "Jobs that wait, by state.",
-    Metric.JOB_OLDEST: "Age of the oldest job whose trigger is satisfied, and that waits for its constraints.",
+    Metric.JOB_OLDEST: "Longest time for which a job has waited for its constraints, since its trigger was satisfied.",
     Metric.TRANSACTIONS_OPEN: "Open transactions.",
     Metric.TRANSACTION_OLDEST: "Age of the oldest open transaction.",
     Metric.GARBAGE_DUE: "Locations that the janitor has to delete now.",
@@ -98,7 +98,7 @@ def _work(db: Db, at: datetime) -> Iterator[Sample]:
     yield Sample(Metric.RUNS_PENDING, {}, db.value(SQL.count_pending_runs, int, limit=_MOST) or 0)
     for state, number in db.records(SQL.count_jobs, tuple[str, int], limit=_MOST):
         yield Sample(Metric.JOBS_WAITING, {"state": state}, number)
-    oldest = db.value(SQL.find_oldest_job, datetime)
+    oldest = db.value(SQL.find_oldest_job, datetime, limit=_MOST)
     yield Sample(Metric.JOB_OLDEST, {}, 0.0 if oldest is None else (at - oldest).total_seconds())
     ((number, began_at),) = db.records(SQL.count_open_transactions, tuple[int, datetime | None])
     yield Sample(Metric.TRANSACTIONS_OPEN, {}, number)

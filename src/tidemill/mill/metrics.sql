@@ -18,9 +18,10 @@ SELECT 'PENDING_CONSTRAINT' AS state, count(*) AS jobs
   FROM (SELECT 1 FROM job WHERE state = 'PENDING_CONSTRAINT' LIMIT :limit) AS waiting
 
 -- name: find_oldest_job
--- gives: created_at
--- Ids are in about the order of time.
-SELECT created_at FROM job WHERE state = 'PENDING_CONSTRAINT' ORDER BY job_id LIMIT 1
+-- gives: satisfied_at
+-- The order of ids is that of creation. A job may have waited for its trigger for weeks before.
+SELECT min(satisfied_at) AS satisfied_at
+  FROM (SELECT satisfied_at FROM job WHERE state = 'PENDING_CONSTRAINT' LIMIT :limit) AS waiting
 
 -- name: count_open_transactions
 -- gives: transactions, began_at

@@ -1,4 +1,4 @@
-"""`/metrics` for Prometheus: the metrics of the catalog, and the ends of runs since this server was started."""
+"""`/metrics` for Prometheus: the metrics of the catalog, and the ends of runs since the first scrape of a server."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from tidemill.errors import NotFound
 from tidemill.mill.metrics import HELP, Metric, Sample
 from tidemill.mill.operation import Right
+from tidemill.run.records.runs import RunState
 from tidemill.server.guard import guarded
 
 if TYPE_CHECKING:
@@ -24,14 +25,18 @@ if TYPE_CHECKING:
 
 RUNS_ENDED: Final = "tidemill_runs_ended"
 RUNS_ENDED_HELP: Final = (
-    "Runs that ended since this server was started, by program and state. Each server counts all runs: take one."
+    "Runs that ended since the first scrape of this server, by program and state. Each server counts all runs."
 )
 _TOPIC: Final = "program"
 _PART: Final = 1000
+_ENDS: Final = tuple(state for state in RunState if state.ended)
 
 
 class EndedRuns:
-    """Counts the ends of runs by their messages, from its first count on. A count costs what is new."""
+    """Counts the ends of runs by their messages, from its first count on. A count costs the apps and what is new.
+
+    Each program has a count of zero before its first end: Prometheus sees no increase in a series that begins at one.
+    """
 
     def __init__(self, mill: Mill) -> None:
         self._mill = mill
@@ -42,10 +47,21 @@ class EndedRuns:
     def count(self) -> Counter[tuple[str, str]]:
         """Return the number of ends by program and state."""
         with self._lock:
+            for program in self._list_programs():
+                for state in _ENDS:
+                    self._counts.setdefault((program, state), 0)
             more = True
             while more:
                 more = self._read_on()
             return Counter(self._counts)
+
+    def _list_programs(self) -> Iterator[str]:
+        after: str | None = ""
+        while after is not None:
+            page = self._mill.apps.list(after=after)
+            for app in page:
+                yield from app.programs
+            after = page.next
 
     def _read_on(self) -> bool:
         """Count a part of the new messages; return whether there are more."""

@@ -19,7 +19,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.expectations import find_expectations
 from tidemill.mill.overview import SQL as OVERVIEW
 from tidemill.mill.project import Project, program_names
-from tidemill.names import DatasetId, ProgramId
+from tidemill.names import DatasetId, Namespace, ProgramId, qualified
 from tidemill.shapes.expectation import ArrivalState
 
 if TYPE_CHECKING:
@@ -74,9 +74,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """All samples, as one moment of the catalog shows them."""
+    """All samples, as one moment of the catalog shows them. `programs` are the declared programs."""
 
     at: datetime
+    programs: tuple[str, ...]
     samples: tuple[Sample, ...]
 
 
@@ -85,7 +86,9 @@ def measure(project: Project) -> Metrics:
 
     def block(db: Db) -> Metrics:
         at = db.now()
-        return Metrics(at, (*_work(db, at), *_data(db, at, list_datasets(db))))
+        declared = db.records(SQL.list_declared, tuple[Namespace, str, str])
+        programs = tuple(qualified(*one) for one in declared)
+        return Metrics(at, programs, (*_work(db, at), *_data(db, at, list_datasets(db))))
 
     return project.catalog.read(block)
 

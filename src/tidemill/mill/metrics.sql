@@ -1,3 +1,7 @@
+-- name: list_declared
+-- gives: namespace, app, name
+SELECT namespace, app, name FROM program WHERE retired = 0 ORDER BY namespace, app, name
+
 -- name: count_live_runs
 -- gives: program_id, state, runs
 -- The runs of programs with an attempt under way.

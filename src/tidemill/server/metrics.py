@@ -33,7 +33,7 @@ _ENDS: Final = tuple(state for state in RunState if state.ended)
 
 
 class EndedRuns:
-    """Counts the ends of runs by their messages, from its first count on. A count costs the apps and what is new.
+    """Counts the ends of runs by their messages, from its first count on. A count costs what is new.
 
     Each program has a count of zero before its first end: Prometheus sees no increase in a series that begins at one.
     """
@@ -44,24 +44,16 @@ class EndedRuns:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
-    def count(self) -> Counter[tuple[str, str]]:
-        """Return the number of ends by program and state."""
+    def count(self, programs: Iterable[str]) -> Counter[tuple[str, str]]:
+        """Return the number of ends by program and state, of `programs` and of those that ended a run."""
         with self._lock:
-            for program in self._list_programs():
+            for program in programs:
                 for state in _ENDS:
                     self._counts.setdefault((program, state), 0)
             more = True
             while more:
                 more = self._read_on()
             return Counter(self._counts)
-
-    def _list_programs(self) -> Iterator[str]:
-        after: str | None = ""
-        while after is not None:
-            page = self._mill.apps.list(after=after)
-            for app in page:
-                yield from app.programs
-            after = page.next
 
     def _read_on(self) -> bool:
         """Count a part of the new messages; return whether there are more."""
@@ -106,5 +98,6 @@ def metrics(request: Request) -> Response:
     """Return all metrics in the text form of Prometheus."""
     mill: Mill = request.state.mill
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Catalog(mill.metrics().samples, request.app.state.ended_runs.count()))
+    found = mill.metrics()
+    registry.register(_Catalog(found.samples, request.app.state.ended_runs.count(found.programs)))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -6,7 +6,7 @@ import pkgutil
 import pytest
 
 import tidemill
-from tidemill.errors import Conflict, Fenced, Internal, NotFound, TidemillError, Unavailable, UserError
+from tidemill.errors import Conflict, Denied, Fenced, Internal, NotFound, TidemillError, Unavailable, UserError
 
 
 def _all_errors() -> list[type[TidemillError]]:
@@ -23,7 +23,16 @@ def _all_errors() -> list[type[TidemillError]]:
 
 @pytest.mark.parametrize(
     ("error", "exit_code"),
-    [(UserError, 2), (Conflict, 3), (Fenced, 3), (NotFound, 4), (Unavailable, 5), (Internal, 1), (TidemillError, 1)],
+    [
+        (UserError, 2),
+        (Denied, 1),
+        (Conflict, 3),
+        (Fenced, 3),
+        (NotFound, 4),
+        (Unavailable, 5),
+        (Internal, 1),
+        (TidemillError, 1),
+    ],
 )
 def test_what_to_do_decides_the_exit_code(error: type[TidemillError], exit_code: int) -> None:
     """Scripts look at nothing else."""
@@ -34,7 +43,7 @@ def test_every_error_says_what_to_do_and_has_a_code_of_its_own() -> None:
     """By its base and its code the command line, REST, logs and documentation know it."""
     errors = _all_errors()
     codes = [error.code for error in errors]
-    useful = UserError | Conflict | Fenced | Unavailable | Internal
+    useful = UserError | Denied | Conflict | Fenced | Unavailable | Internal
     # The demo's own failure is none that a program could meet.
     useless = [e for e in errors if not issubclass(e, useful) and not e.__module__.startswith("tidemill.demo")]
 

@@ -1,9 +1,9 @@
 """Every error that Tidemill raises: one root, one class for each thing a caller can do about it.
 
-The four bases say what to do: `UserError` (correct your input), `Conflict` (another transaction committed first; run
-again), `Fenced` (you are no longer the owner; stop), `Unavailable` (try later). Each error has a stable `code` for CLI,
-REST, logs and documentation, and keeps its data as attributes. An error class stands here if several rooms raise or
-catch it. A class of one room stands in that room, below one of these bases.
+The five bases say what to do: `UserError` (correct your input), `Denied` (ask for the right), `Conflict` (another
+transaction committed first; run again), `Fenced` (you are no longer the owner; stop), `Unavailable` (try later). Each
+error has a stable `code` for CLI, REST, logs and documentation, and keeps its data as attributes. An error class stands
+here if several rooms raise or catch it. A class of one room stands in that room, below one of these bases.
 """
 
 from __future__ import annotations
@@ -59,6 +59,12 @@ class NotFound(UserError):
         meant = f"; did you mean {nearest!r}?" if nearest else ""
         advice = f"{'' if nearest else ';'} {hint}" if hint else ""
         super().__init__(f"no {kind} named {name!r}{meant}{advice}")
+
+
+class Denied(TidemillError):
+    """The caller is unknown, or may not do this: come with another token, or ask for the right."""
+
+    code = "denied"
 
 
 class Conflict(TidemillError):

@@ -177,7 +177,7 @@ def fill_under_data(disk: MountedDisk | LimitedDisk, folder: Path, catalog: str)
     with project(folder, catalog, disk.folder / "data") as mill:
         publish(mill, "s1", "text\n" * 10)
         before = contents(mill)
-        disk.fill(leave=MEGABYTE)
+        disk.fill(leave=3 * MEGABYTE)
         # PostgreSQL's server, and SQLite's small file, have what they need either way.
         error = publish(mill, "s2", "text\n" * MEGABYTE)
         after = contents(mill)

@@ -157,6 +157,12 @@ PLAYS = {
     "snapshot.rollback": Play(
         "default.users", first_of_two, lambda mill, first: mill.snapshots.rollback("users", first)
     ),
+    "token.create": Play("laptop", lambda _: None, lambda mill, _: mill.tokens.create("laptop", role="viewer")),
+    "token.revoke": Play(
+        "laptop",
+        lambda stage: stage.mill.tokens.create("laptop", role="viewer"),
+        lambda mill, _: mill.tokens.revoke("laptop"),
+    ),
     "watermark.advance": Play(
         "default.days",
         lambda stage: stage.publish("days", "day=2020-01-01"),

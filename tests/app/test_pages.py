@@ -73,6 +73,8 @@ def fill(stage: Stage) -> None:
             tx.snapshot("default.users").replace({"": "a\n"}, allow=["drop"])
         mill.topics.publish("own", key="door")
         mill.runs.start("shop.one")
+    for name in ("ann", "bob"):
+        mill.tokens.create(name, role="viewer")
     mill.topics.publish("second", key="door")
     stage.schedule()
     mill.jobs.drop(mill.jobs.list()[0].job_id)
@@ -108,6 +110,7 @@ LISTS: dict[str, Callable[[Mill], Callable[..., Page[object]]]] = {
     "schedule.next": lambda mill: bind(mill.schedules.next, "shop.clock"),
     "schedule.triggered_by": lambda mill: bind(mill.schedules.triggered_by, "lines"),
     "snapshot.versions": lambda mill: bind(mill.snapshots.versions, "users"),
+    "token.list": lambda mill: mill.tokens.list,
     "topic.list": lambda mill: mill.topics.list,
     "topic.quarantined": lambda mill: bind(mill.topics.quarantined, "own"),
     "topic.read": lambda mill: bind(mill.topics.read, "own", after="0"),

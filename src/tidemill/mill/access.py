@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tidemill.errors import TidemillError
+from tidemill.errors import Denied
 from tidemill.mill.operation import Right
 from tidemill.names import Namespace
 
@@ -45,11 +45,10 @@ _RIGHTS: Final = {
 }
 
 
-class Forbidden(TidemillError):
+class Forbidden(Denied):
     """The caller has not the right that the operation needs."""
 
     code = "forbidden"
-    exit_code = 1
 
     def __init__(self, right: str, namespace: str) -> None:
         self.right = right

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.durations import parse_duration
-from tidemill.errors import Conflict, NotFound, TidemillError, UserError
+from tidemill.errors import Conflict, Denied, NotFound, UserError
 from tidemill.mill.access import ALL_NAMESPACES, Access, Role
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
@@ -46,11 +46,10 @@ class TokenKind(StrEnum):
     CODE = "code"
 
 
-class Unauthorized(TidemillError):
+class Unauthorized(Denied):
     """The request names no caller, or names it by a secret that is unknown, revoked or expired."""
 
     code = "unauthorized"
-    exit_code = 1
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -161,7 +160,7 @@ class Tokens(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.ADMIN, whole=True)
+    @operation(Right.ADMIN, whole=True, no_audit="changes nothing")
     def list(self, *, limit: int = PAGE, after: str = "") -> Page[TokenView]:
         """List tokens by name, with their last use; never their secrets."""
         name, token_id = read_key(after, ("", ""))

@@ -13,7 +13,7 @@ from datetime import timedelta
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Final
 
-from tidemill.errors import TidemillError, Unavailable
+from tidemill.errors import Denied, Unavailable
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.tokens import Principal, TokenKind, Unauthorized, csrf_of, find_principal, note_use
@@ -35,7 +35,7 @@ _FAILURES_IN: Final = timedelta(minutes=1)
 _MOST_ADDRESSES: Final = 10_000
 
 
-class Forged(TidemillError):
+class Forged(Denied):
     """A change by a session that did not come from one of our pages."""
 
     code = "forged_request"

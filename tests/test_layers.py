@@ -45,7 +45,7 @@ LAYERS = (
     {"run"},
     {"schedule", "sql"},
     {"app", "upkeep"},
-    {"mill", "roles", "narration", "doctor", "starter"},
+    {"mill", "client", "roles", "narration", "doctor", "starter"},
     {"__init__"},  # the public names: what `import tidemill as tm` offers
     {"server", "cli", "testing", "demo"},
 )
@@ -70,6 +70,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "psycopg": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
     "psycopg_pool": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
     "cattrs": ("json_specs",),
+    "pydantic": ("client.forms", "server"),
     "obstore": ("storage",),
     "watchdog": ("storage.hints",),
     "pyspark": ("frames", "run.processes.session", "sql.window_frames"),

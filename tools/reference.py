@@ -15,11 +15,11 @@ from typing import Final
 from tidemill.mill.metrics import HELP
 from tidemill.mill.mill import open_mill
 from tidemill.mill.operations import NOUNS, OPERATIONS, Operation
+from tidemill.mill.routes import list_routes
 from tidemill.server.access import Door
 from tidemill.server.application import make_application
 from tidemill.server.metrics import RUNS_ENDED, RUNS_ENDED_HELP
 from tidemill.server.openapi import write_document
-from tidemill.server.routes import list_routes
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 METRICS: Final = PAGE.parent / "reference" / "metrics.md"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tidemill.app.reads import Changes as Changes
     from tidemill.app.reads import Reads as Reads
     from tidemill.app.watermark import Watermark as Watermark
+    from tidemill.client.connect import connect as connect
     from tidemill.errors import Conflict as Conflict
     from tidemill.errors import Fenced as Fenced
     from tidemill.errors import NotFound as NotFound
@@ -129,6 +130,7 @@ _HOMES = {
     "WatermarkPassed": "schedule.data_triggers",
     "WatermarkStands": "schedule.standstill_triggers",
     "WindowsRecomputed": "schedule.window_triggers",
+    "connect": "client.connect",
     "iterate": "mill.page",
     "open": "mill.mill:open_mill",
 }

@@ -6,6 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ import pytest
 import tidemill as tm
 from tests.app.conftest import APP
 from tests.run.conftest import rows_of
+from tests.served import serving
 from tests.stage import Stage
 from tidemill.cli.main import _COMMANDS as COMMANDS
 from tidemill.cli.main import main
@@ -33,19 +35,39 @@ market.schedule("on_orders", look, trigger=tm.NewPartitions(clean), suspended=Tr
 def project(sqlite_catalog_url, tmp_path):
     """A deployed project."""
     (tmp_path / "app.py").write_text(APP, encoding="utf-8")
-    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
+    settings = f'catalog = "{sqlite_catalog_url}"\n[server]\nport = 0\n'
+    (tmp_path / "tidemill.toml").write_text(settings, encoding="utf-8")
     with tm.open(tmp_path) as mill:
         mill.deploy()
     return tmp_path
 
 
+BESIDE_THE_CATALOG = ("deploy", "plan", "doctor", "up", "init", "demo", "catalog", "server", "open")
+
+
+BESIDE = pytest.mark.parametrize("place", ["catalog"], indirect=True)
+"""The mark of a test whose project would not let a server start."""
+
+
+@pytest.fixture(params=["catalog", pytest.param("server", marks=pytest.mark.long)])
+def place(request, project, monkeypatch) -> Iterator[Sequence[str]]:
+    """The options of a command that uses the catalog itself, or a server."""
+    if request.param == "catalog":
+        yield ()
+        return
+    with tm.open(project) as mill, serving(mill) as (url, secret):
+        monkeypatch.setenv("TIDEMILL_TOKEN", secret)
+        yield ("--server", url)
+
+
 @pytest.fixture
-def tidemill(project, capsys):
-    """Run a command in the project; its exit code, output and errors."""
+def tidemill(project, place, capsys):
+    """Run a command in the project; its exit code, output and errors. With and without a server they are the same."""
 
     def run(*arguments: str, folder: Path = project) -> tuple[int, str, str]:
+        served = folder == project and not set(arguments) & {*BESIDE_THE_CATALOG, "--help"}
         with pytest.raises(SystemExit) as ended:
-            main(["--project", str(folder), *arguments])
+            main(["--project", str(folder), *(place if served else ()), *arguments])
         printed = capsys.readouterr()
         return int(ended.value.code or 0), printed.out, printed.err
 
@@ -304,6 +326,7 @@ def test_an_error_is_a_json_object_too(tidemill):
     assert (error["code"], error["nearest"]) == ("not_found", "default.clean")
 
 
+@BESIDE
 def test_an_unknown_setting_names_the_nearest(tidemill, project):
     """A typing error in tidemill.toml must not be a silent default."""
     (project / "tidemill.toml").write_text('katalog = "x"', encoding="utf-8")
@@ -640,6 +663,7 @@ def test_every_command_has_json_and_help(capsys):
             assert any("--json" in parameter.opts for parameter in command.params), path
 
 
+@BESIDE
 def test_a_newer_catalog_is_refused_with_2(tidemill, project):
     """An older program could harm it."""
     with tm.open(project) as mill:

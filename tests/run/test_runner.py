@@ -24,7 +24,7 @@ from tidemill.run.processes.launcher import Life
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
 from tidemill.run.processes.reaper import Reaper
 from tidemill.run.processes.runner import RunEvent, RunEventKind, Runner
-from tidemill.run.records.logs import LogLine, follow_logs
+from tidemill.run.records.logs import LogLine, LogReader
 from tidemill.run.records.programs import ProgramKind
 from tidemill.run.records.runs import Cause, RunRecord, RunState
 from tidemill.run.step.attempts import AttachTransaction, ask_kill, take_runs
@@ -158,7 +158,7 @@ class Mill:
 
 def follow(mill: Mill, run_id: RunId) -> list[LogLine]:
     """Return the output of a run."""
-    return list(follow_logs(mill.works.catalog, mill.works.world, run_id, attempt=None, every=None))
+    return list(LogReader(mill.works.catalog, mill.works.world, run_id, attempt=None, whole=False).read_on(last=True))
 
 
 def alive(pid: int) -> bool:
@@ -185,7 +185,7 @@ def test_a_program_runs_and_its_run_is_completed(mill):
 
     run = mill.finish(run_id)
 
-    lines = list(follow_logs(mill.works.catalog, mill.works.world, run_id, attempt=None, every=None))
+    lines = list(LogReader(mill.works.catalog, mill.works.world, run_id, attempt=None, whole=False).read_on(last=True))
     assert (run.state, run.epoch) == (RunState.COMPLETED, 1)
     assert (run.facts["inputs"], run.facts["outputs"]) == ([], [])
     assert [line.text for line in lines] == [f"load {run_id} 1"]

@@ -10,7 +10,6 @@ from tidemill.server.guard import GuardedRoute, Unguarded, check_all_guarded
 
 def test_a_schedule_is_listed_shown_suspended_and_resumed(sign):
     """A route is its operation: the record that Python returns is the answer."""
-    """A route is its operation: the record that Python returns is the answer."""
     client = sign("operator")
 
     listed = client.get("/v1/schedules").json()
@@ -30,7 +29,6 @@ def test_a_schedule_is_listed_shown_suspended_and_resumed(sign):
 
 
 def test_a_caller_without_a_token_gets_nothing(client):
-    """Deny by default."""
     """Deny by default."""
     answer = client.get("/v1/schedules")
 
@@ -58,14 +56,12 @@ def test_the_log_of_a_run_is_text(sign, stage, tmp_path):
 
 def test_health_ready_and_version_are_open(client):
     """A load balancer has no token."""
-    """A load balancer has no token."""
     assert client.get("/health").json() == {"status": "alive"}
     assert client.get("/ready").json()["status"] == "ready"
     assert client.get("/version").json()["version"]
 
 
 def test_the_answer_names_the_right_that_is_missing(sign):
-    """The right to look is no right to change."""
     """The right to look is no right to change."""
     answer = sign("viewer").post("/v1/schedules/shop.nightly:suspend")
 
@@ -74,7 +70,6 @@ def test_the_answer_names_the_right_that_is_missing(sign):
 
 
 def test_an_unknown_name_is_404_with_the_nearest_one(sign):
-    """A slip in a name is found by the answer."""
     """A slip in a name is found by the answer."""
     answer = sign("viewer").get("/v1/schedules/shop.nightl")
 
@@ -88,7 +83,6 @@ def test_an_unknown_name_is_404_with_the_nearest_one(sign):
 )
 def test_an_input_that_cannot_be_read_is_refused(sign, body, status):
     """Bad input gives a problem, never a traceback."""
-    """Bad input gives a problem, never a traceback."""
     answer = sign("operator").post(
         "/v1/schedules/shop.nightly:suspend", content=body, headers={"content-type": "application/json"}
     )
@@ -98,7 +92,6 @@ def test_an_input_that_cannot_be_read_is_refused(sign, body, status):
 
 
 def test_a_body_of_another_type_and_a_huge_one_are_refused(sign):
-    """An early refusal costs no thread."""
     """An early refusal costs no thread."""
     client = sign("operator")
     path = "/v1/schedules/shop.nightly:suspend"
@@ -110,7 +103,6 @@ def test_a_body_of_another_type_and_a_huge_one_are_refused(sign):
 
 def test_another_host_or_origin_is_refused(sign):
     """A page of another site cannot use the browser of our user (DNS rebinding)."""
-    """A page of another site cannot use the browser of our user (DNS rebinding)."""
     client = sign("viewer")
 
     assert client.get("/v1/schedules", headers={"host": "evil.example"}).status_code == 421
@@ -118,7 +110,6 @@ def test_another_host_or_origin_is_refused(sign):
 
 
 def test_a_route_without_a_right_is_no_application():
-    """A forgotten declaration must not open a route."""
     """A forgotten declaration must not open a route."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.router.route_class = GuardedRoute

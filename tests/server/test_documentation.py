@@ -14,7 +14,7 @@ from tidemill.server.listen import Listener
 from tidemill.world import World
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
-REST, LIVE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+CLIENT, REST, LIVE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (SETTINGS,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 APP = """
 import tidemill as tm
@@ -38,6 +38,8 @@ def test_the_programs_list_runs_start_one_and_follow_a_topic(sqlite_catalog_url,
         listener.start()
         monkeypatch.setenv("TIDEMILL_URL", listener.url)
         monkeypatch.setenv("TIDEMILL_TOKEN", stage.mill.tokens.create("page", role="admin").secret)
+        exec(CLIENT, {})
+        assert capsys.readouterr().out.split() == [earlier, "PENDING"]
         names: dict[str, object] = {}
         exec(REST, names)
         printed = capsys.readouterr().out.split()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_mill, page_options, say, show_list, show_page
+from tidemill.cli.output import FOUND, json_option, open_mill, page_options, read_project, say, show_list, show_page
 from tidemill.mill.plain import to_plain
 from tidemill.sizes import format_bytes
 
@@ -28,9 +28,8 @@ def migrate(*, as_json: bool) -> None:
     """Upgrade the catalog to this version of Tidemill. Stop all other processes and make a backup before."""
     from tidemill.mill.mill import migrate_project
 
-    given = click.get_current_context().find_root().obj
-    options = {"catalog": given["catalog"]} if given["catalog"] else {}
-    applied = migrate_project(Path(given["project"]), options=options)
+    folder, options = read_project()
+    applied = migrate_project(folder, options=options)
     sentence = f"applied {', '.join(map(str, applied))}" if applied else "nothing to do: the schema is up to date"
     say({"applied": applied}, sentence, as_json=as_json)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import click
 
-from tidemill.cli.output import json_option
+from tidemill.cli.output import json_option, read_project
 from tidemill.mill.plain import to_plain
 
 
@@ -18,9 +17,8 @@ def command(*, as_json: bool) -> None:
     """Show the effective configuration with its sources, and check Java, Spark, catalog and folders, with cures."""
     from tidemill.doctor import examine
 
-    given = click.get_current_context().find_root().obj
-    options = {"catalog": given["catalog"]} if given["catalog"] else {}
-    diagnosis = examine(Path(given["project"]), options=options)
+    folder, options = read_project()
+    diagnosis = examine(folder, options=options)
     if as_json:
         click.echo(json.dumps(to_plain(diagnosis), indent=2))
     else:

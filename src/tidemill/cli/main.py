@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from tidemill.cli.output import BadOption, report
+from tidemill.cli.output import DEFAULT_TOKEN, BadOption, report
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.texts import printable
 
@@ -45,6 +45,8 @@ _COMMANDS: Final = {
     "audit": ("tidemill.cli.audit", "Check that each committed change was delivered, consumed and announced once."),
     "catalog": ("tidemill.cli.catalog", "The catalog: backup, restore, checks and migration."),
 }
+_BESIDE_THE_CATALOG: Final = frozenset({"init", "up", "server", "open", "demo", "deploy", "plan", "doctor"})
+"""Commands that a server does not carry out."""
 _INTERRUPTED: Final = 130
 
 
@@ -75,14 +77,26 @@ class _LazyGroup(click.Group):
 @click.version_option(package_name="tidemill", prog_name="tidemill")
 @click.option("--project", metavar="DIR", default=".", help="The project's folder, where tidemill.toml is.")
 @click.option("--catalog", metavar="URL", help="The URL of the catalog, instead of the configured URL.")
+@click.option("--server", metavar="URL", help="Use a server of the project, instead of its catalog.")
+@click.option(
+    "--token",
+    default=DEFAULT_TOKEN,
+    show_default=True,
+    metavar="PLACE",
+    help="With --server: the place of the token's secret, env:NAME or file:PATH.",
+)
 @click.pass_context
-def cli(ctx: click.Context, project: str, catalog: str | None) -> None:
+def cli(ctx: click.Context, /, **options: str | None) -> None:
     """Run PySpark programs when their data has arrived, each run one transaction.
 
     Exit codes: 0 done, 1 failed, 2 wrong input, 3 conflict, 4 not found, 5 unavailable, 6 findings (audit, fsck,
     adopt, plan --check).
     """
-    ctx.obj = {"project": project, "catalog": catalog}
+    if options["server"] and ctx.invoked_subcommand in _BESIDE_THE_CATALOG:
+        raise BadOption("--server", str(options["server"]), f"`{ctx.invoked_subcommand}` works beside the catalog only")
+    if options["server"] and options["catalog"]:
+        raise BadOption("--catalog", str(options["catalog"]), "a server has a catalog of its own; leave one option out")
+    ctx.obj = options
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -28,6 +28,8 @@ _MOST_SHOWN: Final = 120
 FOUND: Final = 6
 """The exit code of a command that looked, and found what should not be."""
 
+DEFAULT_TOKEN: Final = "env:TIDEMILL_TOKEN"  # noqa: S105  # the place of a secret
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 
 
@@ -35,7 +37,11 @@ def open_mill(*, create: bool = False) -> Mill:
     """Open the project that the command line names."""
     from tidemill.mill.mill import open_project
 
-    folder, options = _read_project()
+    if server := _root()["server"]:
+        from tidemill.client.connect import connect
+
+        return connect(server, token=_read_token())
+    folder, options = read_project()
     return open_project(folder, options=options, create=create)
 
 
@@ -43,7 +49,7 @@ def begin_mill(*, new: bool) -> Mill:
     """The facade for the project that the command line names, whose app file is to be deployed."""
     from tidemill.mill.mill import begin_project
 
-    folder, options = _read_project()
+    folder, options = read_project()
     return begin_project(folder, options=options, new=new)
 
 
@@ -51,13 +57,44 @@ def open_plan() -> Mill:
     """Open the project that the command line names, to plan a deployment of its app file."""
     from tidemill.mill.mill import open_planned
 
-    folder, options = _read_project()
+    folder, options = read_project()
     return open_planned(folder, options=options)
 
 
-def _read_project() -> tuple[Path, dict[str, str]]:
-    given = click.get_current_context().find_root().obj
+def read_project() -> tuple[Path, dict[str, str]]:
+    """Return the folder of the project, and the options that override its settings."""
+    given = _root()
+    if given["server"]:
+        raise BadOption("--server", given["server"], "the command works beside the catalog only; leave the option out")
     return Path(given["project"]), {"catalog": given["catalog"]} if given["catalog"] else {}
+
+
+def _root() -> dict[str, Any]:
+    options: dict[str, Any] = click.get_current_context().find_root().obj
+    return options
+
+
+def _read_token() -> str:
+    """Return the secret of the caller. It is never an argument, which other users of the machine can read."""
+    from tidemill.world import World
+
+    given, world = _root()["token"], World()
+    kind, _, name = given.partition(":")
+    match kind:
+        case "env" if name in world.environ:
+            return world.environ[name]
+        case "env" if given == DEFAULT_TOKEN:
+            return ""
+        case "file" if world.disk.exists(path := Path(name)):
+            return world.disk.read_bytes(path).decode(errors="replace").strip()
+    raise BadOption("--token", given, "name a variable that is set by env:NAME, or a file by file:PATH")
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a file that an option names."""
+    from tidemill.world import World
+
+    return World().disk.read_bytes(path)
 
 
 new_option = click.option("--new", is_flag=True, help="Begin with an empty catalog beside the data of an earlier one.")

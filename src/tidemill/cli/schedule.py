@@ -16,6 +16,7 @@ from tidemill.cli.output import (
     page_options,
     parse_argument,
     parse_json,
+    read_file,
     say,
     show_list,
     show_one,
@@ -218,7 +219,7 @@ def _read_input() -> bytes:
 
 def _create_many(file: Path, *, as_json: bool) -> None:
     with open_mill() as mill:
-        text = _read_input() if str(file) == "-" else mill.project.world.disk.read_bytes(file)
+        text = _read_input() if str(file) == "-" else read_file(file)
         entries = parse_json(str(file), text)
         made = mill.schedules.create_many(cast("Sequence[Mapping[str, object]]", entries))
     show_list(made, ("name", "program", "status", "trigger"), as_json=as_json, empty="the list has no entries")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tidemill.cli.output import BadOption, json_option, open_mill, say
+from tidemill.cli.output import BadOption, json_option, open_mill, read_file, say
 
 
 @click.command(name="sql")
@@ -18,7 +18,7 @@ def command(file: Path | None, statement: str | None, *, as_json: bool) -> None:
     if (file is None) == (statement is None):
         raise BadOption("sql", str(file or statement or ""), "give a file, or statements by -e")
     with open_mill(create=True) as mill:
-        text = mill.project.world.disk.read_bytes(file).decode() if file is not None else str(statement)
+        text = read_file(file).decode() if file is not None else str(statement)
         done = mill.sql(text)
     record = [{"said": one.said, "notices": list(one.notices), "rows": list(one.rows)} for one in done]
     lines = []

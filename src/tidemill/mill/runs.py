@@ -15,11 +15,11 @@ from tidemill.lake.datasets import Dataset, find_some
 from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, read_key, write_key
-from tidemill.mill.project import MOST_SHOWN, Noun, check_startable, fields_of, program_names
+from tidemill.mill.project import MOST_SHOWN, Noun, Project, check_startable, fields_of, program_names
 from tidemill.names import DatasetId, ProgramId, RunId, WritePointer
 from tidemill.run.records import runs
 from tidemill.run.records.explain import explain_run
-from tidemill.run.records.logs import LogLine, follow_logs
+from tidemill.run.records.logs import LogLine, LogReader
 from tidemill.run.records.programs import find_program_by_id
 from tidemill.run.records.runs import NewRun, RunRecord, RunState, count_under_way
 from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
@@ -250,8 +250,20 @@ class Runs(Noun):
 
         With `follow_every`, go on until the run has ended.
         """
-        self._catalog.read(lambda db: self._project.check_run(db, run_id))
-        return follow_logs(self._catalog, self._world, RunId(run_id), attempt=attempt, every=follow_every, whole=whole)
+        reader = read_log(self._project, run_id, attempt=attempt, whole=whole)
+        return self._read_log(reader, follow_every)
+
+    def _read_log(self, reader: LogReader, every: timedelta | None) -> Iterator[LogLine]:
+        yield from reader.read_on(last=every is None)
+        while every is not None and not reader.ended:
+            self._world.clock.sleep(every)
+            yield from reader.read_on()
+
+
+def read_log(project: Project, run_id: str, *, attempt: int | None, whole: bool) -> LogReader:
+    """Return a reader of the log of a run, for a caller that waits between its reads by itself. `NotFound`."""
+    project.catalog.read(lambda db: project.check_run(db, run_id))
+    return LogReader(project.catalog, project.world, RunId(run_id), attempt=attempt, whole=whole)
 
 
 def _names_of(db: Db, found: Sequence[RunRecord]) -> Sequence[str | None]:

@@ -69,7 +69,7 @@ class Snapshots(Noun):
         expired = expire_of(self._catalog, snapshot, self._config.keep_superseded, versions, note)
         return ExpiredVersions(snapshot.qualified_name, tuple(expired))
 
-    @operation(Right.READ)
+    @operation(Right.READ, no_route="compares on the Spark of the calling process")
     def diff(self, name: str, old: int, new: int, *, key: Sequence[str] = (), limit: int = 1000) -> VersionDiff:
         """Count the rows by which version `new` of a snapshot differs from `old`, and return the first `limit` by key.
 

@@ -24,6 +24,7 @@ from tidemill.errors import TidemillError
 from tidemill.mill.mill import Mill
 from tidemill.mill.once import KeyedRequest, carry_out
 from tidemill.mill.plain import to_answer
+from tidemill.mill.routes import PREFIX, Route, list_routes, wire_type
 from tidemill.mill.tokens import SESSION_FOR, open_session
 from tidemill.server.access import SESSION, Door
 from tidemill.server.guard import GuardedRoute, check_all_guarded, guarded, open_to_all
@@ -33,7 +34,6 @@ from tidemill.server.metrics import EndedRuns, metrics
 from tidemill.server.openapi import OPENAPI, PROBLEMS, answer_type, describe, write_document
 from tidemill.server.pages.routes import add_pages
 from tidemill.server.problems import answer_error
-from tidemill.server.routes import PREFIX, Route, list_routes, wire_type
 from tidemill.server.stream import Watcher, stream
 
 if TYPE_CHECKING:

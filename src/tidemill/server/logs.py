@@ -1,21 +1,29 @@
-"""The log of a run as text, in parts: it may be longer than memory."""
+"""The log of a run, in parts: it may be longer than memory, and go on for as long as the run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import anyio
+from anyio.to_thread import run_sync
 from fastapi import Request
 from starlette.responses import StreamingResponse
 
 from tidemill.errors import Unavailable
 from tidemill.mill.operation import Right
+from tidemill.mill.runs import read_log
 from tidemill.server.guard import guarded
 
 if TYPE_CHECKING:
     from tidemill.mill.mill import Mill
-    from tidemill.run.records.logs import LogLine
+    from tidemill.run.records.logs import LogLine, LogReader
+
+JSON_LINES: Final = "application/x-ndjson"
+_EVERY: Final = 1.0
+"""Seconds between two looks for new lines."""
 
 
 class LogElsewhere(Unavailable):
@@ -29,17 +37,44 @@ class LogElsewhere(Unavailable):
 
 
 @guarded(Right.READ)
-def logs(request: Request, run_id: str, attempt: int | None = None, *, whole: bool = False) -> StreamingResponse:
-    """Return what the program wrote in an attempt of a run (the newest), as text; with `whole` Spark's log after it."""
+def logs(
+    request: Request, run_id: str, attempt: int | None = None, *, whole: bool = False, follow: bool = False
+) -> StreamingResponse:
+    """Return what the program wrote in an attempt of a run (the newest), as text; with `whole` Spark's log after it.
+
+    With `follow` new lines come until the run has ended. `Accept: application/x-ndjson` asks for JSON lines, each with
+    `file` and `line`.
+    """
     mill: Mill = request.state.mill
-    lines = mill.runs.logs(run_id, attempt=attempt, whole=whole)
+    reader = read_log(mill.project, run_id, attempt=attempt, whole=whole)
+    lines = reader.read_on(last=not follow)
     try:
         first = list(islice(lines, 1))  # what is wrong is known before the head of the answer is sent
     except OSError:
         raise LogElsewhere(run_id) from None
-    return StreamingResponse(_texts(chain(first, lines)), media_type="text/plain")
+    as_json = JSON_LINES in request.headers.get("accept", "")
+    write = _as_json if as_json else _as_text
+    begun = map(write, chain(first, lines))
+    return StreamingResponse(
+        _followed(begun, reader, write) if follow else begun, media_type=JSON_LINES if as_json else "text/plain"
+    )
 
 
-def _texts(lines: Iterator[LogLine]) -> Iterator[str]:
-    for line in lines:
-        yield f"{line.text}\n"
+async def _followed(begun: Iterator[str], reader: LogReader, write: Callable[[LogLine], str]) -> AsyncIterator[str]:
+    """Yield the lines until the run has ended. Only a read needs a thread, not the wait for the next one."""
+    part = await run_sync(lambda: list(begun))
+    while True:
+        for text in part:
+            yield text
+        if reader.ended:
+            return
+        await anyio.sleep(_EVERY)
+        part = await run_sync(lambda: list(map(write, reader.read_on())))
+
+
+def _as_text(line: LogLine) -> str:
+    return f"{line.text}\n"
+
+
+def _as_json(line: LogLine) -> str:
+    return json.dumps({"file": line.file, "line": line.text}) + "\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -25,39 +24,39 @@ class LogLine:
     text: str
 
 
-def follow_logs(
-    catalog: Catalog,
-    world: World,
-    run_id: RunId,
-    *,
-    attempt: int | None,
-    every: timedelta | None,
-    whole: bool = False,
-) -> Iterator[LogLine]:
-    """Yield the lines of an attempt (the newest when None), file by file; with `every` until the run has ended.
+class LogReader:
+    """Reads an attempt of a run (the newest when `attempt` is None), each time what is new, until the run has ended."""
 
-    The program's own output comes first. Spark's log, which is longer, comes after the output, and only if `whole`.
-    `NotFound` for an attempt that the run has not had. Lines of different files have no order among each other.
-    """
-    offsets: dict[Path, int] = {}
-    while True:
+    def __init__(self, catalog: Catalog, world: World, run_id: RunId, *, attempt: int | None, whole: bool) -> None:
+        self.ended = False
+        """True when the run had ended before the last read: nothing more will come."""
+        self._catalog = catalog
+        self._world = world
+        self._run_id = run_id
+        self._attempt = attempt
+        self._whole = whole
+        self._offsets: dict[Path, int] = {}
+
+    def read_on(self, *, last: bool = False) -> Iterator[LogLine]:
+        """Yield the new lines, file by file; of the `last` read, half a line at the end too.
+
+        The program's own output comes first. Spark's log, which is longer, comes after the output, and only if `whole`.
+        `NotFound` for an attempt that the run has not had. Lines of different files have no order among each other.
+        """
         # Read before the files are: what was printed before the end is then in them.
-        run = catalog.read(lambda db: find_run(db, run_id))
-        ended = every is None or run.state.ended
-        folder = _folder(run, attempt)
-        paths = world.disk.list_folder(folder) if folder else ()
+        run = self._catalog.read(lambda db: find_run(db, self._run_id))
+        self.ended = run.state.ended
+        folder = _folder(run, self._attempt)
+        paths = self._world.disk.list_folder(folder) if folder else ()
         for path in sorted(paths, key=lambda path: (path.name == SPARK_LOG, path.name != "stdout", path.name)):
-            if path.name == SPARK_LOG and not whole:
+            if path.name == SPARK_LOG and not self._whole:
                 continue
-            content = world.disk.read_from(path, offsets.get(path, 0))
+            content = self._world.disk.read_from(path, self._offsets.get(path, 0))
             # Half a line waits for its end, unless there will be none.
-            complete = len(content) if ended else content.rfind(b"\n") + 1
-            offsets[path] = offsets.get(path, 0) + complete
+            complete = len(content) if last or self.ended else content.rfind(b"\n") + 1
+            self._offsets[path] = self._offsets.get(path, 0) + complete
             for line in content[:complete].splitlines():
                 yield LogLine(path.name, line.decode(errors="replace"))
-        if every is None or ended:
-            return
-        world.clock.sleep(every)
 
 
 def _folder(run: RunRecord, attempt: int | None) -> Path | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from inspect import Parameter
 from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin
@@ -43,10 +44,12 @@ def list_routes() -> Iterator[Route]:
     """Yield the route of each operation that the server offers."""
     for one in OPERATIONS:
         if not one.mark.no_route:
-            yield _route_of(one)
+            yield route_of(one)
 
 
-def _route_of(operation: Operation) -> Route:
+@cache
+def route_of(operation: Operation) -> Route:
+    """Return the route of an operation."""
     parameters = dict(operation.parameters)
     in_path: dict[str, object] = {}
     creates = operation.verb in _CREATES

@@ -1,0 +1,1 @@
+"""Client: the operations of `Mill` on a server, over HTTP."""

@@ -37,6 +37,7 @@ LAYERS = (
         "plugins",
         "crontab",
         "zones",
+        "secret_places",
     },
     {"catalog", "storage"},
     {"shapes"},
@@ -44,6 +45,7 @@ LAYERS = (
     {"frames"},
     {"run"},
     {"schedule", "sql"},
+    {"alerts"},
     {"app", "upkeep"},
     {"mill", "client", "roles", "narration", "doctor", "starter"},
     {"__init__"},  # the public names: what `import tidemill as tm` offers
@@ -51,7 +53,7 @@ LAYERS = (
 )
 ROOMS = {room: layer for layer, rooms in enumerate(LAYERS) for room in rooms}
 # Rooms of one layer may use each other there; elsewhere they are apart.
-SOCIABLE_LAYERS = {0, 8, 10}
+SOCIABLE_LAYERS = {0, 9, 11}
 # What would otherwise be allowed.
 FORBIDDEN = {("schedule", below) for below in ("storage", "shapes", "lake", "frames")}
 # Inside a room, from lower to higher.

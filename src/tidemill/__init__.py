@@ -8,6 +8,17 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidemill.alerts.rules import JobWaits as JobWaits
+    from tidemill.alerts.rules import Late as Late
+    from tidemill.alerts.rules import Quarantined as Quarantined
+    from tidemill.alerts.rules import RunFailed as RunFailed
+    from tidemill.alerts.rules import RunTooLong as RunTooLong
+    from tidemill.alerts.rules import TransactionOpen as TransactionOpen
+    from tidemill.alerts.rules import WatermarkHeld as WatermarkHeld
+    from tidemill.alerts.targets import Command as Command
+    from tidemill.alerts.targets import Email as Email
+    from tidemill.alerts.targets import Slack as Slack
+    from tidemill.alerts.targets import WebHook as WebHook
     from tidemill.app.app import App as App
     from tidemill.app.declared import DeclaredFileset as Fileset  # noqa: F401
     from tidemill.app.declared import DeclaredInbox as Inbox  # noqa: F401
@@ -81,12 +92,14 @@ _HOMES = {
     "AtLeast": "schedule.triggers",
     "Because": "reasons",
     "Changes": "app.reads",
+    "Command": "alerts.targets",
     "Concurrency": "schedule.constraints",
     "Conflict": "errors",
     "ConsumedPartition": "lake.consumer.consumer",
     "Cron": "schedule.time_triggers",
     "Delay": "schedule.waits",
     "DiscardedPartition": "run.step.partition_input",
+    "Email": "alerts.targets",
     "Every": "schedule.time_triggers",
     "Expect": "frames.checks",
     "Explanation": "mill.why",
@@ -97,6 +110,8 @@ _HOMES = {
     "Hook": "schedule.topic_triggers",
     "Inbox": "app.declared:DeclaredInbox",
     "Jdbc": "frames.jdbc",
+    "JobWaits": "alerts.rules",
+    "Late": "alerts.rules",
     "MessageOn": "schedule.topic_triggers",
     "Mill": "mill.mill",
     "Missing": "schedule.expectation_triggers",
@@ -110,6 +125,7 @@ _HOMES = {
     "PartitionConsumerResult": "lake.consumer.consumer",
     "PartitionConsumerState": "lake.consumer.consumer",
     "Probe": "schedule.waits",
+    "Quarantined": "alerts.rules",
     "Range": "shapes.filters",
     "Rate": "schedule.constraints",
     "Reads": "app.reads",
@@ -118,17 +134,23 @@ _HOMES = {
     "Rows": "frames.checks",
     "Run": "run.step.context",
     "RunEnded": "schedule.program_triggers",
+    "RunFailed": "alerts.rules",
+    "RunTooLong": "alerts.rules",
     "Silence": "schedule.triggers",
     "SinceLastRun": "schedule.waits",
+    "Slack": "alerts.targets",
     "Snapshot": "app.declared:DeclaredSnapshot",
     "TidemillError": "errors",
     "TimeRange": "schedule.waits",
+    "TransactionOpen": "alerts.rules",
     "Unavailable": "errors",
     "Unique": "frames.checks",
     "UserError": "errors",
     "Watermark": "app.watermark",
+    "WatermarkHeld": "alerts.rules",
     "WatermarkPassed": "schedule.data_triggers",
     "WatermarkStands": "schedule.standstill_triggers",
+    "WebHook": "alerts.targets",
     "WindowsRecomputed": "schedule.window_triggers",
     "connect": "client.connect",
     "iterate": "mill.page",

@@ -13,6 +13,9 @@ from enum import StrEnum
 from types import FunctionType
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from tidemill.alerts.rules import Rule
+from tidemill.alerts.specs import AlertSpec
+from tidemill.alerts.targets import Target
 from tidemill.app.compaction import Compaction
 from tidemill.app.declared import (
     BadDeclaration,
@@ -77,6 +80,7 @@ class App:
         self.datasets: dict[str, DeclaredInbox | DeclaredFileset | DeclaredSnapshot] = {}
         self.programs: dict[str, DeclaredProgram] = {}
         self.schedules: dict[str, DeclaredSchedule] = {}
+        self.alerts: dict[str, AlertSpec] = {}
 
     def inbox(  # noqa: PLR0913  # options by keyword, each with a default
         self,
@@ -444,6 +448,27 @@ class App:
             grace=_duration("grace", grace),
         )
         self.schedules[name] = DeclaredSchedule(name, self._program_name(program), spec, suspended)
+
+    def alert(
+        self,
+        name: str,
+        rule: Rule,
+        *,
+        to: Target | Sequence[Target] = (),
+        repeat: str | timedelta | None = None,
+        description: str = "",
+    ) -> None:
+        """Open an alert while the state of `rule` holds, and tell the targets `to` of its begin and its end.
+
+        With `repeat` they are told again after that time, until a person acknowledges the alert or it ends. Without
+        targets the alert is shown, and nothing is sent. `description` tells the reader the next step. `BadRule`.
+        """
+        check_name("alert rule", name)
+        if name in self.alerts:
+            raise BadDeclaration(f"alert {name!r}", "is declared twice")
+        targets = (to,) if isinstance(to, Target) else tuple(to)
+        again = None if repeat is None else _duration("repeat", repeat)
+        self.alerts[name] = AlertSpec(rule, targets, again, description)
 
     def find_program(self, name: str) -> Code:
         """The code of program `name`: how a driver finds it again. `NotFound` when the app declares none."""

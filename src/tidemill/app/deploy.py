@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
 
+from tidemill.alerts.alerts import declare_rules
 from tidemill.app.app import App
 from tidemill.app.declared import (
     BadDeclaration,
@@ -311,6 +312,7 @@ class _Deploying:
             if fileset.watermark is not None and schema is not None:
                 fileset.watermark.refuse_types(fileset.qualified_name, schema.types)
         declare_expectations(db, app.namespace, app.name, known.values())
+        declare_rules(db, world, seq, app.namespace, app.name, app.alerts)
         reread = [declare_watermark(db, fileset, f"deployment of {app.name}") for fileset in filesets]
         spec = AppSpec(str(config.app), str(config.folder), digest)
         difference = compare(parts, read_parts(db, app.namespace, app.name, spec, self.code.sums))
@@ -386,6 +388,7 @@ def delete_app(db: Db, world: World, seq: CommitSeq, namespace: Namespace, name:
     forget_feeds(db, namespace, name, set())
     forget_code(db, namespace, name, GREATEST)
     declare_expectations(db, namespace, name, ())
+    declare_rules(db, world, seq, namespace, name, {})
     db.run(SQL.delete_app, namespace=namespace, name=name)
     return Deleted(
         qualified(namespace, name),

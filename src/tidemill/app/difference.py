@@ -34,6 +34,7 @@ class Part(StrEnum):
     PROGRAM = "program"
     CONSUMER = "consumer"
     SCHEDULE = "schedule"
+    ALERT = "alert"
 
 
 class Act(StrEnum):
@@ -127,6 +128,8 @@ def read_parts(db: Db, namespace: Namespace, app: str, spec: AppSpec | None, sum
         name = row.name if (row.namespace, row.app) == (namespace, app) else qualified(row.namespace, row.app, row.name)
         program = qualified(row.program_namespace, row.program_app, row.program)
         parts[Part.SCHEDULE, name] = {"program": program, **json.loads(row.spec), "owner": row.owner}
+    for name, text in db.records(SQL.list_alerts, tuple[str, str], **place):
+        parts[Part.ALERT, name] = json.loads(text)
     return parts
 
 

@@ -31,3 +31,7 @@ SELECT schedule.namespace, schedule.app, schedule.name, schedule.spec, schedule.
   FROM program JOIN schedule ON schedule.program_id = program.program_id
  WHERE program.namespace = :namespace AND program.app = :app
    AND NOT (schedule.namespace = :namespace AND schedule.app = :app)
+
+-- name: list_alerts
+-- gives: name, spec
+SELECT name, spec FROM alert_rule WHERE namespace = :namespace AND app = :app

@@ -57,7 +57,9 @@ RANKS: Final = {table: rank for rank, table in enumerate(LOCK_ORDER)} | {
     "consumer_work": LOCK_ORDER.index("consumer"),
     "fire": LOCK_ORDER.index("timer"),
 }
-_WAKING: Final = frozenset({"message", "run", "job", "timer", "boundary", "schedule", "inbox_marker", "expectation"})
+_WAKING: Final = frozenset(
+    {"message", "run", "job", "timer", "boundary", "schedule", "inbox_marker", "expectation", "alert_rule", "delivery"}
+)
 
 _HEAD = re.compile(r"^-- name: (?P<name>[a-z0-9_]+)\s*$", re.MULTILINE)
 _ONLY = re.compile(r"^-- only: (?P<only>sqlite|postgres)\s*$", re.MULTILINE)

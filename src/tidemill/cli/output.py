@@ -76,18 +76,16 @@ def _root() -> dict[str, Any]:
 
 def _read_token() -> str:
     """Return the secret of the caller. It is never an argument, which other users of the machine can read."""
+    from tidemill.secret_places import NoSecret, read_secret
     from tidemill.world import World
 
     given, world = _root()["token"], World()
-    kind, _, name = given.partition(":")
-    match kind:
-        case "env" if name in world.environ:
-            return world.environ[name]
-        case "env" if given == DEFAULT_TOKEN:
+    try:
+        return read_secret(world, "--token", given)
+    except NoSecret:
+        if given == DEFAULT_TOKEN:
             return ""
-        case "file" if world.disk.exists(path := Path(name)):
-            return world.disk.read_bytes(path).decode(errors="replace").strip()
-    raise BadOption("--token", given, "name a variable that is set by env:NAME, or a file by file:PATH")
+        raise
 
 
 def read_file(path: Path) -> bytes:

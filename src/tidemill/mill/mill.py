@@ -30,6 +30,7 @@ from tidemill.world import World
 
 if TYPE_CHECKING:
     from tidemill.app.deploy import Deployed
+    from tidemill.mill.alerts import Alerts
     from tidemill.mill.apps import Apps
     from tidemill.mill.catalog import CatalogUpkeep
     from tidemill.mill.consumers import Consumers
@@ -295,6 +296,13 @@ class Mill:
 
         project = self.project
         return open_transaction(project.catalog, project.world, project.qualified(writes), lease=project.config.lease)
+
+    @cached_property
+    def alerts(self) -> Alerts:
+        """Alerts: what is wrong for too long."""
+        from tidemill.mill.alerts import Alerts
+
+        return Alerts(self.project)
 
     @cached_property
     def apps(self) -> Apps:

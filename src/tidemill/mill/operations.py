@@ -11,6 +11,7 @@ from typing import Final, get_type_hints
 
 from tidemill.app.deploy import Deleted, Deployed
 from tidemill.app.deployments import Deployment
+from tidemill.mill.alerts import Alerts
 from tidemill.mill.apps import Apps
 from tidemill.mill.catalog import CatalogUpkeep
 from tidemill.mill.consumers import Consumers
@@ -38,6 +39,7 @@ from tidemill.run.step.outputs import Compacted, Dropped
 from tidemill.run.step.outside_claims import FileClaim
 
 NOUNS: Final = (
+    Alerts,
     Apps,
     CatalogUpkeep,
     Consumers,

@@ -18,7 +18,9 @@ from tidemill.mill.operations import OPERATIONS, Operation
 
 PREFIX: Final = "/v1"
 
-_IDENTITIES: Final = frozenset({"name", "job_id", "run_id", "write_pointer", "topic", "dataset", "program", "claim"})
+_IDENTITIES: Final = frozenset(
+    {"alert_id", "name", "job_id", "run_id", "write_pointer", "topic", "dataset", "program", "claim"}
+)
 """Parameters that say which thing is meant: they stand in the path."""
 _TEXTS: Final = (str, int, bool)
 _CREATES: Final = frozenset({"create", "start"})

@@ -16,6 +16,8 @@ from tidemill.lake.inbox import leaving
 from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
+from tidemill.roles.alerter import LOOK_AGAIN as ALERTS_AGAIN
+from tidemill.roles.alerter import Alerter
 from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.janitor import LEAVE_SOON, Janitor
 from tidemill.roles.keeper import LOOK_AGAIN, Keeper
@@ -114,6 +116,8 @@ def run_all(
         loops.start("scheduler", scheduler.run)
         loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))
         loops.start("keeper", loop(world, keeper.step, look_again=LOOK_AGAIN, hints=hints))
+        for name, step in Alerter(catalog, world).steps.items():
+            loops.start(name, loop(world, step, look_again=ALERTS_AGAIN))
         loops.start("janitor", loop(world, sweeper.step))
         loops.start("place", loop(world, partial(_look_for, catalog)))
         if deploy:

@@ -792,6 +792,67 @@ CREATE TABLE audit (
 );
 CREATE INDEX audit_subject ON audit (subject, audit_id);
 
+-- Alerts.
+
+-- Rules, of an app or, where app is empty, of a person. next_look_at is when time alone could begin or end the state of
+-- a rule; NULL for never. looks_after: the end of a run could, too, or any commit.
+CREATE TABLE alert_rule (
+    rule_id      TEXT PRIMARY KEY,
+    namespace    TEXT NOT NULL,
+    app          TEXT NOT NULL,
+    name         TEXT NOT NULL,
+    spec         TEXT NOT NULL,
+    looks_after  TEXT NOT NULL CHECK (looks_after IN ('', 'runs', 'commits')),
+    next_look_at BIGINT,
+    silent_until BIGINT
+) {hot};
+CREATE UNIQUE INDEX alert_rule_name ON alert_rule (namespace, name);
+CREATE INDEX alert_rule_app ON alert_rule (namespace, app);
+CREATE INDEX alert_rule_look ON alert_rule (next_look_at) WHERE next_look_at IS NOT NULL;
+CREATE INDEX alert_rule_after ON alert_rule (looks_after) WHERE looks_after <> '';
+
+-- Alerts: one for each begin of the state of a rule, until its end. told_at: when its targets were last told; NULL while
+-- a silence keeps it from them. Ids sort about by time.
+CREATE TABLE alert (
+    alert_id        TEXT PRIMARY KEY,
+    rule_id         TEXT NOT NULL,
+    namespace       TEXT NOT NULL,
+    rule            TEXT NOT NULL,
+    subject         TEXT NOT NULL,
+    state           TEXT NOT NULL CHECK (state IN ('OPEN', 'ACKNOWLEDGED', 'RESOLVED')),
+    why             TEXT NOT NULL,
+    since           BIGINT NOT NULL,
+    opened_at       BIGINT NOT NULL,
+    told_at         BIGINT,
+    acknowledged_by TEXT,
+    resolved_at     BIGINT,
+    CHECK ((resolved_at IS NOT NULL) = (state = 'RESOLVED'))
+) {hot};
+CREATE UNIQUE INDEX alert_live ON alert (rule_id, subject) WHERE state <> 'RESOLVED';
+CREATE INDEX alert_unresolved ON alert (alert_id) WHERE state <> 'RESOLVED';
+CREATE INDEX alert_resolved ON alert (resolved_at) WHERE resolved_at IS NOT NULL;
+
+-- The outbox: what targets are to be told, each in the transaction that it is about. target is its JSON. Of the waiting
+-- deliveries of a target only the first has a time of its next try: they are sent in order.
+CREATE TABLE delivery (
+    delivery_id TEXT PRIMARY KEY,
+    target      {key} NOT NULL,
+    seq         BIGINT NOT NULL,
+    n           BIGINT NOT NULL,
+    about       TEXT NOT NULL,
+    event       TEXT NOT NULL,
+    body        TEXT NOT NULL,
+    state       TEXT NOT NULL CHECK (state IN ('WAITING', 'SENT', 'DEAD')),
+    attempt     BIGINT NOT NULL DEFAULT 0,
+    error       TEXT,
+    made_at     BIGINT NOT NULL,
+    next_try_at BIGINT,
+    ended_at    BIGINT
+) {hot};
+CREATE INDEX delivery_waiting ON delivery (target, seq, n) WHERE state = 'WAITING';
+CREATE INDEX delivery_due ON delivery (next_try_at) WHERE next_try_at IS NOT NULL;
+CREATE INDEX delivery_ended ON delivery (ended_at) WHERE ended_at IS NOT NULL;
+
 -- Callers of the server.
 
 -- Tokens of programs, sessions of browsers, and codes that a browser turns into a session once. The secret itself is

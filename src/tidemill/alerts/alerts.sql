@@ -1,0 +1,94 @@
+-- name: put_rule
+-- A changed rule is looked at at once.
+INSERT INTO alert_rule (rule_id, namespace, app, name, spec, looks_after, next_look_at)
+VALUES (:rule_id, :namespace, :app, :name, :spec, :looks_after, tidemill_now())
+    ON CONFLICT (namespace, name) DO UPDATE
+   SET app = excluded.app, spec = excluded.spec, looks_after = excluded.looks_after,
+       next_look_at = excluded.next_look_at
+
+-- name: delete_rule
+DELETE FROM alert_rule WHERE rule_id = :rule_id
+
+-- name: find_rule
+-- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at
+SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at FROM alert_rule
+ WHERE namespace = :namespace AND name = :name
+
+-- name: find_rule_by_id
+-- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at
+SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at FROM alert_rule WHERE rule_id = :rule_id
+
+-- name: list_of_app
+-- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at
+SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at FROM alert_rule
+ WHERE namespace = :namespace AND app = :app
+
+-- name: list_rules
+-- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at
+SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at FROM alert_rule
+ WHERE (namespace, name) > (:after_namespace, :after_name)
+ ORDER BY namespace, name LIMIT :limit
+
+-- name: list_due
+-- gives: rule_id
+SELECT rule_id FROM alert_rule WHERE next_look_at <= tidemill_now() ORDER BY next_look_at LIMIT :limit
+
+-- name: list_after
+-- gives: looks_after, rule_id
+SELECT looks_after, rule_id FROM alert_rule WHERE looks_after <> ''
+
+-- name: find_next_look
+-- gives: next_look_at
+SELECT min(next_look_at) AS next_look_at FROM alert_rule
+
+-- name: note_look
+UPDATE alert_rule SET next_look_at = :next_look_at WHERE rule_id = :rule_id
+
+-- name: look_at_app
+-- A deployment may change what its rules are about.
+UPDATE alert_rule SET next_look_at = tidemill_now() WHERE namespace = :namespace AND app = :app
+
+-- name: silence_rule
+UPDATE alert_rule SET silent_until = :silent_until, next_look_at = tidemill_now() WHERE rule_id = :rule_id
+
+-- name: list_live
+-- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
+SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
+  FROM alert WHERE rule_id = :rule_id AND state <> 'RESOLVED'
+
+-- name: find_alert
+-- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
+SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
+  FROM alert WHERE alert_id = :alert_id
+
+-- name: list_newest
+-- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
+SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
+  FROM alert WHERE alert_id < :after ORDER BY alert_id DESC LIMIT :limit
+
+-- name: list_newest_live
+-- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
+SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
+  FROM alert WHERE state <> 'RESOLVED' AND alert_id < :after ORDER BY alert_id DESC LIMIT :limit
+
+-- name: open_alert
+INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at)
+VALUES (:alert_id, :rule_id, :namespace, :rule, :subject, 'OPEN', :why, :since, tidemill_now())
+
+-- name: note_told
+UPDATE alert SET told_at = tidemill_now(), why = :why WHERE alert_id = :alert_id
+
+-- name: acknowledge_alert
+UPDATE alert SET state = 'ACKNOWLEDGED', acknowledged_by = :acknowledged_by
+ WHERE alert_id = :alert_id AND state = 'OPEN'
+
+-- name: resolve_alert
+UPDATE alert SET state = 'RESOLVED', resolved_at = tidemill_now() WHERE alert_id = :alert_id AND state <> 'RESOLVED'
+
+-- name: forget_old_alerts
+DELETE FROM alert WHERE alert_id IN
+ (SELECT alert_id FROM alert WHERE resolved_at < tidemill_now() - :keep ORDER BY resolved_at LIMIT :limit)
+
+-- name: find_newest_end
+-- gives: seq, n
+SELECT seq, n FROM message WHERE topic = :topic ORDER BY seq DESC, n DESC LIMIT 1

@@ -1,0 +1,209 @@
+"""Conditions: whether the state of a rule holds now, since when, and when time alone could make it hold.
+
+A look costs look-ups, never the history. It says when the next look is needed: what begins after now cannot last too
+long before then. So a rule is looked at when its time comes, and when a run ends; nothing is polled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import singledispatch
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tidemill.alerts.rules import (
+    ALL_PROGRAMS,
+    JobWaits,
+    Late,
+    Quarantined,
+    Rule,
+    RunFailed,
+    RunTooLong,
+    TransactionOpen,
+    WatermarkHeld,
+)
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import load_sql
+from tidemill.durations import format_duration
+from tidemill.epoch import show_time
+from tidemill.lake import datasets
+from tidemill.lake.expectations import find_expectations
+from tidemill.names import DatasetId, Namespace, ProgramId, qualified, split_qualified
+from tidemill.run.records.programs import find_program
+from tidemill.schedule.schedules import find_schedule
+from tidemill.shapes.expectation import ArrivalState
+
+if TYPE_CHECKING:
+    from tidemill.alerts.conditions_sql import Sql
+
+SQL: Sql = load_sql(__file__)
+
+_TRANSACTIONS: Final = "transactions"
+_LOOK_AGAIN: Final = timedelta(hours=1)
+"""The next look at a data set without an expectation: a deployment that gives one looks by itself."""
+_MOST_COUNTED: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A subject whose state a rule is about: since when, and why, in a sentence."""
+
+    subject: str
+    since: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Result of a look. `looked` are the subjects that were looked at, None for all; `next_look_at` None for never."""
+
+    violations: tuple[Violation, ...]
+    next_look_at: datetime | None = None
+    looked: Collection[str] | None = None
+
+
+class _End(NamedTuple):
+    run_id: str
+    state: str
+    exit_reason: str | None
+    ended_at: datetime
+
+
+class _Began(NamedTuple):
+    name: str
+    at: datetime
+
+
+@singledispatch
+def look(rule: Rule, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
+    """Look at the state of a rule of `namespace`. `programs` are those that ended a run since the last look; None: all.
+
+    Names that there are not have no state.
+    """
+    del db, namespace, programs
+    raise TypeError(f"{type(rule).__name__} is no rule")
+
+
+@look.register
+def _(rule: RunFailed, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
+    named = dict(_programs_of(db, rule, namespace))
+    looked = named.keys() if programs is None else named.keys() & set(programs)
+    violations = []
+    for name in sorted(looked):
+        ends = db.records(SQL.list_last_ends, _End, program_id=named[name], times=rule.times)
+        if len(ends) == rule.times and all(end.state == "FAILED" for end in ends):
+            runs = f"the last {rule.times} runs" if rule.times > 1 else f"run {ends[0].run_id}"
+            reason = f": {ends[0].exit_reason}" if ends[0].exit_reason else ""
+            violations.append(Violation(name, ends[-1].ended_at, f"{runs} of {name} failed{reason}"))
+    return Found(tuple(violations), looked=looked)
+
+
+def _programs_of(db: Db, rule: RunFailed, namespace: Namespace) -> Iterator[tuple[str, ProgramId]]:
+    if rule.program == ALL_PROGRAMS:
+        for program_id, app, name in db.records(SQL.list_programs, tuple[ProgramId, str, str], namespace=namespace):
+            yield qualified(namespace, app, name), program_id
+    elif (found := _find_program(db, rule.program)) is not None:
+        yield rule.program, found
+
+
+@look.register
+def _(rule: RunTooLong, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
+    del namespace, programs
+    program_id = _find_program(db, rule.program)
+    row = None if program_id is None else db.record(SQL.find_longest, _Began, program_id=program_id)
+    why = f"run {row.name} of {rule.program} has been under way" if row else ""
+    return _lasting(db, rule.program, rule.longer_than, row, why)
+
+
+@look.register
+def _(rule: JobWaits, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
+    del namespace, programs
+    space, (app, name) = split_qualified("schedule", rule.schedule, 2)
+    row = db.record(SQL.find_waiting_job, _Began, namespace=space, app=app, name=name)
+    why = f"the job of {rule.schedule} has waited for its constraints" if row else ""
+    return _lasting(db, rule.schedule, rule.longer_than, row, why)
+
+
+@look.register
+def _(rule: WatermarkHeld, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
+    del namespace, programs
+    dataset_id = _find_dataset(db, rule.fileset)
+    at = None if dataset_id is None else db.value(SQL.find_last_move, datetime, dataset_id=dataset_id)
+    row = None if at is None else _Began(rule.fileset, at)
+    why = f"the watermark of {rule.fileset} has stood"
+    return _lasting(db, rule.fileset, rule.longer_than, row, why)
+
+
+@look.register
+def _(rule: TransactionOpen, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
+    del namespace, programs
+    row = db.record(SQL.find_oldest_transaction, tuple[int, datetime])
+    began = None if row is None else _Began(str(row[0]), row[1])
+    why = f"transaction {began.name} has been open" if began else ""
+    return _lasting(db, _TRANSACTIONS, rule.longer_than, began, why)
+
+
+@look.register
+def _(rule: Late, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
+    del namespace, programs
+    now = db.now()
+    dataset_id = _find_dataset(db, rule.dataset)
+    found = None if dataset_id is None else find_expectations(db, [dataset_id]).get(dataset_id)
+    if found is None:
+        return Found((), now + _LOOK_AGAIN)
+    if found.state is not ArrivalState.BROKEN or found.broken_since is None:
+        return Found((), max(found.next_look_at + rule.by, now + timedelta(seconds=1)))
+    if found.broken_since + rule.by > now:
+        return Found((), found.broken_since + rule.by)
+    last = "nothing has arrived yet" if found.last_arrival is None else f"the last came {show_time(found.last_arrival)}"
+    why = f"nothing arrived in {rule.dataset} by {show_time(found.expected_by)}; {last}"
+    return Found((Violation(rule.dataset, found.broken_since, why),))
+
+
+@look.register
+def _(rule: Quarantined, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
+    del namespace, programs
+    dataset_id = _find_dataset(db, rule.inbox)
+    most = max(_MOST_COUNTED, rule.files)
+    files = 0 if dataset_id is None else db.value(SQL.count_quarantined, int, dataset_id=dataset_id, limit=most) or 0
+    if files < rule.files:
+        return Found(())
+    number = f"{files} or more" if files == most else str(files)
+    why = f"{number} files of {rule.inbox} are in quarantine: `tidemill inbox files {rule.inbox} --status quarantined`"
+    return Found((Violation(rule.inbox, db.now(), why),))
+
+
+def check_names(db: Db, rule: Rule) -> None:
+    """Raise `NotFound` for a rule about a thing that there is not: it would be silent for ever."""
+    match rule:
+        case RunFailed(program=name) | RunTooLong(program=name) if name != ALL_PROGRAMS:
+            namespace, (app, local) = split_qualified("program", name, 2)
+            find_program(db, namespace, app, local)
+        case JobWaits(schedule=name):
+            namespace, (app, local) = split_qualified("schedule", name, 2)
+            find_schedule(db, namespace, app, local)
+        case Late(dataset=name) | Quarantined(inbox=name) | WatermarkHeld(fileset=name):
+            namespace, (local,) = split_qualified("data set", name, 1)
+            datasets.find(db, namespace, local)
+
+
+def _lasting(db: Db, subject: str, longest: timedelta, row: _Began | None, why: str) -> Found:
+    """Say whether what began with `row`, the first of its kind, lasts longer than `longest`."""
+    now = db.now()
+    if row is None:
+        return Found((), now + longest)
+    if row.at + longest > now:
+        return Found((), row.at + longest)
+    sentence = f"{why} since {show_time(row.at)}, longer than {format_duration(longest)}"
+    return Found((Violation(subject, row.at, sentence),))
+
+
+def _find_program(db: Db, name: str) -> ProgramId | None:
+    namespace, (app, local) = split_qualified("program", name, 2)
+    return db.value(SQL.find_program, ProgramId, namespace=namespace, app=app, name=local)
+
+
+def _find_dataset(db: Db, name: str) -> DatasetId | None:
+    namespace, (local,) = split_qualified("data set", name, 1)
+    return db.value(SQL.find_dataset, DatasetId, namespace=namespace, name=local)

@@ -1,0 +1,43 @@
+-- name: list_programs
+-- gives: program_id, app, name
+SELECT program_id, app, name FROM program WHERE namespace = :namespace AND retired = 0 ORDER BY app, name
+
+-- name: find_program
+-- gives: program_id
+SELECT program_id FROM program WHERE namespace = :namespace AND app = :app AND name = :name
+
+-- name: list_last_ends
+-- gives: run_id, state, exit_reason, ended_at
+SELECT run_id, state, exit_reason, ended_at FROM run
+ WHERE program_id = :program_id AND state IN ('COMPLETED', 'FAILED')
+ ORDER BY created_at DESC LIMIT :times
+
+-- name: find_longest
+-- gives: name, at
+SELECT run_id AS name, started_at AS at FROM run
+ WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') AND program_id = :program_id AND started_at IS NOT NULL
+ ORDER BY started_at LIMIT 1
+
+-- name: find_waiting_job
+-- gives: name, at
+SELECT job.job_id AS name, job.satisfied_at AS at
+  FROM schedule JOIN job ON job.schedule_id = schedule.schedule_id
+ WHERE schedule.namespace = :namespace AND schedule.app = :app AND schedule.name = :name
+   AND job.state = 'PENDING_CONSTRAINT' AND job.satisfied_at IS NOT NULL
+
+-- name: find_dataset
+-- gives: dataset_id
+SELECT dataset_id FROM dataset WHERE namespace = :namespace AND name = :name AND dropped_at IS NULL
+
+-- name: count_quarantined
+-- gives: files
+SELECT count(*) AS files
+  FROM (SELECT 1 FROM inbox_file WHERE dataset_id = :dataset_id AND status = 'QUARANTINED' LIMIT :limit) AS bad
+
+-- name: find_last_move
+-- gives: at
+SELECT at FROM watermark_move WHERE dataset_id = :dataset_id ORDER BY commit_seq DESC LIMIT 1
+
+-- name: find_oldest_transaction
+-- gives: write_pointer, began_at
+SELECT write_pointer, began_at FROM tx WHERE state = 'in_progress' ORDER BY write_pointer LIMIT 1

@@ -1,0 +1,175 @@
+"""The outbox: deliveries to targets, written with what they tell, and sent afterwards, at least once and in order.
+
+The pattern is the transactional outbox: a crash between the change and the sending leaves a row, which the next sender
+finds. A delivery keeps its id over all tries, so that a receiver can leave out what it has seen. A try is fenced by its
+number. Until the first delivery of a target has ended, the next ones wait. A delivery that fails for a day is dead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from tidemill.alerts.targets import Target
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import Param, load_sql
+from tidemill.epoch import show_time
+from tidemill.errors import TidemillError
+from tidemill.json_specs import read_text, write_text
+from tidemill.names import CommitSeq
+from tidemill.world import World
+
+if TYPE_CHECKING:
+    from tidemill.alerts.outbox_sql import Sql
+
+SQL: Sql = load_sql(__file__)
+
+GIVE_UP_AFTER: Final = timedelta(hours=24)
+_FIRST_WAIT: Final = timedelta(seconds=2)
+_LONGEST_WAIT: Final = timedelta(minutes=15)
+_TRY_FOR: Final = timedelta(minutes=2)
+"""A try that has not ended by then was cut off, and is made again. Longer than any try takes."""
+_KEEP: Final = timedelta(days=30)
+_BATCH: Final = 20
+_FORGOTTEN: Final = 100
+
+
+class DeliveryState(StrEnum):
+    """States of a delivery."""
+
+    WAITING = "WAITING"
+    SENT = "SENT"
+    DEAD = "DEAD"
+    """Given up after a day of tries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What targets are told about a thing: the type and subject of a CloudEvent, and its data."""
+
+    about: str
+    event: str
+    type: str
+    subject: str
+    data: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A delivery that is due; `body` is its CloudEvent as JSON."""
+
+    delivery_id: str
+    target: str
+    about: str
+    event: str
+    body: str
+    attempt: int
+    made_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDelivery:
+    """A delivery as a list shows it."""
+
+    delivery_id: str
+    target: str
+    about: str
+    event: str
+    state: DeliveryState
+    attempt: int
+    error: str | None
+    made_at: datetime
+    next_try_at: datetime | None
+    ended_at: datetime | None
+
+
+class NotDelivered(TidemillError):
+    """A try that failed. The next one comes later."""
+
+    code = "not_delivered"
+
+
+def put_deliveries(db: Db, world: World, seq: CommitSeq, targets: Iterable[Target], told: Iterable[Told]) -> None:
+    """Put what is told into the outbox, once for each target, in order; `seq` is the tick of the transaction."""
+    now = show_time(db.now())
+    wanted = [(target, one) for one in told for target in targets]
+    for n, (target, one) in enumerate(wanted):
+        delivery_id = world.new_id("delivery")
+        event = {
+            "specversion": "1.0",
+            "id": delivery_id,
+            "source": "/tidemill",
+            "type": one.type,
+            "subject": one.subject,
+            "time": now,
+            "datacontenttype": "application/json",
+            "data": one.data,
+        }
+        db.run(
+            SQL.put_delivery,
+            delivery_id=delivery_id,
+            target=write_text(target),
+            seq=seq,
+            n=n,
+            about=one.about,
+            event=one.event,
+            body=json.dumps(event),
+        )
+    if wanted:
+        db.run(SQL.forget_old, keep=_KEEP, limit=_FORGOTTEN)
+
+
+class Sender:
+    """Sends what is due. Several senders may work at once: a try is of one of them."""
+
+    def __init__(self, catalog: Catalog, world: World, send: Callable[[Target, str], None]) -> None:
+        self._catalog = catalog
+        self._world = world
+        self._send = send
+        """Sends an event to a target; raises for a try that failed."""
+
+    def send_due(self) -> datetime | None:
+        """Send all that is due, and return the time of the next try; None for never."""
+        while due := self._catalog.read(lambda db: db.records(SQL.list_due, Delivery, limit=_BATCH)):
+            for delivery in due:
+                self._try(delivery)
+        return self._catalog.read(lambda db: db.value(SQL.find_next_try, datetime))
+
+    def _try(self, delivery: Delivery) -> None:
+        attempt = delivery.attempt + 1
+
+        def begin(db: Db) -> bool:
+            own: dict[str, Param] = {"delivery_id": delivery.delivery_id, "attempt": delivery.attempt}
+            return db.run(SQL.begin_try, **own, next_try_at=db.now() + _TRY_FOR) > 0
+
+        if not self._catalog.write(begin):
+            return
+        self._world.mark("delivery.begun")
+        error = ""
+        try:
+            self._send(read_text(Target, delivery.target), delivery.body)
+        except Exception as failed:  # noqa: BLE001  # whatever a receiver does, the others go on
+            error = str(failed) or type(failed).__name__
+        self._world.mark("delivery.sent")
+        self._catalog.write(lambda db: self._end(db, delivery, attempt, error))
+
+    def _end(self, db: Db, delivery: Delivery, attempt: int, error: str) -> None:
+        db.tick()  # the next of the target is started by one transaction
+        own: dict[str, Param] = {"delivery_id": delivery.delivery_id, "attempt": attempt}
+        now = db.now()
+        if error and now - delivery.made_at < GIVE_UP_AFTER:
+            wait = min(_FIRST_WAIT * 2 ** min(attempt - 1, 20), _LONGEST_WAIT)
+            db.run(SQL.try_again, **own, error=error[:1000], next_try_at=now + self._world.between(wait / 2, wait))
+            return
+        state = DeliveryState.DEAD if error else DeliveryState.SENT
+        if db.run(SQL.end_delivery, **own, state=state, error=error[:1000] or None):
+            db.all(SQL.start_next, target=delivery.target)
+
+
+def list_deliveries(db: Db, after: str, limit: int) -> list[StoredDelivery]:
+    """Return deliveries, the newest first, behind `after`."""
+    return db.records(SQL.list_newest, StoredDelivery, after=after, limit=limit)

@@ -1,0 +1,45 @@
+-- name: put_delivery
+-- The first that waits for its target is tried at once; the others get their time when they are the first.
+INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at, next_try_at)
+SELECT :delivery_id, :target, :seq, :n, :about, :event, :body, 'WAITING', tidemill_now(),
+       CASE WHEN EXISTS (SELECT 1 FROM delivery WHERE target = :target AND state = 'WAITING')
+            THEN NULL ELSE tidemill_now() END
+
+-- name: list_due
+-- gives: delivery_id, target, about, event, body, attempt, made_at
+SELECT delivery_id, target, about, event, body, attempt, made_at FROM delivery
+ WHERE next_try_at <= tidemill_now() ORDER BY next_try_at LIMIT :limit
+
+-- name: find_next_try
+-- gives: next_try_at
+SELECT min(next_try_at) AS next_try_at FROM delivery WHERE next_try_at IS NOT NULL
+
+-- name: begin_try
+-- Fences other senders, and the earlier tries of this one.
+UPDATE delivery SET attempt = attempt + 1, next_try_at = :next_try_at
+ WHERE delivery_id = :delivery_id AND attempt = :attempt AND next_try_at <= tidemill_now()
+
+-- name: try_again
+UPDATE delivery SET next_try_at = :next_try_at, error = :error
+ WHERE delivery_id = :delivery_id AND attempt = :attempt AND state = 'WAITING'
+
+-- name: end_delivery
+UPDATE delivery SET state = :state, error = :error, next_try_at = NULL, ended_at = tidemill_now()
+ WHERE delivery_id = :delivery_id AND attempt = :attempt AND state = 'WAITING'
+
+-- name: start_next
+-- gives: delivery_id
+UPDATE delivery SET next_try_at = tidemill_now()
+ WHERE delivery_id = (SELECT delivery_id FROM delivery WHERE target = :target AND state = 'WAITING'
+                       ORDER BY seq, n LIMIT 1)
+   AND next_try_at IS NULL
+RETURNING delivery_id
+
+-- name: list_newest
+-- gives: delivery_id, target, about, event, state, attempt, error, made_at, next_try_at, ended_at
+SELECT delivery_id, target, about, event, state, attempt, error, made_at, next_try_at, ended_at FROM delivery
+ WHERE delivery_id < :after ORDER BY delivery_id DESC LIMIT :limit
+
+-- name: forget_old
+DELETE FROM delivery WHERE delivery_id IN
+ (SELECT delivery_id FROM delivery WHERE ended_at < tidemill_now() - :keep ORDER BY ended_at LIMIT :limit)

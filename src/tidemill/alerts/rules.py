@@ -1,0 +1,192 @@
+"""Rules: the states that last too long, or that should not be. A rule is a value; its JSON is in the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from tidemill.durations import format_duration, parse_duration
+from tidemill.errors import UserError
+from tidemill.json_specs import sparse, union
+from tidemill.names import check_name, qualified, split_qualified
+
+ALL_PROGRAMS: Final = "*"
+"""The program of a rule about all programs of its namespace."""
+
+
+class BadRule(UserError):
+    """A rule of an alert that cannot be meant."""
+
+    code = "bad_rule"
+
+    def __init__(self, rule: str, why: str) -> None:
+        self.rule = rule
+        self.why = why
+        super().__init__(f"alert rule {rule} is refused: {why}")
+
+
+class Named(Protocol):
+    """A declared thing."""
+
+    @property
+    def qualified_name(self) -> str:
+        """Its qualified name."""
+
+
+class LooksAfter(StrEnum):
+    """Events after which a rule is looked at."""
+
+    NOTHING = ""
+    RUNS = "runs"
+    COMMITS = "commits"
+
+
+class Rule:
+    """A state that people want to be told of, from its begin to its end."""
+
+    __slots__ = ()
+
+    @property
+    def looks_after(self) -> LooksAfter:
+        """Events with which the state can begin or end, apart from time."""
+        return LooksAfter.NOTHING
+
+
+@sparse
+@dataclass(frozen=True, slots=True, init=False)
+class RunFailed(Rule):
+    """The last `times` runs of a program have failed, after all their retries. A run that completes ends the state.
+
+    Without a program, the rule is about each program of its namespace.
+    """
+
+    program: str = ALL_PROGRAMS
+    times: int = 1
+
+    def __init__(self, program: object = ALL_PROGRAMS, times: int = 1) -> None:
+        name = program if program == ALL_PROGRAMS else _name("RunFailed", "program", program, 2)
+        _set(self, program=name, times=_count("RunFailed", "times", times))
+
+    @property
+    def looks_after(self) -> LooksAfter:
+        """A run has failed, or completed."""
+        return LooksAfter.RUNS
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class RunTooLong(Rule):
+    """An attempt of a program has been under way for `longer_than`."""
+
+    program: str
+    longer_than: timedelta
+
+    def __init__(self, program: object, longer_than: str | timedelta) -> None:
+        _set(self, program=_name("RunTooLong", "program", program, 2), longer_than=_span("RunTooLong", longer_than))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class JobWaits(Rule):
+    """The job of a schedule has waited for its constraints for `longer_than`, since its trigger was satisfied."""
+
+    schedule: str
+    longer_than: timedelta
+
+    def __init__(self, schedule: str, longer_than: str | timedelta) -> None:
+        _set(self, schedule=_name("JobWaits", "schedule", schedule, 2), longer_than=_span("JobWaits", longer_than))
+
+
+@sparse
+@dataclass(frozen=True, slots=True, init=False)
+class Late(Rule):
+    """The arrival expectation of a data set (`expect=Arrivals(…)`) has been broken for `by`."""
+
+    dataset: str
+    by: timedelta = timedelta(0)
+
+    def __init__(self, dataset: str | Named, by: str | timedelta = timedelta(0)) -> None:
+        _set(self, dataset=_name("Late", "data set", dataset, 1), by=_span("Late", by, zero=True))
+
+
+@sparse
+@dataclass(frozen=True, slots=True, init=False)
+class Quarantined(Rule):
+    """At least `files` files of an inbox are in quarantine: they failed too often, and wait for a person."""
+
+    inbox: str
+    files: int = 1
+
+    def __init__(self, inbox: str | Named, files: int = 1) -> None:
+        _set(self, inbox=_name("Quarantined", "data set", inbox, 1), files=_count("Quarantined", "files", files))
+
+    @property
+    def looks_after(self) -> LooksAfter:
+        """A file is put into quarantine by runs, by a listing and by claims of other engines."""
+        return LooksAfter.COMMITS
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class WatermarkHeld(Rule):
+    """The watermark of a file set has not moved for `longer_than`."""
+
+    fileset: str
+    longer_than: timedelta
+
+    def __init__(self, fileset: str | Named, longer_than: str | timedelta) -> None:
+        name = _name("WatermarkHeld", "data set", fileset, 1)
+        _set(self, fileset=name, longer_than=_span("WatermarkHeld", longer_than))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class TransactionOpen(Rule):
+    """A transaction of any namespace has been open for `longer_than`."""
+
+    longer_than: timedelta
+
+    def __init__(self, longer_than: str | timedelta) -> None:
+        _set(self, longer_than=_span("TransactionOpen", longer_than))
+
+
+RULES: Final[Mapping[str, type[Rule]]] = {
+    "run_failed": RunFailed,
+    "run_too_long": RunTooLong,
+    "job_waits": JobWaits,
+    "late": Late,
+    "quarantined": Quarantined,
+    "watermark_held": WatermarkHeld,
+    "transaction_open": TransactionOpen,
+}
+"""Rules by their `type` in JSON."""
+union(Rule, RULES)
+
+
+def _set(rule: Rule, **values: Any) -> None:  # noqa: ANN401  # of any field
+    for name, value in values.items():
+        object.__setattr__(rule, name, value)
+
+
+def _name(rule: str, kind: str, thing: object, parts: int) -> str:
+    name = thing if isinstance(thing, str) else getattr(thing, "qualified_name", None)
+    if not isinstance(name, str):
+        raise BadRule(rule, f"a {kind} or its name is wanted, not {thing!r}")
+    namespace, local = split_qualified(kind, name, parts)
+    for part in local:
+        check_name(kind, part)
+    return qualified(namespace, *local)
+
+
+def _count(rule: str, field: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadRule(rule, f"{field} must be a whole number of at least 1, not {value!r}")
+    return value
+
+
+def _span(rule: str, value: object, *, zero: bool = False) -> timedelta:
+    if not isinstance(value, str | timedelta):
+        raise BadRule(rule, f"a duration is wanted, such as 2h, not {value!r}")
+    span = parse_duration(value) if isinstance(value, str) else value
+    if span < timedelta(0) or (span == timedelta(0) and not zero):
+        raise BadRule(rule, f"{format_duration(span)} is no time to wait; give a duration such as 2h")
+    return span

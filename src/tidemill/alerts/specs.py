@@ -1,0 +1,28 @@
+"""Declared alerts: a rule, the targets that are told, and how often they are told again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tidemill.alerts.rules import BadRule, Rule
+from tidemill.alerts.targets import Target
+from tidemill.json_specs import sparse
+
+
+@sparse
+@dataclass(frozen=True, slots=True)
+class AlertSpec:
+    """What an alert is declared as. Without targets an alert is shown, and nothing is sent."""
+
+    rule: Rule
+    to: tuple[Target, ...] = ()
+    repeat: timedelta | None = None
+    """Targets are told again after this time, while the alert is open and not acknowledged. None: never again."""
+    description: str = ""
+    """A text for the people that are told, such as the next step."""
+
+    def __post_init__(self) -> None:
+        """Refuse a repetition without end in no time."""
+        if self.repeat is not None and self.repeat < timedelta(minutes=1):
+            raise BadRule("repeat", "an alert is repeated after one minute at the earliest")

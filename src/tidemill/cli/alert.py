@@ -1,0 +1,106 @@
+"""`tidemill alert`: what is wrong for too long, and whom that was told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from tidemill.cli.output import json_option, open_mill, page_options, parse_json, say, show_one, show_page
+
+
+@click.group(name="alert", help="Alerts: what is wrong for too long, the rules about it, and what was sent.")
+def command() -> None:
+    """Group of the verbs."""
+
+
+@command.command("list")
+@click.option("--resolved", is_flag=True, help="List alerts that have ended too.")
+@page_options
+@json_option
+def list_(*, resolved: bool, limit: int, after: str, as_json: bool) -> None:
+    """List the newest alerts first."""
+    with open_mill() as mill:
+        rows = mill.alerts.list(resolved=resolved, limit=limit, after=after)
+    columns = ("alert_id", "rule", "subject", "state", "since", "why")
+    show_page(rows, columns, as_json=as_json, empty="no alert is open; `tidemill alert rules` lists the rules")
+
+
+@command.command()
+@click.argument("alert_id")
+@json_option
+def show(alert_id: str, *, as_json: bool) -> None:
+    """Show an alert."""
+    with open_mill() as mill:
+        show_one(mill.alerts.show(alert_id), as_json=as_json)
+
+
+@command.command()
+@page_options
+@json_option
+def rules(*, limit: int, after: str, as_json: bool) -> None:
+    """List the rules by name."""
+    with open_mill() as mill:
+        rows = mill.alerts.rules(limit=limit, after=after)
+    columns = ("name", "app", "rule", "to", "repeat", "silent_until", "next_look_at")
+    show_page(rows, columns, as_json=as_json, empty="no rules yet; declare one in the app: app.alert(…)")
+
+
+@command.command()
+@page_options
+@json_option
+def deliveries(*, limit: int, after: str, as_json: bool) -> None:
+    """List what was sent to targets, what waits, and what was given up: the newest first."""
+    with open_mill() as mill:
+        rows = mill.alerts.deliveries(limit=limit, after=after)
+    columns = ("delivery_id", "target", "event", "state", "attempt", "made_at", "error")
+    show_page(rows, columns, as_json=as_json, empty="nothing was sent yet")
+
+
+@command.command()
+@click.argument("name")
+@click.argument("rule", metavar="JSON")
+@click.option("--to", "targets", multiple=True, metavar="JSON", help='{"type": "web_hook", "url": "https://…"}')
+@click.option("--repeat", metavar="DURATION", help="Tell the targets again after this time, until the end.")
+@click.option("--description", default="", metavar="TEXT", help="A text for the people that are told.")
+@json_option
+def create(
+    name: str, rule: str, *, targets: Sequence[str], repeat: str | None, description: str, as_json: bool
+) -> None:
+    """Create a rule that no app declares, such as '{"type": "run_failed", "program": "shop.load"}'."""
+    to = [parse_json("--to", one) for one in targets]
+    with open_mill() as mill:
+        made = mill.alerts.create(name, parse_json("the rule", rule), to=to, repeat=repeat, description=description)
+    say(made, f"{made.name} is watched", as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@json_option
+def delete(name: str, *, as_json: bool) -> None:
+    """Delete a rule that no app declares, and resolve its alerts."""
+    with open_mill() as mill:
+        done = mill.alerts.delete(name)
+    say(done, f"{done.name} is deleted", as_json=as_json)
+
+
+@command.command()
+@click.argument("alert_id")
+@json_option
+def acknowledge(alert_id: str, *, as_json: bool) -> None:
+    """Say that you work on an alert. Its targets are not told again."""
+    with open_mill() as mill:
+        done = mill.alerts.acknowledge(alert_id)
+    say(done, f"{alert_id} is {done.state.lower()}", as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--for", "duration", metavar="DURATION", help="Send nothing for this time. Without it, end the silence.")
+@json_option
+def silence(name: str, *, duration: str | None, as_json: bool) -> None:
+    """Send nothing about a rule for a time. Its alerts open and end as before."""
+    with open_mill() as mill:
+        done = mill.alerts.silence(name, duration=duration)
+    until = "is not silent" if done.silent_until is None else f"is silent until {done.silent_until.isoformat()}"
+    say(done, f"{done.name} {until}", as_json=as_json)

@@ -1,0 +1,256 @@
+"""Alerts, as `Mill` offers them: what is wrong for too long, the rules about it, and what was sent to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+from tidemill.alerts import alerts, outbox
+from tidemill.alerts.alerts import Alert, AlertRule, AlertState
+from tidemill.alerts.conditions import check_names
+from tidemill.alerts.outbox import DeliveryState, StoredDelivery
+from tidemill.alerts.rules import BadRule, Rule
+from tidemill.alerts.specs import AlertSpec
+from tidemill.alerts.targets import Target
+from tidemill.catalog.db import Db
+from tidemill.durations import parse_duration
+from tidemill.json_specs import read_plain, read_text, write_plain
+from tidemill.mill.operation import Right, operation
+from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, read_name, write_key
+from tidemill.mill.project import Noun
+from tidemill.names import check_name, qualified
+
+T = TypeVar("T")
+
+_BEHIND_ALL: Final = "\U0010ffff"
+
+
+@dataclass(frozen=True, slots=True)
+class AlertView:
+    """An alert: what is wrong (`why`), since when, and whether its targets were told or a person has taken it up."""
+
+    alert_id: str
+    rule: str
+    subject: str
+    state: AlertState
+    why: str
+    since: datetime
+    opened_at: datetime
+    told_at: datetime | None
+    """When targets were last told. None: there was a silence from the begin on."""
+    acknowledged_by: str | None
+    resolved_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRuleView:
+    """A rule: its JSON, the targets that are told, and the next look that time alone brings. `app` is empty for ops."""
+
+    name: str
+    app: str
+    rule: Mapping[str, object]
+    to: tuple[str, ...]
+    repeat: timedelta | None
+    description: str
+    silent_until: datetime | None
+    next_look_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryView:
+    """A delivery to a target, about an alert: `event` is `opened`, `repeated`, `acknowledged` or `resolved`."""
+
+    delivery_id: str
+    target: str
+    about: str
+    event: str
+    state: DeliveryState
+    attempt: int
+    error: str | None
+    made_at: datetime
+    next_try_at: datetime | None
+    """None also for one that waits for an earlier one of its target."""
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgedAlert:
+    """An alert that a person has taken up; `changed` is false if it was so before, or has ended."""
+
+    alert_id: str
+    state: AlertState
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedAlertRule:
+    """A rule that was deleted."""
+
+    name: str
+
+
+class Alerts(Noun):
+    """Operations on alerts."""
+
+    noun = "alert"
+
+    @operation(Right.READ)
+    def list(self, *, resolved: bool = False, limit: int = PAGE, after: str = "") -> Page[AlertView]:
+        """List alerts, the newest first; with `resolved` those that have ended too, for 90 days."""
+        behind = read_name(after) or _BEHIND_ALL
+
+        def block(db: Db) -> Page[AlertView]:
+            rows = self._rows(
+                lambda place, most: alerts.list_alerts(db, place, most, resolved=resolved),
+                behind,
+                limit,
+                lambda row: row.alert_id,
+                lambda rows: [row.namespace for row in rows],
+            )
+            return cut(rows, limit, lambda row: row.alert_id, _view)
+
+        return self._catalog.read(block)
+
+    @operation(Right.READ)
+    def show(self, alert_id: str) -> AlertView:
+        """Show an alert. `NotFound`."""
+        return _view(self._catalog.read(lambda db: self._alert(db, alert_id)))
+
+    @operation(Right.READ)
+    def rules(self, *, limit: int = PAGE, after: str = "") -> Page[AlertRuleView]:
+        """List the rules of alerts by name."""
+        place = read_key(after, ("", ""))
+
+        def block(db: Db) -> Page[AlertRuleView]:
+            rows = self._rows(
+                lambda place, most: alerts.list_rules(db, place, most),
+                place,
+                limit,
+                lambda row: (row.namespace, row.name),
+                lambda rows: [row.namespace for row in rows],
+            )
+            return cut(rows, limit, lambda row: write_key(row.namespace, row.name), _view_rule)
+
+        return self._catalog.read(block)
+
+    @operation(Right.READ, whole=True)
+    def deliveries(self, *, limit: int = PAGE, after: str = "") -> Page[DeliveryView]:
+        """List what was sent to targets, and what waits or was given up: the newest first."""
+        behind = read_name(after) or _BEHIND_ALL
+        rows = self._catalog.read(lambda db: outbox.list_deliveries(db, behind, one_more(limit)))
+        return cut(rows, limit, lambda row: row.delivery_id, _view_delivery)
+
+    @operation(Right.DEPLOY, whole=True, in_block=True)
+    def create(
+        self,
+        name: str,
+        rule: object,
+        *,
+        to: Sequence[object] = (),
+        repeat: str | timedelta | None = None,
+        description: str = "",
+    ) -> AlertRuleView:
+        """Create a rule that no app declares (`app.alert`).
+
+        `rule` and the targets `to` are values (`tm.RunFailed("shop.load")`, `tm.WebHook("https://…")`), or their JSON.
+        `BadRule`, `BadTarget`, `BadJson`, and `NotFound` for what the rule is about.
+        """
+        namespace, (local,) = self._project.split("alert rule", name, 1)
+        check_name("alert rule", local)
+        again = parse_duration(repeat) if isinstance(repeat, str) else repeat
+        targets = tuple(_read(Target, one) for one in to)
+        spec = AlertSpec(_read(Rule, rule), targets, again, description)
+        note = self._note("create", qualified(namespace, local))
+
+        def block(db: Db) -> AlertRuleView:
+            db.tick()
+            check_names(db, spec.rule)
+            if any(row.name == local for row in alerts.list_rules(db, (namespace, local[:-1]), 1)):
+                raise BadRule(local, f"there is a rule of that name in namespace {namespace}; delete it first")
+            alerts.put_rule(db, self._world, namespace, "", local, spec)
+            note.write(db)
+            return _view_rule(alerts.find_rule(db, namespace, local))
+
+        return self._catalog.write(block)
+
+    @operation(Right.DEPLOY, in_block=True)
+    def delete(self, name: str) -> DeletedAlertRule:
+        """Delete a rule that a person made, and resolve its alerts. `NotFound`; `BadRule` for a rule of an app."""
+        namespace, (local,) = self._project.split("alert rule", name, 1)
+
+        def block(db: Db) -> DeletedAlertRule:
+            seq = db.tick()
+            rule = alerts.find_rule(db, namespace, local)
+            if rule.app:
+                raise BadRule(local, f"app {rule.app} declares it; take it out of the app, and deploy")
+            alerts.delete_rule(db, self._world, seq, rule)
+            self._note("delete", rule.qualified_name).write(db)
+            return DeletedAlertRule(rule.qualified_name)
+
+        return self._catalog.write(block)
+
+    @operation(Right.OPERATE, in_block=True)
+    def acknowledge(self, alert_id: str) -> AcknowledgedAlert:
+        """Say that you work on an alert: its targets are told so once, and not again before its end. `NotFound`."""
+
+        def block(db: Db) -> AcknowledgedAlert:
+            seq = db.tick()
+            alert = self._alert(db, alert_id)
+            changed = alerts.acknowledge(db, self._world, seq, alert, self._project.actor)
+            if changed:
+                self._note("acknowledge", alert_id, rule=alert.rule).write(db)
+            return AcknowledgedAlert(alert_id, self._alert(db, alert_id).state, changed)
+
+        return self._catalog.write(block)
+
+    @operation(Right.OPERATE, in_block=True)
+    def silence(self, name: str, *, duration: str | timedelta | None = None) -> AlertRuleView:
+        """Send nothing about a rule for a `duration`; without one, end its silence. `NotFound`.
+
+        Its alerts open and end as before. What is open at the end of the silence is told then.
+        """
+        namespace, (local,) = self._project.split("alert rule", name, 1)
+        lasts = parse_duration(duration) if isinstance(duration, str) else duration
+
+        def block(db: Db) -> AlertRuleView:
+            db.tick()
+            rule = alerts.find_rule(db, namespace, local)
+            until = None if lasts is None else db.now() + lasts
+            alerts.silence(db, rule, until)
+            self._note("silence", rule.qualified_name, until=until and until.isoformat()).write(db)
+            return _view_rule(alerts.find_rule(db, namespace, local))
+
+        return self._catalog.write(block)
+
+    def _alert(self, db: Db, alert_id: str) -> Alert:
+        alert = alerts.find_alert(db, alert_id)
+        self._project.check(alert.namespace, "alert", alert_id)
+        return alert
+
+
+def _read(kind: type[T], given: object) -> T:
+    return given if isinstance(given, kind) else read_plain(kind, given)
+
+
+def _view(row: Alert) -> AlertView:
+    return AlertView(**{name: getattr(row, name) for name in AlertView.__dataclass_fields__})
+
+
+def _view_rule(row: AlertRule) -> AlertRuleView:
+    return AlertRuleView(
+        row.qualified_name,
+        qualified(row.namespace, row.app) if row.app else "",
+        write_plain(row.spec.rule),
+        tuple(map(str, row.spec.to)),
+        row.spec.repeat,
+        row.spec.description,
+        row.silent_until,
+        row.next_look_at,
+    )
+
+
+def _view_delivery(row: StoredDelivery) -> DeliveryView:
+    values = {name: getattr(row, name) for name in DeliveryView.__dataclass_fields__}
+    return DeliveryView(**values | {"target": str(read_text(Target, row.target))})

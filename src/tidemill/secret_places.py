@@ -1,0 +1,51 @@
+"""Places of secrets: settings and options name the place, and the secret itself is read when it is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tidemill.errors import UserError
+from tidemill.world import World
+
+_KINDS: Final = ("env", "file")
+
+
+class BadSecretPlace(UserError):
+    """A text that is no place of a secret."""
+
+    code = "bad_secret_place"
+
+    def __init__(self, what: str, place: str) -> None:
+        self.what = what
+        # It may be the secret itself.
+        super().__init__(f"{what} is refused: name the place of the secret, as env:NAME or file:PATH")
+        del place
+
+
+class NoSecret(UserError):
+    """A place that holds no secret on this machine."""
+
+    code = "no_secret"
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        super().__init__(f"there is no secret at {place}: set the variable, or write the file, for this process")
+
+
+def check_place(what: str, place: str) -> str:
+    """Return `place` if it is `env:NAME` or `file:PATH`; `BadSecretPlace`."""
+    kind, _, name = place.partition(":")
+    if kind not in _KINDS or not name:
+        raise BadSecretPlace(what, place)
+    return place
+
+
+def read_secret(world: World, what: str, place: str) -> str:
+    """Return the secret at `place`. `BadSecretPlace`, `NoSecret`."""
+    kind, _, name = check_place(what, place).partition(":")
+    if kind == "env" and name in world.environ:
+        return world.environ[name]
+    if kind == "file" and world.disk.exists(path := Path(name)):
+        return world.disk.read_bytes(path).decode(errors="replace").strip()
+    raise NoSecret(place)

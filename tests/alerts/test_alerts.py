@@ -1,0 +1,367 @@
+"""Alerts: one for each begin of a state, told once, also when nothing runs, and after each crash."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+import tidemill as tm
+from tests.errors import raises_code
+from tests.manual_clock import ManualClock
+from tests.stage import Stage, staged
+from tidemill.alerts.alerts import Watch
+from tidemill.alerts.outbox import Sender
+from tidemill.alerts.targets import Target
+from tidemill.json_specs import read_text
+
+APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+raw = app.inbox("raw", "landing", schema="id int", attempts=1, settle="0s")
+orders = app.fileset("orders", keys={"day": "date"}, expect=tm.Arrivals(every="1h", grace="1m"))
+hook = tm.WebHook("https://example.org/hook")
+
+
+@app.python(retries=0, arguments={"bad": False})
+def load(run):
+    if run.arguments["bad"]:
+        raise ValueError("no such column")
+
+
+@app.python()
+def other(run):
+    pass
+
+
+@app.python(reads=[raw], retries=0)
+def sift(run):
+    raise ValueError("damaged")
+
+
+app.schedule("on_raw", sift, trigger=tm.NewFiles(raw))
+app.schedule("hourly", load, trigger=tm.NewPartitions(orders, 1), constraints=[tm.Delay("3h")])
+app.alert("failed", tm.RunFailed(load), to=hook, description="see the runbook")
+app.alert("twice", tm.RunFailed(load, times=2), to=hook)
+app.alert("any", tm.RunFailed())
+app.alert("late", tm.Late(orders, by="2h"), to=hook)
+app.alert("held", tm.JobWaits("shop.hourly", longer_than="1h"), to=hook)
+app.alert("open", tm.TransactionOpen(longer_than="1h"), to=hook)
+app.alert("bad_files", tm.Quarantined(raw), to=hook, repeat="4h")
+"""
+
+
+class Room:
+    """A project whose alerts are looked at by hand, and sent into a list."""
+
+    def __init__(self, stage: Stage, clock: ManualClock) -> None:
+        self.stage, self.mill, self.clock = stage, stage.mill, clock
+        self.catalog, self.world = stage.mill.project.catalog, stage.mill.project.world
+        self.sent: list[dict] = []
+        self.failing = ""
+        self.watch = self.watcher()
+        self.sender = Sender(self.catalog, self.world, self._send)
+
+    def watcher(self) -> Watch:
+        """Another process that looks."""
+        return Watch(self.catalog, self.world)
+
+    def _send(self, _: Target, body: str) -> None:
+        if self.failing:
+            raise OSError(self.failing)
+        self.sent.append(json.loads(body))
+
+    def run(self, *, bad: bool) -> None:
+        """Run the program once."""
+        self.clock.pass_by(timedelta(seconds=1))
+        self.mill.runs.start("shop.load", {"bad": bad})
+        self.stage.play()
+
+    def look(self) -> list[tuple[str, str]]:
+        """Look and send; what targets were told since the last time: the event, and the rule."""
+        self.watch.look()
+        self.sender.send_due()
+        told, self.sent = self.sent, []
+        return [(one["data"]["event"], one["data"]["rule"].removeprefix("default.")) for one in told]
+
+    def open(self) -> list[tuple[str, str, str]]:
+        """The alerts that have not ended: rule, subject, state."""
+        found = [(one.rule, one.subject, str(one.state)) for one in self.mill.alerts.list()]
+        return sorted((rule.removeprefix("default."), subject, state) for rule, subject, state in found)
+
+
+@pytest.fixture
+def room(catalog_url, tmp_path):
+    """The project on each database, at a time that the test moves."""
+    clock = ManualClock()
+    with staged(tmp_path, catalog_url, APP, clock) as stage:
+        (tmp_path / "landing").mkdir(exist_ok=True)
+        yield Room(stage, clock)
+
+
+def test_a_failed_run_opens_an_alert_and_a_completed_one_ends_it(room):
+    """Each begin and each end is told once, however often is looked."""
+    assert room.look() == []
+    room.run(bad=True)
+
+    assert room.look() == [("opened", "failed")]
+    assert room.open() == [("any", "default.shop.load", "OPEN"), ("failed", "default.shop.load", "OPEN")]
+    room.run(bad=True)
+    assert room.look() == [("opened", "twice")]
+    assert room.look() == []
+    room.run(bad=False)
+    assert sorted(room.look()) == [("resolved", "failed"), ("resolved", "twice")]
+    assert room.open() == []
+    assert [str(one.state) for one in room.mill.alerts.list(resolved=True)] == ["RESOLVED"] * 3
+
+
+def test_what_is_told_says_what_to_do(room):
+    """A person that is woken reads this first."""
+    room.look()
+    room.run(bad=True)
+    room.watch.look()
+    room.sender.send_due()
+
+    (event,) = room.sent
+    assert (event["specversion"], event["type"], event["subject"]) == (
+        "1.0",
+        "tidemill.alert.opened",
+        "default.shop.load",
+    )
+    assert "no such column" in event["data"]["why"]
+    assert event["data"]["description"] == "see the runbook"
+
+
+def test_an_alert_fires_for_what_never_started(room):
+    """Nothing runs, and no message comes: the time alone begins these states."""
+    assert room.look() == []
+    room.clock.pass_by(timedelta(hours=3, minutes=2))
+
+    assert room.look() == [("opened", "late")]
+    room.stage.publish("orders", "day=2026-01-01")
+    room.clock.pass_by(timedelta(minutes=1))
+    assert room.look() == [("resolved", "late")]
+
+
+def test_a_job_that_waits_for_its_constraints_opens_an_alert(room):
+    """It ends when its run starts."""
+    room.stage.publish("orders", "day=2026-01-01")
+    room.stage.schedule()
+    room.clock.pass_by(timedelta(minutes=61))
+
+    assert room.look() == [("opened", "held")]
+    room.mill.jobs.force(room.mill.jobs.list()[0].job_id)
+    room.stage.schedule()
+    room.clock.pass_by(timedelta(minutes=1))
+    assert room.look() == [("resolved", "held")]
+
+
+def test_a_transaction_that_stays_open_opens_an_alert(room):
+    """It holds back watermarks and the janitor."""
+    room.look()
+    with room.stage.transaction("orders"):
+        room.clock.pass_by(timedelta(minutes=59))
+        assert room.look() == []
+        room.clock.pass_by(timedelta(minutes=2))
+        assert ("opened", "open") in room.look()
+    room.clock.pass_by(timedelta(minutes=1))
+    assert room.look() == [("resolved", "open")]
+
+
+def test_files_in_quarantine_are_told_again_until_a_person_takes_them_up(room):
+    """Nobody has to look whether the first message was read."""
+    (room.mill.project.config.folder / "landing" / "a.csv").write_text("1\n", encoding="utf-8")
+    room.mill.inboxes.scan("raw")
+    room.look()
+    room.stage.play()
+    assert room.look() == [("opened", "bad_files")]
+    room.clock.pass_by(timedelta(hours=3, minutes=1))
+    assert ("repeated", "bad_files") not in room.look()
+    room.clock.pass_by(timedelta(hours=1))
+    assert ("repeated", "bad_files") in room.look()
+
+    (alert,) = [one for one in room.mill.alerts.list() if one.rule == "default.bad_files"]
+    assert room.mill.acting_as("ann@desk").alerts.acknowledge(alert.alert_id).changed
+    assert not room.mill.alerts.acknowledge(alert.alert_id).changed
+    assert room.look() == [("acknowledged", "bad_files")]
+    room.clock.pass_by(timedelta(hours=9))
+    assert ("repeated", "bad_files") not in room.look()
+    assert room.mill.alerts.show(alert.alert_id).acknowledged_by == "ann@desk"
+
+
+def test_a_silent_rule_sends_nothing_and_tells_at_its_end_what_is_open(room):
+    """Work on a machine is no alert, and what it broke is one."""
+    room.look()
+    room.mill.alerts.silence("failed", duration="1h")
+    room.run(bad=True)
+    assert room.look() == []
+    room.run(bad=False)
+    assert room.look() == []
+    room.run(bad=True)
+    assert room.look() == [("opened", "twice")] * 0
+    room.clock.pass_by(timedelta(minutes=61))
+
+    assert room.look() == [("opened", "failed")]
+    room.mill.alerts.silence("failed", duration="1h")
+    assert room.mill.alerts.silence("failed").silent_until is None
+
+
+def test_two_processes_tell_once(room):
+    """Each scheduler of a site looks."""
+    second = room.watcher()
+    room.watch.look()
+    second.look()
+    room.run(bad=True)
+    second.look()
+
+    assert room.look() == [("opened", "failed")]
+
+
+@pytest.mark.parametrize("mark", ["alerts.before_look", "alerts.looked", "delivery.begun", "delivery.sent"])
+def test_a_crash_loses_no_alert(room, mark):
+    """The next process looks at all, and sends what waits; after a try that was cut off maybe twice, with one id."""
+    room.look()
+    room.run(bad=True)
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    room.stage.at[mark] = die
+    with pytest.raises(KeyboardInterrupt):
+        room.look()
+    room.watch = room.watcher()
+    room.clock.pass_by(timedelta(minutes=3))
+    room.watch.look()
+    room.sender.send_due()
+
+    told = {one["id"] for one in room.sent if one["data"]["rule"] == "default.failed"}
+    assert len(told) == 1
+
+
+def test_deliveries_of_a_target_stay_in_order_and_others_go_on(room):
+    """The end of an alert never comes before its begin."""
+    room.look()
+    room.failing = "no route to host"
+    room.run(bad=True)
+    room.run(bad=False)
+    room.mill.alerts.create("second", {"type": "run_failed"}, to=[tm.WebHook("https://example.com/other")])
+    room.run(bad=True)
+    assert room.look() == []
+    states = [(one.event, str(one.state), one.attempt, one.error) for one in room.mill.alerts.deliveries()]
+    assert ("opened", "WAITING", 1, "no route to host") in states
+    room.run(bad=False)
+    assert room.look() == []
+    room.failing = ""
+    room.clock.pass_by(timedelta(seconds=3))
+    events = [event for event, rule in room.look() if rule == "failed"]
+    assert events == sorted(events)  # opened, resolved
+
+
+def test_a_target_that_is_away_for_a_day_is_given_up(room):
+    """Its deliveries are shown as dead, and the next ones are tried."""
+    room.look()
+    room.failing = "gone"
+    room.run(bad=True)
+    room.look()
+    for _ in range(100):
+        room.clock.pass_by(timedelta(minutes=16))
+        room.sender.send_due()
+
+    (dead,) = [one for one in room.mill.alerts.deliveries() if one.event == "opened"][-1:]
+    assert (str(dead.state), dead.error) == ("DEAD", "gone")
+
+
+def test_a_rule_that_is_no_longer_declared_ends_its_alerts(room):
+    """And one that is declared as before keeps them."""
+    room.look()
+    room.run(bad=True)
+    room.look()
+    room.stage.declare(APP.replace('app.alert("failed"', 'app.alert("renamed"'))
+
+    assert room.look() == [("resolved", "failed"), ("opened", "renamed")]
+    assert ("any", "default.shop.load", "OPEN") in room.open()
+    room.mill.apps.delete("shop")
+    assert room.open() == []
+    assert list(room.mill.alerts.rules()) == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "code"),
+    [
+        ('tm.RunFailed("shop.lod")', "not_found"),
+        ('tm.RunFailed("lod")', "BadName"),
+        ('tm.Late("orders", by="-1h")', "BadDuration"),
+        ("tm.RunFailed(load, times=0)", "BadRule"),
+        ("tm.RunTooLong(load, longer_than='0s')", "BadRule"),
+        ("tm.RunTooLong(load, longer_than=5)", "BadRule"),
+        ("tm.RunTooLong(5, longer_than='1h')", "BadRule"),
+        ("tm.JobWaits('shop.none', longer_than='1h')", "not_found"),
+        ("tm.RunFailed(), repeat='1s'", "BadRule"),
+        ("tm.RunFailed(), to=tm.WebHook('http://example.org')", "BadTarget"),
+        ("tm.RunFailed(), to=tm.WebHook('https://example.org', secret='abc')", "BadSecretPlace"),
+        ("tm.RunFailed(), to=tm.Slack('https://hooks.slack.com/x')", "BadSecretPlace"),
+        ("tm.RunFailed(), to=tm.Email((), 'mail:25', 'a@b')", "BadTarget"),
+        ("tm.RunFailed(), to=tm.Email(('a@b',), 'mail', 'a@b')", "BadTarget"),
+        ("tm.RunFailed(), to=tm.Email(('a@b\\nBcc: c@d',), 'mail:25', 'a@b')", "BadTarget"),
+        ("tm.RunFailed(), to=tm.Command(())", "BadTarget"),
+    ],
+)
+def test_a_wrong_declaration_is_refused(room, declared, code):
+    """A rule with a slip would be silent for ever; nothing of the deployment is kept."""
+    before = room.mill.alerts.rules()
+    with raises_code(
+        "not_found" if code == "not_found" else "broken_app", match="named" if code == "not_found" else code
+    ):
+        room.stage.declare(f'{APP}\napp.alert("wrong", {declared})\n')
+
+    assert [one.name for one in room.mill.alerts.rules()] == [one.name for one in before]
+
+
+def test_a_rule_of_a_person_is_made_and_deleted(room):
+    """By its JSON, as from the command line."""
+    made = room.mill.alerts.create(
+        "mine", {"type": "late", "dataset": "orders"}, to=[{"type": "slack", "url": "env:X"}]
+    )
+
+    assert (made.name, made.app, made.rule["dataset"]) == ("default.mine", "", "default.orders")
+    with raises_code("bad_rule", match="there is a rule"):
+        room.mill.alerts.create("mine", tm.RunFailed())
+    with raises_code("bad_rule", match="app shop declares"):
+        room.mill.alerts.delete("failed")
+    assert room.mill.alerts.delete("mine").name == "default.mine"
+    with raises_code("not_found"):
+        room.mill.alerts.delete("mine")
+    with raises_code("bad_json"):
+        room.mill.alerts.create("mine", {"type": "nothing"})
+
+
+def test_a_caller_of_a_namespace_sees_its_alerts_only(room):
+    """Alerts name programs and data."""
+    room.look()
+    room.run(bad=True)
+    room.look()
+    from tidemill.mill.access import Access, Role
+    from tidemill.mill.operation import Right
+
+    stranger = room.mill.acting_as("eve", Access(Role.ADMIN, "elsewhere", Right.READ))
+
+    assert (len(stranger.alerts.list()), len(stranger.alerts.rules())) == (0, 0)
+    with raises_code("not_found"):
+        stranger.alerts.show(room.mill.alerts.list()[0].alert_id)
+    with raises_code("not_found"):
+        stranger.alerts.silence("default.failed")
+
+
+def test_the_json_of_a_target_is_read_back():
+    """It stands in the catalog for as long as its delivery waits."""
+    from tidemill.json_specs import write_text
+
+    for target in (
+        tm.WebHook("https://example.org/a", secret="env:HOOK"),
+        tm.Slack("file:/run/hook"),
+        tm.Email(("a@b.org",), "mail.b.org:587", "tidemill@b.org", user="u", password="env:MAIL"),
+        tm.Command(("/bin/true", "x")),
+    ):
+        assert read_text(Target, write_text(target)) == target

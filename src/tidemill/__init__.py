@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidemill.alerts.rules import Quarantined as Quarantined
     from tidemill.alerts.rules import RunFailed as RunFailed
     from tidemill.alerts.rules import RunTooLong as RunTooLong
-    from tidemill.alerts.rules import TransactionOpen as TransactionOpen
+    from tidemill.alerts.rules import TransactionTooLong as TransactionTooLong
     from tidemill.alerts.rules import WatermarkHeld as WatermarkHeld
     from tidemill.alerts.targets import Command as Command
     from tidemill.alerts.targets import Email as Email
@@ -142,7 +142,7 @@ _HOMES = {
     "Snapshot": "app.declared:DeclaredSnapshot",
     "TidemillError": "errors",
     "TimeRange": "schedule.waits",
-    "TransactionOpen": "alerts.rules",
+    "TransactionTooLong": "alerts.rules",
     "Unavailable": "errors",
     "Unique": "frames.checks",
     "UserError": "errors",

@@ -61,10 +61,11 @@ def named_marks() -> set[str]:
     """Return all marks of roles and programs. Marks of commands that a person gives are interrupted by their own tests.
 
     Those commands are `upkeep` (tests/upkeep), `inbox reprocess` (tests/lake/test_reprocess.py) and requests with a key
-    (tests/server/test_idempotency.py). The marks of a `Step` begin with the name of its caller.
+    (tests/server/test_idempotency.py). The marks of alerts have theirs in tests/alerts. The marks of a `Step` begin
+    with the name of its caller.
     """
-    of_commands = {"reprocess.py", "once.py"}
-    sources = (path for path in SOURCE.rglob("*.py") if "upkeep" not in path.parts and path.name not in of_commands)
+    elsewhere = {"upkeep", "alerts", "reprocess.py", "once.py"}
+    sources = (path for path in SOURCE.rglob("*.py") if not elsewhere & set(path.parts))
     text = "\n".join(path.read_text() for path in sources)
     of_steps = {who + mark for who in CALLER_OF_STEP.findall(text) for mark in MARK_OF_STEP.findall(text)}
     return {*MARK.findall(text), *of_steps}

@@ -1,4 +1,4 @@
-"""Alerts: one for each begin of a state, told once, also when nothing runs, and after each crash."""
+"""Alerts: one for each begin of a state, sent once, also when nothing runs, and after each crash."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ app.alert("twice", tm.RunFailed(load, times=2), to=hook)
 app.alert("any", tm.RunFailed())
 app.alert("late", tm.Late(orders, by="2h"), to=hook)
 app.alert("held", tm.JobWaits("shop.hourly", longer_than="1h"), to=hook)
-app.alert("open", tm.TransactionOpen(longer_than="1h"), to=hook)
+app.alert("open", tm.TransactionTooLong(longer_than="1h"), to=hook)
 app.alert("bad_files", tm.Quarantined(raw), to=hook, repeat="4h")
 """
 
@@ -80,11 +80,11 @@ class Room:
         self.stage.play()
 
     def look(self) -> list[tuple[str, str]]:
-        """Look and send; what targets were told since the last time: the event, and the rule."""
+        """Look and send; what targets were notified since the last time: the event, and the rule."""
         self.watch.look()
         self.sender.send_due()
-        told, self.sent = self.sent, []
-        return [(one["data"]["event"], one["data"]["rule"].removeprefix("default.")) for one in told]
+        notices, self.sent = self.sent, []
+        return [(one["data"]["event"], one["data"]["rule"].removeprefix("default.")) for one in notices]
 
     def open(self) -> list[tuple[str, str, str]]:
         """The alerts that have not ended: rule, subject, state."""
@@ -102,7 +102,7 @@ def room(catalog_url, tmp_path):
 
 
 def test_a_failed_run_opens_an_alert_and_a_completed_one_ends_it(room):
-    """Each begin and each end is told once, however often is looked."""
+    """Each begin and each end is sent once, however often is looked."""
     assert room.look() == []
     room.run(bad=True)
 
@@ -117,7 +117,7 @@ def test_a_failed_run_opens_an_alert_and_a_completed_one_ends_it(room):
     assert [str(one.state) for one in room.mill.alerts.list(resolved=True)] == ["RESOLVED"] * 3
 
 
-def test_what_is_told_says_what_to_do(room):
+def test_what_is_sent_says_what_to_do(room):
     """A person that is woken reads this first."""
     room.look()
     room.run(bad=True)
@@ -146,7 +146,7 @@ def test_an_alert_fires_for_what_never_started(room):
 
 
 def test_a_job_that_waits_for_its_constraints_opens_an_alert(room):
-    """It ends when its run starts."""
+    """The alert ends when the run starts."""
     room.stage.publish("orders", "day=2026-01-01")
     room.stage.schedule()
     room.clock.pass_by(timedelta(minutes=61))
@@ -159,7 +159,7 @@ def test_a_job_that_waits_for_its_constraints_opens_an_alert(room):
 
 
 def test_a_transaction_that_stays_open_opens_an_alert(room):
-    """It holds back watermarks and the janitor."""
+    """An open transaction holds back watermarks and the janitor."""
     room.look()
     with room.stage.transaction("orders"):
         room.clock.pass_by(timedelta(minutes=59))
@@ -170,8 +170,8 @@ def test_a_transaction_that_stays_open_opens_an_alert(room):
     assert room.look() == [("resolved", "open")]
 
 
-def test_files_in_quarantine_are_told_again_until_a_person_takes_them_up(room):
-    """Nobody has to look whether the first message was read."""
+def test_files_in_quarantine_are_notified_again_until_a_person_takes_them_up(room):
+    """A first message may have been missed."""
     (room.mill.project.config.folder / "landing" / "a.csv").write_text("1\n", encoding="utf-8")
     room.mill.inboxes.scan("raw")
     room.look()
@@ -191,7 +191,7 @@ def test_files_in_quarantine_are_told_again_until_a_person_takes_them_up(room):
     assert room.mill.alerts.show(alert.alert_id).acknowledged_by == "ann@desk"
 
 
-def test_a_silent_rule_sends_nothing_and_tells_at_its_end_what_is_open(room):
+def test_a_silent_rule_sends_nothing_and_sends_at_its_end_what_is_open(room):
     """Work on a machine is no alert, and what it broke is one."""
     room.look()
     room.mill.alerts.silence("failed", duration="1h")
@@ -208,7 +208,7 @@ def test_a_silent_rule_sends_nothing_and_tells_at_its_end_what_is_open(room):
     assert room.mill.alerts.silence("failed").silent_until is None
 
 
-def test_two_processes_tell_once(room):
+def test_two_processes_send_once(room):
     """Each scheduler of a site looks."""
     second = room.watcher()
     room.watch.look()
@@ -236,8 +236,8 @@ def test_a_crash_loses_no_alert(room, mark):
     room.watch.look()
     room.sender.send_due()
 
-    told = {one["id"] for one in room.sent if one["data"]["rule"] == "default.failed"}
-    assert len(told) == 1
+    notices = {one["id"] for one in room.sent if one["data"]["rule"] == "default.failed"}
+    assert len(notices) == 1
 
 
 def test_deliveries_of_a_target_stay_in_order_and_others_go_on(room):
@@ -355,7 +355,7 @@ def test_a_caller_of_a_namespace_sees_its_alerts_only(room):
 
 
 def test_the_json_of_a_target_is_read_back():
-    """It stands in the catalog for as long as its delivery waits."""
+    """A target stands in the catalog for as long as its delivery waits."""
     from tidemill.json_specs import write_text
 
     for target in (

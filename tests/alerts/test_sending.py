@@ -130,11 +130,11 @@ def test_a_mail_names_the_subject_and_the_reason():
 
 
 def test_a_command_finds_the_event_in_its_environment(tmp_path):
-    """Its exit code says whether it was told."""
-    code = f"import os, pathlib; pathlib.Path({str(tmp_path / 'told')!r}).write_text(os.environ[{EVENT!r}])"
+    """Its exit code says whether the sending worked."""
+    code = f"import os, pathlib; pathlib.Path({str(tmp_path / 'notices')!r}).write_text(os.environ[{EVENT!r}])"
     send(tm.Command((sys.executable, "-c", code)), WORLD, BODY)
 
-    assert json.loads((tmp_path / "told").read_text()) == json.loads(BODY)
+    assert json.loads((tmp_path / "notices").read_text()) == json.loads(BODY)
     with raises_code("not_delivered", match="ended with 3: no pager"):
         send(tm.Command((sys.executable, "-c", "print('no pager'); raise SystemExit(3)")), WORLD, BODY)
 

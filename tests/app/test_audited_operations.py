@@ -12,7 +12,7 @@ from pyarrow import parquet, table
 
 from tests.run.conftest import rows_of
 from tests.stage import Stage, staged
-from tidemill import Mill
+from tidemill import Mill, RunFailed
 from tidemill.mill.operation import Right
 from tidemill.mill.operations import OPERATIONS
 
@@ -109,6 +109,17 @@ def edit(stage: Stage) -> None:
     stage.mill.deploy()
 
 
+def open_alert(stage: Stage) -> str:
+    """Have an alert with a known id, and return the id."""
+    stage.mill.alerts.create("mine", RunFailed())
+    rows_of(
+        stage.mill.project.catalog,
+        "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at) "
+        "VALUES ('alert_1', 'rule_1', 'default', 'default.mine', 'x', 'OPEN', 'y', 1, 1) RETURNING 1",
+    )
+    return "alert_1"
+
+
 def requeue(mill: Mill) -> None:
     """Requeue the one discarded partition."""
     assert mill.consumers.requeue("lines", LOOK).requeued == 1
@@ -116,6 +127,22 @@ def requeue(mill: Mill) -> None:
 
 LOOK = "default.shop.look"
 PLAYS = {
+    "alert.acknowledge": Play(
+        "alert_1",
+        open_alert,
+        lambda mill, alert_id: mill.alerts.acknowledge(alert_id),
+    ),
+    "alert.create": Play("default.mine", lambda _: None, lambda mill, _: mill.alerts.create("mine", RunFailed())),
+    "alert.delete": Play(
+        "default.mine",
+        lambda stage: stage.mill.alerts.create("mine", RunFailed()),
+        lambda mill, _: mill.alerts.delete("mine"),
+    ),
+    "alert.silence": Play(
+        "default.mine",
+        lambda stage: stage.mill.alerts.create("mine", RunFailed()),
+        lambda mill, _: mill.alerts.silence("mine", duration="1h"),
+    ),
     "app.rollback": Play("default.shop", edit, lambda mill, _: mill.apps.rollback("shop")),
     "catalog.adopt": Play("catalog", go_back, lambda mill, _: mill.catalog.adopt()),
     "catalog.restore": Play("catalog", back_up, lambda mill, backup: mill.catalog.restore(backup, replace=True)),

@@ -13,7 +13,7 @@ import pytest
 from tests.errors import raises_code
 from tests.run.conftest import rows_of
 from tests.stage import Stage, staged
-from tidemill import Mill, NotFound, Page, UserError, iterate
+from tidemill import Mill, NotFound, Page, RunFailed, UserError, iterate
 from tidemill.cli.main import main
 from tidemill.mill.operations import OPERATIONS
 from tidemill.mill.page import read_key, write_key
@@ -84,6 +84,18 @@ def fill(stage: Stage) -> None:
     stage.publish("lines", "hour=6")
     stage.schedule()
     for n in range(3):
+        mill.alerts.create(f"rule_{n}", RunFailed())
+        rows_of(
+            catalog,
+            "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at) "
+            f"VALUES ('alert_{n}', 'rule_{n}', 'default', 'default.mine', 'x', 'OPEN', 'y', 1, 1) RETURNING 1",
+        )
+        rows_of(
+            catalog,
+            "INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at) VALUES "
+            f"""('delivery_{n}', '{{"type": "slack", "url": "env:X"}}', 1, {n}, 'x', 'opened', '', 'WAITING', 1) """
+            "RETURNING 1",
+        )
         rows_of(
             catalog,
             "INSERT INTO quarantined_message (topic, seq, n, name, reason, at) "
@@ -92,6 +104,9 @@ def fill(stage: Stage) -> None:
 
 
 LISTS: dict[str, Callable[[Mill], Callable[..., Page[object]]]] = {
+    "alert.deliveries": lambda mill: mill.alerts.deliveries,
+    "alert.list": lambda mill: mill.alerts.list,
+    "alert.rules": lambda mill: mill.alerts.rules,
     "app.history": lambda mill: bind(mill.apps.history, "shop"),
     "app.list": lambda mill: mill.apps.list,
     "catalog.log": lambda mill: mill.catalog.log,

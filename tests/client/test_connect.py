@@ -31,6 +31,7 @@ from tidemill.run.records.logs import LogLine
 
 ANY_PORT = {"TIDEMILL_SERVER_PORT": "0"}
 READS: dict[str, Callable[[Mill], object]] = {
+    "alert.show": lambda mill: mill.alerts.show(open_alert_of(mill)),
     "app.show": lambda mill: mill.apps.show("shop"),
     "catalog.audit": lambda mill: replace(mill.catalog.audit(["orders"]), tick=0),
     "consumer.show": lambda mill: mill.consumers.show("orders", "default.shop.sift"),
@@ -53,6 +54,13 @@ READS: dict[str, Callable[[Mill], object]] = {
     "watermark.show": lambda mill: mill.watermarks.show("orders"),
     "why": lambda mill: mill.why("orders", kind="dataset"),
 }
+
+
+def open_alert_of(mill: Mill) -> str:
+    """Return the id of the alert that the fixture opened."""
+    return mill.alerts.list()[0].alert_id
+
+
 NEVER_THE_SAME = {"metrics", "overview"}
 """Their answers hold ages and rates of the moment."""
 
@@ -75,7 +83,12 @@ def served(stage: Stage) -> Iterator[Mill]:
 def stage(catalog_url, tmp_path) -> Iterator[Stage]:
     """A project in which something of each kind has happened."""
     with staged(tmp_path, catalog_url, BUSY, environ=ANY_PORT) as made:
-        yield make_busy(made)
+        make_busy(made)
+        made.sql(
+            "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at) "
+            "VALUES ('alert_1', 'rule_1', 'default', 'default.mine', 'x', 'OPEN', 'y', 1, 1) RETURNING 1"
+        )
+        yield made
 
 
 def test_each_read_gives_the_same_record(stage, far):

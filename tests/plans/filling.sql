@@ -344,8 +344,9 @@ INSERT INTO fire (schedule_id, generation, trigger_no, fire_time, state, job_id)
 SELECT 'schedule_' || (i / 15), 1, 1, 1000 + i % 15, 'joined', 'done_' || i FROM series
 
 -- name: fill_job
-INSERT INTO job (job_id, schedule_id, generation, state, created_at, next_check_at)
+INSERT INTO job (job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at)
 SELECT 'job_' || i, 'schedule_' || i, 1, CASE WHEN i < 15000 THEN 'PENDING_TRIGGER' ELSE 'PENDING_CONSTRAINT' END, :now,
+       CASE WHEN i >= 15000 THEN :now END,
        CASE WHEN i % 1000 = 0 THEN 1000 WHEN i % 10 = 1 THEN :now + 3600000 + i END
   FROM series WHERE i < 20000
 
@@ -374,6 +375,29 @@ SELECT 'tok_' || i, CASE WHEN i < 250000 THEN 'session' ELSE 'token' END, 'n' ||
 INSERT INTO request_key (caller, request_key, digest, attempt, answer, at)
 SELECT 'tok_1', 'k' || i, 'd', 1, CASE WHEN i % 2 = 0 THEN '{}' END,
        CASE WHEN i < 100 THEN 1000 ELSE :now END
+  FROM series
+
+-- name: fill_alert_rule
+INSERT INTO alert_rule (rule_id, namespace, app, name, spec, looks_after, next_look_at)
+SELECT 'rule_' || i, 'default', 'app_' || (i / 100), 'n' || i, '{"rule": {"type": "run_failed"}}',
+       CASE WHEN i % 200 = 0 THEN 'runs' ELSE '' END, CASE WHEN i < 100 THEN 1000 ELSE :now + 3600000 END
+  FROM series WHERE i < 10000
+
+-- name: fill_alert
+-- The last hundred are open. The first hundred ended long ago.
+INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, resolved_at)
+SELECT 'alert_' || i, 'rule_' || (i % 10000), 'default', 'default.n' || (i % 10000), 's' || i,
+       CASE WHEN i >= 299900 THEN 'OPEN' ELSE 'RESOLVED' END, 'why', 1, 1,
+       CASE WHEN i < 100 THEN 1000 WHEN i < 299900 THEN :now END
+  FROM series
+
+-- name: fill_delivery
+-- The last thousand wait, for ten targets.
+INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at, next_try_at, ended_at)
+SELECT 'delivery_' || i, 't' || (i % 10), i, 0, 'alert_1', 'opened', '{}',
+       CASE WHEN i >= 299000 THEN 'WAITING' ELSE 'SENT' END, 1,
+       CASE WHEN i BETWEEN 299000 AND 299008 THEN 1000 END,
+       CASE WHEN i < 100 THEN 1000 WHEN i < 299000 THEN :now END
   FROM series
 
 -- name: fill_quarantined_message

@@ -1,1 +1,1 @@
-"""Alerts: rules about states that last, alerts while they do, and the outbox from which targets are told."""
+"""Alerts: rules about states that last, alerts while they do, and the outbox from which targets are notified."""

@@ -1,7 +1,7 @@
-"""Alerts: one for each begin of the state of a rule, until its end; what targets are told is in the same transaction.
+"""Alerts: one for each begin of the state of a rule, until its end, with the notices about it in the same transaction.
 
 Each look takes a tick first, so that looks of several processes come one after the other, and each begin or end is
-noted, and told, once. Terms are those of Prometheus' alert manager: acknowledge, silence, resolve.
+noted, and sent, once. Terms are those of Prometheus' alert manager: acknowledge, silence, resolve.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from tidemill.alerts.conditions import Violation, check_names, look
-from tidemill.alerts.outbox import Told, put_deliveries
+from tidemill.alerts.outbox import Notice, put_deliveries
 from tidemill.alerts.rules import BadRule, LooksAfter
 from tidemill.alerts.specs import AlertSpec
 from tidemill.catalog.db import Catalog, Db
@@ -35,7 +35,6 @@ KEEP: Final = timedelta(days=90)
 _LOOK_AGAIN: Final = timedelta(minutes=1)
 """The time between two looks at the end of a state that is open."""
 _BATCH: Final = 100
-_FORGOTTEN: Final = 100
 
 
 class AlertState(StrEnum):
@@ -43,7 +42,7 @@ class AlertState(StrEnum):
 
     OPEN = "OPEN"
     ACKNOWLEDGED = "ACKNOWLEDGED"
-    """A person works on it: targets are not told again."""
+    """A person works on it: targets are not notices again."""
     RESOLVED = "RESOLVED"
 
 
@@ -78,7 +77,7 @@ class Alert:
     why: str
     since: datetime
     opened_at: datetime
-    told_at: datetime | None
+    notified_at: datetime | None
     acknowledged_by: str | None
     resolved_at: datetime | None
 
@@ -102,8 +101,10 @@ def delete_rule(db: Db, world: World, seq: CommitSeq, rule: AlertRule) -> None:
     live = db.records(SQL.list_live, Alert, rule_id=rule.rule_id)
     for alert in live:
         db.run(SQL.resolve_alert, alert_id=alert.alert_id)
-    told = [_tell(rule, alert, "resolved", "the rule was deleted") for alert in live if alert.told_at is not None]
-    put_deliveries(db, world, seq, rule.spec.to, told)
+    notices = [
+        _notice(rule, alert, "resolved", "the rule was deleted") for alert in live if alert.notified_at is not None
+    ]
+    put_deliveries(db, world, seq, rule.spec.to, notices)
     db.run(SQL.delete_rule, rule_id=rule.rule_id)
 
 
@@ -221,15 +222,15 @@ def _look_at(db: Db, world: World, rule_id: str, programs: Collection[str] | Non
     silent = rule.silent_until is not None and rule.silent_until > now
     found = look(rule.spec.rule, db, rule.namespace, programs)
     live = {alert.subject: alert for alert in db.records(SQL.list_live, Alert, rule_id=rule_id)}
-    told: list[Told] = []
+    notices: list[Notice] = []
     for violation in found.violations:
         alert = live.pop(violation.subject, None)
-        event = "repeated" if alert is not None and alert.told_at is not None else "opened"
+        event = "repeated" if alert is not None and alert.notified_at is not None else "opened"
         if alert is None:
             alert = _open(db, world, rule, violation, now)
         if not silent and _is_due(rule, alert, now):
-            db.run(SQL.note_told, alert_id=alert.alert_id, why=violation.why)
-            told.append(_tell(rule, alert, event, violation.why))
+            db.run(SQL.note_notified, alert_id=alert.alert_id, why=violation.why)
+            notices.append(_notice(rule, alert, event, violation.why))
     open_at_end = bool(found.violations)
     for alert in live.values():
         # A program that is there no more has no state, and is not looked at by its name.
@@ -237,16 +238,16 @@ def _look_at(db: Db, world: World, rule_id: str, programs: Collection[str] | Non
             open_at_end = True
             continue
         db.run(SQL.resolve_alert, alert_id=alert.alert_id)
-        if alert.told_at is not None:
-            told.append(_tell(rule, alert, "resolved", f"no more: {alert.why}"))
-    put_deliveries(db, world, seq, rule.spec.to, told)
+        if alert.notified_at is not None:
+            notices.append(_notice(rule, alert, "resolved", f"no more: {alert.why}"))
+    put_deliveries(db, world, seq, rule.spec.to, notices)
     again = [now + _LOOK_AGAIN] if open_at_end else []
     if rule.silent_until is not None and silent and open_at_end:
         again.append(rule.silent_until)
     next_look_at = min([*again, *([] if found.next_look_at is None else [found.next_look_at])], default=None)
     if next_look_at != rule.next_look_at:
         db.run(SQL.note_look, rule_id=rule_id, next_look_at=next_look_at)
-    db.run(SQL.forget_old_alerts, keep=KEEP, limit=_FORGOTTEN)
+    db.run(SQL.forget_old_alerts, keep=KEEP)
 
 
 def _open(db: Db, world: World, rule: AlertRule, violation: Violation, now: datetime) -> Alert:
@@ -278,24 +279,24 @@ def _open(db: Db, world: World, rule: AlertRule, violation: Violation, now: date
 
 
 def _is_due(rule: AlertRule, alert: Alert, now: datetime) -> bool:
-    if alert.told_at is None:
+    if alert.notified_at is None:
         return True
     repeat = rule.spec.repeat
-    return repeat is not None and alert.state is AlertState.OPEN and alert.told_at + repeat <= now
+    return repeat is not None and alert.state is AlertState.OPEN and alert.notified_at + repeat <= now
 
 
 def acknowledge(db: Db, world: World, seq: CommitSeq, alert: Alert, actor: str) -> bool:
-    """Note that a person works on an alert, and tell its targets; return whether that is new."""
+    """Note that a person works on an alert, and notify its targets; return whether that is new."""
     if not db.run(SQL.acknowledge_alert, alert_id=alert.alert_id, acknowledged_by=actor):
         return False
     rule = db.record(SQL.find_rule_by_id, AlertRule, rule_id=alert.rule_id)
-    if rule is not None and alert.told_at is not None:
-        put_deliveries(db, world, seq, rule.spec.to, [_tell(rule, alert, "acknowledged", f"by {actor}: {alert.why}")])
+    if rule is not None and alert.notified_at is not None:
+        put_deliveries(db, world, seq, rule.spec.to, [_notice(rule, alert, "acknowledged", f"by {actor}: {alert.why}")])
     return True
 
 
 def silence(db: Db, rule: AlertRule, until: datetime | None) -> None:
-    """Tell the targets of a rule nothing until then; None ends a silence. What is open at its end is told then."""
+    """Send nothing about a rule until then; None ends a silence. What is open at its end is sent then."""
     db.run(SQL.silence_rule, rule_id=rule.rule_id, silent_until=until)
 
 
@@ -310,7 +311,7 @@ def list_alerts(db: Db, after: str, limit: int, *, resolved: bool) -> list[Alert
     return db.records(statement, Alert, after=after, limit=limit)
 
 
-def _tell(rule: AlertRule, alert: Alert, event: str, why: str) -> Told:
+def _notice(rule: AlertRule, alert: Alert, event: str, why: str) -> Notice:
     data = {
         "alert_id": alert.alert_id,
         "rule": rule.qualified_name,
@@ -321,4 +322,4 @@ def _tell(rule: AlertRule, alert: Alert, event: str, why: str) -> Told:
         "opened_at": show_time(alert.opened_at),
         "description": rule.spec.description,
     }
-    return Told(alert.alert_id, event, f"tidemill.alert.{event}", alert.subject, data)
+    return Notice(alert.alert_id, event, f"tidemill.alert.{event}", alert.subject, data)

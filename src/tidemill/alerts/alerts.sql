@@ -52,31 +52,31 @@ UPDATE alert_rule SET next_look_at = tidemill_now() WHERE namespace = :namespace
 UPDATE alert_rule SET silent_until = :silent_until, next_look_at = tidemill_now() WHERE rule_id = :rule_id
 
 -- name: list_live
--- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
-SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
+-- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
+SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
   FROM alert WHERE rule_id = :rule_id AND state <> 'RESOLVED'
 
 -- name: find_alert
--- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
-SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
+-- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
+SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
   FROM alert WHERE alert_id = :alert_id
 
 -- name: list_newest
--- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
-SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
+-- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
+SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
   FROM alert WHERE alert_id < :after ORDER BY alert_id DESC LIMIT :limit
 
 -- name: list_newest_live
--- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
-SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, told_at, acknowledged_by, resolved_at
+-- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
+SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
   FROM alert WHERE state <> 'RESOLVED' AND alert_id < :after ORDER BY alert_id DESC LIMIT :limit
 
 -- name: open_alert
 INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at)
 VALUES (:alert_id, :rule_id, :namespace, :rule, :subject, 'OPEN', :why, :since, tidemill_now())
 
--- name: note_told
-UPDATE alert SET told_at = tidemill_now(), why = :why WHERE alert_id = :alert_id
+-- name: note_notified
+UPDATE alert SET notified_at = tidemill_now(), why = :why WHERE alert_id = :alert_id
 
 -- name: acknowledge_alert
 UPDATE alert SET state = 'ACKNOWLEDGED', acknowledged_by = :acknowledged_by
@@ -86,8 +86,7 @@ UPDATE alert SET state = 'ACKNOWLEDGED', acknowledged_by = :acknowledged_by
 UPDATE alert SET state = 'RESOLVED', resolved_at = tidemill_now() WHERE alert_id = :alert_id AND state <> 'RESOLVED'
 
 -- name: forget_old_alerts
-DELETE FROM alert WHERE alert_id IN
- (SELECT alert_id FROM alert WHERE resolved_at < tidemill_now() - :keep ORDER BY resolved_at LIMIT :limit)
+DELETE FROM alert WHERE resolved_at < tidemill_now() - :keep
 
 -- name: find_newest_end
 -- gives: seq, n

@@ -20,7 +20,7 @@ from tidemill.alerts.rules import (
     Rule,
     RunFailed,
     RunTooLong,
-    TransactionOpen,
+    TransactionTooLong,
     WatermarkHeld,
 )
 from tidemill.catalog.db import Db
@@ -136,7 +136,7 @@ def _(rule: WatermarkHeld, db: Db, namespace: Namespace, programs: Collection[st
 
 
 @look.register
-def _(rule: TransactionOpen, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
+def _(rule: TransactionTooLong, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
     del namespace, programs
     row = db.record(SQL.find_oldest_transaction, tuple[int, datetime])
     began = None if row is None else _Began(str(row[0]), row[1])

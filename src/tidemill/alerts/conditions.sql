@@ -32,7 +32,8 @@ SELECT dataset_id FROM dataset WHERE namespace = :namespace AND name = :name AND
 -- name: count_quarantined
 -- gives: files
 SELECT count(*) AS files
-  FROM (SELECT 1 FROM inbox_file WHERE dataset_id = :dataset_id AND status = 'QUARANTINED' LIMIT :limit) AS bad
+  FROM (SELECT 1 FROM inbox_file {indexed_by:inbox_file_refused}
+         WHERE dataset_id = :dataset_id AND status = 'QUARANTINED' LIMIT :limit) AS bad
 
 -- name: find_last_move
 -- gives: at

@@ -1,8 +1,9 @@
-"""The outbox: deliveries to targets, written with what they tell, and sent afterwards, at least once and in order.
+"""The outbox: deliveries to targets, written with the change that they are about, and sent afterwards, in order.
 
-The pattern is the transactional outbox: a crash between the change and the sending leaves a row, which the next sender
-finds. A delivery keeps its id over all tries, so that a receiver can leave out what it has seen. A try is fenced by its
-number. Until the first delivery of a target has ended, the next ones wait. A delivery that fails for a day is dead.
+The pattern is the transactional outbox. A crash between the change and the sending leaves a row, and the next sender
+finds it: each delivery is sent at least once. It keeps its id over all tries, so that a receiver can leave out a
+repetition. A try is fenced by its number. Until the first delivery of a target has ended, the next ones wait. A
+delivery that fails for a day is dead.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tidemill.alerts.targets import Target
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Param, load_sql
 from tidemill.epoch import show_time
-from tidemill.errors import TidemillError
+from tidemill.errors import Unavailable
 from tidemill.json_specs import read_text, write_text
 from tidemill.names import CommitSeq
 from tidemill.world import World
@@ -35,7 +36,6 @@ _TRY_FOR: Final = timedelta(minutes=2)
 """A try that has not ended by then was cut off, and is made again. Longer than any try takes."""
 _KEEP: Final = timedelta(days=30)
 _BATCH: Final = 20
-_FORGOTTEN: Final = 100
 
 
 class DeliveryState(StrEnum):
@@ -48,8 +48,8 @@ class DeliveryState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What targets are told about a thing: the type and subject of a CloudEvent, and its data."""
+class Notice:
+    """A notice about a thing: the type and subject of a CloudEvent, and its data."""
 
     about: str
     event: str
@@ -59,7 +59,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class DueDelivery:
     """A delivery that is due; `body` is its CloudEvent as JSON."""
 
     delivery_id: str
@@ -87,16 +87,16 @@ class StoredDelivery:
     ended_at: datetime | None
 
 
-class NotDelivered(TidemillError):
+class NotDelivered(Unavailable):
     """A try that failed. The next one comes later."""
 
     code = "not_delivered"
 
 
-def put_deliveries(db: Db, world: World, seq: CommitSeq, targets: Iterable[Target], told: Iterable[Told]) -> None:
-    """Put what is told into the outbox, once for each target, in order; `seq` is the tick of the transaction."""
+def put_deliveries(db: Db, world: World, seq: CommitSeq, targets: Iterable[Target], notices: Iterable[Notice]) -> None:
+    """Put notices into the outbox, once for each target, in order; `seq` is the tick of the transaction."""
     now = show_time(db.now())
-    wanted = [(target, one) for one in told for target in targets]
+    wanted = [(target, one) for one in notices for target in targets]
     for n, (target, one) in enumerate(wanted):
         delivery_id = world.new_id("delivery")
         event = {
@@ -120,7 +120,7 @@ def put_deliveries(db: Db, world: World, seq: CommitSeq, targets: Iterable[Targe
             body=json.dumps(event),
         )
     if wanted:
-        db.run(SQL.forget_old, keep=_KEEP, limit=_FORGOTTEN)
+        db.run(SQL.forget_old, keep=_KEEP)
 
 
 class Sender:
@@ -134,12 +134,12 @@ class Sender:
 
     def send_due(self) -> datetime | None:
         """Send all that is due, and return the time of the next try; None for never."""
-        while due := self._catalog.read(lambda db: db.records(SQL.list_due, Delivery, limit=_BATCH)):
+        while due := self._catalog.read(lambda db: db.records(SQL.list_due, DueDelivery, limit=_BATCH)):
             for delivery in due:
                 self._try(delivery)
         return self._catalog.read(lambda db: db.value(SQL.find_next_try, datetime))
 
-    def _try(self, delivery: Delivery) -> None:
+    def _try(self, delivery: DueDelivery) -> None:
         attempt = delivery.attempt + 1
 
         def begin(db: Db) -> bool:
@@ -157,7 +157,7 @@ class Sender:
         self._world.mark("delivery.sent")
         self._catalog.write(lambda db: self._end(db, delivery, attempt, error))
 
-    def _end(self, db: Db, delivery: Delivery, attempt: int, error: str) -> None:
+    def _end(self, db: Db, delivery: DueDelivery, attempt: int, error: str) -> None:
         db.tick()  # the next of the target is started by one transaction
         own: dict[str, Param] = {"delivery_id": delivery.delivery_id, "attempt": attempt}
         now = db.now()
@@ -170,6 +170,8 @@ class Sender:
             db.all(SQL.start_next, target=delivery.target)
 
 
-def list_deliveries(db: Db, after: str, limit: int) -> list[StoredDelivery]:
-    """Return deliveries, the newest first, behind `after`."""
+def list_deliveries(db: Db, after: str, limit: int, about: str | None = None) -> list[StoredDelivery]:
+    """Return deliveries, the newest first, behind `after`; those about one thing."""
+    if about is not None:
+        return db.records(SQL.list_newest_about, StoredDelivery, about=about, after=after, limit=limit)
     return db.records(SQL.list_newest, StoredDelivery, after=after, limit=limit)

@@ -40,6 +40,10 @@ RETURNING delivery_id
 SELECT delivery_id, target, about, event, state, attempt, error, made_at, next_try_at, ended_at FROM delivery
  WHERE delivery_id < :after ORDER BY delivery_id DESC LIMIT :limit
 
+-- name: list_newest_about
+-- gives: delivery_id, target, about, event, state, attempt, error, made_at, next_try_at, ended_at
+SELECT delivery_id, target, about, event, state, attempt, error, made_at, next_try_at, ended_at FROM delivery
+ WHERE about = :about AND delivery_id < :after ORDER BY delivery_id DESC LIMIT :limit
+
 -- name: forget_old
-DELETE FROM delivery WHERE delivery_id IN
- (SELECT delivery_id FROM delivery WHERE ended_at < tidemill_now() - :keep ORDER BY ended_at LIMIT :limit)
+DELETE FROM delivery WHERE ended_at < tidemill_now() - :keep

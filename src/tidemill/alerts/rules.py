@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tidemill.durations import format_duration, parse_duration
 from tidemill.errors import UserError
 from tidemill.json_specs import sparse, union
 from tidemill.names import check_name, qualified, split_qualified
+from tidemill.schedule.data_triggers import Named
 
 ALL_PROGRAMS: Final = "*"
 """The program of a rule about all programs of its namespace."""
@@ -28,14 +29,6 @@ class BadRule(UserError):
         super().__init__(f"alert rule {rule} is refused: {why}")
 
 
-class Named(Protocol):
-    """A declared thing."""
-
-    @property
-    def qualified_name(self) -> str:
-        """Its qualified name."""
-
-
 class LooksAfter(StrEnum):
     """Events after which a rule is looked at."""
 
@@ -45,7 +38,7 @@ class LooksAfter(StrEnum):
 
 
 class Rule:
-    """A state that people want to be told of, from its begin to its end."""
+    """A state that people want to know, from its begin to its end."""
 
     __slots__ = ()
 
@@ -140,13 +133,13 @@ class WatermarkHeld(Rule):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class TransactionOpen(Rule):
+class TransactionTooLong(Rule):
     """A transaction of any namespace has been open for `longer_than`."""
 
     longer_than: timedelta
 
     def __init__(self, longer_than: str | timedelta) -> None:
-        _set(self, longer_than=_span("TransactionOpen", longer_than))
+        _set(self, longer_than=_span("TransactionTooLong", longer_than))
 
 
 RULES: Final[Mapping[str, type[Rule]]] = {
@@ -156,7 +149,7 @@ RULES: Final[Mapping[str, type[Rule]]] = {
     "late": Late,
     "quarantined": Quarantined,
     "watermark_held": WatermarkHeld,
-    "transaction_open": TransactionOpen,
+    "transaction_too_long": TransactionTooLong,
 }
 """Rules by their `type` in JSON."""
 union(Rule, RULES)

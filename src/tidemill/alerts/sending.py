@@ -90,7 +90,7 @@ def _post(url: str, body: str, headers: dict[str, str]) -> None:
     from httpx import Client, HTTPError
 
     try:
-        # No redirect: the other address was checked by nobody. No proxy of the environment.
+        # No redirect, because the other address was not checked. No proxy of the environment.
         with Client(timeout=_WAIT, trust_env=False, follow_redirects=False) as client:
             answer = client.post(url, content=body.encode(), headers=headers)
     except HTTPError as error:

@@ -1,4 +1,4 @@
-"""Declared alerts: a rule, the targets that are told, and how often they are told again."""
+"""Declared alerts: a rule, the targets that are notified, and how often they are notified again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tidemill.json_specs import sparse
 @sparse
 @dataclass(frozen=True, slots=True)
 class AlertSpec:
-    """What an alert is declared as. Without targets an alert is shown, and nothing is sent."""
+    """The declaration of an alert. Without targets an alert is shown, and nothing is sent."""
 
     rule: Rule
     to: tuple[Target, ...] = ()
     repeat: timedelta | None = None
-    """Targets are told again after this time, while the alert is open and not acknowledged. None: never again."""
+    """Targets are notified again after this time, while the alert is open and not acknowledged. None: never again."""
     description: str = ""
-    """A text for the people that are told, such as the next step."""
+    """A text for the people that are notified, such as the next step."""
 
     def __post_init__(self) -> None:
         """Refuse a repetition without end in no time."""

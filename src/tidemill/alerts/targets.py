@@ -1,4 +1,4 @@
-"""Targets: where people are told of alerts. A target is a value; a secret is named by its place."""
+"""Targets: where people are notified of alerts. A target is a value; a secret is named by its place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOCAL: Final = "localhost"
 
 
 class BadTarget(UserError):
-    """A target that cannot be told of anything."""
+    """A target that cannot be notified."""
 
     code = "bad_target"
 
@@ -57,7 +57,7 @@ class WebHook(Target):
 class Slack(Target):
     """A channel of Slack, or of another service that takes the same JSON: `url` is the place of the address.
 
-    The address of such a hook is a secret: who has it may write to the channel.
+    The address of such a hook is a secret: with it, anyone may write to the channel.
     """
 
     url: str

@@ -458,10 +458,10 @@ class App:
         repeat: str | timedelta | None = None,
         description: str = "",
     ) -> None:
-        """Open an alert while the state of `rule` holds, and tell the targets `to` of its begin and its end.
+        """Open an alert while the state of `rule` holds, and notify the targets `to` of its begin and its end.
 
-        With `repeat` they are told again after that time, until a person acknowledges the alert or it ends. Without
-        targets the alert is shown, and nothing is sent. `description` tells the reader the next step. `BadRule`.
+        With `repeat` they are notified again after that time, until a person acknowledges the alert or it ends. Without
+        targets the alert is shown, and nothing is sent. `description` is for readers. `BadRule`.
         """
         check_name("alert rule", name)
         if name in self.alerts:

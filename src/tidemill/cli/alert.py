@@ -1,4 +1,4 @@
-"""`tidemill alert`: what is wrong for too long, and whom that was told."""
+"""`tidemill alert`: what is wrong for too long, and the notices about it."""
 
 from __future__ import annotations
 
@@ -47,12 +47,13 @@ def rules(*, limit: int, after: str, as_json: bool) -> None:
 
 
 @command.command()
+@click.option("--alert", metavar="ALERT_ID", help="Only those of this alert.")
 @page_options
 @json_option
-def deliveries(*, limit: int, after: str, as_json: bool) -> None:
+def deliveries(alert: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List what was sent to targets, what waits, and what was given up: the newest first."""
     with open_mill() as mill:
-        rows = mill.alerts.deliveries(limit=limit, after=after)
+        rows = mill.alerts.deliveries(alert=alert, limit=limit, after=after)
     columns = ("delivery_id", "target", "event", "state", "attempt", "made_at", "error")
     show_page(rows, columns, as_json=as_json, empty="nothing was sent yet")
 
@@ -62,7 +63,7 @@ def deliveries(*, limit: int, after: str, as_json: bool) -> None:
 @click.argument("rule", metavar="JSON")
 @click.option("--to", "targets", multiple=True, metavar="JSON", help='{"type": "web_hook", "url": "https://…"}')
 @click.option("--repeat", metavar="DURATION", help="Tell the targets again after this time, until the end.")
-@click.option("--description", default="", metavar="TEXT", help="A text for the people that are told.")
+@click.option("--description", default="", metavar="TEXT", help="A text for the people that are notified.")
 @json_option
 def create(
     name: str, rule: str, *, targets: Sequence[str], repeat: str | None, description: str, as_json: bool
@@ -88,7 +89,7 @@ def delete(name: str, *, as_json: bool) -> None:
 @click.argument("alert_id")
 @json_option
 def acknowledge(alert_id: str, *, as_json: bool) -> None:
-    """Say that you work on an alert. Its targets are not told again."""
+    """Say that you work on an alert. Its targets are not notices again."""
     with open_mill() as mill:
         done = mill.alerts.acknowledge(alert_id)
     say(done, f"{alert_id} is {done.state.lower()}", as_json=as_json)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
 from tidemill.durations import format_duration
 from tidemill.errors import UserError
@@ -17,6 +17,9 @@ from tidemill.shapes.filters import Range
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+
+_MOST_LEVELS: Final = 100
 
 
 class TooDeep(UserError):
@@ -55,19 +58,18 @@ def write_key(key: object) -> object:
 
 def write_argument(value: Any) -> Any:  # noqa: ANN401  # JSON
     """Return an argument of an operation as JSON has it: durations, times and paths as text. `TooDeep`."""
-    try:
-        return _plain(value)
-    except RecursionError:
-        raise TooDeep from None
+    return _plain(value, _MOST_LEVELS)
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401  # JSON
+def _plain(value: Any, levels: int) -> Any:  # noqa: ANN401  # JSON
+    if not levels:
+        raise TooDeep
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
+        return {str(name): _plain(inner, levels - 1) for name, inner in value.items()}
     if isinstance(value, Collection):
-        return [_plain(inner) for inner in value]
+        return [_plain(inner, levels - 1) for inner in value]
     if has_tag(type(value)):
         return write_plain(value)
     return format_duration(value) if isinstance(value, timedelta) else _text(value)

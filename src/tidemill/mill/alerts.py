@@ -1,4 +1,4 @@
-"""Alerts, as `Mill` offers them: what is wrong for too long, the rules about it, and what was sent to whom."""
+"""Alerts, as `Mill` offers them: what is wrong for too long, the rules about it, and the deliveries to targets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BEHIND_ALL: Final = "\U0010ffff"
 
 @dataclass(frozen=True, slots=True)
 class AlertView:
-    """An alert: what is wrong (`why`), since when, and whether its targets were told or a person has taken it up."""
+    """An alert: what is wrong (`why`), since when, and whether targets were notified or a person works on it."""
 
     alert_id: str
     rule: str
@@ -38,15 +38,15 @@ class AlertView:
     why: str
     since: datetime
     opened_at: datetime
-    told_at: datetime | None
-    """When targets were last told. None: there was a silence from the begin on."""
+    notified_at: datetime | None
+    """When targets were last notified. None: there was a silence from the begin on."""
     acknowledged_by: str | None
     resolved_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class AlertRuleView:
-    """A rule: its JSON, the targets that are told, and the next look that time alone brings. `app` is empty for ops."""
+    """A rule: its JSON, its targets, and the next look that time alone brings. `app` is empty for a person's rule."""
 
     name: str
     app: str
@@ -136,10 +136,10 @@ class Alerts(Noun):
         return self._catalog.read(block)
 
     @operation(Right.READ, whole=True)
-    def deliveries(self, *, limit: int = PAGE, after: str = "") -> Page[DeliveryView]:
-        """List what was sent to targets, and what waits or was given up: the newest first."""
+    def deliveries(self, *, alert: str | None = None, limit: int = PAGE, after: str = "") -> Page[DeliveryView]:
+        """List what was sent to targets, and what waits or was given up: the newest first, of one `alert` or of all."""
         behind = read_name(after) or _BEHIND_ALL
-        rows = self._catalog.read(lambda db: outbox.list_deliveries(db, behind, one_more(limit)))
+        rows = self._catalog.read(lambda db: outbox.list_deliveries(db, behind, one_more(limit), alert))
         return cut(rows, limit, lambda row: row.delivery_id, _view_delivery)
 
     @operation(Right.DEPLOY, whole=True, in_block=True)
@@ -193,7 +193,7 @@ class Alerts(Noun):
 
     @operation(Right.OPERATE, in_block=True)
     def acknowledge(self, alert_id: str) -> AcknowledgedAlert:
-        """Say that you work on an alert: its targets are told so once, and not again before its end. `NotFound`."""
+        """Say that you work on an alert. Its targets are notified of that, and not again before its end. `NotFound`."""
 
         def block(db: Db) -> AcknowledgedAlert:
             seq = db.tick()
@@ -209,7 +209,7 @@ class Alerts(Noun):
     def silence(self, name: str, *, duration: str | timedelta | None = None) -> AlertRuleView:
         """Send nothing about a rule for a `duration`; without one, end its silence. `NotFound`.
 
-        Its alerts open and end as before. What is open at the end of the silence is told then.
+        Its alerts open and end as before. What is open at the end of the silence is sent then.
         """
         namespace, (local,) = self._project.split("alert rule", name, 1)
         lasts = parse_duration(duration) if isinstance(duration, str) else duration

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidemill.alerts.alerts import AlertState, list_alerts
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import load_sql
+from tidemill.catalog.named import FROM_NEWEST, load_sql
 from tidemill.lake.datasets import Dataset, DatasetKind, find_some, list_datasets
 from tidemill.lake.expectations import Expectation, find_expectations
 from tidemill.mill.jobs import JobView, view_job
@@ -43,7 +44,7 @@ class Need:
     """A thing that needs a person: its kind, the thing, a sentence, the evidence, since when, and the next command."""
 
     kind: str
-    """`failed`, `late` or `quarantine`."""
+    """`alert`, `failed`, `late` or `quarantine`."""
     thing: str
     said: str
     evidence: str
@@ -106,10 +107,18 @@ def look_over(project: Project, *, limit: int, after: str) -> Overview:
         datasets = list_datasets(db, after=place, limit=one_more(limit))
         feeds = _Feeds(db, at, programs, failed, running)
         page = cut(datasets, limit, lambda one: write_key(one.namespace, one.name), feeds.view)
-        needs = (*_failed(failed, programs), *_late(db, project), *_quarantined(db, project))
+        needs = (*_alerts(db, project), *_failed(failed, programs), *_late(db, project), *_quarantined(db, project))
         return Overview(at, needs, page.items, page.next, tuple(running), tuple(_waiting(db, project)))
 
     return project.catalog.read(block)
+
+
+def _alerts(db: Db, project: Project) -> Iterable[Need]:
+    for alert in list_alerts(db, FROM_NEWEST[1], _MOST_NEEDS, resolved=False):
+        if alert.state is AlertState.OPEN and project.access.sees(alert.namespace):
+            yield Need(
+                "alert", alert.rule, f"alert {alert.rule}", alert.why, alert.since, f"alert show {alert.alert_id}"
+            )
 
 
 def _failed(failed: Iterable[RunView], programs: Iterable[Program]) -> Iterable[Need]:

@@ -1,4 +1,4 @@
-"""The alerter: looks at rules when their time has come or a run has ended, and sends what targets are to be told."""
+"""The alerter: looks at rules when their time has come or a run has ended, and sends what targets are to be sent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK_AGAIN: Final = timedelta(seconds=1)
 
 
 class Alerter:
-    """The two steps of alerts, each for a loop of its own: a receiver that hangs keeps nobody from looking."""
+    """The two steps of alerts, each for a loop of its own: a receiver that hangs delays no look."""
 
     def __init__(self, catalog: Catalog, world: World) -> None:
         self._catalog = catalog

@@ -306,6 +306,7 @@ CREATE INDEX inbox_file_open ON inbox_file (dataset_id, modified_at, name) WHERE
 CREATE INDEX inbox_file_due ON inbox_file (not_before) WHERE status IN ('NEW', 'ERROR') AND not_before > 0;
 -- Two versions of one name are never processed at once.
 CREATE UNIQUE INDEX inbox_file_claimed ON inbox_file (dataset_id, name) WHERE status = 'IN_PROGRESS';
+CREATE INDEX inbox_file_refused ON inbox_file (dataset_id) WHERE status = 'QUARANTINED';
 CREATE INDEX inbox_file_quarantined ON inbox_file (first_seen) WHERE status = 'QUARANTINED';
 CREATE INDEX inbox_file_run ON inbox_file (run_id) WHERE status = 'IN_PROGRESS';
 CREATE INDEX inbox_file_seen ON inbox_file (dataset_id, first_seen);
@@ -811,7 +812,8 @@ CREATE INDEX alert_rule_app ON alert_rule (namespace, app);
 CREATE INDEX alert_rule_look ON alert_rule (next_look_at) WHERE next_look_at IS NOT NULL;
 CREATE INDEX alert_rule_after ON alert_rule (looks_after) WHERE looks_after <> '';
 
--- Alerts: one for each begin of the state of a rule, until its end. told_at: when its targets were last told; NULL while
+-- Alerts: one for each begin of the state of a rule, until its end. notified_at: when its targets were last notified; NULL
+-- while
 -- a silence keeps it from them. Ids sort about by time.
 CREATE TABLE alert (
     alert_id        TEXT PRIMARY KEY,
@@ -823,7 +825,7 @@ CREATE TABLE alert (
     why             TEXT NOT NULL,
     since           BIGINT NOT NULL,
     opened_at       BIGINT NOT NULL,
-    told_at         BIGINT,
+    notified_at     BIGINT,
     acknowledged_by TEXT,
     resolved_at     BIGINT,
     CHECK ((resolved_at IS NOT NULL) = (state = 'RESOLVED'))
@@ -832,7 +834,7 @@ CREATE UNIQUE INDEX alert_live ON alert (rule_id, subject) WHERE state <> 'RESOL
 CREATE INDEX alert_unresolved ON alert (alert_id) WHERE state <> 'RESOLVED';
 CREATE INDEX alert_resolved ON alert (resolved_at) WHERE resolved_at IS NOT NULL;
 
--- The outbox: what targets are to be told, each in the transaction that it is about. target is its JSON. Of the waiting
+-- The outbox: the notices to targets, each in the transaction that it is about. target is its JSON. Of the waiting
 -- deliveries of a target only the first has a time of its next try: they are sent in order.
 CREATE TABLE delivery (
     delivery_id TEXT PRIMARY KEY,
@@ -851,6 +853,7 @@ CREATE TABLE delivery (
 ) {hot};
 CREATE INDEX delivery_waiting ON delivery (target, seq, n) WHERE state = 'WAITING';
 CREATE INDEX delivery_due ON delivery (next_try_at) WHERE next_try_at IS NOT NULL;
+CREATE INDEX delivery_about ON delivery (about, delivery_id);
 CREATE INDEX delivery_ended ON delivery (ended_at) WHERE ended_at IS NOT NULL;
 
 -- Callers of the server.

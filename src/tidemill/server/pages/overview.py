@@ -14,7 +14,7 @@ from tidemill.mill.overview import MOST_COUNTED, FeedView, Need
 from tidemill.server.pages.render import link, plain, render
 
 _NUMBERS: Final = ("Nothing needs", "One thing needs", "Two things need", "Three things need")
-_BUTTONS: Final = {"failed": "Open the run", "late": "See why", "quarantine": "Look at it"}
+_BUTTONS: Final = {"alert": "Open the alert", "failed": "Open the run", "late": "See why", "quarantine": "Look at it"}
 _TALLEST: Final = 24
 
 
@@ -46,6 +46,8 @@ def _need(need: Need) -> Mapping[str, Any]:
     words = need.look.split()
     if need.kind == "failed":
         target = link("/runs", words[-1])
+    elif need.kind == "alert":
+        target = link("/alerts", words[-1])
     elif need.kind == "quarantine":
         target = link("/inboxes", need.thing) + "?state=QUARANTINED"
     else:

@@ -35,6 +35,7 @@ PLACES: Final = (
     ("/schedules", "Schedules"),
     ("/jobs", "Jobs"),
     ("/runs", "Runs"),
+    ("/alerts", "Alerts"),
     ("", ""),
     ("/apps", "Apps"),
     ("/topics", "Topics"),
@@ -43,11 +44,11 @@ PLACES: Final = (
     ("/tokens", "Tokens"),
 )
 _STATES: Final[Mapping[str, tuple[str, str]]] = {
-    "ok": ("✓", "COMPLETED SCHEDULED SUCCESS COMMITTED fresh filled launched"),
+    "ok": ("✓", "RESOLVED SENT COMPLETED SCHEDULED SUCCESS COMMITTED fresh filled launched"),
     "run": ("●", "RUNNING STARTING IN_PROGRESS filling open met"),
-    "wait": ("◷", "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT quarantine waits"),
+    "wait": ("◷", "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT quarantine waits ACKNOWLEDGED WAITING"),
     "late": ("!", "ERROR late BROKEN due"),
-    "fail": ("✕", "FAILED REJECTED QUARANTINED INVALID failing failed"),
+    "fail": ("✕", "FAILED REJECTED QUARANTINED INVALID failing failed alert DEAD"),
     "off": ("–", "KILLED SUSPENDED SKIPPED ABORTED quiet dropped"),
 }
 _SHAPES: Final = {

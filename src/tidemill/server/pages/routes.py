@@ -19,6 +19,7 @@ from tidemill.server.pages.search import show_search
 
 _THINGS: Final[tuple[tuple[str, Callable[..., HTMLResponse]], ...]] = (
     ("/runs/{run_id}", things.show_run),
+    ("/alerts/{alert_id}", things.show_alert),
     ("/jobs/{job_id}", things.show_job),
     ("/schedules/{name}", things.show_schedule),
     ("/datasets/{name}", things.show_dataset),

@@ -11,25 +11,33 @@ from starlette.staticfiles import StaticFiles
 
 from tidemill.mill.operation import Right
 from tidemill.server.guard import guarded
-from tidemill.server.pages import things
+from tidemill.server.pages.alert_page import show_alert
+from tidemill.server.pages.consumer_page import show_consumer
+from tidemill.server.pages.dataset_page import show_dataset
 from tidemill.server.pages.flow import show_flow
+from tidemill.server.pages.inbox_page import show_inbox
 from tidemill.server.pages.lists import LISTS, ListPage
+from tidemill.server.pages.log_pages import show_app, show_topic, show_transaction
 from tidemill.server.pages.overview import show_overview
+from tidemill.server.pages.run_page import show_run
+from tidemill.server.pages.schedule_page import show_job, show_schedule
 from tidemill.server.pages.search import show_search
+from tidemill.server.pages.watermark_page import show_watermark
+from tidemill.server.pages.why_page import show_why
 
 _THINGS: Final[tuple[tuple[str, Callable[..., HTMLResponse]], ...]] = (
-    ("/runs/{run_id}", things.show_run),
-    ("/alerts/{alert_id}", things.show_alert),
-    ("/jobs/{job_id}", things.show_job),
-    ("/schedules/{name}", things.show_schedule),
-    ("/datasets/{name}", things.show_dataset),
-    ("/inboxes/{name}", things.show_inbox),
-    ("/consumers/{dataset}/{name}", things.show_consumer),
-    ("/watermarks/{name}", things.show_watermark),
-    ("/apps/{name}", things.show_app),
-    ("/topics/{topic}", things.show_topic),
-    ("/transactions/{write_pointer}", things.show_transaction),
-    ("/why/{thing:path}", things.show_why),
+    ("/runs/{run_id}", show_run),
+    ("/alerts/{alert_id}", show_alert),
+    ("/jobs/{job_id}", show_job),
+    ("/schedules/{name}", show_schedule),
+    ("/datasets/{name}", show_dataset),
+    ("/inboxes/{name}", show_inbox),
+    ("/consumers/{dataset}/{name}", show_consumer),
+    ("/watermarks/{name}", show_watermark),
+    ("/apps/{name}", show_app),
+    ("/topics/{topic}", show_topic),
+    ("/transactions/{write_pointer}", show_transaction),
+    ("/why/{thing:path}", show_why),
 )
 """Pages of one thing."""
 

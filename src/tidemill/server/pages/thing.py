@@ -1,0 +1,48 @@
+"""A page of one thing: its head, its actions, its sections, and the record below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import HTMLResponse
+
+from tidemill.mill.operation import Right
+from tidemill.server.pages.render import render
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A button: its route, the question before it, and the answer after it. It appears for callers with `right`."""
+
+    label: str
+    path: str
+    ask: str
+    done: str
+    right: Right = Right.OPERATE
+    method: str = "POST"
+    body: str = "{}"
+    danger: bool = False
+
+
+def show_thing(request: Request, *, actions: Iterable[Action] = (), **values: Any) -> HTMLResponse:  # noqa: ANN401
+    """Return the page of a thing. `values` are parts of `show.html`; the caller sees only the actions it may do."""
+    access = request.state.principal
+    blank: dict[str, Any] = {
+        "sub": "",
+        "state": "",
+        "facts": (),
+        "links": (),
+        "timeline": (),
+        "strip": (),
+        "cells": (),
+        "triggers": (),
+        "because": (),
+        "sections": (),
+        "record": None,
+        "left_out": (),
+    }
+    allowed = [one for one in actions if access.role.grants(one.right)]
+    return render(request, "show.html", actions=allowed, **{**blank, **values})

@@ -18,7 +18,7 @@ from pathlib import Path
 import apsw
 import psycopg
 
-from benchmarks import b1, b2, b4, b5, b6, b7, b8, b9, b10, b13
+from benchmarks import b1, b2, b4, b5, b6, b7, b8, b9, b10, b13, b15
 from benchmarks.table import Figure, to_markdown
 from tests.postgres_server import running_server
 
@@ -33,6 +33,7 @@ ALL: dict[str, Callable[[str], Iterator[Figure]]] = {
     "B9": b9.run,
     "B10": b10.run,
     "B13": b13.run,
+    "B15": b15.run,
 }
 
 

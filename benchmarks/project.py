@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from tidemill.shapes.manifest import Manifest
 TIDEMILL = [sys.executable, "-c", "from tidemill.cli.main import main; main()"]
 PATIENCE = 120.0
 _SCHEMA = ColumnSchema('{"type":"struct","fields":[]}')
-_KEYS = KeySchema.of({"n": "int"})
+KEYS = KeySchema.of({"n": "int"})
 _SETTINGS = """
 catalog = "{url}"
 [runner]
@@ -36,7 +36,7 @@ conf = {{"spark.driver.memory" = "512m", "spark.sql.shuffle.partitions" = "2"}}
 
 def partition(number: int) -> PartitionWrite:
     """A partition without files: publishing it costs what the catalog costs."""
-    return PartitionWrite(_KEYS.check({"n": number}), WriteOp.APPEND, Manifest(()))
+    return PartitionWrite(KEYS.check({"n": number}), WriteOp.APPEND, Manifest(()))
 
 
 def publish(mill: Mill, fileset: str, number: int) -> float:
@@ -52,18 +52,24 @@ def register(run: object, fileset: str, number: int) -> None:
 
 
 @contextmanager
-def running_project(url: str, app: str) -> Iterator[Mill]:
-    """Deploy `app` into a new project on the catalog `url`, and have `tidemill up` work on it for a block."""
+def running_project(
+    url: str, app: str, prepare: Callable[[Mill], None] = lambda _: None, command: Sequence[str] = ("up",)
+) -> Iterator[Mill]:
+    """Deploy `app` into a new project on the catalog `url`, `prepare` it, and have a command work on it for a block."""
     with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
         project = Path(folder)
         (project / "app.py").write_text(app)
         (project / "tidemill.toml").write_text(_SETTINGS.format(url=url))
         with open_project(project, create=True) as mill:
             mill.deploy()
+            prepare(mill)
             root = str(Path(__file__).resolve().parent.parent)
             log = (project / "up.log").open("wb")
             up = subprocess.Popen(
-                [*TIDEMILL, "--project", folder, "up"], stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": root}
+                [*TIDEMILL, "--project", folder, *command],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": root},
             )
             try:
                 yield mill

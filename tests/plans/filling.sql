@@ -118,6 +118,11 @@ SELECT 'small_0', 2 * i + 1, 'd' || i, 'drop', 2 * i + 22, 2 * i + 22, 0, 'tx-' 
        CAST('manifest' AS {blob}), 0, 0, 0, NULL, 'run_' || i, :now - (300000 - i) * 1000, NULL, NULL
   FROM series WHERE i < 100
 
+-- name: fill_fileset_total
+INSERT INTO fileset_total (dataset_id, partitions, files, bytes, row_count, merged)
+SELECT 'ds_' || i, 1, 1, 1, 1, 1 FROM series
+ UNION ALL SELECT dataset_id, 100, 100, 100000, 10000, 0 FROM dataset
+
 -- name: fill_compaction
 -- Of `wide` as its changes; of `deep` a few keys with a long past, of which every other compaction has expired.
 INSERT INTO compaction

@@ -680,7 +680,14 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "inbox.list_files": {"dataset_id": "landing", "state": ""},
     "inbox.list_versions": {"dataset_id": "landing", "name": "f999", "state": ""},
     "inbox.count_files": {"dataset_id": "landing"},
-    "datasets.measure_filesets": {"dataset_ids": _list("deep", "small_1")},
+    "totals.find_totals": {"dataset_ids": _list("deep", "small_1")},
+    "totals.compare_totals": {"dataset_id": "deep"},
+    "totals.add_written": {
+        "added": _rows(
+            [{"partition_key": f"k{i}", "files": 1, "bytes": 1, "row_count": 1} for i in range(99_950, 100_050)]
+        )
+    },
+    "totals.replace_compacted": {"named": _CURRENT, "files": 1, "bytes": 1, "row_count": 1},
     "datasets.list_dropped": {"dataset_id": "small_0", "before_seq": 1 << 62, "before_key": ""},
     "datasets.list_current": {"dataset_id": "deep", "after_key": "k50", "after_seq": 0},
     "datasets.list_keys": {"lower": "k50", "upper": "k9"},

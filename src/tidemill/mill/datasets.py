@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect
@@ -22,6 +21,7 @@ from tidemill.lake.expectations import Expectation, find_expectations
 from tidemill.lake.fileset.compaction import needed_files
 from tidemill.lake.fileset.fileset import Change, Fileset, find_schema, read_partitions
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, now
+from tidemill.lake.fileset.totals import Totals, find_totals
 from tidemill.lake.inbox import inbox
 from tidemill.lake.snapshot.snapshot import find_visible
 from tidemill.mill.lineage import DEPTH, NODES, BadLineage, Lineage, read_bounds
@@ -538,22 +538,20 @@ class _Listed:
 
 
 def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
-    ids = [dataset.dataset_id for dataset in found if dataset.kind is not DatasetKind.INBOX]
-    sizes = {str(row[0]): row[1:] for row in db.all(SQL.measure_filesets, dataset_ids=json.dumps(ids))}
+    totals = find_totals(db, (dataset.dataset_id for dataset in found if dataset.kind is DatasetKind.FILESET))
     expectations = find_expectations(db, (dataset.dataset_id for dataset in found))
     views = []
     for dataset in found:
-        partitions, files, size, rows, merged = cast("tuple[int, ...]", sizes.get(dataset.dataset_id, (0, 0, 0, 0, 0)))
-        schema = None
+        total, schema = totals.get(dataset.dataset_id, Totals()), None
         if dataset.kind is DatasetKind.INBOX:
             counts = inbox.count_files(db, dataset.dataset_id).values()
-            files, size = sum(number for number, _ in counts), sum(total for _, total in counts)
+            total = Totals(files=sum(number for number, _ in counts), bytes=sum(size for _, size in counts))
         elif dataset.kind is DatasetKind.SNAPSHOT:
-            current = find_visible(db, dataset.dataset_id, now(db, ""))
-            schema = None if current is None else current.columns.text
+            if (current := find_visible(db, dataset.dataset_id, now(db, ""))) is not None:
+                schema, manifest = current.columns.text, current.manifest
+                total = Totals(1, len(manifest.files), manifest.total_bytes, manifest.total_rows)
         elif (columns := find_schema(db, dataset.dataset_id)) is not None:
             schema = columns.text
-        is_inbox = dataset.kind is DatasetKind.INBOX
         views.append(
             DatasetView(
                 dataset.qualified_name,
@@ -562,19 +560,20 @@ def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
                 dataset.location,
                 dataset.spec,
                 schema,
-                partitions if dataset.kind is DatasetKind.FILESET else None,
-                files,
-                size,
-                None if is_inbox else rows,
-                _find_hint(dataset, partitions, files, size, merged),
+                total.partitions if dataset.kind is DatasetKind.FILESET else None,
+                total.files,
+                total.bytes,
+                None if dataset.kind is DatasetKind.INBOX else total.rows,
+                _find_hint(dataset, total),
                 expectations.get(dataset.dataset_id),
             )
         )
     return views
 
 
-def _find_hint(dataset: Dataset, partitions: int, files: int, size: int, merged: int) -> str | None:
-    few = files < _MANY_FILES * needed_files(partitions, size, merged)
+def _find_hint(dataset: Dataset, total: Totals) -> str | None:
+    partitions, files, size = total.partitions, total.files, total.bytes
+    few = files < _MANY_FILES * needed_files(partitions, size, total.merged)
     if dataset.kind is not DatasetKind.FILESET or few or not files:
         return None
     within = "1 partition" if partitions == 1 else f"{partitions} partitions"

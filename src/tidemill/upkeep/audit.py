@@ -20,6 +20,7 @@ from tidemill.lake.consumer.resets import list_resets
 from tidemill.lake.consumer.take import Closing
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.fileset.totals import compare_totals
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.names import ConsumerId, EventKey, partition_event, snapshot_event
 from tidemill.shapes.keys import KeyText
@@ -285,10 +286,18 @@ def _audit_fileset(search: Search, fileset: Fileset, announced: Mapping[str, int
         changes += len(found)
         follower.step(int(bound or 0) + 1)
     follower.step(search.tick)
+    _compare_totals(search, fileset)
     event = partition_event(fileset.dataset.namespace, fileset.dataset.name)
     return FilesetAudit(
         fileset.qualified_name, changes, follower.by_pointer, follower.by_commit, announced.get(event, 0)
     )
+
+
+def _compare_totals(search: Search, fileset: Fileset) -> None:
+    found = search.catalog.read(lambda db: compare_totals(db, fileset.dataset_id))
+    if len(found) > 1:
+        what = f"its totals are kept as {' and counted as '.join(map(str, found))}"
+        search.report(FindingKind.BROKEN, fileset.qualified_name, what, "report it as a bug")
 
 
 def _check_change(search: Search, fileset: Fileset, row: _Changed) -> None:

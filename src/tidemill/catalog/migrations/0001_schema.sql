@@ -198,6 +198,17 @@ CREATE INDEX compaction_superseded ON compaction (dataset_id, superseded_seq) WH
 CREATE INDEX compaction_location ON compaction (dataset_id, location);
 CREATE INDEX compaction_tx ON compaction (write_pointer);
 
+-- What is current in each file set, kept by the commits that change it: counting a million partitions takes seconds.
+-- Of what a compaction holds, files, bytes and rows are those of the compaction; merged are the files of compactions.
+CREATE TABLE fileset_total (
+    dataset_id TEXT PRIMARY KEY,
+    partitions BIGINT NOT NULL,
+    files      BIGINT NOT NULL,
+    bytes      BIGINT NOT NULL,
+    row_count  BIGINT NOT NULL,
+    merged     BIGINT NOT NULL
+) {hot};
+
 CREATE TABLE reader_pin (
     pin_id     TEXT PRIMARY KEY,
     dataset_id TEXT NOT NULL,

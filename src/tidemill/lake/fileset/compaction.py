@@ -20,6 +20,7 @@ from tidemill.catalog.transactions import Transaction, UndeclaredOutput
 from tidemill.errors import Conflict
 from tidemill.lake.fileset.fileset import Fileset, Partition
 from tidemill.lake.fileset.stored import FILE_BYTES
+from tidemill.lake.fileset.totals import replace_compacted
 from tidemill.names import DatasetId
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.manifest import Manifest, tx_directory
@@ -112,8 +113,10 @@ class Compact(Effect):
             "run_id": self.tx.run_id,
             "made": json.dumps(made),
         }
+        named = json.dumps(self._named)
         return (
-            SQL.mark_compacted(dataset_id=dataset_id, named=json.dumps(self._named)),
+            replace_compacted(dataset_id, named, keys, [one.manifest for one in self.partitions]),
+            SQL.mark_compacted(dataset_id=dataset_id, named=named),
             supersede_compactions(dataset_id, keys),
             SQL.insert_compactions(**inserted),
         )

@@ -22,6 +22,7 @@ from tidemill.lake.fileset.columns import are_same, evolve
 from tidemill.lake.fileset.compaction import supersede_compactions
 from tidemill.lake.fileset.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp
 from tidemill.lake.fileset.stored import SchemaPolicy
+from tidemill.lake.fileset.totals import add_written, subtract_replaced
 from tidemill.names import CommitSeq, partition_event
 from tidemill.shapes.change_kind import ChangeKind
 from tidemill.shapes.keys import Key, KeyText
@@ -279,7 +280,7 @@ class AddPartitions(Effect):
         return [*calls, *self._guard_schema()]
 
     def writes(self) -> Sequence[Call]:
-        """Supersede, insert, announce."""
+        """Supersede, insert, keep the totals, announce."""
         if not self.changes:
             return ()
         encode = self.fileset.keys.encode
@@ -296,8 +297,12 @@ class AddPartitions(Effect):
         replacing = (WriteOp.OVERWRITE, WriteOp.DROP)
         replaced = [encode(change.key) for change in self.changes if change.op in replacing]
         if replaced:
+            calls.append(subtract_replaced(dataset_id, replaced))
             calls.append(SQL.supersede(dataset_id=dataset_id, keys=json.dumps(replaced)))
             calls.append(supersede_compactions(dataset_id, replaced))
+        written = {encode(change.key): change.manifest for change in self.changes if change.op is not WriteOp.DROP}
+        if written:
+            calls.append(add_written(dataset_id, written))
         inserted: dict[str, Param] = {
             "dataset_id": dataset_id,
             "write_pointer": self.tx.write_pointer,

@@ -1,0 +1,181 @@
+"""A project with a long past: 1,000 data sets, 5,000 schedules, 200,000 runs, 1,000,000 partitions of one file set.
+
+The app is deployed, one partition is published and one run is started. Their rows are then copied within the database,
+since a million commits would take an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benchmarks.project import KEYS, publish
+from tidemill.catalog.postgres import PostgresCatalog
+from tidemill.catalog.sqlite import SqliteCatalog
+from tidemill.mill.mill import Mill
+
+DATASETS: Final = 1_000
+SCHEDULES: Final = 5_000
+RUNS: Final = 200_000
+PARTITIONS: Final = 1_000_000
+BIG: Final = "default.d0000"
+"""The file set with all partitions."""
+APP: Final = f"""
+import tidemill as tm
+
+app = tm.App("bench")
+filesets = [app.fileset(f"d{{n:04}}", keys={{"n": "int"}}) for n in range({DATASETS})]
+
+
+def make(n):
+    def load(run):
+        pass
+
+    load.__name__ = f"p{{n:04}}"
+    return app.python(writes=[filesets[n]])(load)
+
+
+for n in range({DATASETS}):
+    program = make(n)
+    app.schedule(f"s{{n:04}}_0", program, trigger=tm.Cron("30 2 * * *"))
+    for m in range(1, {SCHEDULES // DATASETS}):
+        app.schedule(f"s{{n:04}}_{{m}}", program, trigger=tm.NewPartitions(filesets[(n + m) % {DATASETS}], 2))
+"""
+_COLUMNS: Final = {
+    True: "SELECT name FROM pragma_table_info('{table}')",
+    False: "SELECT column_name FROM information_schema.columns WHERE table_name = '{table}'",
+}
+_FIRST: Final = 1_000_000
+"""Keys of the same length, so that the text of a key is a prefix and the number."""
+
+
+def age(mill: Mill) -> None:
+    """Give the deployed app of this module its past."""
+    publish(mill, BIG, _FIRST)
+    mill.runs.start("bench.p0000")
+    with _executing(mill) as execute:
+        _copy(
+            execute,
+            "tx",
+            RUNS,
+            "WHERE state = 'committed'",
+            {
+                "write_pointer": "1000 + 2 * i",
+                "commit_seq": "1001 + 2 * i",
+                "run_id": "'run_00000000000000000000' || (100000 + i)",
+            },
+        )
+        _copy(
+            execute,
+            "partition_change",
+            PARTITIONS,
+            f"WHERE dataset_id = (SELECT dataset_id FROM dataset WHERE name = '{BIG.partition('.')[2]}')",
+            {
+                "write_pointer": "1000 + 2 * i",
+                "commit_seq": "1001 + 2 * i",
+                "partition_key": f"'{_prefix()}' || ({_FIRST + 1} + i)",
+                "location": "'tx-' || (1000 + 2 * i) || '-aged'",
+                "run_id": f"'run_00000000000000000000' || (100000 + i % {RUNS})",
+                "row_count": "100 + i % 900",
+                "bytes": "1000 * (1 + i % 900)",
+                "at": "at - (1000000 - i) * 30000",
+            },
+        )
+        where = f"dataset_id = (SELECT dataset_id FROM dataset WHERE name = '{BIG.partition('.')[2]}')"
+        sums = "SELECT count(*), sum(files), sum(bytes), sum(row_count) FROM partition_change"
+        execute(
+            "UPDATE fileset_total SET (partitions, files, bytes, row_count) ="
+            f" ({sums} WHERE {where} AND superseded_seq IS NULL) WHERE {where}"
+        )
+        programs = "(SELECT program_id FROM numbered_program WHERE number = i % 1000)"
+        schedules = "(SELECT schedule_id FROM numbered_schedule WHERE number = i % 5000)"
+        for name, key in (("program", "program_id"), ("schedule", "schedule_id")):
+            numbers = f"SELECT {key}, row_number() OVER (ORDER BY {key}) - 1 AS number FROM {name}"
+            execute(f"CREATE TEMP TABLE numbered_{name} AS {numbers}")
+            execute(f"CREATE INDEX numbered_{name}_number ON numbered_{name} (number)")
+        created = "created_at - (200000 - i) * 150000"
+        _copy(
+            execute,
+            "run",
+            RUNS,
+            "WHERE kind = 'program'",
+            {
+                "run_id": "'run_00000000000000000000' || (100000 + i)",
+                "program_id": programs,
+                "schedule_id": schedules,
+                "job_id": "'job_00000000000000000000' || (100000 + i)",
+                "state": "CASE WHEN i % 50 = 0 THEN 'FAILED' ELSE 'COMPLETED' END",
+                "exit_reason": "CASE WHEN i % 50 = 0 THEN 'ValueError: line 17' ELSE '' END",
+                "epoch": "1",
+                "created_at": created,
+                "started_at": f"{created} + 500",
+                "ended_at": f"{created} + 2000 + i % 5000",
+                "write_pointer": "1000 + 2 * i",
+                "first_write_pointer": "1000 + 2 * i",
+            },
+        )
+        history = (
+            "INSERT INTO job_history (job_id, schedule_id, generation, outcome, run_id, created_at, ended_at, detail)"
+            " SELECT job_id, schedule_id, 1, 'launched', run_id, created_at, created_at + 100, NULL"
+            " FROM run WHERE job_id IS NOT NULL"
+        )
+        execute(history)
+        _copy(
+            execute,
+            "message",
+            RUNS,
+            "WHERE topic = 'data'",
+            {"seq": "1001 + 2 * i", "event_key": f"'partition:default.d' || substr('' || (10000 + i % {DATASETS}), 2)"},
+        )
+
+
+@dataclass(frozen=True)
+class Execute:
+    """Executes statements on the database of a catalog."""
+
+    sqlite: bool
+    run: Callable[[str], Any]
+
+    def __call__(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement."""
+        cursor = self.run(query)
+        return cursor.fetchall() if self.sqlite or cursor.description else []
+
+
+@contextmanager
+def _executing(mill: Mill) -> Iterator[Execute]:
+    """Statements in one transaction, after which the clock is above all ticks."""
+    catalog = mill.project.catalog
+    clock = 10 * PARTITIONS
+    if isinstance(catalog, SqliteCatalog):
+        connection = catalog._connection()
+        connection.execute("BEGIN IMMEDIATE")
+        yield Execute(True, connection.execute)
+        connection.execute(f"UPDATE clock SET value = {clock}; COMMIT; ANALYZE")
+    elif isinstance(catalog, PostgresCatalog):
+        with catalog._pool.connection() as postgres:
+            execute = Execute(False, postgres.execute)
+            execute("SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
+            with postgres.transaction():
+                yield execute
+                execute(f"SELECT setval('tidemill_clock', {clock})")
+            execute("VACUUM (ANALYZE)")
+
+
+def _prefix() -> str:
+    return KEYS.encode(KEYS.check({"n": _FIRST})).removesuffix(str(_FIRST))
+
+
+def _copy(execute: Execute, table: str, rows: int, where: str, changed: Mapping[str, str]) -> None:
+    """Insert copies of the first row that fits, with columns from expressions over `i`, 0 to `rows` - 1."""
+    (row,) = execute(f"SELECT count(*) FROM {table} {where}")
+    assert row[0] >= 1, table
+    columns = [str(one[0]) for one in execute(_COLUMNS[execute.sqlite].format(table=table))]
+    values = ", ".join(changed.get(one, one) for one in columns)
+    execute(
+        f"WITH RECURSIVE series(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM series WHERE i < {rows - 1}),"
+        f" template AS (SELECT * FROM {table} {where} LIMIT 1)"
+        f" INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM template CROSS JOIN series"
+    )

@@ -77,7 +77,7 @@ def test_totals_are_those_of_the_partitions_that_a_reader_sees(catalog, steps):
 
 
 def test_the_audit_finds_totals_that_differ(catalog):
-    """What is kept beside its source must be compared with it from time to time."""
+    """Numbers kept beside their source are compared with it, so that an error is found."""
     lake = make_lake(catalog)
     _write(lake, [(1, "append", 2)])
     rows_of(catalog, "UPDATE fileset_total SET files = files + 1 RETURNING 1")

@@ -60,11 +60,11 @@ class Figures:
 def named_marks() -> set[str]:
     """Return all marks of roles and programs. Marks of commands that a person gives are interrupted by their own tests.
 
-    Those commands are `upkeep` (tests/upkeep), `inbox reprocess` (tests/lake/test_reprocess.py) and requests with a key
-    (tests/server/test_idempotency.py). The marks of alerts have theirs in tests/alerts. The marks of a `Step` begin
-    with the name of its caller.
+    Those commands are `upkeep` (tests/upkeep), `inbox reprocess` (tests/lake/test_reprocess.py), requests with a key
+    (tests/server/test_idempotency.py) and commits of outside writers (tests/server/test_outside_writers.py). The marks
+    of alerts have theirs in tests/alerts. The marks of a `Step` begin with the name of its caller.
     """
-    elsewhere = {"upkeep", "alerts", "reprocess.py", "once.py"}
+    elsewhere = {"upkeep", "alerts", "reprocess.py", "once.py", "outside_writers.py"}
     sources = (path for path in SOURCE.rglob("*.py") if not elsewhere & set(path.parts))
     text = "\n".join(path.read_text() for path in sources)
     of_steps = {who + mark for who in CALLER_OF_STEP.findall(text) for mark in MARK_OF_STEP.findall(text)}

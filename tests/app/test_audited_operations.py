@@ -232,6 +232,7 @@ ELSEWHERE = {
         "tx.abort",
     },
     "test_compaction (needs Spark)": {"dataset.compact"},
+    "test_outside_writers": {"tx.commit"},
     "test_projects": {"catalog.move"},
 }
 OF_THE_CALL = {"clock", "garbage", "in_progress", "message", "reader_pin", "run", "run_input", "tx"}

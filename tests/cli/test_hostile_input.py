@@ -52,6 +52,7 @@ GOOD = {
     "version": "1",
     "trigger": '{"type": "every", "duration": "1h"}',
     "write_pointer": "1",
+    "writes": "clean",
 }
 WITHOUT_FILE = {"name", "program", "trigger"}
 """Parameters that `schedule create` wants unless it is given a file."""

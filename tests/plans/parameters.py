@@ -643,6 +643,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "file_endings.retry_all": {"dataset_id": "landing"},
     "file_endings.release_quarantined": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(100)))},
     "file_endings.guard_some": {"files": len(_BEING_PROCESSED)},
+    "outside_writes.list_declared": {"write_pointer": _OPEN},
     "outside_claims.complete_claim": {"run_id": "live_5"},
     "outside_claims.find_closed": {"dataset_id": "landing", "run_id": "run_7", "names": _list("f70", "f71", "f79")},
     "discovery.note_superseded": {"dataset_id": "landing", "found": _files(_WAITING).replace("v1", "v2")},

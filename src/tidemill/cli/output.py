@@ -89,9 +89,12 @@ def _read_token() -> str:
 
 
 def read_file(path: Path) -> bytes:
-    """Return the content of a file that an option names."""
+    """Return the content of a file that an option names; of standard input for `-`."""
     from tidemill.world import World
 
+    if str(path) == "-":
+        with click.open_file("-", "rb") as stream:
+            return bytes(stream.read())
     return World().disk.read_bytes(path)
 
 

@@ -212,14 +212,9 @@ def create(
     say(to_plain(made), f"{made.name} is {made.status.lower()}", as_json=as_json)
 
 
-def _read_input() -> bytes:
-    with click.open_file("-", "rb") as stream:
-        return bytes(stream.read())
-
-
 def _create_many(file: Path, *, as_json: bool) -> None:
     with open_mill() as mill:
-        text = _read_input() if str(file) == "-" else read_file(file)
+        text = read_file(file)
         entries = parse_json(str(file), text)
         made = mill.schedules.create_many(cast("Sequence[Mapping[str, object]]", entries))
     show_list(made, ("name", "program", "status", "trigger"), as_json=as_json, empty="the list has no entries")

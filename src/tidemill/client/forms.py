@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import is_dataclass
 from datetime import date, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
@@ -70,7 +71,7 @@ def _plain(value: Any, levels: int) -> Any:  # noqa: ANN401  # JSON
         return {str(name): _plain(inner, levels - 1) for name, inner in value.items()}
     if isinstance(value, Collection):
         return [_plain(inner, levels - 1) for inner in value]
-    if has_tag(type(value)):
+    if has_tag(type(value)) or is_dataclass(value):
         return write_plain(value)
     return format_duration(value) if isinstance(value, timedelta) else _text(value)
 

@@ -34,9 +34,11 @@ from tidemill.mill.topics import Topics
 from tidemill.mill.transactions import Transactions
 from tidemill.mill.watermarks import Watermarks
 from tidemill.mill.why import Explanation
+from tidemill.run.processes.outside_writers import CommittedTransaction, OutsideTransaction
 from tidemill.run.processes.partitions import Adoption
 from tidemill.run.step.outputs import Compacted, Dropped
 from tidemill.run.step.outside_claims import FileClaim
+from tidemill.run.step.outside_writes import OutsideChange, OutsideMessage
 
 NOUNS: Final = (
     Alerts,
@@ -67,6 +69,7 @@ _LATE: Final = {
     for one in (
         Adoption,
         AppPlan,
+        CommittedTransaction,
         Compacted,
         Deleted,
         Deployed,
@@ -76,6 +79,9 @@ _LATE: Final = {
         Explanation,
         FileClaim,
         Metrics,
+        OutsideChange,
+        OutsideMessage,
+        OutsideTransaction,
         Overview,
     )
 }

@@ -23,7 +23,7 @@ _IDENTITIES: Final = frozenset(
 )
 """Parameters that say which thing is meant: they stand in the path."""
 _TEXTS: Final = (str, int, bool)
-_CREATES: Final = frozenset({"create", "start"})
+_CREATES: Final = frozenset({"begin", "create", "start"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def route_of(operation: Operation) -> Route:
             method, path = ("GET" if reads else "POST"), f"{PREFIX}/{verb}"
         case "list" | "show":
             method, path = "GET", thing
-        case "create" | "start":
+        case "begin" | "create" | "start":
             method, path = "POST", things
         case "update":
             method, path = "PATCH", thing

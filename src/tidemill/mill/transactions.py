@@ -1,27 +1,39 @@
-"""Transactions, as `Mill` offers them: open one, list, show, abort."""
+"""Transactions, as `Mill` offers them: list, show, abort; and begin, renew, commit for outside writers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
 from tidemill.catalog.transactions import EndTransaction, TransactionRow, TxState, find_transaction, list_transactions
+from tidemill.durations import format_duration, parse_lease
+from tidemill.errors import NotFound, UserError
+from tidemill.json_specs import read_plain
 from tidemill.lake.datasets import Dataset, find_some
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.mill.access import ALL_NAMESPACES, Forbidden
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, fields_of
+from tidemill.mill.project import SQL as PROJECT
 from tidemill.names import DatasetId, WritePointer
-from tidemill.run.records.runs import Cause
+from tidemill.run.records.runs import Cause, find_run
 from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:
     from tidemill.mill.transactions_sql import Sql
+    from tidemill.run.processes.outside_writers import CommittedTransaction, OutsideTransaction
+    from tidemill.run.step.outside_writes import OutsideChange, OutsideMessage
 
 SQL: Sql = load_sql(__file__)
+
+_LEASE: Final = "10m"
+_MOST_NOTED: Final = 100
+"""The most changes that an audit row names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +63,16 @@ class AbortedTransaction:
     state: TxState
 
 
+@dataclass(frozen=True, slots=True)
+class RenewedTransaction:
+    """A transaction of an outside writer that is kept for `lease` from now."""
+
+    write_pointer: WritePointer
+    lease: str
+
+
 class Transactions(Noun):
-    """Operations on transactions."""
+    """Operations on transactions, among them those of outside writers: begin, renew, commit."""
 
     noun = "tx"
 
@@ -67,25 +87,89 @@ class Transactions(Noun):
         )
         return cut(found, limit, lambda row: write_key(row.write_pointer), lambda row: row)
 
-    @operation(Right.READ, whole=True)
+    @operation(Right.READ)
     def show(self, write_pointer: int) -> TransactionDetail:
         """Return a transaction with the changes that it published; `NotFound`."""
 
         def block(db: Db) -> TransactionDetail:
-            row = find_transaction(db, WritePointer(write_pointer))
+            row = self._find(db, write_pointer)
             rows = db.all(SQL.list_published, write_pointer=write_pointer, limit=MOST_SHOWN)
             by_id = find_some(db, (DatasetId(str(row[0])) for row in rows))
-            published = tuple(_published_view(one, by_id) for one in rows)
+            sees = self._project.access.sees
+            published = tuple(
+                _published_view(one, by_id) for one in rows if sees(by_id[DatasetId(str(one[0]))].namespace)
+            )
             return TransactionDetail(**fields_of(row), published=published)
 
         return self._catalog.read(block)
 
-    @operation(Right.OPERATE, whole=True)
+    @operation(Right.DEPLOY, no_audit="its run is the record")
+    def begin(self, writes: Sequence[str], *, lease: str | timedelta = _LEASE, owner: str = "") -> OutsideTransaction:
+        """Begin a transaction that writes files by itself, in any process; `writes` are the file sets.
+
+        The answer has a location for each of them. Put the files there, and name them at the commit. No reader sees
+        them before. Renew the transaction while you work: the reaper of `tidemill up` fences it a whole `lease` after
+        the last renewal. `NotFound`, `NotASnapshot`, `BadLease`.
+        """
+        from tidemill.run.processes.outside_writers import begin_outside
+
+        names = list(dict.fromkeys(writes))
+        if not names:
+            raise UserError("the transaction declares no file sets: name those that it writes")
+        filesets = self._catalog.read(lambda db: [Fileset.of(self._project.dataset(db, name)) for name in names])
+        given = owner or self._project.actor
+        return begin_outside(self._catalog, self._world, filesets, owner=given, lease=parse_lease(lease))
+
+    @operation(Right.DEPLOY, no_audit="keeps a lease alive")
+    def renew(self, write_pointer: int, *, lease: str | timedelta = _LEASE) -> RenewedTransaction:
+        """Keep a transaction that `begin` has begun for `lease` from now; `TransactionEnded`, `NotFound`."""
+        from tidemill.run.processes.outside_writers import renew_outside
+
+        row = self._catalog.read(lambda db: self._find(db, write_pointer))
+        duration = parse_lease(lease)
+        renew_outside(self._catalog, row.write_pointer, duration)
+        return RenewedTransaction(row.write_pointer, format_duration(duration))
+
+    @operation(Right.DEPLOY)
+    def commit(
+        self,
+        write_pointer: int,
+        partitions: Sequence[OutsideChange | Mapping[str, object]],
+        *,
+        messages: Sequence[OutsideMessage | Mapping[str, object]] = (),
+    ) -> CommittedTransaction:
+        """Commit a transaction that `begin` has begun: publish the files in its locations, all at once.
+
+        Each of `partitions` has `dataset`, `key` (`day=2026-01-01`) and `op`: `append`, `overwrite`, `create`, `drop`.
+        Its `files` have `name` (below the location), `bytes` and `rows`; `metadata` may stand beside them. Sizes and
+        rows are compared with the storage. `messages` have `topic`, `payload` and `key`. The same commit again has the
+        same answer, and publishes nothing twice. Cost: a look at each file.
+
+        After `FilesRefused` the transaction is open: correct the commit. A conflict ends it: begin again.
+        `TransactionEnded`, `CommitDiffers`, `NotAnOutput`, `BadKey`, `SchemaChanged`, `PartitionConflict`.
+        """
+        from tidemill.run.processes.outside_writers import commit_outside
+        from tidemill.run.step.outside_writes import OutsideChange, OutsideCommit, OutsideMessage
+
+        if messages and self._project.access.only is not None:
+            raise Forbidden(Right.DEPLOY, ALL_NAMESPACES)  # a topic belongs to no namespace
+        row = self._catalog.read(lambda db: self._find(db, write_pointer))
+        changes = [one if isinstance(one, OutsideChange) else read_plain(OutsideChange, one) for one in partitions]
+        names = self._project.qualified([one.dataset for one in changes]) or []
+        told = [one if isinstance(one, OutsideMessage) else read_plain(OutsideMessage, one) for one in messages]
+        wanted = OutsideCommit(
+            tuple(replace(one, dataset=str(name)) for one, name in zip(changes, names, strict=True)), tuple(told)
+        )
+        some = [f"{one.op} {one.dataset} {one.key}" for one in wanted.changes[:_MOST_NOTED]]
+        note = self._note("commit", str(write_pointer), partitions=len(changes), changes=some, run_id=row.run_id)
+        return commit_outside(self._catalog, self._world, row.write_pointer, wanted, [note])
+
+    @operation(Right.OPERATE)
     def abort(self, write_pointer: int) -> AbortedTransaction:
         """Abort an open transaction: it becomes invalid and its run KILLED."""
         from tidemill.run.step.attempts import AttemptEnd, end_attempt
 
-        row = self._catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer)))
+        row = self._catalog.read(lambda db: self._find(db, write_pointer))
         if row.state is TxState.IN_PROGRESS:
             end = AttemptEnd(Cause.KILLED, f"transaction {write_pointer} was aborted by hand", zombie=True)
             note = self._note("abort", str(write_pointer), run_id=row.run_id)
@@ -101,6 +185,21 @@ class Transactions(Noun):
                 self._catalog.write(block)
         state = self._catalog.read(lambda db: find_transaction(db, row.write_pointer)).state
         return AbortedTransaction(row.write_pointer, state)
+
+    def _find(self, db: Db, write_pointer: int) -> TransactionRow:
+        """Return a transaction that the caller may see: its program, or all that it may write, is of its namespace."""
+        from tidemill.run.processes.outside_writers import WRITES
+
+        row = find_transaction(db, WritePointer(write_pointer))
+        if (only := self._project.access.only) is not None:
+            declared = find_run(db, row.run_id).triggered_by.get(WRITES)
+            if isinstance(declared, list):
+                seen = all(self._project.access.sees_name(str(name)) for name in declared)
+            else:
+                seen = db.value(PROJECT.find_namespace_of_run, str, run_id=row.run_id) == only
+            if not seen:
+                raise NotFound("transaction", str(write_pointer), hint="`tidemill tx list` lists them all")
+        return row
 
 
 def _published_view(row: Row, by_id: Mapping[DatasetId, Dataset]) -> PublishedView:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
+from tidemill.catalog.transactions import Transaction
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake.datasets import DatasetKind, list_datasets
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.snapshot.refresh_order import find_order
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.snapshot.versions import RollBack, find_version
-from tidemill.names import RunId
+from tidemill.names import CommitSeq, DatasetId, RunId
 from tidemill.run.processes.runner import LEASE, RENEWALS_IN_A_LEASE
 from tidemill.run.records.declared import Declared, find_dataset, qualified_name
 from tidemill.run.records.runs import Cause, RunRecord, create_external, find_run
@@ -30,6 +31,7 @@ from tidemill.run.step.spans import find_spans
 from tidemill.run.step.step import Step
 from tidemill.run.step.version_reads import find_snapshot
 from tidemill.shapes.filters import KeyFilter, Where
+from tidemill.shapes.partition_time import Instant
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -136,36 +138,74 @@ def open_transaction(
     """
     filesets = catalog.read(lambda db: _find_filesets(db, writes))
     spans = find_spans(filesets, writes or ())
-    run_id = RunId(world.new_id("run"))
     owner = f"{world.spawner.host()}:{world.spawner.pid()}"
+    record = create_run(catalog, world, owner=owner, lease=lease)
+    run_id = record.run_id
+    with renewed(catalog, world, run_id, lease):
+        try:
+            step = begin_step(catalog, record, filesets, writer, spans)
+            opened = ExternalTransaction(step)
+            yield opened
+            facts: dict[str, object] = {}
+            if rolled_back := opened._rolled_back:  # noqa: SLF001  # of this module, and no business of users
+                facts = {"rolled_back": rolled_back, "by": world.environ.get("USER", "")}
+            commit_step(step, facts, also)
+        except BaseException as error:
+            end_failed(catalog, run_id, error)
+            raise
+
+
+def create_run(
+    catalog: Catalog, world: World, *, owner: str, lease: timedelta, cause: Mapping[str, object] | None = None
+) -> RunRecord:
+    """Create the run of a transaction of a caller outside. `cause` is JSON."""
+    run_id = RunId(world.new_id("run"))
+    given = {} if cause is None else {"cause": cause}
 
     def create(db: Db) -> RunRecord:
         host, pid = world.spawner.host(), world.spawner.pid()
-        create_external(db, run_id, owner=owner, host=host, pid=pid, lease=lease)
+        create_external(db, run_id, owner=owner, host=host, pid=pid, lease=lease, **given)
         return find_run(db, run_id)
 
     record = catalog.write(create)
     world.mark("external.created")
-    with _renewed(catalog, world, run_id, lease):
-        try:
-            step = Step.begin("external", catalog, record, filesets, writer, spans=spans)
-            opened = ExternalTransaction(step)
-            yield opened
-            prepared = step.prepare()
-            facts: dict[str, object] = {"outputs": step.outputs.facts()}
-            if compactions := step.outputs.compactions():
-                facts["compactions"] = compactions
-            if rolled_back := opened._rolled_back:  # noqa: SLF001  # of this module, and no business of users
-                facts |= {"rolled_back": rolled_back, "by": world.environ.get("USER", "")}
-            step.commit(prepared, [FinishRun(run_id, record.epoch, "", facts), *also])
-        except BaseException as error:
-            what = f"{error.code}: {error}" if isinstance(error, TidemillError) else f"{type(error).__name__}: {error}"
-            end_attempt(catalog, run_id, 1, AttemptEnd(Cause.FAILED, what))
-            raise
+    return record
+
+
+def begin_step(
+    catalog: Catalog,
+    record: RunRecord,
+    filesets: Mapping[str, Fileset],
+    writer: Writer = write_frames,
+    spans: Mapping[DatasetId, tuple[Instant, Instant]] | None = None,
+) -> Step:
+    """Begin the transaction of a run that `create_run` made."""
+    return Step.begin("external", catalog, record, filesets, writer, spans=spans)
+
+
+def resume_step(catalog: Catalog, record: RunRecord, tx: Transaction, filesets: Mapping[str, Fileset]) -> Step:
+    """Return the step of an open transaction that another request, or another process, has begun."""
+    return Step("external", catalog, record, tx, Outputs(catalog, tx, filesets))
+
+
+def commit_step(step: Step, facts: Mapping[str, object], also: Sequence[Effect]) -> CommitSeq:
+    """Commit what was written in a step, and complete its run with `facts` and those of its outputs."""
+    prepared = step.prepare()
+    told: dict[str, object] = {"outputs": step.outputs.facts()}
+    if compactions := step.outputs.compactions():
+        told["compactions"] = compactions
+    record = step.record
+    return step.commit(prepared, [FinishRun(record.run_id, record.epoch, "", {**told, **facts}), *also])
+
+
+def end_failed(catalog: Catalog, run_id: RunId, error: BaseException) -> None:
+    """End the run of a transaction that was refused or given up; nothing if the run has ended."""
+    what = f"{error.code}: {error}" if isinstance(error, TidemillError) else f"{type(error).__name__}: {error}"
+    end_attempt(catalog, run_id, 1, AttemptEnd(Cause.FAILED, what))
 
 
 @contextmanager
-def _renewed(catalog: Catalog, world: World, run_id: RunId, lease: timedelta) -> Iterator[None]:
+def renewed(catalog: Catalog, world: World, run_id: RunId, lease: timedelta) -> Iterator[None]:
     """Renew the lease in a thread until the block ends."""
 
     def step() -> bool:

@@ -16,7 +16,7 @@ from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.snapshot.guards import Guard
 from tidemill.lake.snapshot.refresh_order import OrderRefreshes
-from tidemill.names import DatasetId
+from tidemill.names import CommitSeq, DatasetId
 from tidemill.run.records.programs import Code
 from tidemill.run.records.runs import RunRecord
 from tidemill.run.step.attempts import AttachTransaction
@@ -104,12 +104,14 @@ class Step:
         rows = self.workspace.count_rows_read()
         return [{"dataset": name, "rows": count, **taken[name].describe_reading()} for name, count in rows.items()]
 
-    def commit(self, prepared: Sequence[Effect], end: Sequence[Effect]) -> None:
+    def commit(self, prepared: Sequence[Effect], end: Sequence[Effect]) -> CommitSeq:
         """Commit what was `prepared`, the effects of the workspace and the `end` of the attempt, and announce the rest.
 
-        The marker beside the files is written after it, and by a janitor if this process dies before.
+        Return the commit sequence. The marker beside the files is written after the commit, and by a janitor if this
+        process dies before.
         """
         self.catalog.world.mark(f"{self.who}.before_commit")
         seq = commit(self.catalog, self.tx, [*prepared, *self.workspace.effects, *end, *self.inputs.announce()])
         self.catalog.world.mark(f"{self.who}.committed")
         self.outputs.mark(seq)
+        return seq

@@ -52,16 +52,30 @@ def show(name: str, *, as_json: bool) -> None:
         show_one(mill.datasets.show(name), as_json=as_json)
 
 
+_where = click.option(
+    "--where",
+    multiple=True,
+    metavar="CONDITION",
+    help="Only these partitions: day=2026-01-01, hour>=6, hour<12. The same field again with = means one of them.",
+)
+
+
 @command.command()
 @click.argument("name")
+@_where
 @page_options
 @json_option
-def partitions(name: str, *, limit: int, after: str, as_json: bool) -> None:
+def partitions(name: str, *, where: tuple[str, ...], limit: int, after: str, as_json: bool) -> None:
     """List the current partitions of a file set by key."""
     with open_mill() as mill:
-        rows = mill.datasets.partitions(name, limit=limit, after=after)
+        rows = mill.datasets.partitions(name, where=where, limit=limit, after=after)
     columns = ("partition", "files", "bytes", "rows", "write_pointer", "commit_seq", "run_id", "committed_at")
-    show_page(rows, columns, as_json=as_json, empty=f"{name} has no partitions yet")
+    show_page(
+        rows,
+        columns,
+        as_json=as_json,
+        empty=f"{name} has no such partitions" if where else f"{name} has no partitions yet",
+    )
 
 
 @command.command()
@@ -85,12 +99,6 @@ def lineage(
     show_lineage(found, as_json=as_json)
 
 
-_where = click.option(
-    "--where",
-    multiple=True,
-    metavar="CONDITION",
-    help="Only these partitions: day=2026-01-01, hour>=6, hour<12. The same field again with = means one of them.",
-)
 _as_of = click.option(
     "--as-of", metavar="WHEN", help="An earlier state: a commit sequence, or a time (2026-01-01T12:00Z)."
 )

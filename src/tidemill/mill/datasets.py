@@ -46,6 +46,8 @@ SQL: Sql = load_sql(__file__)
 
 _NOTED: Final = 100
 """The most partitions that an audit row names."""
+_PART: Final = 1000
+"""Changes that are read at once, to be filtered."""
 _MANY_FILES: Final = 4
 """So many times more files than the rows need are worth a hint."""
 
@@ -190,16 +192,21 @@ class Datasets(Noun):
         return self._catalog.read(lambda db: _dataset_views(db, [self._project.dataset(db, name)])[0])
 
     @operation(Right.READ)
-    def partitions(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[PartitionView]:
-        """List the current changes of a file set by partition."""
-        after_key, after_seq = read_key(after, ("", 0))
+    def partitions(
+        self, name: str, *, where: Where | Sequence[str] | None = None, limit: int = PAGE, after: str = ""
+    ) -> Page[PartitionView]:
+        """List the current changes of a file set by partition.
+
+        `where` chooses partitions, by values or as people write it (`["day>=2026-01-01"]`). Cost: the page, and what
+        lies between its partitions by the first fields of the key. `BadKey`.
+        """
+        place = read_key(after, ("", 0))
 
         def block(db: Db) -> Page[PartitionView]:
             fileset = Fileset.of(self._project.dataset(db, name))
-            place: dict[str, Param] = {"after_key": after_key, "after_seq": after_seq}
-            rows = db.records(SQL.list_current, _Current, dataset_id=fileset.dataset_id, **place, limit=one_more(limit))
+            accepted = choose(fileset.keys, where)
             return cut(
-                rows,
+                _list_current(db, fileset, accepted, place, one_more(limit)),
                 limit,
                 lambda row: write_key(row.partition_key, row.commit_seq),
                 lambda row: _partition_view(fileset, row),
@@ -480,6 +487,24 @@ class Datasets(Noun):
 
     def _fileset(self, name: str) -> Fileset:
         return Fileset.of(self._catalog.read(lambda db: self._project.dataset(db, name)))
+
+
+def _list_current(
+    db: Db, fileset: Fileset, accepted: KeyFilter, after: tuple[str, int], most: int
+) -> Sequence[_Current]:
+    """List at most `most` current changes that `accepted` accepts, from behind `after` on."""
+    lower, upper = accepted.bounds
+    place = max(after, (str(lower), -1))
+    found: list[_Current] = []
+    part = max(most, _PART) if accepted.conditions else most
+    while len(found) < most:
+        bounds: dict[str, Param] = {"after_key": place[0], "after_seq": place[1], "upper": upper}
+        rows = db.records(SQL.list_current, _Current, dataset_id=fileset.dataset_id, **bounds, limit=part)
+        found += [row for row in rows if accepted.accepts(row.partition_key)]
+        if len(rows) < part:
+            break
+        place = (rows[-1].partition_key, rows[-1].commit_seq)
+    return found[:most]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ SELECT listed.partition_key, listed.op, listed.write_pointer, listed.commit_seq,
                        CASE WHEN compacted_seq IS NULL THEN row_count ELSE 0 END AS row_count, run_id, at, metadata
                   FROM partition_change {indexed_by:partition_current}
                  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND op <> 'drop'
-                   AND (partition_key, commit_seq) > (:after_key, :after_seq)
+                   AND (partition_key, commit_seq) > (:after_key, :after_seq) AND partition_key < :upper
                  ORDER BY partition_key, commit_seq
                  LIMIT :limit) AS changed
          UNION ALL
@@ -20,7 +20,7 @@ SELECT listed.partition_key, listed.op, listed.write_pointer, listed.commit_seq,
           FROM (SELECT partition_key, write_pointer, commit_seq, files, bytes, row_count, run_id, at
                   FROM compaction {indexed_by:compaction_current}
                  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
-                   AND (partition_key, commit_seq) > (:after_key, :after_seq)
+                   AND (partition_key, commit_seq) > (:after_key, :after_seq) AND partition_key < :upper
                  ORDER BY partition_key
                  LIMIT :limit) AS merged) AS listed
  ORDER BY listed.partition_key, listed.commit_seq

@@ -5,7 +5,9 @@ from tidemill.catalog.stubs import statement
 
 class Sql:
     @statement
-    def list_current(self, *, after_key: Param, after_seq: Param, dataset_id: Param, limit: Param) -> None: ...
+    def list_current(
+        self, *, after_key: Param, after_seq: Param, dataset_id: Param, limit: Param, upper: Param
+    ) -> None: ...
     @statement
     def list_first_changes(self, *, dataset_id: Param, limit: Param, lower: Param, upper: Param) -> None: ...
     @statement

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration, parse_lease
 from tidemill.errors import UserError
+from tidemill.lake.datasets import find_some
 from tidemill.lake.expectations import Expectation, find_expectations
 from tidemill.lake.inbox import inbox
 from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
@@ -17,7 +18,8 @@ from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, one_more, read_name
 from tidemill.mill.project import Noun
 from tidemill.mill.why_work import explain_readers, list_readers
-from tidemill.names import RunId, advise
+from tidemill.names import DatasetId, RunId, advise
+from tidemill.run.records.runs import find_run
 from tidemill.storage.files import StorageUnavailable
 
 if TYPE_CHECKING:
@@ -318,7 +320,7 @@ class Inboxes(Noun):
             discover_settled(self._catalog, watched)
         return get_latest_files(self._catalog, watched, limit=limit, lease=parse_lease(lease), owner=owner)
 
-    @operation(Right.DEPLOY, command="inbox update", no_audit="the run of the claim is the record", whole=True)
+    @operation(Right.DEPLOY, command="inbox update", no_audit="the run of the claim is the record")
     def update_file_status(
         self, claim: FileClaim | str, files: Sequence[str] | None, status: str, *, error: str = ""
     ) -> ClosedFiles:
@@ -328,25 +330,34 @@ class Inboxes(Noun):
         """
         from tidemill.run.step.outside_claims import update_file_status
 
-        claim_id, state = _claim_id(claim), file_state(status)
+        claim_id, state = self._claim_id(claim), file_state(status)
         return ClosedFiles(claim_id, state, update_file_status(self._catalog, claim_id, files, state, error=error))
 
-    @operation(Right.DEPLOY, command="inbox renew", no_audit="keeps a lease alive", whole=True)
+    @operation(Right.DEPLOY, command="inbox renew", no_audit="keeps a lease alive")
     def renew_claim(self, claim: FileClaim | str, *, lease: str | timedelta = _CLAIM_LEASE) -> RenewedClaim:
         """Keep a claim for `lease` from now; `Fenced` when it has ended."""
         from tidemill.run.step.outside_claims import renew_claim
 
-        claim_id, duration = _claim_id(claim), parse_lease(lease)
+        claim_id, duration = self._claim_id(claim), parse_lease(lease)
         renew_claim(self._catalog, claim_id, duration)
         return RenewedClaim(claim_id, format_duration(duration))
 
-    @operation(Right.DEPLOY, command="inbox release", no_audit="the run of the claim is the record", whole=True)
+    @operation(Right.DEPLOY, command="inbox release", no_audit="the run of the claim is the record")
     def release_claim(self, claim: FileClaim | str) -> ReleasedClaim:
         """Return the files of a claim that are still open, as new."""
         from tidemill.run.step.outside_claims import release_claim
 
-        claim_id = _claim_id(claim)
+        claim_id = self._claim_id(claim)
         return ReleasedClaim(claim_id, release_claim(self._catalog, claim_id))
+
+    def _claim_id(self, claim: FileClaim | str) -> RunId:
+        """Return the id of a claim on an inbox that the caller may see. To others, the claim does not exist."""
+        claim_id = RunId(claim) if isinstance(claim, str) else claim.claim_id
+        if self._project.access.only is not None:
+            dataset_id = self._catalog.read(lambda db: find_run(db, claim_id)).triggered_by.get("dataset_id")
+            found = self._catalog.read(lambda db: find_some(db, [DatasetId(str(dataset_id))]))
+            self._project.check(next((one.namespace for one in found.values()), None), "run", claim_id)
+        return claim_id
 
     def _is_as_known(self, watched: inbox.Inbox) -> bool:
         """Return whether the folder of an inbox is the one that had its files, or has files itself."""
@@ -370,7 +381,3 @@ def file_state(given: str) -> inbox.FileState:
     except ValueError:
         advice = advise(given.upper(), list(inbox.FileState), before="; ")
         raise UserError(f"a file is {', '.join(inbox.FileState)}, not {given!r}{advice}") from None
-
-
-def _claim_id(claim: FileClaim | str) -> RunId:
-    return RunId(claim) if isinstance(claim, str) else claim.claim_id

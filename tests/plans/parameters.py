@@ -653,6 +653,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "discovery.count_late": {"dataset_id": "landing"},
     "discovery.select_absent": {"dataset_id": "landing", "after": "f2970", "bound": "f29709", "limit": 10},
     "discovery.forget_absent": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(100)))},
+    "discovery.have_listed": {"dataset_id": "landing"},
     "discovery.find_listing": {"dataset_id": "landing"},
     "discovery.take_listing": {"dataset_id": "landing"},
     "discovery.select_listings": {},

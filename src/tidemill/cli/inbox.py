@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from tidemill.cli.lineage import lineage_options, show_lineage
-from tidemill.cli.output import json_option, open_mill, page_options, say, show_one, show_page
+from tidemill.cli.output import json_option, open_mill, page_options, parse_json, read_file, say, show_one, show_page
 from tidemill.errors import UserError
 
 _STATES = ("NEW", "IN_PROGRESS", "SUCCESS", "ERROR", "QUARANTINED", "SKIPPED")
@@ -77,6 +79,20 @@ def reconcile(name: str, *, accept_empty: bool, as_json: bool) -> None:
     """List all files: find files that came later than the lookback, and forget closed files that are deleted."""
     with open_mill() as mill:
         show_one(mill.inboxes.scan(name, reconcile=True, accept_empty=accept_empty), as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")
+@json_option
+def events(name: str, file: Path, *, as_json: bool) -> None:
+    """Look at the files that a notification of S3 names: the JSON in FILE, or standard input.
+
+    Notifications of S3, SQS, SNS and EventBridge are read. The path of the inbox ends as the prefix of the objects.
+    """
+    body = parse_json("FILE", read_file(file))
+    with open_mill() as mill:
+        show_one(mill.inboxes.events(name, body), as_json=as_json)
 
 
 @command.command()

@@ -108,7 +108,8 @@ def _call(line: Line, operation: Operation, *given: object, **named: object) -> 
     if not route.has_body:
         return read_answer(operation.returns, line.ask(path, wanted))
     keyed = not operation.mark.no_key
-    return read_answer(operation.returns, line.change(route.method, path, wanted, keyed=keyed))
+    body = wanted if route.document is None else wanted[route.document.name]
+    return read_answer(operation.returns, line.change(route.method, path, body, keyed=keyed))
 
 
 def _quote(value: object) -> str:

@@ -88,7 +88,7 @@ class Line:
         """Return the answer to a read."""
         return self._send("GET", path, {"params": query}, repeated=True)
 
-    def change(self, method: str, path: str, body: Mapping[str, Any], *, keyed: bool) -> Any:  # noqa: ANN401  # JSON
+    def change(self, method: str, path: str, body: object, *, keyed: bool) -> Any:  # noqa: ANN401  # JSON
         """Return the answer to a change; if `keyed`, it is made once, though the request may be sent again."""
         headers = {"idempotency-key": self._world.token(26)} if keyed else {}
         return self._send(method, path, {"json": body, "headers": headers}, repeated=keyed)

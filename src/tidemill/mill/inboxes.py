@@ -50,6 +50,21 @@ class ScanView:
 
 
 @dataclass(frozen=True, slots=True)
+class EventsView:
+    """Result of events about an inbox: `found` are the names of files that were recorded as new.
+
+    `held_back` are left to their writers until a listing, which is due at once. `ignored` are the other objects that
+    the events name, and the parts of the body that are no events; each with the reason.
+    """
+
+    inbox: str
+    events: int
+    found: tuple[str, ...]
+    held_back: tuple[tuple[str, str], ...]
+    ignored: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class InboxView:
     """An inbox as the catalog knows it: files and bytes by state, and what its last listing could not use.
 
@@ -248,6 +263,39 @@ class Inboxes(Noun):
             late,
             missed,
             str(longest),
+        )
+
+    @operation(Right.OPERATE, no_audit="looks at files, as a listing does", document="body")
+    def events(self, name: str, body: object) -> EventsView:
+        """Look at the files that a notification of S3 names, as if they were listed now.
+
+        `body` is decoded JSON as S3, SQS, SNS or EventBridge sends it. The folder of the inbox mirrors a part of the
+        bucket: its path ends as the prefix of the objects does. An event is only a hint: doubled, late or false events
+        do no harm. Cost: a look at each file. `BadEvents`, `TooManyEvents`, `NotConfirmed`, `StorageUnavailable`.
+        """
+        from tidemill.lake.inbox.discovery import look_at
+        from tidemill.lake.inbox.s3_events import find_name, read_events
+
+        watched = self._inbox(name)
+        events = read_events(body)
+        names: dict[str, None] = {}
+        ignored = [("", why) for why in events.unreadable]
+        for event in events.found:
+            place = f"{event.bucket}/{event.key}"
+            file = find_name(watched.dataset.location, event)
+            if not event.created:
+                ignored.append((place, "the event is about no new object"))
+            elif not file:
+                ignored.append((place, f"the folder of {watched.qualified_name} does not end in its prefix"))
+            elif pattern := watched.spec.ignored_by(file):
+                ignored.append((file, f"the name matches {pattern}"))
+            else:
+                names[file] = None
+        looked = look_at(self._catalog, watched, names)
+        ignored += [(file, "there is no such file") for file in looked.missing]
+        ignored += [(file, "the file is known") for file in looked.known]
+        return EventsView(
+            watched.qualified_name, len(events.found), looked.new, looked.held_back, tuple(dict.fromkeys(ignored))
         )
 
     @operation(Right.OPERATE)

@@ -38,9 +38,10 @@ class Mark:
     no_key: str
     whole: bool
     in_block: bool
+    document: str
 
 
-def operation(
+def operation(  # noqa: PLR0913  # options by keyword, each with a default
     right: Right,
     *,
     command: str | None = None,
@@ -50,6 +51,7 @@ def operation(
     no_key: str = "",
     whole: bool = False,
     in_block: bool = False,
+    document: str = "",
 ) -> Callable[[Method], Method]:
     """Declare a method of a noun as an operation that needs `right`.
 
@@ -58,11 +60,12 @@ def operation(
     `no_route` is the reason why the server does not offer it, `no_key` the reason why it keeps no answer for a repeated
     request. A `whole` operation is about all namespaces at once: a
     caller needs the right in all of them. `in_block` says that it is one transaction whose result is its own result, so
-    that a request with a key is answered by that transaction (`tidemill.mill.once`).
+    that a request with a key is answered by that transaction (`tidemill.mill.once`). `document` is the parameter that
+    is the body of a request as a whole, for a document of another system.
     """
 
     def mark(method: Method) -> Method:
-        vars(method)[_MARK] = Mark(right, command, no_command, no_audit, no_route, no_key, whole, in_block)
+        vars(method)[_MARK] = Mark(right, command, no_command, no_audit, no_route, no_key, whole, in_block, document)
         return method
 
     return mark

@@ -35,6 +35,8 @@ class Route:
     path: str
     in_path: Mapping[str, object]
     inputs: Mapping[str, Parameter]
+    document: Parameter | None = None
+    """The parameter that is the whole body."""
 
     @property
     def has_body(self) -> bool:
@@ -62,6 +64,13 @@ def route_of(operation: Operation) -> Route:
             break
         in_path[name] = wire_type(one.annotation)
         del parameters[name]
+    document = parameters.pop(operation.mark.document, None)
+    method, path = _place(operation, in_path)
+    return Route(operation, method, path, in_path, parameters, document)
+
+
+def _place(operation: Operation, in_path: Collection[str]) -> tuple[str, str]:
+    """Return method and path of the route of an operation, with these parameters in the path."""
     verb = operation.verb.replace("_", "-")
     reads = operation.right is Right.READ
     things = f"{PREFIX}/{operation.attribute}"
@@ -71,17 +80,19 @@ def route_of(operation: Operation) -> Route:
             method, path = ("GET" if reads else "POST"), f"{PREFIX}/{verb}"
         case "list" | "show":
             method, path = "GET", thing
-        case "begin" | "create" | "start":
+        case _ if verb in _CREATES:
             method, path = "POST", things
         case "update":
             method, path = "PATCH", thing
         case "delete":
             method, path = "DELETE", thing
+        case _ if operation.mark.document:
+            method, path = "POST", f"{thing}/{verb}"
         case _ if reads:
             method, path = "GET", f"{thing}/{verb}" if in_path else f"{things}:{verb}"
         case _:
             method, path = "POST", f"{thing}:{verb}"
-    return Route(operation, method, path, in_path, parameters)
+    return method, path
 
 
 def wire_type(kind: Any) -> Any:  # noqa: ANN401  # a type

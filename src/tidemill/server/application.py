@@ -126,6 +126,9 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
         Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, Path()])
         for name, kind in route.in_path.items()
     ]
+    if route.document is not None:
+        kind = wire_type(route.document.annotation)
+        parameters.append(Parameter(route.document.name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, Body()]))
     if route.inputs:
         model = _model_of(route)
         place = Body() if route.has_body else Query()

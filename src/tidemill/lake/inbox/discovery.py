@@ -21,7 +21,7 @@ from tidemill.lake.inbox.in_flight import HeldBack, Watched, held_back
 from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_version, exact_version, latest_time
 from tidemill.lake.inbox.lookback import Marker
 from tidemill.names import DatasetId, file_event
-from tidemill.storage.files import Files, FileStatus, FileUnreadable, Seen, Unusable, checksum, find_file
+from tidemill.storage.files import BadFileName, Files, FileStatus, FileUnreadable, Seen, Unusable, checksum, find_file
 
 if TYPE_CHECKING:
     from tidemill.lake.inbox.discovery_sql import Sql
@@ -139,6 +139,39 @@ def discover_settled(catalog: Catalog, inbox: Inbox, *, reconcile: bool = False)
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """Result of a look at named files: `new` were recorded, `known` were recorded before, `missing` are not there.
+
+    `held_back` are left to their writers, with the reason.
+    """
+
+    new: tuple[str, ...]
+    known: tuple[str, ...]
+    missing: tuple[str, ...]
+    held_back: tuple[tuple[str, str], ...]
+
+
+def look_at(catalog: Catalog, inbox: Inbox, names: Iterable[str]) -> Looked:
+    """Look at the files of these names, which no pattern ignores, and record the new ones as `discover` does.
+
+    Where a file is held back, a listing is due at once, which sees the file again. Cost: a look at each file.
+    """
+    listing = _Listing(catalog, inbox, Memory(), reconcile=False)
+    there, missing = listing.look_at(sorted(set(names)))
+    new: list[str] = []
+    for chunk in _chunks(there):
+        if found := listing.pick(_find_unknown(catalog, inbox, chunk)):
+            catalog.apply([_RecordFound(inbox, tuple(found), listing.superseded)])
+            new += [one.file.name for one in found]
+    held_back = listing.list_held_back()
+    if held_back:
+        catalog.write(lambda db: db.run(SQL.have_listed, dataset_id=inbox.dataset_id))
+    told = {*new, *(name for name, _ in held_back)}
+    known = tuple(file.name for file in there if file.name not in told)
+    return Looked(tuple(new), known, tuple(missing), held_back)
+
+
 class _Listing:
     """Listing of an inbox: its start, the names that it ignores, the lateness it reports, and its memory."""
 
@@ -174,6 +207,26 @@ class _Listing:
             self._memory.seen.remember(file)
         self._note_root()
         return listed
+
+    def look_at(self, names: Iterable[str]) -> tuple[list[FileStatus], list[str]]:
+        """Return the files of these names, and the names of those that are not there or cannot be read."""
+        there: list[FileStatus] = []
+        missing: list[str] = []
+        for name in names:
+            try:
+                status = self._files.stat(name)
+            except (BadFileName, FileUnreadable):
+                status = None
+            if status is None:
+                missing.append(name)
+            else:
+                there.append(status)
+        self._note_root()
+        return there, missing
+
+    def list_held_back(self) -> tuple[tuple[str, str], ...]:
+        """Return the files that are left to their writers, with the reason."""
+        return tuple((name, held.why) for name, held in self._held_back)
 
     def _note_root(self) -> None:
         """Note which folder has files, before any of them is recorded: it may be unmounted at the next moment.
@@ -227,7 +280,7 @@ class _Listing:
         found = Discovered(
             tuple(new),
             tuple(self._ignored),
-            tuple((name, held.why) for name, held in self._held_back),
+            self.list_held_back(),
             len(late),
             sum(map(self._was_passed_over, new)),
             max(late, default=timedelta(0)),

@@ -201,6 +201,10 @@ UPDATE inbox_marker SET next_listing_at = tidemill_now() + :interval
                       WHERE due.dataset_id = :dataset_id AND due.next_listing_at = :next_listing_at {skip_locked})
 RETURNING next_listing_at
 
+-- name: have_listed
+-- Wakes the process that lists, whichever has charge of the inbox.
+UPDATE inbox_marker SET next_listing_at = tidemill_now() WHERE dataset_id = :dataset_id
+
 -- name: select_next_listing
 -- gives: next_listing_at
 SELECT min(next_listing_at) AS next_listing_at FROM inbox_marker

@@ -50,7 +50,7 @@ def test_each_envelope_gives_the_name_of_the_object_as_it_is(envelope):
     assert read_events(ENVELOPES[envelope]).found == [CREATED]
 
 
-def test_events_about_other_things_than_new_objects_are_told_apart():
+def test_events_about_other_things_than_new_objects_are_no_new_files():
     """A deleted object is no file."""
     bodies = [
         {"Records": [record(event="ObjectRemoved:Delete")]},

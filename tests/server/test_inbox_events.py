@@ -145,7 +145,7 @@ def test_a_file_that_is_held_back_has_a_listing_due_at_once(sign, stage):
     ],
 )
 def test_a_body_that_is_no_notification_is_refused(sign, body, code):
-    """The sender is told what to do."""
+    """The answer names the next step."""
     refused = sign("operator").post("/v1/inboxes/orders/events", json=body)
 
     assert (refused.status_code, refused.json()["code"]) == (422, code)

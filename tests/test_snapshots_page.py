@@ -38,9 +38,10 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys, spark)
         assert not ended.value.code, line
         printed.append(capsys.readouterr().out)
 
-    last, *_, first = json.loads(printed[3])
+    last, *_, first = json.loads(printed[4])
     assert "kept_for" in printed[0]
-    assert [line.split() for line in printed[1].splitlines()] == [
+    assert "more_rows 1 " in " ".join(printed[1].split())
+    assert [line.split() for line in printed[2].splitlines()] == [
         ["change", "key", "before", "after"],
         ["updated", "id=1", "name=ann", "name=anna"],
         ["deleted", "id=2", "name=ben", "-"],
@@ -48,9 +49,9 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys, spark)
         ["inserted", "id=4", "-", "name=dora"],
         f"default.users from version {oldest} to {newest}: 2 inserted, 1 deleted, 1 updated".split(),
     ]
-    assert f"with the 2 rows of version {oldest}" in printed[2]
+    assert f"with the 2 rows of version {oldest}" in printed[3]
     assert (last["current"], last["rolled_back_to"], str(first["version"])) == (True, int(oldest), oldest)
-    assert printed[4] == f"version {oldest} of users expired\n"
+    assert printed[5] == f"version {oldest} of users expired\n"
 
 
 @pytest.mark.spark

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, page_options, say, show_list, show_page
+from tidemill.cli.output import json_option, open_mill, page_options, say, show_list, show_one, show_page
 
 if TYPE_CHECKING:
     from tidemill.frames.version_diff import RowChange
@@ -80,6 +80,17 @@ def _cells(row: RowChange) -> dict[str, str]:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+@command.command()
+@click.argument("name")
+@click.argument("old", type=int)
+@click.argument("new", type=int)
+@json_option
+def compare(name: str, old: int, new: int, *, as_json: bool) -> None:
+    """Compare two versions by rows, bytes, columns and contents of files, without Spark; `diff` compares the rows."""
+    with open_mill() as mill:
+        show_one(mill.snapshots.compare(name, old, new), as_json=as_json)
 
 
 @command.command()

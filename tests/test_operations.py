@@ -75,6 +75,7 @@ ALL_OF_A_CHANGE = {
     "schedule.resume_suspended": "one for each schedule that the transaction resumes",
     "deploy": "one for each app of the app file",
     "plan": "one for each app of the app file",
+    "app.plan": "one for each declaration of the caller",
     "sql": "one for each statement of the text",
     "schedule.create_many": "one for each entry of the caller",
     "schedule.delete_many": "one for each name of the caller",

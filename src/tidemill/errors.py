@@ -74,6 +74,31 @@ class Conflict(TidemillError):
     exit_code = 3
 
 
+class ChangedMeanwhile(Conflict):
+    """A thing has another generation than the caller has seen. Nothing was changed."""
+
+    code = "changed_meanwhile"
+
+    def __init__(self, kind: str, name: str, generation: int, wanted: int) -> None:
+        self.kind = kind
+        self.name = name
+        self.generation = generation
+        self.wanted = wanted
+        super().__init__(
+            f"{kind} {name} has generation {generation}, not {wanted}: another caller changed it; look at it, and "
+            "repeat the change with its generation"
+        )
+
+
+def check_generation(kind: str, name: str, generation: int, wanted: int | None) -> None:
+    """Raise `ChangedMeanwhile` unless a thing has the wanted generation; None means any.
+
+    To be called in the transaction of the change, behind its tick.
+    """
+    if wanted is not None and wanted != generation:
+        raise ChangedMeanwhile(kind, name, generation, wanted)
+
+
 class Fenced(TidemillError):
     """The caller no longer owns what it works on: its run was ended or taken over. Stop; nothing was changed."""
 

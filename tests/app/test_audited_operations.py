@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from pyarrow import parquet, table
@@ -109,6 +112,14 @@ def edit(stage: Stage) -> None:
     stage.mill.deploy()
 
 
+def declared(stage: Stage) -> tuple[object, str]:
+    """Return the declaration of an app without anything, and its packed code."""
+    target = BytesIO()
+    with ZipFile(target, "w") as archive:
+        archive.writestr("app.py", "")
+    return {"name": "shop"}, b64encode(target.getvalue()).decode()
+
+
 def open_alert(stage: Stage) -> str:
     """Have an alert with a known id, and return the id."""
     stage.mill.alerts.create("mine", RunFailed())
@@ -143,6 +154,7 @@ PLAYS = {
         lambda stage: stage.mill.alerts.create("mine", RunFailed()),
         lambda mill, _: mill.alerts.silence("mine", duration="1h"),
     ),
+    "app.deploy": Play("default.shop", declared, lambda mill, sent: mill.apps.deploy("shop", *sent)),
     "app.rollback": Play("default.shop", edit, lambda mill, _: mill.apps.rollback("shop")),
     "catalog.adopt": Play("catalog", go_back, lambda mill, _: mill.catalog.adopt()),
     "catalog.restore": Play("catalog", back_up, lambda mill, backup: mill.catalog.restore(backup, replace=True)),

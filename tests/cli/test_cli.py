@@ -42,7 +42,7 @@ def project(sqlite_catalog_url, tmp_path):
     return tmp_path
 
 
-BESIDE_THE_CATALOG = ("deploy", "plan", "doctor", "up", "init", "demo", "catalog", "server", "open")
+BESIDE_THE_CATALOG = ("doctor", "up", "init", "demo", "catalog", "server", "open")
 
 
 BESIDE = pytest.mark.parametrize("place", ["catalog"], indirect=True)

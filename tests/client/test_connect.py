@@ -135,7 +135,7 @@ def test_each_operation_of_a_server_is_tried():
 
 def test_an_operation_beside_the_catalog_is_refused(far):
     """Such a backup would lie on the machine of the server."""
-    for refused in (far.deploy, lambda: far.catalog.backup("/tmp/x"), lambda: far.project, far.transaction):
+    for refused in (lambda: far.catalog.backup("/tmp/x"), lambda: far.project, far.transaction):
         with raises_code("not_over_http"):
             refused()
 

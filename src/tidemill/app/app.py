@@ -169,7 +169,7 @@ class App:
         )
         if raw.bad_rows is BadRows.REJECT:
             self.fileset(rejects_of(name), keys={"day": "date"})
-        return self._declare(DeclaredInbox(self._qualified(name), name, location, spec))
+        return self.add_dataset(DeclaredInbox(self._qualified(name), name, location, spec))
 
     def fileset(  # noqa: PLR0913  # options by keyword, each with a default
         self,
@@ -211,10 +211,10 @@ class App:
             _check_expect(name, expect),
         )
         declared = None if watermark is None else watermark.check(name, storing.keys)
-        fileset = self._declare(DeclaredFileset(self._qualified(name), name, location, storing, declared))
+        fileset = self.add_dataset(DeclaredFileset(self._qualified(name), name, location, storing, declared))
         if compact_every is not None:
             code = Compaction(f"compact_{name}", fileset.qualified_name)
-            self._program(ProgramKind.SPARK, [], [fileset], 0, "10s", None, True, {})(code)
+            self.add_program(ProgramKind.SPARK, [], [fileset], 0, "10s", None, True, {})(code)
             self.schedule(code.name, code.name, trigger=Every(compact_every))
         return fileset
 
@@ -258,7 +258,7 @@ class App:
             ),
             _check_expect(name, expect),
         )
-        return self._declare(DeclaredSnapshot(self._qualified(name), name, location, spec))
+        return self.add_dataset(DeclaredSnapshot(self._qualified(name), name, location, spec))
 
     def spark(
         self,
@@ -281,7 +281,7 @@ class App:
         its job, so that an hour without data is reported too. `deliver_own=False` keeps it from consuming what it
         publishes.
         """
-        return self._program(
+        return self.add_program(
             ProgramKind.SPARK, reads, writes, retries, backoff, run_on_empty, deliver_own, arguments or {}
         )
 
@@ -297,7 +297,7 @@ class App:
         arguments: Mapping[str, type | Value] | None = None,
     ) -> Callable[[_C], _C]:
         """Register the decorated function as a program without Spark, called with `(run)`; see `spark`."""
-        return self._program(
+        return self.add_program(
             ProgramKind.PYTHON, reads, writes, retries, backoff, run_on_empty, deliver_own, arguments or {}
         )
 
@@ -336,7 +336,7 @@ class App:
             Writing.REPLACE if isinstance(sink, DeclaredSnapshot) else written,
         )
         reads = [dataset] if dataset is not None and not whole else []
-        self._program(ProgramKind.SPARK, reads, [sink], retries, backoff, None, True, {})(pipeline)
+        self.add_program(ProgramKind.SPARK, reads, [sink], retries, backoff, None, True, {})(pipeline)
 
     def worker(
         self,
@@ -358,11 +358,25 @@ class App:
         returns is called again after `backoff`. `tidemill run kill` has one replaced, with new code if there is some.
         """
         kind = ProgramKind.SPARK_WORKER if spark else ProgramKind.WORKER
+        return self.add_worker(kind, reads, writes, instances, retries, backoff, deliver_own, arguments or {})
+
+    def add_worker(
+        self,
+        kind: ProgramKind,
+        reads: Iterable[DeclaredInbox | DeclaredFileset | DeclaredSnapshot | Reads | Changes | str],
+        writes: Iterable[DeclaredFileset | DeclaredSnapshot | str],
+        instances: int,
+        retries: int,
+        backoff: str | timedelta,
+        deliver_own: bool,  # noqa: FBT001  # as below
+        arguments: Mapping[str, type | Value],
+    ) -> Callable[[_C], _C]:
+        """Return the decorator that registers code as a worker."""
         if isinstance(instances, bool) or not isinstance(instances, int) or instances < 0:
             raise BadDeclaration("a worker", f"has {instances!r} instances: say how many, 0 to stop it")
 
         def register(code: _C) -> _C:
-            self._program(kind, reads, writes, retries, backoff, None, deliver_own, arguments or {})(code)
+            self.add_program(kind, reads, writes, retries, backoff, None, deliver_own, arguments)(code)
             declared = self.programs[code.__name__]
             for argument in declared.arguments:
                 if argument.default is None:
@@ -431,9 +445,6 @@ class App:
         than `grace` (`"skip"`). A new schedule listens at once unless `suspended`. Without `suspended`, the setting
         `schedules.suspended` says so.
         """
-        check_name("schedule", name)
-        if name in self.schedules:
-            raise BadDeclaration(f"schedule {name!r}", "is declared twice")
         spec = ScheduleSpec(
             trigger=trigger,
             constraints=_constraints(constraints),
@@ -447,7 +458,14 @@ class App:
             misfire=_one_of(Misfire, misfire, f"misfire of schedule {name}"),
             grace=_duration("grace", grace),
         )
-        self.schedules[name] = DeclaredSchedule(name, self._program_name(program), spec, suspended)
+        self.add_schedule(DeclaredSchedule(name, self._program_name(program), spec, suspended))
+
+    def add_schedule(self, declared: DeclaredSchedule) -> None:
+        """Add a schedule of a program of the app; `BadDeclaration` for a name that another schedule has."""
+        name = check_name("schedule", declared.name)
+        if name in self.schedules:
+            raise BadDeclaration(f"schedule {name!r}", "is declared twice")
+        self.schedules[name] = replace(declared, program=self._program_name(declared.program))
 
     def alert(
         self,
@@ -463,12 +481,16 @@ class App:
         With `repeat` they are notified again after that time, until a person acknowledges the alert or it ends. Without
         targets the alert is shown, and nothing is sent. `description` is for readers. `BadRule`.
         """
+        targets = (to,) if isinstance(to, Target) else tuple(to)
+        again = None if repeat is None else _duration("repeat", repeat)
+        self.add_alert(name, AlertSpec(rule, targets, again, description))
+
+    def add_alert(self, name: str, spec: AlertSpec) -> None:
+        """Add an alert; `BadDeclaration` for a name that another alert has."""
         check_name("alert rule", name)
         if name in self.alerts:
             raise BadDeclaration(f"alert {name!r}", "is declared twice")
-        targets = (to,) if isinstance(to, Target) else tuple(to)
-        again = None if repeat is None else _duration("repeat", repeat)
-        self.alerts[name] = AlertSpec(rule, targets, again, description)
+        self.alerts[name] = spec
 
     def find_program(self, name: str) -> Code:
         """The code of program `name`: how a driver finds it again. `NotFound` when the app declares none."""
@@ -482,7 +504,7 @@ class App:
         partitions = {name: reads for name, reads in terms.items() if isinstance(reads, Reads)}
         return {name: reads.accept for name, reads in partitions.items() if reads.accept is not None}
 
-    def _program(
+    def add_program(
         self,
         kind: ProgramKind,
         reads: Iterable[DeclaredInbox | DeclaredFileset | DeclaredSnapshot | Reads | Changes | str],
@@ -493,6 +515,7 @@ class App:
         deliver_own: bool,  # noqa: FBT001  # as above
         arguments: Mapping[str, type | Value],
     ) -> Callable[[_C], _C]:
+        """Return the decorator that registers code as a program, by the checked options of `spark` and the others."""
         given = [one if isinstance(one, Reads | Changes) else Reads(one) for one in reads]
         read_names = tuple(self._name_of(one.dataset) for one in given)
         terms = {name: one for name, one in zip(read_names, given, strict=True) if one != Reads(one.dataset)}
@@ -542,7 +565,8 @@ class App:
     def _qualified(self, name: str) -> str:
         return qualified(self.namespace, check_name("data set", name))
 
-    def _declare(self, dataset: _D) -> _D:
+    def add_dataset(self, dataset: _D) -> _D:
+        """Add a declared data set; `BadDeclaration` for a name that another one has."""
         if dataset.name in self.datasets:
             raise BadDeclaration(f"data set {dataset.name!r}", "is declared twice")
         self.datasets[dataset.name] = dataset

@@ -91,6 +91,7 @@ class DeclaredProgram:
 class WindowCode(Protocol):
     """The code of a window program, as a deployment needs to know it."""
 
+    statement: str
     source: str
 
     def check(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from tidemill.alerts.alerts import declare_rules
 from tidemill.app.app import App
+from tidemill.app.declaration import write_stored
 from tidemill.app.declared import (
     BadDeclaration,
     DeclaredFileset,
@@ -30,7 +31,7 @@ from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import GREATEST, load_sql
 from tidemill.config import Config
-from tidemill.errors import UserError
+from tidemill.errors import UserError, check_generation
 from tidemill.json_specs import write_checked, write_text
 from tidemill.lake.consumer.managed import Consumer, list_consumers
 from tidemill.lake.consumer.starts import find_position
@@ -171,7 +172,7 @@ class _Present:
     deleted: bool
 
 
-def deploy(
+def deploy(  # noqa: PLR0913  # options by keyword, each with a default
     catalog: Catalog,
     world: World,
     config: Config,
@@ -181,10 +182,14 @@ def deploy(
     code: DeployedCode = IN_PLACE,
     note: NoteChange | None = None,
     rolled_back_to: int | None = None,
+    if_generation: int | None = None,
+    declared: Iterable[tuple[Namespace, str]] | None = None,
 ) -> Deployed:
     """Deploy `app` and give what changed; nothing of it when anything is refused.
 
-    Its programs run `code`. A deployment that returns to an earlier one names it as `rolled_back_to`.
+    Its programs run `code`. A deployment that returns to an earlier one names it as `rolled_back_to`. With
+    `if_generation` the app must still have that version (0: no version), else `ChangedMeanwhile`. With `declared`, the
+    names of all apps in the app file, the result has the `apps_left`.
 
     Locations are made, and must be writable, before the transaction begins. Raises what the declarations' rooms
     refuse (`DatasetClash`, `BadLocation`, `BadArgument`).
@@ -198,7 +203,14 @@ def deploy(
     block = _Deploying(world, config, app, datasets, code, update_schedules=update_schedules)
 
     def write(db: Db) -> Deployed:
-        deployed = block.deploy(db, actor="" if note is None else note.actor, rolled_back_to=rolled_back_to)
+        deployed = block.deploy(
+            db,
+            actor="" if note is None else note.actor,
+            rolled_back_to=rolled_back_to,
+            if_generation=if_generation,
+        )
+        if declared is not None:
+            deployed = replace(deployed, apps_left=find_left(db, world, config, declared))
         write_note(db, note)
         world.mark("deploy.noted")
         return deployed
@@ -266,15 +278,22 @@ class _Deploying:
         self.world, self.config, self.app, self.datasets, self.code = world, config, app, datasets, code
         self.update_schedules = update_schedules
         self.resolve = functools.cache(resolved)
+        self.declaration = write_stored(app)
 
-    def deploy(self, db: Db, *, actor: str, rolled_back_to: int | None) -> Deployed:
+    def deploy(self, db: Db, *, actor: str, rolled_back_to: int | None, if_generation: int | None = None) -> Deployed:
         """Deploy the app within the caller's transaction."""
         world, config, app, datasets = self.world, self.config, self.app, self.datasets
         seq = db.tick()
-        self.code.put(db)
-        digest = self.code.digest
         present = db.record(SQL.find_app, _Present, namespace=app.namespace, name=app.name)
         was = None if present is None or present.deleted else present.spec
+        check_generation(
+            "app",
+            qualified(app.namespace, app.name),
+            0 if present is None or present.deleted else present.version,
+            if_generation,
+        )
+        self.code.put(db)
+        digest = self.code.digest
         old_sums = {} if was is None else find_sums(db, was.bundle)
         parts = read_parts(db, app.namespace, app.name, was, old_sums)
         for dataset in datasets:
@@ -321,7 +340,9 @@ class _Deploying:
         if difference:
             db.run(SQL.number_programs, namespace=app.namespace, app=app.name, version=version)
             file = _within(config.app, config.folder)
-            new = NewDeployment(app.namespace, app.name, version, digest, file, actor, difference, rolled_back_to)
+            new = NewDeployment(
+                app.namespace, app.name, version, digest, file, actor, difference, rolled_back_to, self.declaration
+            )
             put_deployment(db, new)
         return Deployed(
             app=app.name,
@@ -346,12 +367,12 @@ def _within(file: Path, folder: Path) -> str:
     return str(file.relative_to(folder) if file.is_relative_to(folder) else file)
 
 
-def find_left(db: Db, world: World, config: Config, declared: Iterable[App]) -> tuple[str, ...]:
+def find_left(db: Db, world: World, config: Config, declared: Iterable[tuple[Namespace, str]]) -> tuple[str, ...]:
     """Return the deployed apps of a project that its app file no longer declares, by qualified name.
 
     Apps of another app file of the project count when that file is missing.
     """
-    present = {(app.namespace, app.name) for app in declared}
+    present = set(declared)
     left = []
     for namespace, name, spec in db.records(SQL.list_apps, tuple[Namespace, str, AppSpec]):
         file = Path(spec.file)

@@ -57,7 +57,10 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class NewDeployment:
-    """A deployment to be added to the history of its app; `file` is its app file, relative to the project."""
+    """A deployment to be added to the history of its app.
+
+    `file` is its app file, relative to the project, and `declaration` the JSON text of the app.
+    """
 
     namespace: Namespace
     app: str
@@ -67,6 +70,7 @@ class NewDeployment:
     actor: str
     changes: tuple[PartChange, ...]
     rolled_back_to: int | None
+    declaration: str
 
 
 def put_deployment(db: Db, new: NewDeployment) -> None:
@@ -84,6 +88,7 @@ def put_deployment(db: Db, new: NewDeployment) -> None:
         actor=new.actor,
         changes=json.dumps(lines),
         rolled_back_to=new.rolled_back_to,
+        declaration=new.declaration,
     )
     forget_code(db, new.namespace, new.app, new.version - KEPT)
 
@@ -112,6 +117,14 @@ def find_target(db: Db, namespace: Namespace, app: str, version: int, to: int | 
         raise NotFound("deployment", f"{to} of {name}", hint=f"`tidemill app history {name}` lists them")
     if not found.kept:
         raise CannotRollBack(name, f"the code of deployment {to} is deleted; that of the newest {KEPT} is kept")
+    return found
+
+
+def find_declaration(db: Db, namespace: Namespace, app: str, version: int) -> str:
+    """Return the JSON text of an app as a deployment declared it; `CannotRollBack` if it is kept no longer."""
+    found = db.value(SQL.find_declaration, str, namespace=namespace, app=app, version=version)
+    if found is None:
+        raise CannotRollBack(qualified(namespace, app), f"the declaration of deployment {version} is deleted")
     return found
 
 

@@ -12,6 +12,7 @@ class Sql:
         app: Param,
         bundle: Param,
         changes: Param,
+        declaration: Param,
         file: Param,
         namespace: Param,
         rolled_back_to: Param,
@@ -21,6 +22,8 @@ class Sql:
     def forget_code(self, *, app: Param, namespace: Param, version: Param) -> None: ...
     @statement
     def find_deployment(self, *, app: Param, namespace: Param, version: Param) -> None: ...
+    @statement
+    def find_declaration(self, *, app: Param, namespace: Param, version: Param) -> None: ...
     @statement
     def find_previous(self, *, app: Param, bundle: Param, namespace: Param, version: Param) -> None: ...
     @statement

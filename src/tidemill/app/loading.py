@@ -41,7 +41,7 @@ def load_with_code(disk: Disk, config: Config) -> tuple[list[App], Bundle]:
     app_file = config.app
     patterns: tuple[str, ...] = ()
     for _ in range(_MOST_READS):
-        _forget_brought()
+        forget_brought()
         before = pack(disk, app_file, patterns=patterns) if disk.exists(app_file) else Bundle({})
         known = set(sys.modules)
         apps = load_declared(app_file)
@@ -61,17 +61,8 @@ def load_with_code(disk: Disk, config: Config) -> tuple[list[App], Bundle]:
     raise BrokenApp(app_file, "it, or a module that it imports, changes all the time; deploy again when it is saved")
 
 
-def load_bundle(app_file: Path, bundle: Path) -> list[App]:
-    """The apps that the app file in the folder of an unpacked `bundle` declares, and no module of the project itself.
-
-    Raises `BrokenApp`.
-    """
-    _forget_brought()
-    return load_declared(app_file, bundle)
-
-
-def _forget_brought() -> None:
-    """Have modules beside app files imported again."""
+def forget_brought() -> None:
+    """Have modules beside app files imported again, also by a driver in this process (`tidemill.testing`)."""
     for name in _brought & sys.modules.keys():
         del sys.modules[name]
 

@@ -17,12 +17,11 @@ from types import MappingProxyType
 from typing import Final
 
 from tidemill.errors import UserError
-from tidemill.run.records.bundles import Bundle
+from tidemill.run.records.bundles import MOST_BYTES, Bundle
 from tidemill.run.records.modules import DATA_FILES
 from tidemill.sizes import format_bytes
 from tidemill.world import Disk
 
-MOST_BYTES: Final = 64_000_000
 _INIT: Final = "__init__.py"
 
 

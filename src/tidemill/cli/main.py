@@ -46,7 +46,7 @@ _COMMANDS: Final = {
     "audit": ("tidemill.cli.audit", "Check that each committed change was delivered, consumed and announced once."),
     "catalog": ("tidemill.cli.catalog", "The catalog: backup, restore, checks and migration."),
 }
-_BESIDE_THE_CATALOG: Final = frozenset({"init", "up", "server", "open", "demo", "deploy", "plan", "doctor"})
+_BESIDE_THE_CATALOG: Final = frozenset({"init", "up", "server", "open", "demo", "doctor"})
 """Commands that a server does not carry out."""
 _INTERRUPTED: Final = 130
 

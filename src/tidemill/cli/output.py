@@ -37,10 +37,8 @@ def open_mill(*, create: bool = False) -> Mill:
     """Open the project that the command line names."""
     from tidemill.mill.mill import open_project
 
-    if server := _root()["server"]:
-        from tidemill.client.connect import connect
-
-        return connect(server, token=_read_token())
+    if _root()["server"]:
+        return _connect()
     folder, options = read_project()
     return open_project(folder, options=options, create=create)
 
@@ -49,6 +47,10 @@ def begin_mill(*, new: bool) -> Mill:
     """The facade for the project that the command line names, whose app file is to be deployed."""
     from tidemill.mill.mill import begin_project
 
+    if server := _root()["server"]:
+        if new:
+            raise BadOption("--server", server, "the server has a catalog already; leave --new out")
+        return _connect()
     folder, options = read_project()
     return begin_project(folder, options=options, new=new)
 
@@ -57,6 +59,8 @@ def open_plan() -> Mill:
     """Open the project that the command line names, to plan a deployment of its app file."""
     from tidemill.mill.mill import open_planned
 
+    if _root()["server"]:
+        return _connect()
     folder, options = read_project()
     return open_planned(folder, options=options)
 
@@ -67,6 +71,12 @@ def read_project() -> tuple[Path, dict[str, str]]:
     if given["server"]:
         raise BadOption("--server", given["server"], "the command works beside the catalog only; leave the option out")
     return Path(given["project"]), {"catalog": given["catalog"]} if given["catalog"] else {}
+
+
+def _connect() -> Mill:
+    from tidemill.client.connect import connect
+
+    return connect(_root()["server"], token=_read_token(), project=_root()["project"])
 
 
 def _root() -> dict[str, Any]:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
+from tidemill.client.deploying import Deploying
 from tidemill.client.forms import read_answer, write_argument, write_key, write_where
 from tidemill.client.line import Line, parse_line
 from tidemill.errors import UserError
@@ -40,20 +42,22 @@ class NotOverHttp(UserError):
         super().__init__(f"{operation} is not offered by a server: it {why}; call it beside the catalog")
 
 
-def connect(url: str, *, token: str = "", world: World | None = None) -> Mill:
+def connect(url: str, *, token: str = "", project: Path | str = ".", world: World | None = None) -> Mill:
     """Return the operations of a project, carried out by the server at `url` for the caller whose secret `token` is.
 
     The nouns, methods, records and errors are those of `tm.open`. Reads are repeated when the server is away for a
-    moment; changes too, as each has a key by which the server makes it once. Operations that need the folder of the
-    project raise `NotOverHttp`. `BadServer`, `ServerUnavailable`, `Unauthorized`.
+    moment; changes too, as each has a key by which the server makes it once. `deploy` and `plan` read the app file in
+    the folder `project` of this machine. Operations that work on the catalog itself raise `NotOverHttp`. `BadServer`,
+    `ServerUnavailable`, `Unauthorized`.
     """
-    return _RemoteMill(Line(url, token, world or World()))
+    world = world or World()
+    return _RemoteMill(Line(url, token, world), world, Path(project))
 
 
 class _RemoteMill(Mill):
     """A `Mill` whose methods, and those of its nouns, are requests."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, world: World, folder: Path) -> None:
         self._line = line
         by_noun: dict[str, list[Operation]] = {}
         for one in OPERATIONS:
@@ -64,6 +68,8 @@ class _RemoteMill(Mill):
             vars(remote).update(_methods(line, by_noun[noun.noun]))
             vars(self)[by_noun[noun.noun][0].attribute] = remote
         vars(self.runs)["logs"] = partial(_logs, line)
+        deploying = Deploying(self.apps, world, folder)
+        vars(self).update(deploy=deploying.deploy, plan=deploying.plan)
 
     @property
     def project(self) -> Project:  # type: ignore[override]  # an attribute of a Mill beside its catalog

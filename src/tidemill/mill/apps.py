@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from tidemill.app.deployments import Deployment, find_target, list_deployments
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import GREATEST, load_sql
-from tidemill.errors import NotFound
+from tidemill.errors import NotFound, check_generation
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun
@@ -19,6 +20,7 @@ from tidemill.run.records.programs import AppSpec
 if TYPE_CHECKING:
     from tidemill.app.deploy import Deleted, Deployed
     from tidemill.mill.apps_sql import Sql
+    from tidemill.mill.deployment import AppPlan
 
 SQL: Sql = load_sql(__file__)
 
@@ -79,13 +81,73 @@ class Apps(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.DEPLOY)
-    def rollback(self, name: str, *, to: int | None = None, update_schedules: bool | None = None) -> Deployed:
+    @operation(Right.DEPLOY, command="deploy", whole=True, in_block=True)
+    def deploy(
+        self,
+        name: str,
+        declaration: Mapping[str, object],
+        bundle: str,
+        *,
+        file: str = "app.py",
+        declared: Sequence[str] | None = None,
+        update_schedules: bool | None = None,
+        if_generation: int | None = None,
+    ) -> Deployed:
+        """Deploy an app from its declaration as JSON and its code, in one transaction. No code is imported here.
+
+        `bundle` is a zip of the app file with the modules and data files that it needs, as base64. `file` is the app
+        file, relative to the folder of the project. With `declared`, the names of all apps of the app file, the result
+        names apps that the file no longer declares. `update_schedules` is that of `Mill.deploy`. With `if_generation`
+        the app must have this version, and none for 0. A code of 64 MB at most is taken, and a request of 8 MiB.
+
+        `BadApp`, `BadBundle`, `BadJson`, `ChangedMeanwhile`, and what a deployment raises.
+        """
+        from tidemill.mill.deployment import Received, deploy_received
+
+        namespace, (local,) = self._project.split("app", name, 1)
+        received = Received(declaration, bundle, file, declared)
+        return deploy_received(
+            self._project,
+            namespace,
+            local,
+            received,
+            update_schedules=update_schedules,
+            if_generation=if_generation,
+        )
+
+    @operation(Right.DEPLOY, command="plan", no_audit="changes nothing", no_key="changes nothing", whole=True)
+    def plan(
+        self,
+        declarations: Sequence[Mapping[str, object]],
+        sums: Mapping[str, str],
+        *,
+        file: str = "app.py",
+        update_schedules: bool | None = None,
+    ) -> Sequence[AppPlan]:
+        """Show what deployments of apps, by their declarations as JSON, would change, one after the other.
+
+        `sums` are the SHA-256 hashes of the files of the code, by name. `file` and `update_schedules` are those of
+        `deploy`. Nothing is changed. Raises what `deploy` would raise.
+        """
+        from tidemill.mill.deployment import plan_received
+
+        return plan_received(self._project, declarations, sums, file, update_schedules=update_schedules)
+
+    @operation(Right.DEPLOY, in_block=True)
+    def rollback(
+        self,
+        name: str,
+        *,
+        to: int | None = None,
+        update_schedules: bool | None = None,
+        if_generation: int | None = None,
+    ) -> Deployed:
         """Deploy an earlier deployment of an app again, as a new deployment.
 
-        The app gets the code of that deployment and all that the code declares, in one transaction. `to` is its
+        The app gets the code of that deployment and all that it declared, in one transaction. `to` is its
         number; None means the newest deployment of other code. `update_schedules` is that of `Mill.deploy`. An attempt
-        under way keeps its code. Raises `NotFound`, and `CannotRollBack` when the code is no longer kept.
+        under way keeps its code. With `if_generation` the app must have this version, else `ChangedMeanwhile`. Raises
+        `NotFound`, and `CannotRollBack` when the code is no longer kept.
         """
         from tidemill.mill.deployment import deploy_again
 
@@ -95,11 +157,20 @@ class Apps(Noun):
             return find_target(db, namespace, local, _find(db, namespace, local).version, to)
 
         target = self._catalog.read(look)
-        return deploy_again(self._project, namespace, local, target, update_schedules=update_schedules)
+        return deploy_again(
+            self._project,
+            namespace,
+            local,
+            target,
+            update_schedules=update_schedules,
+            if_generation=if_generation,
+        )
 
-    @operation(Right.DEPLOY)
-    def delete(self, name: str) -> Deleted:
+    @operation(Right.DEPLOY, in_block=True)
+    def delete(self, name: str, *, if_generation: int | None = None) -> Deleted:
         """Undo the deployment of an app; `NotFound` with the nearest name.
+
+        With `if_generation` the app must have this version, else `ChangedMeanwhile`.
 
         Its schedules go, with their pending jobs; its programs and their consumers are kept as retired. Data sets stay.
         Runs under way go on. A deployment of the app brings all back but the schedules that it does not declare.
@@ -111,7 +182,8 @@ class Apps(Noun):
 
         def block(db: Db) -> Deleted:
             seq = db.tick()
-            check_app(db, namespace, local)
+            app = _find(db, namespace, local)
+            check_generation("app", qualified(namespace, local), app.version, if_generation)
             deleted = delete_app(db, self._world, seq, namespace, local)
             self._note("delete", qualified(namespace, local)).write(db)
             return deleted

@@ -99,7 +99,7 @@ def begin_project(
     earlier one, unless `new`.
     """
     world = world or World()
-    config = _load_begun(world, folder, options)
+    config = load_begun(world, folder, options)
     if not new and not _has_catalog(config.catalog, world):
         _refuse_old_data(world, config)
     return Mill(Project(open_catalog(config.catalog, world), world, config))
@@ -111,14 +111,15 @@ def open_planned(folder: Path, *, options: Mapping[str, str] | None = None, worl
     Raises `NoProject` and `OldData`, as `begin_project` does.
     """
     world = world or World()
-    config = _load_begun(world, folder, options)
+    config = load_begun(world, folder, options)
     if _has_catalog(config.catalog, world):
         return Mill(Project(open_catalog(config.catalog, world, create=False), world, config))
     _refuse_old_data(world, config)
     return Mill(Project(open_catalog(f"sqlite:///{world.new_id('plan')}?vfs=memdb", world), world, config))
 
 
-def _load_begun(world: World, folder: Path, options: Mapping[str, str] | None) -> Config:
+def load_begun(world: World, folder: Path, options: Mapping[str, str] | None = None) -> Config:
+    """Return the settings of the project in `folder`; `NoProject` without an app file."""
     config = load_config(world, folder, options)
     if not world.disk.exists(config.app):
         raise NoProject(config.folder, config.app)
@@ -183,7 +184,7 @@ class Mill:
         """Return the same project for another caller, which the records of changes name."""
         return Mill(replace(self.project, caller=actor, access=access))
 
-    @operation(Right.DEPLOY, no_route="reads the app file in the folder of the project", whole=True)
+    @operation(Right.DEPLOY, no_route="the client sends what it reads: PUT /v1/apps/{name}", whole=True)
     def deploy(self, *, update_schedules: bool | None = None) -> list[Deployed]:
         """Deploy the apps of the configured app file, each in one transaction, in their order in the file.
 
@@ -200,7 +201,7 @@ class Mill:
     @operation(
         Right.DEPLOY,
         no_audit="changes nothing",
-        no_route="reads the app file in the folder of the project",
+        no_route="the client sends what it reads: POST /v1/apps:plan",
         whole=True,
     )
     def plan(self, *, update_schedules: bool | None = None) -> list[AppPlan]:

@@ -113,7 +113,7 @@ def carry_out(mill: Mill, request: KeyedRequest, change: Callable[[Mill], object
     acting = mill
     if in_block:
         keeping = cast("Catalog", _KeepingCatalog(catalog, request, begun))
-        acting = Mill(replace(mill.project, catalog=keeping))
+        acting = Mill(replace(mill.project, catalog=keeping, beside=catalog))
     try:
         answer = to_answer(change(acting))
     except TidemillError:

@@ -62,6 +62,13 @@ class Project:
     """The person or program that asks; the user of this process if empty."""
     access: Access = EVERYTHING
     """The namespaces in which the caller may do what it asks for."""
+    beside: Catalog | None = None
+    """The same catalog for writes that are no part of the change, where `catalog` keeps the result of its write."""
+
+    @property
+    def aside(self) -> Catalog:
+        """The catalog, for preparations of a change that are transactions of their own."""
+        return self.beside or self.catalog
 
     @property
     def actor(self) -> str:

@@ -24,6 +24,7 @@ _IDENTITIES: Final = frozenset(
 """Parameters that say which thing is meant: they stand in the path."""
 _TEXTS: Final = (str, int, bool)
 _CREATES: Final = frozenset({"begin", "create", "start"})
+_METHODS: Final = {"update": "PATCH", "delete": "DELETE", "deploy": "PUT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +83,8 @@ def _place(operation: Operation, in_path: Collection[str]) -> tuple[str, str]:
             method, path = "GET", thing
         case _ if verb in _CREATES:
             method, path = "POST", things
-        case "update":
-            method, path = "PATCH", thing
-        case "delete":
-            method, path = "DELETE", thing
+        case "update" | "delete" | "deploy":
+            method, path = _METHODS[verb], thing
         case _ if operation.mark.document:
             method, path = "POST", f"{thing}/{verb}"
         case _ if reads:

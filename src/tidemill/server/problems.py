@@ -11,7 +11,7 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from tidemill.errors import Conflict, Fenced, NotFound, TidemillError, Unavailable, UserError
+from tidemill.errors import ChangedMeanwhile, Conflict, Fenced, NotFound, TidemillError, Unavailable, UserError
 from tidemill.mill.access import Forbidden
 from tidemill.mill.plain import to_plain
 from tidemill.mill.tokens import Unauthorized
@@ -50,6 +50,7 @@ _STATUSES: Final = (
     (Forbidden, 403),
     (NotFound, 404),
     (UserError, 422),
+    (ChangedMeanwhile, 412),
     (Conflict, 409),
     (Fenced, 409),
     (Unavailable, 503),

@@ -106,6 +106,7 @@ class WindowProgram:
     ) -> None:
         """Take the statement apart; `BadStatement` for what cannot be windowed. `namespace` is that of plain names."""
         self.__name__ = name
+        self.statement = statement
         self.query = read_query(statement)
         self.source, self.sink = (
             one if "." in one else qualified(namespace, one) for one in (self.query.table, self.query.sink)

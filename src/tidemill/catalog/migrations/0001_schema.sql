@@ -507,6 +507,8 @@ CREATE TABLE deployment (
     changes        TEXT NOT NULL,
     -- The deployment whose code and declarations a rollback deployed again. NULL for other deployments.
     rolled_back_to BIGINT,
+    -- JSON of the app as this deployment declared it, while the bundle is kept. A rollback deploys it again.
+    declaration    TEXT,
     -- The bundle is kept for a rollback.
     keeps          INTEGER NOT NULL DEFAULT 1 CHECK (keeps IN (0, 1)),
     PRIMARY KEY (namespace, app, version)

@@ -10,20 +10,21 @@ import hashlib
 import io
 import json
 import logging
+import stat
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import LONGEST_LIFE
-from tidemill.errors import Conflict, Unavailable
+from tidemill.errors import Conflict, Unavailable, UserError
 from tidemill.run.records.programs import Program, code_digest
 from tidemill.storage.files import open_files
 from tidemill.world import World
@@ -36,6 +37,13 @@ SQL: Sql = load_sql(__file__)
 _log = logging.getLogger(__name__)
 
 MOST_IN_CATALOG: Final = 1_000_000
+MOST_BYTES: Final = 64_000_000
+"""The most bytes of the files of a bundle."""
+_MOST_FILES: Final = 10_000
+_MOST_NAME: Final = 1_000
+_MOST_PART: Final = 255
+_SHOWN: Final = 60
+_ENCRYPTED: Final = 1
 _FOLDER: Final = "bundles"
 _DIGITS: Final = 16
 _UPLOAD_WITHIN: Final = timedelta(hours=1)
@@ -64,6 +72,16 @@ class BundleDeleted(Conflict):
         super().__init__(f"the code {digest} was deleted meanwhile, since no kept deployment names it; deploy it again")
 
 
+class BadBundle(UserError):
+    """A packed bundle that came from outside and cannot be taken."""
+
+    code = "bad_bundle"
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(f"the bundle is refused: {why}; pack it with `tidemill --server URL deploy`")
+
+
 class CodeUnavailable(Unavailable):
     """The code of a program cannot be loaded on this node: a file or library is missing here, or the bundle is."""
 
@@ -84,6 +102,11 @@ def hash_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def digest_of(sums: Mapping[str, str]) -> str:
+    """Return the name of the content whose files have these hashes, in order of name."""
+    return hashlib.sha256(json.dumps(dict(sums)).encode()).hexdigest()[:_DIGITS]
+
+
 @dataclass(frozen=True)
 class Bundle:
     """Files of a project by their names below the folder of the app file, with `/` between the parts."""
@@ -98,7 +121,7 @@ class Bundle:
     @cached_property
     def digest(self) -> str:
         """Names the content."""
-        return hashlib.sha256(json.dumps(self.sums).encode()).hexdigest()[:_DIGITS]
+        return digest_of(self.sums)
 
     def to_zip(self) -> bytes:
         """The files as one archive, the same bytes for the same files."""
@@ -109,6 +132,34 @@ class Bundle:
         return target.getvalue()
 
     @classmethod
+    def receive(cls, content: bytes) -> Bundle:
+        """The files of an archive that came from outside; `BadBundle`.
+
+        Refused are names outside the folder, links, encrypted or repeated files, and more than a bundle may hold. Cost:
+        at most the bytes that a bundle may hold, whatever the archive says of itself.
+        """
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                entries = archive.infolist()
+                if len(entries) > _MOST_FILES:
+                    raise BadBundle(f"it has {len(entries)} files, of at most {_MOST_FILES}")
+                files: dict[str, bytes] = {}
+                left = MOST_BYTES
+                for entry in entries:
+                    _check_entry(entry, files)
+                    with archive.open(entry) as file:
+                        files[entry.filename] = file.read(left + 1)
+                    left -= len(files[entry.filename])
+                    if left < 0:
+                        raise BadBundle(f"its files are larger than {MOST_BYTES} bytes")
+        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, OSError) as error:
+            raise BadBundle(f"it is no zip archive that can be read ({error})") from None
+        folders = {str(above) for name in files for above in PurePosixPath(name).parents}
+        if clash := folders & files.keys():
+            raise BadBundle(f"{min(clash)!r} is a file and a folder")
+        return cls(files)
+
+    @classmethod
     def from_zip(cls, content: bytes) -> Bundle:
         """The inverse of `to_zip`; `BadZipFile` for what is damaged."""
         try:
@@ -117,6 +168,23 @@ class Bundle:
         except (zlib.error, EOFError, ValueError, RuntimeError) as error:
             # A wrong byte may also change the method, a flag (encrypted) or the compressed data itself.
             raise zipfile.BadZipFile(str(error)) from error
+
+
+def _check_entry(entry: zipfile.ZipInfo, known: Collection[str]) -> None:
+    """Raise `BadBundle` for an entry of an archive that is no file below the folder of the app file."""
+    name = entry.orig_filename
+    parts = name.split("/")
+    if name in known:
+        raise BadBundle(f"{name!r} is there twice")
+    lengths = [len(part.encode(errors="replace")) for part in parts]
+    if max(lengths) > _MOST_PART or sum(lengths) > _MOST_NAME:
+        raise BadBundle(f"the name {name[:_SHOWN]!r} is too long")
+    if {"", ".", ".."} & set(parts) or "\\" in name or not name.isprintable():
+        raise BadBundle(f"{name!r} is no name of a file below the folder of the app file")
+    if stat.S_IFMT(entry.external_attr >> 16) not in {0, stat.S_IFREG}:  # 0: the packer says nothing
+        raise BadBundle(f"{name!r} is a link or another special file")
+    if entry.flag_bits & _ENCRYPTED:
+        raise BadBundle(f"{name!r} is encrypted")
 
 
 @dataclass(frozen=True, slots=True)

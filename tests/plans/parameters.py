@@ -588,7 +588,14 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "deploy.put_app": {"name": "app_1", "version": 30_001},
     "deploy.number_programs": {"version": 30_001},
     "difference.list_consumers": {"prefix": "default.app_1."},
-    "deployments.put_deployment": {"version": 30_001, "changes": "[]", "file": "app.py", "actor": "ann@desk"},
+    "deployments.put_deployment": {
+        "version": 30_001,
+        "changes": "[]",
+        "file": "app.py",
+        "actor": "ann@desk",
+        "declaration": "{}",
+    },
+    "deployments.find_declaration": {"version": 29_000},
     "deployments.forget_code": {"version": 29_991},
     "deployments.find_deployment": {"version": 29_000},
     "deployments.find_previous": {"version": 30_000, "bundle": "bundle_2"},
@@ -690,6 +697,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         )
     },
     "totals.replace_compacted": {"named": _CURRENT, "files": 1, "bytes": 1, "row_count": 1},
+    "datasets.find_generations": {"dataset_ids": _list("deep", "small_1")},
     "datasets.list_dropped": {"dataset_id": "small_0", "before_seq": 1 << 62, "before_key": ""},
     "datasets.list_current": {"dataset_id": "deep", "after_key": "k50", "after_seq": 0},
     "datasets.list_keys": {"lower": "k50", "upper": "k9"},

@@ -208,7 +208,7 @@ HOSTILE = {
 
 
 def test_a_hostile_body_is_refused_and_nothing_is_stored(sign, stage, sent, tmp_path):
-    """One clear answer each, and no change of the catalog or the disk."""
+    """Each gets a clear answer, and changes neither the catalog nor the disk."""
     client = sign("developer")
     before, files = content_of(stage), sorted(map(str, tmp_path.rglob("*")))
     answers = {}

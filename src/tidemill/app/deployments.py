@@ -122,10 +122,10 @@ def find_target(db: Db, namespace: Namespace, app: str, version: int, to: int | 
 
 def find_declaration(db: Db, namespace: Namespace, app: str, version: int) -> str:
     """Return the JSON text of an app as a deployment declared it; `CannotRollBack` if it is kept no longer."""
-    found = db.value(SQL.find_declaration, str, namespace=namespace, app=app, version=version)
-    if found is None:
+    row = db.one(SQL.find_declaration, namespace=namespace, app=app, version=version)
+    if row is None or row[0] is None:
         raise CannotRollBack(qualified(namespace, app), f"the declaration of deployment {version} is deleted")
-    return found
+    return str(row[0])
 
 
 def list_deployments(db: Db, namespace: Namespace, app: str, *, before: int, limit: int) -> list[Deployment]:

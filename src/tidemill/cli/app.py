@@ -5,7 +5,16 @@ from __future__ import annotations
 import click
 
 from tidemill.app.difference import describe
-from tidemill.cli.output import json_option, open_mill, page_options, say, schedules_option, show_one, show_page
+from tidemill.cli.output import (
+    generation_option,
+    json_option,
+    open_mill,
+    page_options,
+    say,
+    schedules_option,
+    show_one,
+    show_page,
+)
 from tidemill.mill.plain import to_plain
 
 
@@ -55,28 +64,32 @@ def history(name: str, *, limit: int, after: str, as_json: bool) -> None:
 @click.argument("name", metavar="APP")
 @click.option("--to", type=int, metavar="VERSION", help="The deployment. Without it, the newest of other code.")
 @schedules_option
+@generation_option
 @json_option
-def rollback(name: str, *, to: int | None, update_schedules: bool | None, as_json: bool) -> None:
+def rollback(
+    name: str, *, to: int | None, update_schedules: bool | None, if_generation: int | None, as_json: bool
+) -> None:
     """Deploy an earlier deployment of an app again, as a new deployment, in one transaction.
 
     The app gets the code of that deployment, and all that the code declares. Attempts under way keep their code. The
     app file stays as it is: the next `tidemill deploy`, or start of `tidemill up` without --no-deploy, deploys it.
     """
     with open_mill() as mill:
-        deployed = mill.apps.rollback(name, to=to, update_schedules=update_schedules)
+        deployed = mill.apps.rollback(name, to=to, update_schedules=update_schedules, if_generation=if_generation)
     lines = describe(deployed.app, deployed.version, deployed.changes)
     say(deployed, "\n".join([*lines, deployed.sentence()]), as_json=as_json)
 
 
 @command.command()
 @click.argument("name", metavar="APP")
+@generation_option
 @json_option
-def delete(name: str, *, as_json: bool) -> None:
+def delete(name: str, *, if_generation: int | None, as_json: bool) -> None:
     """Undo the deployment of an app: delete its schedules with their pending jobs, and retire its programs.
 
     Data sets stay with their data, and runs under way go on. Consumers of retired programs stay until `tidemill
     consumer drop`.
     """
     with open_mill() as mill:
-        deleted = mill.apps.delete(name)
+        deleted = mill.apps.delete(name, if_generation=if_generation)
     say(to_plain(deleted), deleted.sentence(), as_json=as_json)

@@ -119,6 +119,14 @@ schedules_option = click.option(
 )
 
 
+generation_option = click.option(
+    "--if-generation",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Change it only if it still has this generation; else end with exit code 3.",
+)
+
+
 class BadOption(UserError):
     """An option that cannot be read."""
 

@@ -11,6 +11,7 @@ import click
 
 from tidemill.cli.output import (
     BadOption,
+    generation_option,
     json_option,
     open_mill,
     page_options,
@@ -70,18 +71,23 @@ def show(name: str, *, as_json: bool) -> None:
     help="Drop waiting jobs and what comes meanwhile; hold both until `schedule resume`; or drop the waiting jobs, and "
     "keep what comes meanwhile.",
 )
+@generation_option
 @json_option
-def suspend(name: str | None, *, every: bool, app: str | None, mode: str, as_json: bool) -> None:
+def suspend(
+    name: str | None, *, every: bool, app: str | None, mode: str, if_generation: int | None, as_json: bool
+) -> None:
     """Suspend a schedule, so that it starts no run. Print the number of waiting jobs that are dropped."""
     if (name is None) is not every:
         raise click.UsageError("name one schedule, or give --all")
     if app is not None and not every:
         raise click.UsageError("--app needs --all")
+    if every and if_generation is not None:
+        raise click.UsageError("--if-generation is about one schedule")
     with open_mill() as mill:
         if name is None:
             _show_changes(mill.schedules.suspend_all(app=app, mode=mode), as_json=as_json)
             return
-        done = mill.schedules.suspend(name, mode=mode)
+        done = mill.schedules.suspend(name, mode=mode, if_generation=if_generation)
     say(done, f"{name} is suspended, {_dropped(done.dropped_jobs)}", as_json=as_json)
 
 
@@ -94,16 +100,19 @@ def suspend(name: str | None, *, every: bool, app: str | None, mode: str, as_jso
     metavar="FROM UNTIL",
     help="Resume all schedules that were suspended from the first time on and before the second, in ISO 8601.",
 )
+@generation_option
 @json_option
-def resume(name: str | None, *, period: tuple[str, str] | None, as_json: bool) -> None:
+def resume(name: str | None, *, period: tuple[str, str] | None, if_generation: int | None, as_json: bool) -> None:
     """Resume a suspended schedule. Its program starts at once if there is work."""
     if (name is None) is (period is None):
         raise click.UsageError("name one schedule, or give --suspended-between")
+    if period is not None and if_generation is not None:
+        raise click.UsageError("--if-generation is about one schedule")
     with open_mill() as mill:
         if period is not None:
             _show_changes(mill.schedules.resume_suspended(since=period[0], until=period[1]), as_json=as_json)
             return
-        done = mill.schedules.resume(str(name))
+        done = mill.schedules.resume(str(name), if_generation=if_generation)
     say(done, f"{name} is scheduled", as_json=as_json)
 
 
@@ -224,22 +233,30 @@ def _create_many(file: Path, *, as_json: bool) -> None:
 @click.argument("name", metavar="APP.SCHEDULE")
 @click.option("--trigger", metavar="JSON", help="The new trigger.")
 @_spec_options
+@generation_option
 @json_option
-def update(name: str, trigger: str | None, *, as_json: bool, **options: object) -> None:
+def update(name: str, trigger: str | None, *, if_generation: int | None, as_json: bool, **options: object) -> None:
     """Change the named options of a schedule, and drop its waiting jobs. --arg replaces all arguments."""
     changes = _given(options) | ({} if trigger is None else {"trigger": parse_json("--trigger", trigger)})
     with open_mill() as mill:
-        done = mill.schedules.update(name, **changes)
+        done = mill.schedules.update(name, if_generation=if_generation, **changes)
     say(done, f"{name} is changed, {_dropped(done.dropped_jobs)}", as_json=as_json)
 
 
 @command.command()
 @click.argument("names", metavar="APP.SCHEDULE...", nargs=-1, required=True)
+@generation_option
 @json_option
-def delete(names: Sequence[str], *, as_json: bool) -> None:
+def delete(names: Sequence[str], *, if_generation: int | None, as_json: bool) -> None:
     """Delete schedules, all or none, and drop their waiting jobs. Print the number of these jobs."""
+    if if_generation is not None and len(names) > 1:
+        raise click.UsageError("--if-generation is about one schedule")
     with open_mill() as mill:
-        done = mill.schedules.delete_many(names)
+        if if_generation is None:
+            done = mill.schedules.delete_many(names)
+        else:
+            (name,) = names
+            done = [mill.schedules.delete(name, if_generation=if_generation)]
     if as_json:
         show_list(done, (), as_json=True, empty="")
         return

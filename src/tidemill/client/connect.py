@@ -16,7 +16,7 @@ from tidemill.client.line import Line, parse_line
 from tidemill.errors import UserError
 from tidemill.mill.mill import Mill
 from tidemill.mill.operations import NOUNS, OPERATIONS, Operation
-from tidemill.mill.routes import route_of
+from tidemill.mill.routes import CONDITION, route_of
 from tidemill.run.records.logs import LogLine
 from tidemill.world import World
 
@@ -114,8 +114,9 @@ def _call(line: Line, operation: Operation, *given: object, **named: object) -> 
     if not route.has_body:
         return read_answer(operation.returns, line.ask(path, wanted))
     keyed = not operation.mark.no_key
+    generation = wanted.pop(CONDITION, None) if route.conditional else None
     body = wanted if route.document is None else wanted[route.document.name]
-    return read_answer(operation.returns, line.change(route.method, path, body, keyed=keyed))
+    return read_answer(operation.returns, line.change(route.method, path, body, keyed=keyed, generation=generation))
 
 
 def _quote(value: object) -> str:

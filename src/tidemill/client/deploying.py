@@ -9,6 +9,7 @@ from tidemill.app.declaration import write_declaration
 from tidemill.app.loading import load_with_code
 from tidemill.errors import UserError
 from tidemill.mill.apps import Apps
+from tidemill.mill.deployment import check_single
 from tidemill.mill.mill import load_begun
 from tidemill.names import qualified
 from tidemill.sizes import format_bytes
@@ -48,9 +49,10 @@ class Deploying:
     def __init__(self, apps: Apps, world: World, folder: Path) -> None:
         self._apps, self._world, self._folder = apps, world, folder
 
-    def deploy(self, *, update_schedules: bool | None = None) -> list[Deployed]:
+    def deploy(self, *, update_schedules: bool | None = None, if_generation: int | None = None) -> list[Deployed]:
         """Deploy the apps of the app file, one after the other; `NoProject`, `BrokenApp`, `BundleTooLargeToSend`."""
         config, apps, bundle = self._load()
+        check_single(apps, if_generation)
         packed = base64.b64encode(bundle.to_zip()).decode()
         if len(packed) > MOST_SENT:
             raise BundleTooLargeToSend(config.app, len(packed))
@@ -63,6 +65,7 @@ class Deploying:
                 file=_file_of(config),
                 declared=names if app is apps[-1] else None,
                 update_schedules=update_schedules,
+                if_generation=if_generation,
             )
             for name, app in zip(names, apps, strict=True)
         ]

@@ -88,9 +88,16 @@ class Line:
         """Return the answer to a read."""
         return self._send("GET", path, {"params": query}, repeated=True)
 
-    def change(self, method: str, path: str, body: object, *, keyed: bool) -> Any:  # noqa: ANN401  # JSON
-        """Return the answer to a change; if `keyed`, it is made once, though the request may be sent again."""
+    def change(self, method: str, path: str, body: object, *, keyed: bool, generation: object = None) -> Any:  # noqa: ANN401  # JSON
+        """Return the answer to a change; if `keyed`, it is made once, though the request may be sent again.
+
+        With a `generation` the server refuses the change of a thing that another caller has changed since.
+        """
         headers = {"idempotency-key": self._world.token(26)} if keyed else {}
+        if generation == 0:
+            headers["if-none-match"] = "*"
+        elif generation is not None:
+            headers["if-match"] = f'"{generation}"'
         return self._send(method, path, {"json": body, "headers": headers}, repeated=keyed)
 
     @contextmanager

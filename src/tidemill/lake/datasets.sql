@@ -6,7 +6,8 @@ VALUES (:dataset_id, :namespace, :name, :app, :kind, :location, :spec, tidemill_
 -- locks: dataset
 -- At another location another folder is the right one.
 UPDATE dataset
-   SET app = :app, location = :location, spec = :spec, root = CASE WHEN location = :location THEN root END
+   SET app = :app, location = :location, spec = :spec, generation = generation + 1,
+       root = CASE WHEN location = :location THEN root END
  WHERE dataset_id = :dataset_id
 
 -- name: find_by_name

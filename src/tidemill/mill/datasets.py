@@ -28,7 +28,7 @@ from tidemill.mill.lineage import DEPTH, NODES, BadLineage, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun
-from tidemill.names import RunId
+from tidemill.names import DatasetId, RunId
 from tidemill.shapes.filters import ALL_KEYS, KeyFilter, Where, choose
 from tidemill.shapes.head import read_head, to_json
 from tidemill.shapes.keys import KeyText
@@ -70,6 +70,8 @@ class DatasetView:
     """Advice for readers of the list: `tidemill dataset compact` for a file set with many small files."""
     expectation: Expectation | None
     """The arrival expectation, if the data set declares one."""
+    generation: int
+    """The number of its declarations. A deployment or statement that changes the data set adds 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,6 +567,8 @@ class _Listed:
 def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
     totals = find_totals(db, (dataset.dataset_id for dataset in found if dataset.kind is DatasetKind.FILESET))
     expectations = find_expectations(db, (dataset.dataset_id for dataset in found))
+    all_ids = json.dumps([dataset.dataset_id for dataset in found])
+    generations = dict(db.records(SQL.find_generations, tuple[DatasetId, int], dataset_ids=all_ids))
     views = []
     for dataset in found:
         total, schema = totals.get(dataset.dataset_id, Totals()), None
@@ -591,6 +595,7 @@ def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
                 None if dataset.kind is DatasetKind.INBOX else total.rows,
                 _find_hint(dataset, total),
                 expectations.get(dataset.dataset_id),
+                generations[dataset.dataset_id],
             )
         )
     return views

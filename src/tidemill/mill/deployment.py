@@ -71,11 +71,12 @@ class AppPlan:
         return "\n".join(lines)
 
 
-def deploy_apps(project: Project, *, update_schedules: bool | None) -> list[Deployed]:
+def deploy_apps(project: Project, *, update_schedules: bool | None, if_generation: int | None) -> list[Deployed]:
     """Deploy the apps of the configured app file; see `Mill.deploy`."""
     catalog, config = project.catalog, project.config
     update = config.update_schedules if update_schedules is None else update_schedules
     apps, bundle = load_with_code(project.world.disk, config)
+    check_single(apps, if_generation)
     stored = store_bundle(catalog, config.data, bundle)
     try:
         return [
@@ -87,12 +88,19 @@ def deploy_apps(project: Project, *, update_schedules: bool | None) -> list[Depl
                 update_schedules=update,
                 code=DeployedCode(bundle.digest, bundle.sums, lambda db: put_bundle(db, stored)),
                 note=project.note("deploy", qualified(app.namespace, app.name), update_schedules=update),
+                if_generation=if_generation,
                 declared=_names_of(apps) if app is apps[-1] else None,
             )
             for app in apps
         ]
     finally:
         delete_unused(catalog, stored)
+
+
+def check_single(apps: Sequence[App], if_generation: int | None) -> None:
+    """Raise `BadApp` for a wanted generation of several apps."""
+    if if_generation is not None and len(apps) > 1:
+        raise BadApp(apps[0].name, f"its app file declares {len(apps)} apps, and a generation is that of one app")
 
 
 def plan_apps(project: Project, *, update_schedules: bool | None) -> list[AppPlan]:

@@ -185,7 +185,7 @@ class Mill:
         return Mill(replace(self.project, caller=actor, access=access))
 
     @operation(Right.DEPLOY, no_route="the client sends what it reads: PUT /v1/apps/{name}", whole=True)
-    def deploy(self, *, update_schedules: bool | None = None) -> list[Deployed]:
+    def deploy(self, *, update_schedules: bool | None = None, if_generation: int | None = None) -> list[Deployed]:
         """Deploy the apps of the configured app file, each in one transaction, in their order in the file.
 
         With `update_schedules` the schedules follow the app file; with False they stay as they are. None: as the
@@ -193,10 +193,12 @@ class Mill:
 
         Their programs run the code that lies there at this moment, until the next deployment. The last result names
         apps of this project that the app file no longer declares: they go on until `mill.apps.delete`.
+
+        With `if_generation` the one app of the app file must have this version (0: none), else `ChangedMeanwhile`.
         """
         from tidemill.mill.deployment import deploy_apps
 
-        return deploy_apps(self.project, update_schedules=update_schedules)
+        return deploy_apps(self.project, update_schedules=update_schedules, if_generation=if_generation)
 
     @operation(
         Right.DEPLOY,

@@ -17,6 +17,8 @@ from tidemill.mill.operation import Right
 from tidemill.mill.operations import OPERATIONS, Operation
 
 PREFIX: Final = "/v1"
+CONDITION: Final = "if_generation"
+"""The parameter of a change that is refused if another caller changed the thing."""
 
 _IDENTITIES: Final = frozenset(
     {"alert_id", "name", "job_id", "run_id", "write_pointer", "topic", "dataset", "program", "claim"}
@@ -38,6 +40,8 @@ class Route:
     inputs: Mapping[str, Parameter]
     document: Parameter | None = None
     """The parameter that is the whole body."""
+    conditional: bool = False
+    """True if the wanted generation of the thing stands in the header `If-Match`."""
 
     @property
     def has_body(self) -> bool:
@@ -66,8 +70,9 @@ def route_of(operation: Operation) -> Route:
         in_path[name] = wire_type(one.annotation)
         del parameters[name]
     document = parameters.pop(operation.mark.document, None)
+    conditional = parameters.pop(CONDITION, None) is not None
     method, path = _place(operation, in_path)
-    return Route(operation, method, path, in_path, parameters, document)
+    return Route(operation, method, path, in_path, parameters, document, conditional)
 
 
 def _place(operation: Operation, in_path: Collection[str]) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
 from tidemill.epoch import EPOCH
-from tidemill.errors import NotFound, UserError
+from tidemill.errors import NotFound, UserError, check_generation
 from tidemill.json_specs import list_tags, read_plain, write_plain
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.apps import check_app
@@ -187,12 +187,13 @@ class Schedules(Noun):
         return self._catalog.read(block)
 
     @operation(Right.OPERATE, in_block=True)
-    def suspend(self, name: str, *, mode: str = SuspendMode.DROP) -> ScheduleChange:
+    def suspend(self, name: str, *, mode: str = SuspendMode.DROP, if_generation: int | None = None) -> ScheduleChange:
         """Suspend a schedule: it starts no run until it is resumed.
 
         With the mode `drop`, its pending jobs are dropped, and what comes meanwhile feeds no job. `hold` keeps its
         jobs, and feeds them. `backlog` drops its jobs, and keeps what comes meanwhile for the resumption. A suspended
-        schedule may change its mode. `BadMode`, `NotFound`.
+        schedule may change its mode. With `if_generation` the schedule must have this generation, else
+        `ChangedMeanwhile`. `BadMode`, `NotFound`.
         """
         from tidemill.schedule.changes import Suspend
 
@@ -200,7 +201,7 @@ class Schedules(Noun):
 
         def block(db: Db) -> ScheduleChange:
             seq = db.tick()
-            found = find_named(self._project, db, name)
+            found = self._find(db, name, if_generation)
             already = found.suspended_mode is chosen
             note = None if already else self._note("suspend", found.qualified_name, mode=chosen)
             dropped = self._change_one(db, seq, Suspend(found.schedule_id, chosen), note)
@@ -247,13 +248,16 @@ class Schedules(Noun):
         return self._catalog.write(block)
 
     @operation(Right.OPERATE, in_block=True)
-    def resume(self, name: str) -> ScheduleChange:
-        """Resume a schedule: it listens again, and work that waits in its program's inputs is announced."""
+    def resume(self, name: str, *, if_generation: int | None = None) -> ScheduleChange:
+        """Resume a schedule: it listens again, and work that waits in its program's inputs is announced.
+
+        With `if_generation` the schedule must have this generation, else `ChangedMeanwhile`. `NotFound`.
+        """
         from tidemill.schedule.changes import Resume
 
         def block(db: Db) -> ScheduleChange:
             seq = db.tick()
-            found = find_named(self._project, db, name)
+            found = self._find(db, name, if_generation)
             already = found.status is not Status.SUSPENDED
             note = None if already else self._note("resume", found.qualified_name)
             dropped = self._change_one(db, seq, Resume(found.schedule_id), note)
@@ -299,16 +303,17 @@ class Schedules(Noun):
         return self._catalog.write(block)
 
     @operation(Right.DEPLOY, whole=True, in_block=True)
-    def update(self, name: str, **options: object) -> ScheduleChange:
+    def update(self, name: str, *, if_generation: int | None = None, **options: object) -> ScheduleChange:
         """Delete and recreate a schedule with other options (as for `create`, and `trigger`).
 
-        Options that are not named stay; so do name, program and status. Pending jobs are dropped.
+        Options that are not named stay; so do name, program and status. Pending jobs are dropped. With `if_generation`
+        the schedule must have this generation, else `ChangedMeanwhile`.
         """
         from tidemill.schedule.changes import Update
 
         def block(db: Db) -> ScheduleChange:
             seq = db.tick()
-            schedule = find_named(self._project, db, name)
+            schedule = self._find(db, name, if_generation)
             spec = read_plain(ScheduleSpec, write_plain(schedule.spec) | write_plain(options))
             self._check(db, name, find_program_by_id(db, schedule.program_id), spec)
             note = self._note("update", schedule.qualified_name, options=sorted(options))
@@ -318,18 +323,24 @@ class Schedules(Noun):
         return self._catalog.write(block)
 
     @operation(Right.DEPLOY, in_block=True)
-    def delete(self, name: str) -> ScheduleChange:
-        """Delete a schedule, and drop its pending jobs."""
-        return self.delete_many([name])[0]
+    def delete(self, name: str, *, if_generation: int | None = None) -> ScheduleChange:
+        """Delete a schedule, and drop its pending jobs.
+
+        With `if_generation` the schedule must have this generation, else `ChangedMeanwhile`. `NotFound`.
+        """
+        return self._delete([name], if_generation)[0]
 
     @operation(Right.DEPLOY, command="schedule delete", in_block=True)
     def delete_many(self, names: Sequence[str]) -> Sequence[ScheduleChange]:
         """Delete schedules, all of them or none, and drop their pending jobs. `NotFound` for the first that is not."""
+        return self._delete(names, None)
+
+    def _delete(self, names: Sequence[str], if_generation: int | None) -> Sequence[ScheduleChange]:
         from tidemill.schedule.changes import Delete
 
         def block(db: Db) -> Sequence[ScheduleChange]:
             seq = db.tick()
-            found = {one.schedule_id: one for one in (find_named(self._project, db, name) for name in names)}
+            found = {one.schedule_id: one for one in (self._find(db, name, if_generation) for name in names)}
             notes = [self._note("delete", one.qualified_name) for one in found.values()]
             changed = self._change(db, seq, [Delete(schedule_id) for schedule_id in found], notes)
             return [
@@ -338,6 +349,12 @@ class Schedules(Noun):
             ]
 
         return self._catalog.write(block)
+
+    def _find(self, db: Db, name: str, if_generation: int | None) -> Schedule:
+        """Return the schedule of that name, to be changed in this transaction; `NotFound`, `ChangedMeanwhile`."""
+        found = find_named(self._project, db, name)
+        check_generation("schedule", found.qualified_name, found.generation, if_generation)
+        return found
 
     def _sees(self, schedule: Schedule) -> bool:
         return self._project.access.sees(schedule.namespace)

@@ -24,9 +24,10 @@ from tidemill.errors import TidemillError
 from tidemill.mill.mill import Mill
 from tidemill.mill.once import KeyedRequest, carry_out
 from tidemill.mill.plain import to_answer
-from tidemill.mill.routes import PREFIX, Route, list_routes, wire_type
+from tidemill.mill.routes import CONDITION, PREFIX, Route, list_routes, wire_type
 from tidemill.mill.tokens import SESSION_FOR, open_session
 from tidemill.server.access import SESSION, Door
+from tidemill.server.conditions import read_condition, tag_of
 from tidemill.server.guard import GuardedRoute, check_all_guarded, guarded, open_to_all
 from tidemill.server.limits import RequestLimits
 from tidemill.server.logs import logs
@@ -85,7 +86,11 @@ def make_application(door: Door, *, documented: bool = False) -> FastAPI:
 
 def answer(result: object) -> Response:
     """Return the answer for the result of an operation: a record as an object, a list as `{"items": …, "next": …}`."""
-    return _answer_plain(to_answer(result))
+    response = _answer_plain(to_answer(result))
+    tag = tag_of(result)
+    if tag is not None:
+        response.headers["etag"] = tag
+    return response
 
 
 def _answer_plain(plain: object) -> Response:
@@ -112,6 +117,8 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
         inputs: BaseModel | None = given.pop("inputs", None)
         named = {} if inputs is None else {name: getattr(inputs, name) for name in inputs.model_fields_set}
         arguments = given | named
+        if route.conditional and (wanted := read_condition(request.headers)) is not None:
+            arguments[CONDITION] = wanted
         mill: Mill = request.state.mill
         key = request.headers.get("idempotency-key")
         if key is None or route.method == "GET" or operation.mark.no_key:

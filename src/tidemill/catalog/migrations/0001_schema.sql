@@ -115,7 +115,9 @@ CREATE TABLE dataset (
     horizon    BIGINT NOT NULL DEFAULT 0,
     -- Device and inode of an inbox's folder, while files are in it: an empty folder with another identity is a mount
     -- point without its disk. NULL while the folder is empty.
-    root       TEXT
+    root       TEXT,
+    -- The number of its declarations that differed from the previous one.
+    generation BIGINT NOT NULL DEFAULT 1
 );
 CREATE INDEX dataset_prefix ON dataset (name {by_bytes}) WHERE dropped_at IS NULL;
 CREATE UNIQUE INDEX dataset_name ON dataset (namespace, name) WHERE dropped_at IS NULL;

@@ -84,8 +84,10 @@ def test_a_job_is_forced_whatever_it_waits_for(deployed):
     assert cause["triggers"][0]["count"] == 1
     assert list(deployed.jobs.list()) == []
     assert [ended.outcome for ended in deployed.jobs.history("shop.on_clean")] == ["forced"]
+    again = deployed.jobs.force(job.job_id)
+    assert (again.run_id, again.changed) == (run_id, False)
     with raises_code("job_ended", match="forced"):
-        deployed.jobs.force(job.job_id)
+        deployed.jobs.drop(job.job_id)
 
 
 def test_a_dropped_job_is_in_the_history_with_its_messages(deployed):
@@ -100,8 +102,9 @@ def test_a_dropped_job_is_in_the_history_with_its_messages(deployed):
     (ended,) = deployed.jobs.history("shop.on_clean")
     assert (ended.outcome, len(ended.detail["messages"])) == ("dropped", 1)
     assert [later.why for later in deployed.jobs.list()] == ["1/2 new partitions of default.clean"]
+    assert not deployed.jobs.drop(job.job_id).changed
     with raises_code("job_ended"):
-        deployed.jobs.drop(job.job_id)
+        deployed.jobs.force(job.job_id)
 
 
 def test_a_retry_has_the_logical_times_of_its_run(deployed):

@@ -373,7 +373,8 @@ SELECT 'done_' || i, 'schedule_' || (i / 15), 1, 'launched', 'run_' || i, :now -
 -- Sessions that have ended, and tokens of programs.
 INSERT INTO token (token_id, kind, name, prefix, digest, role, namespace, created_at, created_by, expires_at, ended_at)
 SELECT 'tok_' || i, CASE WHEN i < 250000 THEN 'session' ELSE 'token' END, 'n' || i, 'p' || i, 'd', 'viewer', '*', :now,
-       'me', CASE WHEN i < 100 THEN 1000 WHEN i < 250000 THEN :now + 3600000 END, NULL
+       'me', CASE WHEN i < 100 THEN 1000 WHEN i < 250000 THEN :now + 3600000 END,
+       CASE WHEN i = 299500 THEN 1000 END
   FROM series
 
 -- name: fill_request_key

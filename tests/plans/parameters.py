@@ -569,6 +569,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     },
     "tokens.find_by_prefix": {"prefix": "p299000"},
     "tokens.find_by_name": {"name": "n299000"},
+    "tokens.find_ended": {"name": "n299500"},
     "tokens.list_tokens": {"after_name": "n299", "after_id": "", "limit": 100},
     "tokens.end_token": {"token_id": "tok_299000"},
     "tokens.note_use": {"token_id": "tok_299000", "last_used_at": 5},

@@ -132,6 +132,8 @@ class Deployed:
     """Programs that the app declared before and declares no more. Nothing starts retired programs."""
     apps_left: tuple[str, ...] = ()
     """Apps that the app file no longer declares, and that go on; with the last app of the file."""
+    changed: bool = True
+    """False if the catalog was as the app file says already."""
 
     def sentence(self) -> str:
         """Return a line for people: the declared things, and the changes of schedules."""
@@ -359,6 +361,7 @@ class _Deploying:
             dropped_jobs=sum(change.dropped_jobs for change in changed),
             watermarks=tuple(str(one) for one in reread if one is not None),
             programs_retired=tuple(retired.values()),
+            changed=bool(difference),
         )
 
 

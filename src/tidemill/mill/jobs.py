@@ -19,7 +19,7 @@ from tidemill.run.records.runs import find_run
 from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
 from tidemill.schedule import jobs
 from tidemill.schedule.causes import leaves_of_dropped, leaves_of_job
-from tidemill.schedule.jobs import EndedJob, Job, JobEnding, JobState, Outcome, end_jobs, lock_job
+from tidemill.schedule.jobs import EndedJob, Job, JobEnded, JobEnding, JobState, Outcome, end_jobs, lock_job
 from tidemill.schedule.schedules import read_schedules
 
 
@@ -68,18 +68,20 @@ class EndedJobDetail(EndedJobView):
 
 @dataclass(frozen=True, slots=True)
 class DroppedJob:
-    """A job that ended without a run."""
+    """A job that ended without a run; `changed` is false if it was dropped already."""
 
     job_id: JobId
     outcome: Outcome
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedJob:
-    """A job that became a run, whatever the job waited for."""
+    """A job that became a run, whatever the job waited for; `changed` is false if it was a run already."""
 
     job_id: JobId
     run_id: RunId
+    changed: bool
 
 
 class Jobs(Noun):
@@ -154,31 +156,46 @@ class Jobs(Noun):
 
     @operation(Right.OPERATE, in_block=True)
     def drop(self, job_id: str) -> DroppedJob:
-        """End a job without a run; its messages are recorded as dropped. `NotFound`, `JobEnded`.
+        """End a job without a run; its messages are recorded as dropped. No effect on a job that is dropped.
+
+        `NotFound`, and `JobEnded` for a job that has ended in another way.
 
         What the program has left to take stays: the schedule's next run takes it.
         """
-        ended = DroppedJob(JobId(job_id), Outcome.DROPPED)
 
         def block(db: Db) -> DroppedJob:
             self._project.check_job(db, job_id)
-            end_jobs(db, [JobEnding(lock_job(db, ended.job_id), ended.outcome, "dropped by hand")])
+            try:
+                job = lock_job(db, JobId(job_id))
+            except JobEnded as error:
+                if error.outcome != Outcome.DROPPED:
+                    raise
+                return DroppedJob(JobId(job_id), Outcome.DROPPED, changed=False)
+            end_jobs(db, [JobEnding(job, Outcome.DROPPED, "dropped by hand")])
             self._note("drop", job_id).write(db)
-            return ended
+            return DroppedJob(job.job_id, Outcome.DROPPED, changed=True)
 
         return self._catalog.write(block)
 
     @operation(Right.OPERATE, in_block=True)
     def force(self, job_id: str) -> ForcedJob:
-        """Make a run of a job now, whatever the job waits for. `NotFound`, `JobEnded`."""
+        """Make a run of a job now, whatever the job waits for. No effect on a job that has become a run.
+
+        `NotFound`, and `JobEnded` for a job that has ended without a run.
+        """
         # Most of what this module would load, and no list needs it.
         from tidemill.schedule.checker import force_job
 
         def block(db: Db) -> ForcedJob:
             self._project.check_job(db, job_id)
-            run_id = force_job(db, self._world, JobId(job_id)).run_id
+            try:
+                run_id = force_job(db, self._world, JobId(job_id)).run_id
+            except JobEnded as error:
+                if error.run_id is None:
+                    raise
+                return ForcedJob(JobId(job_id), RunId(error.run_id), changed=False)
             self._note("force", job_id, run_id=run_id).write(db)
-            return ForcedJob(JobId(job_id), run_id)
+            return ForcedJob(JobId(job_id), run_id, changed=True)
 
         return self._catalog.write(block)
 

@@ -130,10 +130,14 @@ class RetriedRun:
 
 @dataclass(frozen=True, slots=True)
 class KilledRun:
-    """A run whose end was asked for, and its state afterwards."""
+    """A run whose end was asked for, and its state afterwards.
+
+    `changed` is false if the run had ended, or was being ended, already.
+    """
 
     run_id: RunId
     state: RunState
+    changed: bool
 
 
 class Runs(Noun):
@@ -224,12 +228,13 @@ class Runs(Noun):
 
     @operation(Right.OPERATE)
     def kill(self, run_id: str) -> KilledRun:
-        """Ask for the end of a run. No effect on a run that has ended."""
+        """Ask for the end of a run. No effect on a run that has ended. `NotFound`."""
         # Half of what this module loads, and only a kill needs it: a list would wait for it.
-        from tidemill.run.step.attempts import ask_kill
+        from tidemill.run.step.attempts import kill_run
 
         self._catalog.read(lambda db: self._project.check_run(db, run_id))
-        return KilledRun(RunId(run_id), ask_kill(self._catalog, RunId(run_id), self._note("kill", run_id)))
+        state, changed = kill_run(self._catalog, RunId(run_id), self._note("kill", run_id))
+        return KilledRun(RunId(run_id), state, changed)
 
     @operation(Right.READ)
     def lineage(self, run_id: str, *, direction: str = "both", depth: int = DEPTH, limit: int = NODES) -> Lineage:

@@ -59,7 +59,8 @@ class FireView:
 class ScheduleChange:
     """A schedule that was suspended, resumed, changed or deleted, and the number of its pending jobs that were dropped.
 
-    `status` is None after a deletion. `changed` is false if the schedule was suspended, or listened, already.
+    `status` is None after a deletion. `changed` is false if the schedule was suspended, listened, or had the options,
+    already.
     """
 
     schedule: str
@@ -306,8 +307,9 @@ class Schedules(Noun):
     def update(self, name: str, *, if_generation: int | None = None, **options: object) -> ScheduleChange:
         """Delete and recreate a schedule with other options (as for `create`, and `trigger`).
 
-        Options that are not named stay; so do name, program and status. Pending jobs are dropped. With `if_generation`
-        the schedule must have this generation, else `ChangedMeanwhile`.
+        Options that are not named stay; so do name, program and status. Pending jobs are dropped. An update that
+        changes no option has no effect. With `if_generation` the schedule must have this generation, else
+        `ChangedMeanwhile`.
         """
         from tidemill.schedule.changes import Update
 
@@ -315,6 +317,8 @@ class Schedules(Noun):
             seq = db.tick()
             schedule = self._find(db, name, if_generation)
             spec = read_plain(ScheduleSpec, write_plain(schedule.spec) | write_plain(options))
+            if spec == schedule.spec:
+                return ScheduleChange(schedule.qualified_name, schedule.status, 0, changed=False)
             self._check(db, name, find_program_by_id(db, schedule.program_id), spec)
             note = self._note("update", schedule.qualified_name, options=sorted(options))
             dropped = self._change_one(db, seq, Update(schedule.schedule_id, spec), note)

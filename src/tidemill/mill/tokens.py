@@ -107,9 +107,10 @@ class NewToken:
 
 @dataclass(frozen=True, slots=True)
 class RevokedToken:
-    """A token that was revoked."""
+    """A token that was revoked; `changed` is false if that was so already."""
 
     name: str
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +180,12 @@ class Tokens(Noun):
             db.tick()
             token_id = db.value(SQL.find_by_name, str, name=name)
             if token_id is None:
+                if db.all(SQL.find_ended, name=name):
+                    return RevokedToken(name, changed=False)
                 raise NotFound("token", name, hint="`tidemill token list` lists them all")
             db.run(SQL.end_token, token_id=token_id)
             self._note("revoke", name).write(db)
-            return RevokedToken(name)
+            return RevokedToken(name, changed=True)
 
         return self._catalog.write(block)
 

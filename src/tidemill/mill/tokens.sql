@@ -12,6 +12,10 @@ SELECT token_id, kind, name, digest, role, namespace, last_used_at
 -- gives: token_id
 SELECT token_id FROM token WHERE kind = 'token' AND name = :name AND ended_at IS NULL
 
+-- name: find_ended
+-- gives: token_id
+SELECT token_id FROM token WHERE kind = 'token' AND name = :name AND ended_at IS NOT NULL LIMIT 1
+
 -- name: list_tokens
 -- gives: name, prefix, role, namespace, created_at, created_by, expires_at, last_used_at, ended_at, token_id
 SELECT name, prefix, role, namespace, created_at, created_by, expires_at, last_used_at, ended_at, token_id

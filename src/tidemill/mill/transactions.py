@@ -57,10 +57,11 @@ class TransactionDetail(TransactionRow):
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """A transaction that was to be aborted, and its state afterwards."""
+    """A transaction that was to be aborted, and its state afterwards. `changed` is false if it had ended already."""
 
     write_pointer: WritePointer
     state: TxState
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,25 +167,28 @@ class Transactions(Noun):
 
     @operation(Right.OPERATE)
     def abort(self, write_pointer: int) -> AbortedTransaction:
-        """Abort an open transaction: it becomes invalid and its run KILLED."""
+        """Abort an open transaction: it becomes invalid and its run KILLED. No effect on one that has ended."""
         from tidemill.run.step.attempts import AttemptEnd, end_attempt
 
         row = self._catalog.read(lambda db: self._find(db, write_pointer))
-        if row.state is TxState.IN_PROGRESS:
+        changed = row.state is TxState.IN_PROGRESS
+        if changed:
             end = AttemptEnd(Cause.KILLED, f"transaction {write_pointer} was aborted by hand", zombie=True)
             note = self._note("abort", str(write_pointer), run_id=row.run_id)
             if end_attempt(self._catalog, row.run_id, row.epoch, end, [note]) is None:
 
-                def block(db: Db) -> None:
+                def block(db: Db) -> bool:
                     db.tick()  # no other commit ends it between the look and the end
-                    if find_transaction(db, row.write_pointer).state is TxState.IN_PROGRESS:
+                    is_open = find_transaction(db, row.write_pointer).state is TxState.IN_PROGRESS
+                    if is_open:
                         for call in EndTransaction(row.write_pointer, TxState.INVALID, "aborted by hand").writes():
                             db.call(call)
                         note.write(db)
+                    return is_open
 
-                self._catalog.write(block)
+                changed = self._catalog.write(block)
         state = self._catalog.read(lambda db: find_transaction(db, row.write_pointer)).state
-        return AbortedTransaction(row.write_pointer, state)
+        return AbortedTransaction(row.write_pointer, state, changed)
 
     def _find(self, db: Db, write_pointer: int) -> TransactionRow:
         """Return a transaction that the caller may see: its program, or all that it may write, is of its namespace."""

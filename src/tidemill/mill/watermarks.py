@@ -15,6 +15,7 @@ from tidemill.lake.window.watermark import (
     EARLIEST,
     AdvanceWatermark,
     WatermarkRow,
+    WatermarkThere,
     find_next_slot,
     find_watermark,
     list_holders,
@@ -56,10 +57,11 @@ class BadTime(UserError):
 
 @dataclass(frozen=True, slots=True)
 class MovedWatermark:
-    """An advance of a watermark by hand: where W stands."""
+    """An advance of a watermark by hand: where W stands. `changed` is false if W stood there already."""
 
     dataset: str
     watermark: str
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,16 +265,23 @@ class Watermarks(Noun):
     def advance(self, name: str, to: str) -> MovedWatermark:
         """Move a watermark forward to a wall-clock time of its zone.
 
-        Partitions of earlier times that come later are late. The move is recorded with the user's name.
-        `WatermarkPassed` when the watermark stands there already.
+        Partitions of earlier times that come later are late. The move is recorded with the user's name. No effect on
+        a watermark that stands there. `WatermarkThere` when the watermark is beyond that time.
         """
         fileset, spec, _ = self._catalog.read(lambda db: self._find(db, name))
         zone = spec.partition_time.zone
         value = zone.closes(_parse(to))
         next_time = self._catalog.read(lambda db: find_next_slot(db, fileset, value))
         note = self._note("advance", fileset.qualified_name, to=to)
-        self._catalog.apply([AdvanceWatermark(fileset, value, self._by_hand(), next_time), note])
-        return MovedWatermark(fileset.qualified_name, _shown(value, zone) or "")
+        changed = True
+        try:
+            self._catalog.apply([AdvanceWatermark(fileset, value, self._by_hand(), next_time), note])
+        except WatermarkThere:
+            row = self._catalog.read(lambda db: find_watermark(db, fileset.dataset_id))
+            if row is None or row.value != value:
+                raise
+            changed = False
+        return MovedWatermark(fileset.qualified_name, _shown(value, zone) or "", changed)
 
     @operation(Right.OPERATE)
     def rewind(self, name: str, to: str) -> Rewound:

@@ -392,7 +392,12 @@ def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inp
 
 
 def ask_kill(catalog: Catalog, run_id: RunId, note: NoteChange | None = None) -> RunState:
-    """Ask for the end of a run; its state afterwards.
+    """Ask for the end of a run; return its state afterwards. See `kill_run`."""
+    return kill_run(catalog, run_id, note)[0]
+
+
+def kill_run(catalog: Catalog, run_id: RunId, note: NoteChange | None = None) -> tuple[RunState, bool]:
+    """Ask for the end of a run; return its state afterwards, and whether this call has changed the state.
 
     A waiting run is KILLED at once, and so is an external one, which has no runner: its process is refused when it
     commits. One under way is STOPPING until its runner has ended its processes. An ended run stays as it is. `note` is
@@ -413,14 +418,14 @@ def ask_kill(catalog: Catalog, run_id: RunId, note: NoteChange | None = None) ->
                 catalog, run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed before it was started"), also
             )
             if killed is not None:
-                return killed
+                return killed, True
         elif run.kind is RunKind.EXTERNAL and run.state.live:
             killed = end_attempt(
                 catalog, run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed on request", zombie=True), also
             )
             if killed is not None:
-                return killed
+                return killed, True
         elif run.state.ended or run.state is RunState.STOPPING:
-            return run.state
+            return run.state, False
         elif catalog.write(ask):
-            return RunState.STOPPING
+            return RunState.STOPPING, True

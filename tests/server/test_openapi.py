@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -13,7 +14,11 @@ from hypothesis import HealthCheck
 
 from tests.server.busy import APP, make_busy
 from tests.stage import staged
+from tidemill.client.forms import read_answer
 from tidemill.mill.operations import OPERATIONS
+from tidemill.mill.routes import Route, list_routes
+from tidemill.server.application import model_of
+from tidemill.server.examples import example_answer, example_inputs, example_path
 from tidemill.server.listen import Listener
 from tools import reference
 
@@ -39,20 +44,48 @@ def test_the_description_is_current():
     assert PAGE.read_text(encoding="utf-8") == reference.write_openapi(), "run `make reference`"
 
 
-def test_each_route_has_a_summary_its_right_and_its_problems():
+def lacks_of(described: dict[str, Any], route: Route) -> Iterator[str]:
+    """Yield what the description of a route lacks."""
+    if not described["summary"]:
+        yield "a summary"
+    if described.get("x-right") != route.operation.right or "Needs the right" not in described["description"]:
+        yield "its right"
+    if not {"200", "400", "401", "403", "404", "422", "429", "503"} <= described["responses"].keys():
+        yield "its errors"
+    if ("412" in described["responses"]) != route.conditional:
+        yield "the refusal of a lost update"
+    for parameter in described.get("parameters", []):
+        if "example" not in parameter:
+            yield f"an example of {parameter['name']}"
+    if route.has_body and route.inputs and "example" not in described["requestBody"]["content"]["application/json"]:
+        yield "an example of its body"
+    if "example" not in described["responses"]["200"]["content"]["application/json"]:
+        yield "an example of its answer"
+
+
+def test_each_route_has_a_summary_an_example_its_errors_and_its_right():
     """A reader of the description needs no look into the code."""
     document = json.loads(PAGE.read_text(encoding="utf-8"))
-    routes = [route for path in document["paths"].values() for route in path.values()]
-    described = [route for route in routes if "server" not in route["tags"]]
+    routes = list(list_routes())
+    described = {one.operation.action: document["paths"][one.path][one.method.lower()] for one in routes}
+    lacks = {one.operation.action: list(lacks_of(described[one.operation.action], one)) for one in routes}
 
+    assert {action: lacking for action, lacking in lacks.items() if lacking} == {}
     assert len(described) == len([one for one in OPERATIONS if not one.mark.no_route])
-    for route in described:
-        assert route["summary"]
-        assert "Needs the right" in route["description"]
-        assert {"200", "401", "403", "404", "422", "503"} <= route["responses"].keys()
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
+@pytest.mark.parametrize("route", list(list_routes()), ids=lambda route: route.operation.action)
+def test_an_example_is_what_the_route_takes_and_gives(route):
+    """A reader copies it: it fits the model of the inputs, and the record of the answer."""
+    inputs = example_inputs(route)
+    if route.inputs:
+        model_of(route).model_validate_json(json.dumps(inputs))
+
+    assert read_answer(route.operation.returns, example_answer(route)) is not None
+    assert "{" not in example_path(route)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
 def test_each_answer_is_as_described_and_none_is_a_defect(server, method):
     """Requests that are made from the description, right and wrong ones: no 5xx, and no other form than promised."""
     url, secret = server

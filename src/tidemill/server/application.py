@@ -137,7 +137,7 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
         kind = wire_type(route.document.annotation)
         parameters.append(Parameter(route.document.name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, Body()]))
     if route.inputs:
-        model = _model_of(route)
+        model = model_of(route)
         place = Body() if route.has_body else Query()
         optional = not any(field.is_required() for field in model.model_fields.values())
         default = model() if optional and route.has_body else Parameter.empty
@@ -158,7 +158,7 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
     )
 
 
-def _model_of(route: Route) -> type[BaseModel]:
+def model_of(route: Route) -> type[BaseModel]:
     """Return the model of the inputs of a route: their names, types and defaults, and no other names."""
     fields: dict[str, Any] = {}
     free = False

@@ -12,6 +12,8 @@ from pydantic import BaseModel
 
 from tidemill.mill.operations import Operation
 from tidemill.mill.page import Page
+from tidemill.mill.routes import Route, list_routes
+from tidemill.server.examples import example_answer, example_inputs, example_of
 from tidemill.server.problems import MEDIA_TYPE
 
 OPENAPI: Final = "/v1/openapi.json"
@@ -34,17 +36,42 @@ _WORDS: Final = {
     "403": "The caller has not the right.",
     "404": "There is no such thing, or the caller may not see it.",
     "409": "The state does not allow it, or another transaction committed first.",
+    "412": "Another caller has changed the thing. The answer has its generation.",
     "413": "The body is larger than 8 MiB.",
     "415": "The body is no JSON.",
     "422": "A rule refuses the request.",
     "429": "The caller asks too often.",
     "503": "The catalog is away. Ask again after `Retry-After` seconds.",
 }
+_OF_CHANGES: Final = frozenset({"409", "413", "415"})
+_OF_CONDITIONS: Final = frozenset({"412"})
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     status: {"description": words, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     for status, words in _WORDS.items()
+    if status not in _OF_CONDITIONS
 }
 """The answers of each route for what goes wrong."""
+_HEADERS: Final = {
+    "Idempotency-Key": "A key of the caller for this change. A repetition within 24 hours gets the same answer.",
+    "If-Match": "The ETag of the thing as the caller has seen it. 412 if another caller has changed it since.",
+    "If-None-Match": "`*` for a thing that must not exist yet.",
+}
+_HEADER_EXAMPLES: Final = {"Idempotency-Key": "4f1c-7", "If-Match": '"7"', "If-None-Match": "*"}
+
+
+def problems_of(route: Route) -> dict[str, str]:
+    """Return the statuses with which a route refuses a request, each with its meaning."""
+    left_out = set() if route.conditional else set(_OF_CONDITIONS)
+    left_out |= set() if route.has_body else set(_OF_CHANGES)
+    return {status: words for status, words in _WORDS.items() if status not in left_out}
+
+
+def headers_of(route: Route) -> dict[str, tuple[str, str]]:
+    """Return the headers that a route takes, each with its meaning and an example."""
+    names = ["Idempotency-Key"] if route.has_body and not route.operation.mark.no_key else []
+    if route.conditional:
+        names += ["If-Match", *(["If-None-Match"] if route.method == "PUT" else [])]
+    return {name: (_HEADERS[name], _HEADER_EXAMPLES[name]) for name in names}
 
 
 def describe(operation: Operation) -> str:
@@ -73,9 +100,38 @@ def write_document(app: FastAPI) -> str:
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"token": []}]
     for path in document["paths"].values():
-        for route in path.values():
-            _mend(route)
+        for described in path.values():
+            _mend(described)
+    for route in list_routes():
+        _complete(document["paths"][route.path][route.method.lower()], route)
     return json.dumps(document, indent=1)
+
+
+def _complete(described: dict[str, Any], route: Route) -> None:
+    """Add the right, the command, the headers, and the examples of a route."""
+    operation = route.operation
+    described["x-right"] = str(operation.right)
+    described["x-all-namespaces"] = operation.mark.whole
+    described["x-command"] = f"tidemill {operation.command}" if operation.command else None
+    if route.conditional:
+        words = _WORDS["412"]
+        described["responses"]["412"] = {**PROBLEMS["422"], "description": words}
+    for parameter in described.get("parameters", []):
+        parameter["example"] = example_of(route, parameter["name"])
+    for name, (words, example) in headers_of(route).items():
+        described.setdefault("parameters", []).append(
+            {
+                "name": name,
+                "in": "header",
+                "required": False,
+                "description": words,
+                "schema": {"type": "string"},
+                "example": example,
+            }
+        )
+    if "requestBody" in described:
+        described["requestBody"]["content"]["application/json"]["example"] = example_inputs(route)
+    described["responses"]["200"]["content"]["application/json"]["example"] = example_answer(route)
 
 
 def _mend(route: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from tidemill.server.guard import guarded
 from tidemill.server.pages.alert_page import show_alert
 from tidemill.server.pages.consumer_page import show_consumer
 from tidemill.server.pages.dataset_page import show_dataset
+from tidemill.server.pages.explorer import DOCS, show_explorer
 from tidemill.server.pages.flow import show_flow
 from tidemill.server.pages.inbox_page import show_inbox
 from tidemill.server.pages.lists import LISTS, ListPage
@@ -51,6 +52,7 @@ def add_pages(app: FastAPI) -> None:
         _add(app, path, endpoint)
     _add(app, "/search", show_search)
     _add(app, "/flow", show_flow)
+    app.add_api_route(DOCS, show_explorer, methods=["GET"], response_class=HTMLResponse, include_in_schema=False)
     app.mount("/static", StaticFiles(packages=[("tidemill.server.pages", "static")]), name="static")
 
 

@@ -97,6 +97,7 @@ def write_document(app: FastAPI) -> str:
     schemas["Problem"] = problem
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
+    _widen_pairs(schemas)
     document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"token": []}]
     for path in document["paths"].values():
@@ -105,6 +106,18 @@ def write_document(app: FastAPI) -> str:
     for route in list_routes():
         _complete(document["paths"][route.path][route.method.lower()], route)
     return json.dumps(document, indent=1)
+
+
+def _widen_pairs(schema: Any) -> None:  # noqa: ANN401  # JSON
+    """Describe the items of pairs by one schema: several readers of OpenAPI refuse `prefixItems`."""
+    if isinstance(schema, dict):
+        if "prefixItems" in schema:
+            schema["items"] = {"anyOf": schema.pop("prefixItems")}
+        for inner in schema.values():
+            _widen_pairs(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            _widen_pairs(inner)
 
 
 def _complete(described: dict[str, Any], route: Route) -> None:

@@ -11,8 +11,10 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from tidemill.durations import BadDuration, BadLease, format_duration, parse_duration, parse_lease
@@ -21,6 +23,7 @@ from tidemill.names import BadName, advise, check_name
 from tidemill.world import World
 
 _T = TypeVar("_T")
+Network: TypeAlias = IPv4Network | IPv6Network
 
 FILE_NAME: Final = "tidemill.toml"
 
@@ -37,6 +40,13 @@ class BadConfig(UserError):
         super().__init__(f"setting {setting!r} ({source}) is refused: {why}")
 
 
+class LogFormat(StrEnum):
+    """Forms of the lines that `tidemill up` and `tidemill server` print."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """The settings of the server. Files are absolute paths, empty for none."""
@@ -48,6 +58,16 @@ class ServerSettings:
     tls_cert: str = ""
     tls_key: str = ""
     behind_proxy: bool = False
+    proxies: frozenset[Network] = frozenset()
+    """Addresses of proxies before the server, beside those of this machine's loopback."""
+    trust_header: str = ""
+    """The header in which a proxy names the user that it has signed in; empty for none."""
+    users: Mapping[str, str] = field(default_factory=dict)
+    """The role of each of these users: `ROLE`, or `ROLE in NAMESPACE`. `*` is any other user."""
+    most_requests: int = 1000
+    """The cap of each caller on the requests in a second; 0 means no cap."""
+    most_streams: int = 100
+    """The cap of each caller on open streams: live pages, and logs that are followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +94,7 @@ class Config:
     suspend_new: bool
     most_launches: int
     """The cap of each namespace on the launches in a second; 0 means no cap."""
+    log_format: LogFormat = LogFormat.TEXT
     server: ServerSettings = ServerSettings()
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -104,6 +125,12 @@ class Config:
             "server.tls_cert": self.server.tls_cert,
             "server.tls_key": self.server.tls_key,
             "server.behind_proxy": self.server.behind_proxy,
+            "server.proxies": ",".join(sorted(map(str, self.server.proxies))),
+            "server.trust_header": self.server.trust_header,
+            "server.users": dict(self.server.users),
+            "server.max_requests_per_second": self.server.most_requests,
+            "server.max_streams": self.server.most_streams,
+            "log_format": str(self.log_format),
         }
 
 
@@ -139,6 +166,22 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(name.strip().lower() for name in text.split(",") if name.strip())
 
 
+def _networks(text: str) -> frozenset[Network]:
+    return frozenset(ip_network(one.strip()) for one in text.split(",") if one.strip())
+
+
+def _header(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9-]*", text):
+        raise ValueError(f"use the name of a header such as X-Forwarded-User, not {text!r}")
+    return text
+
+
+def _log_format(text: str) -> LogFormat:
+    if text not in list(LogFormat):
+        raise ValueError(f"use {' or '.join(LogFormat)}, not {text!r}")
+    return LogFormat(text)
+
+
 def _namespace(text: str) -> str:
     return check_name("namespace", text)
 
@@ -167,7 +210,13 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "server.tls_cert": _Setting("", str),
     "server.tls_key": _Setting("", str),
     "server.behind_proxy": _Setting("false", _yes_or_no),
+    "server.proxies": _Setting("", _networks),
+    "server.trust_header": _Setting("", _header),
+    "server.max_requests_per_second": _Setting("1000", _whole(0, 1_000_000)),
+    "server.max_streams": _Setting("100", _whole(1, 1000)),
+    "log_format": _Setting("text", _log_format),
 }
+_USERS: Final = "server.users"
 _SPARK_CONF: Final = "spark.conf"
 _REDACTION: Final = "spark.redaction.regex"
 _SENSITIVE: Final = r"(?i)secret|password|passphrase|token|credential|access[._-]?key|://[^/@\s]+:[^/@\s]+@"
@@ -180,7 +229,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
     Raises `BadConfig`. Without a file the defaults hold: a SQLite catalog and all state below `.tidemill/`.
     """
     folder = folder.absolute()
-    given, spark_conf = _from_file(world, folder / FILE_NAME)
+    given, spark_conf, users = _from_file(world, folder / FILE_NAME)
     sources = dict.fromkeys(given, FILE_NAME)
     for name in _SETTINGS:
         variable = "TIDEMILL_" + name.upper().replace(".", "_")
@@ -221,7 +270,13 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
             tls_cert=_file(folder, str(parsed["server.tls_cert"])),
             tls_key=_file(folder, str(parsed["server.tls_key"])),
             behind_proxy=_typed(parsed["server.behind_proxy"], bool),
+            proxies=_typed(parsed["server.proxies"], frozenset),
+            trust_header=str(parsed["server.trust_header"]),
+            users=users,
+            most_requests=_typed(parsed["server.max_requests_per_second"], int),
+            most_streams=_typed(parsed["server.max_streams"], int),
         ),
+        log_format=_typed(parsed["log_format"], LogFormat),
         sources={name: sources.get(name, "default") for name in _SETTINGS},
     )
 
@@ -256,26 +311,30 @@ def masked(settings: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _from_file(world: World, path: Path) -> tuple[dict[str, str], dict[str, str]]:
+def _from_file(world: World, path: Path) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """Return the settings of a file, those of Spark, and the users of the server."""
     if not world.disk.exists(path):
-        return {}, {}
+        return {}, {}, {}
     try:
         document = tomllib.loads(world.disk.read_bytes(path).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadConfig(FILE_NAME, str(path), str(error)) from None
     given: dict[str, str] = {}
     spark_conf: dict[str, str] = {}
+    users: dict[str, str] = {}
     for name, value in _flat(document, ""):
         if name.startswith(f"{_SPARK_CONF}."):
             spark_conf[name.removeprefix(f"{_SPARK_CONF}.")] = _text(value)
+        elif name.startswith(f"{_USERS}."):
+            users[name.removeprefix(f"{_USERS}.")] = _text(value)
         elif name in _SETTINGS:
             if isinstance(value, dict | list):
                 raise BadConfig(name, FILE_NAME, f"one value is wanted, not {value!r}")
             given[name] = _text(value)
         else:
-            advice = advise(name, [*_SETTINGS, _SPARK_CONF], f"known are {', '.join(_SETTINGS)}")
+            advice = advise(name, [*_SETTINGS, _SPARK_CONF, _USERS], f"known are {', '.join(_SETTINGS)}")
             raise BadConfig(name, FILE_NAME, f"there is no such setting; {advice}")
-    return given, spark_conf
+    return given, spark_conf, users
 
 
 def _flat(table: Mapping[str, object], above: str) -> list[tuple[str, object]]:

@@ -565,6 +565,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "role": "viewer",
         "namespace": "*",
         "created_by": "me",
+        "opened_by": None,
         "expires_at": None,
     },
     "tokens.find_by_prefix": {"prefix": "p299000"},

@@ -160,12 +160,11 @@ def test_a_caller_that_goes_in_the_middle_of_a_body_harms_nothing(client, connec
 
 def test_500_streams_wake_together_and_ask_the_catalog_nothing(sign, stage, connected):
     """Each person at the site has a page open."""
-    client = sign("viewer")
-    token = client.headers["authorization"]
-    url = urlsplit(str(client.base_url))
+    tokens = [sign("viewer", name=f"v{number}").headers["authorization"] for number in range(5)]
+    url = urlsplit(str(sign("viewer").base_url))
     before = threading.active_count()
     streams = [connected() for _ in range(500)]
-    for one in streams:
+    for one, token in zip(streams, tokens * 100, strict=True):
         one.sendall(f"GET /v1/stream HTTP/1.1\r\nhost: {url.hostname}\r\nauthorization: {token}\r\n\r\n".encode())
     with ThreadPoolExecutor(50) as readers:
         heads = list(readers.map(lambda one: _read_until(one, b": connected"), streams))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.alerts.alerts import AlertState, list_alerts
@@ -33,6 +34,8 @@ FEEDS: Final = 50
 HOURS: Final = 24
 _MOST_NEEDS: Final = 50
 _MOST_WAITING: Final = 20
+_MOST_OF_OTHERS: Final = 10_000
+"""Rows that are looked through for a caller of one namespace: those of other namespaces stand between its own."""
 _MOST_MESSAGES: Final = 5000
 """The newest messages that arrivals are counted in: older ones of the same day are not seen."""
 MOST_COUNTED: Final = 1000
@@ -97,14 +100,17 @@ def look_over(project: Project, *, limit: int, after: str) -> Overview:
         at = db.now()
         sees = project.access.sees
         programs = [one for one in list_programs(db) if sees(one.namespace)]
-        failing = [runs.find_run(db, run_id) for run_id in db.records(SQL.list_failing, RunId, limit=_MOST_NEEDS)]
+        most = _most(project, _MOST_NEEDS)
+        failing = [runs.find_run(db, run_id) for run_id in db.records(SQL.list_failing, RunId, limit=most)]
         live = runs.list_live(db)
         names = program_names(db, (run.program_id for run in (*failing, *live)))
         mine = {one.program_id for one in programs}
         under_way = partial(Counter[str])
         failed = [view_run(run, names, at, under_way) for run in failing if run.program_id in mine]
         running = [view_run(run, names, at, under_way) for run in live if run.program_id in mine]
-        datasets = list_datasets(db, after=place, limit=one_more(limit))
+        # They are in the order of their namespaces: those of one of them stand together.
+        begin = place if project.access.only is None else max(place, (project.access.only, ""))
+        datasets = [one for one in list_datasets(db, after=begin, limit=one_more(limit)) if sees(one.namespace)]
         feeds = _Feeds(db, at, programs, failed, running)
         page = cut(datasets, limit, lambda one: write_key(one.namespace, one.name), feeds.view)
         needs = (*_alerts(db, project), *_failed(failed, programs), *_late(db, project), *_quarantined(db, project))
@@ -113,8 +119,12 @@ def look_over(project: Project, *, limit: int, after: str) -> Overview:
     return project.catalog.read(block)
 
 
+def _most(project: Project, most: int) -> int:
+    return most if project.access.only is None else _MOST_OF_OTHERS
+
+
 def _alerts(db: Db, project: Project) -> Iterable[Need]:
-    for alert in list_alerts(db, FROM_NEWEST[1], _MOST_NEEDS, resolved=False):
+    for alert in list_alerts(db, FROM_NEWEST[1], _most(project, _MOST_NEEDS), resolved=False):
         if alert.state is AlertState.OPEN and project.access.sees(alert.namespace):
             yield Need(
                 "alert", alert.rule, f"alert {alert.rule}", alert.why, alert.since, f"alert show {alert.alert_id}"
@@ -131,7 +141,7 @@ def _failed(failed: Iterable[RunView], programs: Iterable[Program]) -> Iterable[
 
 
 def _late(db: Db, project: Project) -> Iterable[Need]:
-    found = find_some(db, db.records(SQL.list_broken, DatasetId, limit=_MOST_NEEDS))
+    found = find_some(db, db.records(SQL.list_broken, DatasetId, limit=_most(project, _MOST_NEEDS)))
     for dataset_id, expectation in find_expectations(db, found).items():
         dataset = found[dataset_id]
         if expectation.state is ArrivalState.BROKEN and project.access.sees(dataset.namespace):
@@ -143,7 +153,7 @@ def _late(db: Db, project: Project) -> Iterable[Need]:
 
 def _quarantined(db: Db, project: Project) -> Iterable[Need]:
     by_inbox: Mapping[DatasetId, list[_BadFileRow]] = defaultdict(list)
-    for row in db.records(SQL.list_quarantined, _BadFileRow, limit=MOST_COUNTED + 1):
+    for row in db.records(SQL.list_quarantined, _BadFileRow, limit=_most(project, MOST_COUNTED + 1)):
         by_inbox[row.dataset_id].append(row)
     for dataset_id, dataset in find_some(db, by_inbox).items():
         files = by_inbox[dataset_id]
@@ -156,12 +166,11 @@ def _quarantined(db: Db, project: Project) -> Iterable[Need]:
 
 
 def _waiting(db: Db, project: Project) -> Iterable[JobView]:
-    found = list_jobs(db, limit=_MOST_WAITING)
+    found = list_jobs(db, limit=_most(project, _MOST_WAITING))
     names = schedule_names(db, (job.schedule_id for job in found))
-    for job in found:
-        name = names.get(job.schedule_id, "")
-        if project.access.only in (None, name.partition(".")[0]):
-            yield view_job(job, names)
+    seen = (job for job in found if project.access.sees_name(names.get(job.schedule_id, "")))
+    for job in islice(seen, _MOST_WAITING):
+        yield view_job(job, names)
 
 
 class _Feeds:

@@ -41,9 +41,11 @@ _SECRET: Final = 52
 class TokenKind(StrEnum):
     """Uses of a secret."""
 
-    TOKEN = "token"  # noqa: S105  # a word, no secret  # noqa: S105  # a word, no secret
+    TOKEN = "token"  # noqa: S105  # a word, no secret
     SESSION = "session"
     CODE = "code"
+    USER = "user"
+    """No secret: a proxy before the server has signed the user in."""
 
 
 class Unauthorized(Denied):
@@ -128,6 +130,10 @@ class Principal:
     def access(self, right: Right) -> Access:
         """Return the access of this caller for an operation that needs `right`."""
         return Access(self.role, self.namespace, right)
+
+    def may(self, right: Right, whole: bool) -> bool:  # noqa: FBT001  # a row of the table of rights
+        """Return whether this caller has a right, when `whole` in all namespaces."""
+        return self.role.grants(right) and not (whole and self.namespace != ALL_NAMESPACES)
 
 
 class Tokens(Noun):
@@ -234,15 +240,19 @@ def open_session(catalog: Catalog, world: World, code: str) -> str:
     def block(db: Db) -> str:
         if db.run(SQL.end_token, token_id=principal.token_id) == 0:
             raise Unauthorized("the code was used before")
-        db.run(SQL.delete_expired)
-        wanted = _Wanted(TokenKind.SESSION, principal.name, principal.role, principal.namespace, SESSION_FOR)
-        return _insert(db, world, wanted, principal.name)[0]
+        return _insert_session(db, world, principal, None)
 
     return catalog.write(block)
 
 
+def sign_in(catalog: Catalog, world: World, secret: str) -> str:
+    """Return the secret of a new session with the rights of a token; the session ends with it. `Unauthorized`."""
+    principal = find_principal(catalog, secret, TokenKind.TOKEN)
+    return catalog.write(lambda db: _insert_session(db, world, principal, principal.token_id))
+
+
 def end_session(catalog: Catalog, principal: Principal) -> None:
-    """End a session: the browser has to come in again."""
+    """End a session in all servers: the browser has to sign in again."""
     catalog.write(lambda db: db.run(SQL.end_token, token_id=principal.token_id))
 
 
@@ -251,7 +261,15 @@ def csrf_of(secret: str) -> str:
     return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
 
 
-def _insert(db: Db, world: World, wanted: _Wanted, by: str) -> tuple[str, datetime | None]:
+def _insert_session(db: Db, world: World, principal: Principal, opened_by: str | None) -> str:
+    db.run(SQL.delete_expired)
+    wanted = _Wanted(TokenKind.SESSION, principal.name, principal.role, principal.namespace, SESSION_FOR)
+    return _insert(db, world, wanted, principal.name, opened_by)[0]
+
+
+def _insert(
+    db: Db, world: World, wanted: _Wanted, by: str, opened_by: str | None = None
+) -> tuple[str, datetime | None]:
     secret = f"{_BEGINNING}{world.token(_PREFIX + _SECRET)}"
     expires_at = None if wanted.lives is None else db.now() + wanted.lives
     db.run(
@@ -264,6 +282,7 @@ def _insert(db: Db, world: World, wanted: _Wanted, by: str) -> tuple[str, dateti
         role=wanted.role,
         namespace=wanted.namespace,
         created_by=by,
+        opened_by=opened_by,
         expires_at=expires_at,
     )
     return secret, expires_at

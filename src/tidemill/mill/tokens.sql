@@ -1,12 +1,19 @@
 -- name: insert_token
-INSERT INTO token (token_id, kind, name, prefix, digest, role, namespace, created_at, created_by, expires_at)
-VALUES (:token_id, :kind, :name, :prefix, :digest, :role, :namespace, tidemill_now(), :created_by, :expires_at)
+INSERT INTO token (token_id, kind, name, prefix, digest, role, namespace, created_at, created_by, opened_by,
+                   expires_at)
+VALUES (:token_id, :kind, :name, :prefix, :digest, :role, :namespace, tidemill_now(), :created_by, :opened_by,
+        :expires_at)
 
 -- name: find_by_prefix
 -- gives: token_id, kind, name, digest, role, namespace, last_used_at
+-- A session lives as long as the token that opened it.
 SELECT token_id, kind, name, digest, role, namespace, last_used_at
   FROM token
  WHERE prefix = :prefix AND ended_at IS NULL AND (expires_at IS NULL OR expires_at > tidemill_now())
+   AND (opened_by IS NULL
+        OR EXISTS (SELECT 1 FROM token AS opener
+                    WHERE opener.token_id = token.opened_by AND opener.ended_at IS NULL
+                      AND (opener.expires_at IS NULL OR opener.expires_at > tidemill_now())))
 
 -- name: find_by_name
 -- gives: token_id

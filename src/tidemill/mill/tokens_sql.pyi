@@ -14,6 +14,7 @@ class Sql:
         kind: Param,
         name: Param,
         namespace: Param,
+        opened_by: Param,
         prefix: Param,
         role: Param,
         token_id: Param,

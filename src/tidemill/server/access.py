@@ -1,7 +1,8 @@
 """Door: finds the caller of each request, and makes the facade that acts for the caller.
 
-A program sends its token as `Authorization: Bearer …`. A browser has a session in a cookie, which it got for a code. A
-change by a session also needs the session's word against forged requests, which only our pages know.
+A program sends its token as `Authorization: Bearer …`. A browser has a session in a cookie, which it got for a code or
+a token, or comes through a proxy that names its user. A change by a browser also needs a word against forged requests,
+which only our pages know: it is made of the session, or of a random cookie.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from tidemill.errors import Denied, Unavailable
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.tokens import Principal, TokenKind, Unauthorized, csrf_of, find_principal, note_use
+from tidemill.server.proxies import TrustedUsers
+from tidemill.server.rates import Rates, Streams
 
 if TYPE_CHECKING:
-    from fastapi import Request
+    from fastapi import Request, Response
 
     from tidemill.catalog.db import Catalog
     from tidemill.world import World
@@ -27,7 +30,10 @@ if TYPE_CHECKING:
 SESSION: Final = "tidemill_session"
 """The cookie of a session."""
 CSRF: Final = "x-csrf-token"
-"""The header of the session's word against forged requests."""
+"""The header of a browser's word against forged requests."""
+SEED: Final = "tidemill_seed"
+"""The cookie that the word is made of, for a browser without a session."""
+_SEED: Final = 52
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_FAILURES: Final = 30
 """Failed sign-ins of one address in a minute; then it waits."""
@@ -36,12 +42,12 @@ _MOST_ADDRESSES: Final = 10_000
 
 
 class Forged(Denied):
-    """A change by a session that did not come from one of our pages."""
+    """A change by a browser that did not come from one of our pages."""
 
     code = "forged_request"
 
     def __init__(self) -> None:
-        super().__init__(f"the request lacks the word of its session: send it as the header {CSRF.title()}")
+        super().__init__(f"the request lacks the word of its browser: send it as the header {CSRF.title()}")
 
 
 class TooManyFailures(Unavailable):
@@ -64,6 +70,10 @@ class Door:
         """Names of hosts that requests may be for."""
         self.secure = secure
         """True if browsers come by TLS, so that cookies are for TLS alone."""
+        settings = mill.project.config.server
+        self.users = TrustedUsers(settings)
+        self.rates = Rates(mill.project.world, settings.most_requests)
+        self.streams = Streams(settings.most_streams)
         self._failures: OrderedDict[str, list[timedelta]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -80,46 +90,33 @@ class Door:
     def enter(self, request: Request, right: Right, *, whole: bool) -> Mill:
         """Return the facade for the caller of a request that needs `right`, when `whole` in all namespaces.
 
-        `Unauthorized` for an unknown caller, `Forbidden`, `Forged`, `TooManyFailures`.
+        `Unauthorized` for an unknown caller, `UnknownUser`, `Forbidden`, `Forged`, `TooManyRequests`,
+        `TooManyFailures`.
         """
-        address = request.client.host if request.client else "unknown"
         try:
             principal, secret = self._find(request)
         except Unauthorized:
-            self._note_failure(address)
+            self.note_failure(request)
             raise
-        if principal.kind is TokenKind.SESSION:
-            word = csrf_of(secret)
-            request.state.csrf = word
-            if request.method not in _SAFE and not hmac.compare_digest(request.headers.get(CSRF, ""), word):
-                raise Forged
+        self.rates.take(principal.token_id)
+        if principal.kind is not TokenKind.TOKEN:
+            self._check_word(request, secret)
         request.state.principal = principal
         access = principal.access(right)
         access.check_operation(whole=whole)
-        return self.mill.acting_as(f"{principal.name}@{address}", access)
+        return self.mill.acting_as(f"{principal.name}@{address_of(request)}", access)
 
-    def _find(self, request: Request) -> tuple[Principal, str]:
-        given = request.headers.get("authorization", "")
-        scheme, _, secret = given.partition(" ")
-        if given:
-            if scheme.lower() != "bearer":
-                raise Unauthorized("the header Authorization names another scheme than Bearer")
-            principal = find_principal(self.catalog, secret.strip(), TokenKind.TOKEN)
-            self._note_use(principal)
-            return principal, secret
-        secret = session_of(request)
-        if not secret:
-            raise Unauthorized("the request names no caller")
-        return find_principal(self.catalog, secret, TokenKind.SESSION), secret
+    def seed_of(self, request: Request) -> str:
+        """Return what the word of a browser without a session is made of; a new seed for a browser that has none."""
+        return _cookie(request, SEED) or self.world.token(_SEED)
 
-    def _note_use(self, principal: Principal) -> None:
-        try:
-            note_use(self.catalog, principal, self.world.clock.now())
-        except Unavailable:
-            return  # a look must work while the catalog cannot be written to
+    def keep_seed(self, response: Response, seed: str) -> None:
+        """Have the browser keep a seed."""
+        response.set_cookie(SEED, seed, httponly=True, samesite="strict", secure=self.secure)
 
-    def _note_failure(self, address: str) -> None:
-        now = self.world.clock.monotonic()
+    def note_failure(self, request: Request) -> None:
+        """Count a failed sign-in of an address. `TooManyFailures`."""
+        address, now = address_of(request), self.world.clock.monotonic()
         with self._lock:
             recent = [at for at in self._failures.pop(address, ()) if now - at < _FAILURES_IN]
             self._failures[address] = [*recent, now][-_MOST_FAILURES:]
@@ -128,11 +125,58 @@ class Door:
         if len(recent) >= _MOST_FAILURES:
             raise TooManyFailures(address)
 
+    def _find(self, request: Request) -> tuple[Principal, str]:
+        """Return the caller, and for a browser the secret that its word is made of."""
+        given = request.headers.get("authorization", "")
+        scheme, _, secret = given.partition(" ")
+        if given:
+            if scheme.lower() != "bearer":
+                raise Unauthorized("the header Authorization names another scheme than Bearer")
+            principal = find_principal(self.catalog, secret.strip(), TokenKind.TOKEN)
+            self._note_use(principal)
+            return principal, ""
+        user = self.users.find(request)
+        if user is not None:
+            return user, _cookie(request, SEED)
+        secret = session_of(request)
+        if not secret:
+            raise Unauthorized("the request names no caller")
+        return find_principal(self.catalog, secret, TokenKind.SESSION), secret
+
+    def _check_word(self, request: Request, secret: str) -> None:
+        """Raise `Forged` for a change without the word of its browser, and note the word for the page."""
+        if request.method in _SAFE:
+            if not secret:
+                secret = request.state.new_seed = self.seed_of(request)
+            request.state.csrf = csrf_of(secret)
+        elif not secret or not is_word(request.headers.get(CSRF, ""), secret):
+            raise Forged
+
+    def _note_use(self, principal: Principal) -> None:
+        try:
+            note_use(self.catalog, principal, self.world.clock.now())
+        except Unavailable:
+            return  # a look must work while the catalog cannot be written to
+
+
+def address_of(request: Request) -> str:
+    """Return the address that a request comes from."""
+    return request.client.host if request.client else "unknown"
+
+
+def is_word(given: str, secret: str) -> bool:
+    """Return whether a text is the word that is made of a secret. In constant time."""
+    return hmac.compare_digest(given.encode(), csrf_of(secret).encode())
+
 
 def session_of(request: Request) -> str:
     """Return the secret in the cookie of a session; empty without one."""
+    return _cookie(request, SESSION)
+
+
+def _cookie(request: Request, name: str) -> str:
     try:
-        found = SimpleCookie(request.headers.get("cookie", "")).get(SESSION)
+        found = SimpleCookie(request.headers.get("cookie", "")).get(name)
     except CookieError:
         return ""
     return "" if found is None else found.value

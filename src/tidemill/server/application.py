@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping
 from contextlib import asynccontextmanager
@@ -17,7 +18,6 @@ from fastapi import Body, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, create_model
 from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse
 
 from tidemill.catalog.migrate import read_version
 from tidemill.errors import TidemillError
@@ -25,8 +25,7 @@ from tidemill.mill.mill import Mill
 from tidemill.mill.once import KeyedRequest, carry_out
 from tidemill.mill.plain import to_answer
 from tidemill.mill.routes import CONDITION, PREFIX, Route, list_routes, wire_type
-from tidemill.mill.tokens import SESSION_FOR, open_session
-from tidemill.server.access import SESSION, Door
+from tidemill.server.access import Door
 from tidemill.server.conditions import read_condition, tag_of
 from tidemill.server.guard import GuardedRoute, check_all_guarded, guarded, open_to_all
 from tidemill.server.limits import RequestLimits
@@ -35,10 +34,15 @@ from tidemill.server.metrics import EndedRuns, metrics
 from tidemill.server.openapi import OPENAPI, PROBLEMS, answer_type, describe, write_document
 from tidemill.server.pages.routes import add_pages
 from tidemill.server.problems import answer_error
+from tidemill.server.sign_in import LOGIN, LOGOUT, login, logout, show_login
 from tidemill.server.stream import Watcher, stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from tidemill.mill.operations import Operation
+
+_log = logging.getLogger(__name__)
 
 _THREADS: Final = 16
 """Requests that use the catalog at once. More wait, as sockets."""
@@ -67,13 +71,15 @@ def make_application(door: Door, *, documented: bool = False) -> FastAPI:
     app.router.route_class = GuardedRoute
     app.state.door = door
     app.state.watcher = Watcher(door.mill)
-    for kind in (TidemillError, RequestValidationError, HTTPException, Exception):
+    for kind in (TidemillError, RequestValidationError, HTTPException):  # defects: see RequestLimits
         app.add_exception_handler(kind, answer_error)
     for route in list_routes():
         _add(app, route, documented=documented)
     app.add_api_route(OPENAPI, _openapi, methods=["GET"], include_in_schema=False)
-    for path, endpoint in (("/health", _health), ("/ready", _ready), ("/version", _version), ("/login", _login)):
+    for path, endpoint in (("/health", _health), ("/ready", _ready), ("/version", _version)):
         app.add_api_route(path, endpoint, methods=["GET"], tags=["server"])
+    for method, path, asked in (("GET", LOGIN, show_login), ("POST", LOGIN, login), ("POST", LOGOUT, logout)):
+        app.add_api_route(path, asked, methods=[method], include_in_schema=False)
     app.state.ended_runs = EndedRuns(door.mill)
     app.add_api_route("/metrics", metrics, methods=["GET"], include_in_schema=False)
     app.add_api_route(f"{PREFIX}/runs/{{run_id}}/logs", logs, methods=["GET"], tags=["run"], include_in_schema=False)
@@ -120,13 +126,19 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
         if route.conditional and (wanted := read_condition(request.headers)) is not None:
             arguments[CONDITION] = wanted
         mill: Mill = request.state.mill
-        key = request.headers.get("idempotency-key")
-        if key is None or route.method == "GET" or operation.mark.no_key:
+        if route.method == "GET":
             return answer(operation.bind(mill)(**arguments))
-        plain = json.dumps([operation.action, arguments], sort_keys=True, default=str)
-        asked = KeyedRequest(request.state.principal.token_id, key, sha256(plain.encode()).hexdigest())
-        in_block = operation.mark.in_block
-        return _answer_plain(carry_out(mill, asked, lambda one: operation.bind(one)(**arguments), in_block=in_block))
+        key = request.headers.get("idempotency-key")
+        if key is None or operation.mark.no_key:
+            made = answer(operation.bind(mill)(**arguments))
+        else:
+            plain = json.dumps([operation.action, arguments], sort_keys=True, default=str)
+            asked = KeyedRequest(request.state.principal.token_id, key, sha256(plain.encode()).hexdigest())
+            in_block = operation.mark.in_block
+            kept = carry_out(mill, asked, lambda one: operation.bind(one)(**arguments), in_block=in_block)
+            made = _answer_plain(kept)
+        _note_change(request, operation, " ".join(str(arguments[name]) for name in route.in_path), key or "")
+        return made
 
     parameters = [Parameter("request", Parameter.KEYWORD_ONLY, annotation=Request)]
     parameters += [
@@ -156,6 +168,17 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
         responses=PROBLEMS,
         tags=[operation.noun or "project"],
     )
+
+
+def _note_change(request: Request, operation: Operation, subject: str, key: str) -> None:
+    """Log a change that a caller asked for. Inputs are left out: they may hold secrets."""
+    mill: Mill = request.state.mill
+    request_id: str = request.state.request_id
+    fields = {"action": operation.action, "actor": mill.project.actor, "request_id": request_id}
+    if key:
+        fields["idempotency_key"] = key
+    extra = {"event": "change", "subject": subject or operation.noun or "project", "fields": fields}
+    _log.info("%s by %s   %s", operation.action, mill.project.actor, request_id, extra=extra)
 
 
 def model_of(route: Route) -> type[BaseModel]:
@@ -196,17 +219,6 @@ def _ready(request: Request) -> dict[str, object]:
     """Say that the catalog is reached, and of the version of this server."""
     door: Door = request.app.state.door
     return {"status": "ready", "catalog_version": read_version(door.catalog)}
-
-
-@open_to_all
-def _login(request: Request, code: str = "") -> Response:
-    """Turn the code of a link into the session of a browser, once."""
-    door: Door = request.app.state.door
-    secret = open_session(door.catalog, door.world, code)
-    found = RedirectResponse("/", 303)
-    lives = int(SESSION_FOR.total_seconds())
-    found.set_cookie(SESSION, secret, max_age=lives, httponly=True, samesite="strict", secure=door.secure)
-    return found
 
 
 @open_to_all

@@ -77,7 +77,10 @@ class GuardedRoute(APIRoute):
         async def enter(request: Request) -> Response:
             door: Door = request.app.state.door
             request.state.mill = await run_in_threadpool(door.enter, request, right, whole=whole)
-            return await answer(request)
+            response = await answer(request)
+            if seed := getattr(request.state, "new_seed", ""):
+                door.keep_seed(response, seed)
+            return response
 
         return enter
 

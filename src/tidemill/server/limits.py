@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final, TypeAlias
 
-from fastapi import Response
+from fastapi import Request, Response
 
-from tidemill.server.problems import problem
+from tidemill.server.problems import answer_error, problem
 from tidemill.world import World
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -72,7 +72,7 @@ class RequestLimits:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         refusal = self._refuse(scope["path"], headers, request_id)
         if refusal is None and not headers.keys() & {"content-length", "transfer-encoding"}:
-            await self._inner(scope, receive, answer)
+            await self._carry_out(scope, receive, answer)
             return
         try:
             body = b"" if refusal else await asyncio.wait_for(self._read(receive), BODY_WITHIN)
@@ -83,10 +83,26 @@ class RequestLimits:
         else:
             refusal = refusal or self._too_large(len(body), request_id)
             if refusal is None:
-                await self._inner(scope, _again(body, receive), answer)
+                await self._carry_out(scope, _again(body, receive), answer)
                 return
         refusal.headers["connection"] = "close"
         await refusal(scope, receive, answer)
+
+    async def _carry_out(self, scope: Scope, receive: Receive, answer: Send) -> None:
+        """Pass a request on. A defect gets its answer here: further out, it would lack the headers of all answers."""
+        begun = False
+
+        async def send(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await answer(message)
+
+        try:
+            await self._inner(scope, receive, send)
+        except Exception as error:
+            if begun:
+                raise
+            await answer_error(Request(scope), error)(scope, receive, answer)
 
     def _refuse(self, path: str, named: Mapping[str, str], request_id: str) -> Response | None:
         """Return the refusal of a request by its head alone; None for a request that may go on."""

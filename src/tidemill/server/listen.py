@@ -8,11 +8,12 @@ import ssl
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.errors import Unavailable, UserError
 from tidemill.mill.access import Role
 from tidemill.mill.tokens import make_code
+from tidemill.server.proxies import TrustedUsers
 
 if TYPE_CHECKING:
     from tidemill.config import ServerSettings
@@ -68,6 +69,7 @@ class Listener:
         config = mill.project.config.server
         if config.host not in _LOOPBACK and not (config.tls_cert or config.behind_proxy):
             raise Unprotected(config.host)
+        TrustedUsers(config)  # a table that cannot be read is refused before anything is served
         self._socket = _bind(config.host, config.port)
         self._end: Callable[[], object] | None = None
         self._thread: threading.Thread | None = None
@@ -109,13 +111,18 @@ class Listener:
 
     def _serve(self) -> None:
         import uvicorn
+        from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
         from tidemill.server.access import Door
         from tidemill.server.application import make_application
+        from tidemill.server.proxies import Peers, proxies_of
 
         config = self._mill.project.config.server
         door = Door(self._mill, hosts=_hosts(config), secure=self.secure)
         app = make_application(door)
+        outer: Any = app
+        if config.behind_proxy:
+            outer = Peers(ProxyHeadersMiddleware(outer, [str(one) for one in proxies_of(config)]))
         stopped = self._stopped
 
         class Server(uvicorn.Server):
@@ -129,13 +136,12 @@ class Listener:
                 app.state.watcher.stop()
 
         settings = uvicorn.Config(
-            app,
+            outer,
             log_config=None,
             access_log=False,
             server_header=False,
             date_header=False,
-            proxy_headers=config.behind_proxy,
-            forwarded_allow_ips="*" if config.behind_proxy else None,
+            proxy_headers=False,
             ws="none",
             lifespan="on",
             loop="asyncio",

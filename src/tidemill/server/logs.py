@@ -16,6 +16,7 @@ from tidemill.errors import Unavailable
 from tidemill.mill.operation import Right
 from tidemill.mill.runs import read_log
 from tidemill.server.guard import guarded
+from tidemill.server.rates import CountedStream
 
 if TYPE_CHECKING:
     from tidemill.mill.mill import Mill
@@ -55,8 +56,14 @@ def logs(
     as_json = JSON_LINES in request.headers.get("accept", "")
     write = _as_json if as_json else _as_text
     begun = map(write, chain(first, lines))
-    return StreamingResponse(
-        _followed(begun, reader, write) if follow else begun, media_type=JSON_LINES if as_json else "text/plain"
+    media_type = JSON_LINES if as_json else "text/plain"
+    if not follow:
+        return StreamingResponse(begun, media_type=media_type)
+    return CountedStream(
+        _followed(begun, reader, write),
+        streams=request.app.state.door.streams,
+        caller=request.state.principal.token_id,
+        media_type=media_type,
     )
 
 

@@ -14,10 +14,12 @@ from starlette.exceptions import HTTPException
 from tidemill.errors import ChangedMeanwhile, Conflict, Fenced, NotFound, TidemillError, Unavailable, UserError
 from tidemill.mill.access import Forbidden
 from tidemill.mill.plain import to_plain
-from tidemill.mill.tokens import Unauthorized
+from tidemill.mill.tokens import Principal, Unauthorized
 from tidemill.server.access import Forged, TooManyFailures
 from tidemill.server.pages.render import render
-from tidemill.server.stream import TooManyStreams
+from tidemill.server.proxies import UnknownUser
+from tidemill.server.rates import TooManyRequests, TooManyStreams
+from tidemill.server.sign_in import LOGIN, redirect_to_login
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +48,9 @@ _STATUSES: Final = (
     (Unauthorized, 401),
     (Forged, 403),
     (TooManyFailures, 429),
+    (TooManyRequests, 429),
     (TooManyStreams, 429),
+    (UnknownUser, 403),
     (Forbidden, 403),
     (NotFound, 404),
     (UserError, 422),
@@ -92,10 +96,14 @@ def answer_error(request: Request, error: Exception) -> Response:
     wants_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
     if not wants_page:
         return found
+    if found.status_code == 401 and request.method == "GET" and request.url.path != LOGIN:
+        return redirect_to_login(request)
     document = json.loads(bytes(found.body))
-    hint = "run `tidemill open`, and follow its link" if found.status_code == 401 else ""
     title, detail = document["title"], document["detail"]
-    return render(request, "message.html", found.status_code, title=title, detail=detail, hint=hint)
+    hint = f"the next step: open {LOGIN} to sign in" if found.status_code == 401 else ""
+    page = render(request, "message.html", found.status_code, title=title, detail=detail, hint=hint)
+    page.headers.update({name: found.headers[name] for name in ("retry-after",) if name in found.headers})
+    return page
 
 
 def _answer(request: Request, error: Exception) -> Response:
@@ -106,8 +114,8 @@ def _answer(request: Request, error: Exception) -> Response:
     match error:
         case TidemillError():
             status = status_of(error)
-            if status == 500:
-                _log.error("request %s failed: %s", request_id, error, exc_info=error)
+            if status >= 500:
+                _note(request, request_id, error)
             return problem(status, error.code, str(error), request_id, error.fields())
         case RequestValidationError():
             return _refuse(error.errors(), request_id)
@@ -118,9 +126,21 @@ def _answer(request: Request, error: Exception) -> Response:
             found.headers.update(error.headers or {})
             return found
         case _:
-            _log.error("request %s failed", request_id, exc_info=error)
+            _note(request, request_id, error)
             detail = f"Tidemill failed; its log has the reason under request {request_id}"
             return problem(500, "internal", detail, request_id)
+
+
+def _note(request: Request, request_id: str, error: Exception) -> None:
+    """Log a request that failed through no fault of its caller. The query is left out: a code may stand in it."""
+    principal: Principal | None = getattr(request.state, "principal", None)
+    fields = {
+        "request_id": request_id,
+        "route": f"{request.method} {request.url.path}",
+        "caller": "" if principal is None else principal.name,
+        "code": getattr(error, "code", "internal"),
+    }
+    _log.error("request %s failed: %s", request_id, error, exc_info=error, extra={"fields": fields})
 
 
 def _advise(status: int, request: Request) -> str:

@@ -15,15 +15,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
-from starlette.responses import StreamingResponse
 
-from tidemill.errors import TidemillError, Unavailable
+from tidemill.errors import TidemillError
 from tidemill.mill.access import Access
 from tidemill.mill.operation import Right
 from tidemill.mill.plain import to_plain
 from tidemill.server.guard import guarded
+from tidemill.server.rates import CountedStream
 
 if TYPE_CHECKING:
     from tidemill.catalog.wakeups import Waiter
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_MOST_CLIENTS: Final = 1000
 _MOST_KEPT: Final = 1000
 """Events that wait for one client. Then it is asked to reload."""
 _HEARTBEAT: Final = 15.0
@@ -40,16 +39,6 @@ _AT_MOST_EVERY: Final = 0.2
 _LONG: Final = timedelta(hours=1)
 _AWAY: Final = timedelta(seconds=1)
 _PART: Final = 500
-
-
-class TooManyStreams(Unavailable):
-    """The server has as many streams as it takes."""
-
-    code = "too_many_streams"
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        super().__init__(f"this server has {most} streams already: close one, or use another server")
 
 
 class Client:
@@ -95,9 +84,7 @@ class Watcher:
         self.stopped = False
 
     def add(self, client: Client) -> None:
-        """Wake this client too, from now on. `TooManyStreams`. Called in the event loop."""
-        if len(self._clients) >= _MOST_CLIENTS:
-            raise TooManyStreams(_MOST_CLIENTS)
+        """Wake this client too, from now on. Called in the event loop."""
         self._clients.add(client)
         for topic, position in client.positions.items():
             self._positions.setdefault(topic, position)
@@ -180,7 +167,7 @@ class Watcher:
 
 
 @guarded(Right.READ)
-def stream(request: Request, topics: str = "") -> StreamingResponse:
+def stream(request: Request, topics: str = "") -> Response:
     """Follow the commits of the catalog, or the messages of topics, as server-sent events.
 
     `topics` are names with commas between them. The header `Last-Event-ID` goes on behind an event.
@@ -192,8 +179,10 @@ def stream(request: Request, topics: str = "") -> StreamingResponse:
         access.check_operation(whole=True)
     positions = _read_id(request.headers.get("last-event-id", ""))
     client = Client({topic: positions.get(topic) or _newest(mill, topic) for topic in named})
-    return StreamingResponse(
+    return CountedStream(
         _events(request.app.state.watcher, client, mill),
+        streams=request.app.state.door.streams,
+        caller=request.state.principal.token_id,
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )

@@ -90,11 +90,13 @@ def test_the_overview_names_what_needs_a_person(browser):
 
 
 def test_a_page_without_a_session_says_how_to_sign_in(browser):
-    """The token of another user of the machine is not ours: the page is a page, and names the command."""
+    """The token of another user of the machine is not ours: the page asks for one, and names the command."""
     answer = browser.get("/runs", headers={"cookie": ""})
+    form = browser.get(answer.headers["location"], headers={"cookie": ""})
 
-    assert answer.status_code == 401
-    assert "tidemill open" in answer.text
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Fruns")
+    assert form.status_code == 200
+    assert "tidemill open" in form.text
 
 
 def test_a_change_by_a_session_needs_its_word(browser, stage):

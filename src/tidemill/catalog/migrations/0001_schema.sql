@@ -875,6 +875,7 @@ CREATE INDEX delivery_ended ON delivery (ended_at) WHERE ended_at IS NOT NULL;
 
 -- Tokens of programs, sessions of browsers, and codes that a browser turns into a session once. The secret itself is
 -- nowhere: prefix finds the row, digest is its SHA-256. namespace is '*' for all. ended_at: revoked, left, or used up.
+-- opened_by is the token that signed a browser in: its session ends with the token. NULL after a code.
 CREATE TABLE token (
     token_id     TEXT PRIMARY KEY,
     kind         TEXT NOT NULL CHECK (kind IN ('token', 'session', 'code')),
@@ -885,6 +886,7 @@ CREATE TABLE token (
     namespace    TEXT NOT NULL,
     created_at   BIGINT NOT NULL,
     created_by   TEXT NOT NULL,
+    opened_by    TEXT,
     expires_at   BIGINT,
     last_used_at BIGINT,
     ended_at     BIGINT

@@ -12,7 +12,6 @@ from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.mill.mill import Mill
-from tidemill.mill.operation import Right
 from tidemill.mill.page import Page
 from tidemill.server.pages.render import plain, render
 
@@ -40,7 +39,13 @@ class ListPage:
     empty: str
     filters: tuple[tuple[str, str], ...] = ()
     """Names of the operation's filters, with their labels."""
-    right: Right = Right.READ
+    action: str = ""
+    """The operation that the page shows; that of the command if empty."""
+
+    @property
+    def operation(self) -> str:
+        """The operation that the page shows."""
+        return self.action or ".".join(self.command.split()[:2])
 
     def show(self, request: Request) -> HTMLResponse:
         """Return the page that the URL describes."""
@@ -321,7 +326,6 @@ LISTS: Final[tuple[ListPage, ...]] = (
         ),
         "token list",
         "no tokens yet; `tidemill token create NAME --role viewer` creates one",
-        right=Right.ADMIN,
     ),
 )
 """All pages of lists."""

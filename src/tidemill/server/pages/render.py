@@ -18,12 +18,15 @@ from tidemill.config import without_password
 from tidemill.durations import format_duration
 from tidemill.epoch import show_time
 from tidemill.mill.plain import to_plain
+from tidemill.mill.tokens import TokenKind
 from tidemill.sizes import format_bytes
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
     from tidemill.mill.mill import Mill
+    from tidemill.mill.operation import Right
+    from tidemill.mill.tokens import Principal
 
 PLACES: Final = (
     ("/", "Overview"),
@@ -63,6 +66,7 @@ _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
     """Return a page. Every template has the caller's session, the places of the navigation, and the time."""
     mill: Mill | None = getattr(request.state, "mill", None)
+    caller: Principal | None = getattr(request.state, "principal", None)
     prefix = request.scope.get("root_path", "")
     now = None if mill is None else mill.project.world.clock.now()
     project = "" if mill is None else mill.project.config.folder.name
@@ -71,8 +75,11 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
         {
             "prefix": prefix,
             "csrf": getattr(request.state, "csrf", ""),
+            "bare": False,
+            "caller": "" if caller is None else caller.name,
+            "can_leave": caller is not None and caller.kind is TokenKind.SESSION,
             "live": mill is not None,
-            "places": PLACES,
+            "places": _places(request, caller),
             "nav": "/" + request.url.path.removeprefix(prefix).split("/")[1],
             "project": project,
             "namespace": "" if mill is None else mill.project.config.namespace,
@@ -85,6 +92,14 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
         }
     )
     return HTMLResponse(text, status)
+
+
+def _places(request: Request, caller: Principal | None) -> list[tuple[str, str]]:
+    """Return the places of the navigation that the caller may open."""
+    if caller is None:
+        return list(PLACES)
+    needs: Mapping[str, tuple[Right, bool]] = request.app.state.page_needs
+    return [(path, name) for path, name in PLACES if path not in needs or caller.may(*needs[path])]
 
 
 def plain(record: object) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
-from tidemill.mill.operation import Right
+from tidemill.mill.operations import OPERATIONS, Operation
 from tidemill.server.guard import guarded
 from tidemill.server.pages.alert_page import show_alert
 from tidemill.server.pages.consumer_page import show_consumer
@@ -26,39 +26,41 @@ from tidemill.server.pages.search import show_search
 from tidemill.server.pages.watermark_page import show_watermark
 from tidemill.server.pages.why_page import show_why
 
-_THINGS: Final[tuple[tuple[str, Callable[..., HTMLResponse]], ...]] = (
-    ("/runs/{run_id}", show_run),
-    ("/alerts/{alert_id}", show_alert),
-    ("/jobs/{job_id}", show_job),
-    ("/schedules/{name}", show_schedule),
-    ("/datasets/{name}", show_dataset),
-    ("/inboxes/{name}", show_inbox),
-    ("/consumers/{dataset}/{name}", show_consumer),
-    ("/watermarks/{name}", show_watermark),
-    ("/apps/{name}", show_app),
-    ("/topics/{topic}", show_topic),
-    ("/transactions/{write_pointer}", show_transaction),
-    ("/why/{thing:path}", show_why),
+_THINGS: Final[tuple[tuple[str, str, Callable[..., HTMLResponse]], ...]] = (
+    ("/", "overview", show_overview),
+    ("/runs/{run_id}", "run.show", show_run),
+    ("/alerts/{alert_id}", "alert.show", show_alert),
+    ("/jobs/{job_id}", "job.show", show_job),
+    ("/schedules/{name}", "schedule.show", show_schedule),
+    ("/datasets/{name}", "dataset.show", show_dataset),
+    ("/inboxes/{name}", "inbox.show", show_inbox),
+    ("/consumers/{dataset}/{name}", "consumer.show", show_consumer),
+    ("/watermarks/{name}", "watermark.show", show_watermark),
+    ("/apps/{name}", "app.show", show_app),
+    ("/topics/{topic}", "topic.read", show_topic),
+    ("/transactions/{write_pointer}", "tx.show", show_transaction),
+    ("/why/{thing:path}", "why", show_why),
+    ("/search", "search", show_search),
+    ("/flow", "flow", show_flow),
 )
-"""Pages of one thing."""
+"""Pages that are no lists, each with its operation."""
 
 
 def add_pages(app: FastAPI) -> None:
-    """Add all pages to the application."""
-    _add(app, "/", show_overview)
+    """Add all pages to the application. A page needs the right of its operation, in all namespaces or in one."""
+    needs = {one.action: one for one in OPERATIONS}
+    app.state.page_needs = {}
     for page in LISTS:
-        _add(app, page.path, _list_endpoint(page), right=page.right)
-    for path, endpoint in _THINGS:
-        _add(app, path, endpoint)
-    _add(app, "/search", show_search)
-    _add(app, "/flow", show_flow)
+        _add(app, page.path, needs[page.operation], _list_endpoint(page))
+    for path, action, endpoint in _THINGS:
+        _add(app, path, needs[action], endpoint)
     app.add_api_route(DOCS, show_explorer, methods=["GET"], response_class=HTMLResponse, include_in_schema=False)
     app.mount("/static", StaticFiles(packages=[("tidemill.server.pages", "static")]), name="static")
 
 
-def _add(app: FastAPI, path: str, endpoint: Callable[..., Any], *, right: Right = Right.READ) -> None:
-    # A page shows what is around a thing, in whatever namespace: pages need the right in all of them.
-    guard = guarded(right, whole=True)(endpoint)
+def _add(app: FastAPI, path: str, operation: Operation, endpoint: Callable[..., Any]) -> None:
+    app.state.page_needs[path] = (operation.right, operation.mark.whole)
+    guard = guarded(operation.right, whole=operation.mark.whole)(endpoint)
     app.add_api_route(path, guard, methods=["GET"], response_class=HTMLResponse, include_in_schema=False)
 
 

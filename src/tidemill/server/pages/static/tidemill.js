@@ -24,6 +24,7 @@ async function refresh() {
   if (busy || document.hidden) { later(2000); return; }
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    if (answer.redirected) { location.href = answer.url; return; }
     if (!answer.ok) { return; }
     const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
     const log = document.querySelector(".log");

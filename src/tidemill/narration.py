@@ -1,11 +1,15 @@
-"""The output of `tidemill up`: one line for each event, for people, or as a JSON object for programs."""
+"""The output of `tidemill up` and `tidemill server`: one line for each event, for people, or as JSON for programs.
+
+Events of roles come by the methods of `Narrator`. Warnings, errors and requests of any room come by Python's logging.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Final
@@ -71,29 +75,36 @@ class Narrator:
     def launched(self, launch: Launch) -> None:
         """A job that has become a run."""
         text = f"{launch.why}   -> {launch.run_id}"
-        self.tell("job", launch.schedule, text, job_id=launch.job_id, run_id=launch.run_id, why=launch.why)
+        ids = {"schedule": launch.schedule, "job_id": launch.job_id, "run_id": launch.run_id}
+        self.tell("job", launch.schedule, text, **ids, why=launch.why)
 
     def ran(self, event: RunEvent) -> None:
         """An attempt that waits for a driver, was started, or is over."""
         run, program = event.run, event.program
         subject = run.run_id
+        ids = {"run_id": run.run_id, "job_id": run.job_id, "schedule": run.triggered_by.get("schedule")}
+        known = {name: value for name, value in ids.items() if value is not None}
+
+        def tell(word: str, about: str, text: str, **fields: object) -> None:
+            self.tell(word, about, text, **{**known, **fields})
+
         if event.kind is RunEventKind.STARTED:
             text = f"{program.app}.{program.name}   attempt {run.epoch}"
-            self.tell("start", subject, text, program=program.qualified_name, attempt=run.epoch)
+            tell("start", subject, text, program=program.qualified_name, attempt=run.epoch)
         elif event.kind is RunEventKind.WAITING:
             text = f"{program.app}.{program.name}   {event.detail}"
-            self.tell("waits", subject, text, program=program.qualified_name, why=event.detail)
+            tell("waits", subject, text, program=program.qualified_name, why=event.detail)
             return
         elif run.state is RunState.COMPLETED and not run.facts.get("outputs"):
             reason = run.exit_reason or ""
             text = f"{program.app}.{program.name}   {reason}".rstrip()
-            self.tell("done", subject, text, program=program.qualified_name, reason=reason)
+            tell("done", subject, text, program=program.qualified_name, reason=reason)
         elif run.state is RunState.COMPLETED:
-            self.tell("commit", subject, _committed(event), program=program.qualified_name, facts=dict(run.facts))
+            tell("commit", subject, _committed(event), program=program.qualified_name, facts=dict(run.facts))
         elif run.exit_cause is Cause.UNLOADED and run.state is RunState.PENDING:
             why = f"until a node can load its code: {run.exit_reason}"
             text = f"{program.app}.{program.name}   {why}"
-            self.tell("waits", subject, text, program=program.qualified_name, why=why)
+            tell("waits", subject, text, program=program.qualified_name, why=why)
         else:
             again = ""
             if run.state is RunState.PENDING:
@@ -102,12 +113,55 @@ class Narrator:
             text = f"{program.app}.{program.name}   {run.state}: {run.exit_reason or ''}{again}"
             fields = {"state": run.state, "reason": run.exit_reason, "attempt": run.epoch}
             text += "" if again else f"   (tidemill why {subject})"
-            self.tell("retry" if again else "failed", subject, text, program=program.qualified_name, **fields)
+            tell("retry" if again else "failed", subject, text, program=program.qualified_name, **fields)
         for file in _listed(run.facts, "files"):
             text = (
                 f"{file.get('status')}: {file.get('error') or ''}   (tidemill why {shlex.quote(str(file.get('name')))})"
             )
-            self.tell("file", str(file.get("name")), text, run_id=run.run_id, **file)
+            tell("file", str(file.get("name")), text, **file)
+
+
+EVENT: Final = "event"
+"""The attribute of a log record that is an event: its word. `subject` and `fields` stand beside it."""
+
+
+@contextmanager
+def log_to(narrator: Narrator, *, as_json: bool) -> Iterator[None]:
+    """Have a narrator print what the rooms of Tidemill log, in a block.
+
+    For people, warnings and errors go to standard error, as they do without this.
+    """
+    logger = logging.getLogger("tidemill")
+    lines, level = _LogLines(narrator, as_json=as_json), logger.level
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(lines)
+
+
+class _LogLines(logging.Handler):
+    def __init__(self, narrator: Narrator, *, as_json: bool) -> None:
+        super().__init__()
+        self._narrator = narrator
+        self._as_json = as_json
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = dict(getattr(record, "fields", {}))
+        event = getattr(record, EVENT, "")
+        if record.levelno >= logging.WARNING and not self._as_json:
+            if logging.lastResort is not None:
+                logging.lastResort.handle(record)
+            return
+        if record.levelno < logging.WARNING and not event:
+            return
+        if record.exc_info:
+            fields["traceback"] = logging.Formatter().formatException(record.exc_info)
+        subject = getattr(record, "subject", record.name)
+        text = record.getMessage()
+        self._narrator.tell(event or record.levelname.lower(), subject, text, message=text, **fields)
 
 
 def _short_time(moment: datetime) -> str:

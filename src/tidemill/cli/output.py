@@ -255,6 +255,13 @@ def say(record: object, sentence: str, *, as_json: bool) -> None:
     click.echo(json.dumps(to_plain(record)) if as_json else sentence)
 
 
+def logs_json(mill: Mill) -> bool:
+    """Return whether a process that goes on logs JSON: as the setting `log_format` says, and never on a terminal."""
+    from tidemill.config import LogFormat
+
+    return mill.project.config.log_format is LogFormat.JSON and not sys.stdout.isatty()
+
+
 def report(error: TidemillError, *, as_json: bool) -> None:
     """Print an error as one line on standard error, or as a JSON object."""
     if as_json:

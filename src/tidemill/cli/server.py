@@ -6,20 +6,23 @@ import sys
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, say
+from tidemill.cli.output import json_option, logs_json, open_mill, say
 
 
 @click.command(name="server")
 @json_option
 def command(*, as_json: bool) -> None:
     """Serve pages and REST of the project until Ctrl-C; `tidemill up` does so beside all else."""
+    from tidemill.narration import Narrator, log_to
     from tidemill.roles.loops import LONGEST_NAP, Loops, stopped_by_signals
     from tidemill.server.listen import Listener
 
     with open_mill() as mill:
+        as_json = as_json or logs_json(mill)
+        narrator = Narrator(mill.project.world, click.echo, as_json=as_json)
         listener = Listener(mill, with_link=sys.stdout.isatty())
         loops = Loops(mill.project.catalog, mill.project.world)
-        with stopped_by_signals(loops):
+        with stopped_by_signals(loops), log_to(narrator, as_json=as_json):
             link = listener.start()
             opening = f"\nopen    {link}" if link else ""
             say({"url": listener.url, "link": link}, f"ready   {listener.url}{opening}", as_json=as_json)

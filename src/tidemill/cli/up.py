@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.output import begin_mill, json_option, new_option, open_mill
+from tidemill.cli.output import begin_mill, json_option, logs_json, new_option, open_mill
 from tidemill.durations import parse_duration
 
 
@@ -42,6 +42,6 @@ def command(drain: str, *, no_deploy: bool, until_idle: str | None, no_server: b
             deploy=not no_deploy,
             until_idle=idle,
             drain=wait,
-            as_json=as_json,
+            as_json=as_json or logs_json(mill),
             server=server,
         )

@@ -15,7 +15,7 @@ from tidemill.errors import TidemillError
 from tidemill.lake.inbox import leaving
 from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
-from tidemill.narration import Narrator
+from tidemill.narration import Narrator, log_to
 from tidemill.roles.alerter import LOOK_AGAIN as ALERTS_AGAIN
 from tidemill.roles.alerter import Alerter
 from tidemill.roles.discoverer import Discoverer
@@ -76,8 +76,22 @@ def run_all(
     At the end the runner takes no more runs. Runs get `drain` to end by themselves; then their drivers are ended, and
     the runs returned. An error of a role ends all roles and is raised.
     """
-    world, config, catalog = mill.project.world, mill.project.config, mill.project.catalog
+    world = mill.project.world
     narrator = Narrator(world, echo, as_json=as_json)
+    with log_to(narrator, as_json=as_json):
+        _run_roles(mill, narrator, deploy=deploy, until_idle=until_idle, drain=drain, server=server)
+
+
+def _run_roles(
+    mill: Mill,
+    narrator: Narrator,
+    *,
+    deploy: bool,
+    until_idle: UntilIdle | None,
+    drain: timedelta,
+    server: Served | None,
+) -> None:
+    world, config, catalog = mill.project.world, mill.project.config, mill.project.catalog
     deployed = [done.sentence() for done in mill.deploy()] if deploy else []
     options = DriverOptions(
         catalog.url,

@@ -24,7 +24,7 @@ SPARK_AND_DATA := pyproject.toml --extra spark --extra demo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark launches day takeover zones fuzz-rest bench first-minutes fmt reference stubs lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark launches servers day takeover zones fuzz-rest bench first-minutes fmt reference stubs lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -89,6 +89,9 @@ chaos-spark: set-up-test ## kill and stop real Spark drivers while they publish:
 
 launches: set-up-test ## kill -9 four schedulers while they launch runs under limits: LAUNCHES=10000
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.launches --launches $(LAUNCHES) $(ARGS)
+
+servers: set-up-test ## kill -9 two servers while callers make CHANGES=5000 changes with keys
+	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.servers --changes $(CHANGES) $(ARGS)
 
 day: set-up-test ## a virtual day of SCHEDULES=5000 schedules with two schedulers that crash, on both databases
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.day --schedules $(SCHEDULES) $(ARGS)

@@ -166,6 +166,22 @@ def test_arguments_are_not_in_the_audit_log(deployed):
     assert changed.detail == {"options": ["arguments"]}
 
 
+def test_a_row_has_what_was_there_before(deployed):
+    """A change that was a mistake can be taken back by its row alone."""
+    deployed.schedules.suspend("shop.on_orders", mode="hold")
+    deployed.schedules.suspend("shop.on_orders", mode="drop")
+    deployed.schedules.resume("shop.on_orders")
+    deployed.schedules.update("shop.on_orders", priority=3, description="late", arguments={"limit": 71_077})
+
+    # Ids of one millisecond are in no order.
+    details = [one.detail for one in deployed.catalog.log(subject="default.shop.on_orders")]
+    modes = {(one["before"], one.get("mode")) for one in details if "after" not in one}
+    assert modes == {("SCHEDULED", "hold"), ("hold", "drop"), ("drop", None)}
+    (changed,) = [one for one in details if "after" in one]
+    assert changed["before"] == {"description": "", "priority": 0}
+    assert changed["after"] == {"description": "late", "priority": 3}
+
+
 def test_two_suspends_at_one_moment_have_one_row(deployed):
     """The tick makes the second wait for the first: it finds the schedule suspended."""
     with ThreadPoolExecutor(8) as threads:

@@ -219,7 +219,8 @@ class Alerts(Noun):
             rule = alerts.find_rule(db, namespace, local)
             until = None if lasts is None else db.now() + lasts
             alerts.silence(db, rule, until)
-            self._note("silence", rule.qualified_name, until=until and until.isoformat()).write(db)
+            before, after = (one and one.isoformat() for one in (rule.silent_until, until))
+            self._note("silence", rule.qualified_name, before=before, until=after).write(db)
             return _view_rule(alerts.find_rule(db, namespace, local))
 
         return self._catalog.write(block)

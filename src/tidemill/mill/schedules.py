@@ -204,7 +204,7 @@ class Schedules(Noun):
             seq = db.tick()
             found = self._find(db, name, if_generation)
             already = found.suspended_mode is chosen
-            note = None if already else self._note("suspend", found.qualified_name, mode=chosen)
+            note = None if already else self._note("suspend", found.qualified_name, before=_mode_of(found), mode=chosen)
             dropped = self._change_one(db, seq, Suspend(found.schedule_id, chosen), note)
             return ScheduleChange(found.qualified_name, Status.SUSPENDED, dropped, not already)
 
@@ -260,7 +260,7 @@ class Schedules(Noun):
             seq = db.tick()
             found = self._find(db, name, if_generation)
             already = found.status is not Status.SUSPENDED
-            note = None if already else self._note("resume", found.qualified_name)
+            note = None if already else self._note("resume", found.qualified_name, before=_mode_of(found))
             dropped = self._change_one(db, seq, Resume(found.schedule_id), note)
             return ScheduleChange(found.qualified_name, Status.SCHEDULED, dropped, not already)
 
@@ -320,7 +320,10 @@ class Schedules(Noun):
             if spec == schedule.spec:
                 return ScheduleChange(schedule.qualified_name, schedule.status, 0, changed=False)
             self._check(db, name, find_program_by_id(db, schedule.program_id), spec)
-            note = self._note("update", schedule.qualified_name, options=sorted(options))
+            changed = sorted(options.keys() - {"arguments"})  # values of arguments may be secrets
+            before, after = ({name: write_plain(one).get(name) for name in changed} for one in (schedule.spec, spec))
+            values = {"before": before, "after": after} if changed else {}
+            note = self._note("update", schedule.qualified_name, options=sorted(options), **values)
             dropped = self._change_one(db, seq, Update(schedule.schedule_id, spec), note)
             return ScheduleChange(schedule.qualified_name, schedule.status, dropped, changed=True)
 
@@ -454,6 +457,10 @@ class Schedules(Noun):
             if not schedules.list_schedules(db, event_key=topic):
                 raise
             return [topic]
+
+
+def _mode_of(schedule: Schedule) -> str:
+    return schedule.suspended_mode or schedule.status
 
 
 def _read_mode(mode: str) -> SuspendMode:

@@ -294,11 +294,11 @@ class Watermarks(Noun):
 
         def block(db: Db) -> Rewound:
             db.tick()
-            fileset, spec, _ = self._find(db, name)
+            fileset, spec, row = self._find(db, name)
             zone = spec.partition_time.zone
             value = zone.closes(_parse(to))
             programs = rewind_watermark(db, fileset, value, self._by_hand())
-            self._note("rewind", fileset.qualified_name, to=to).write(db)
+            self._note("rewind", fileset.qualified_name, before=_shown(row.value, zone), to=to).write(db)
             return Rewound(fileset.qualified_name, _shown(value, zone) or "", programs)
 
         return self._catalog.write(block)
@@ -323,7 +323,8 @@ class Watermarks(Noun):
             upto = None if to is None else to_wall(_parse(to))
             reset_windows(db, state, computed, upto, self._by_hand())
             forget_failures(db, state.program_id, EARLIEST if upto is None else upto)
-            self._note("reset", found.qualified_name, to=to).write(db)
+            before = _shown(state.computed, zone)
+            self._note("reset", found.qualified_name, before=before, to=to).write(db)
             return ResetProgram(found.qualified_name, _shown(computed, zone))
 
         return self._catalog.write(block)

@@ -9,6 +9,7 @@ SEEDS ?= 10000
 SECONDS ?= 600
 DRIVERS ?= 100
 LAUNCHES ?= 10000
+CHANGES ?= 5000
 SCHEDULES ?= 5000
 KILLS ?= 200
 # Spark tests share one session, so they run one after another; the other tests on two cores.

@@ -41,8 +41,8 @@ import tidemill as tm
 app = tm.App("shop")
 
 
-@app.python()
-def load(run, n=0):
+@app.python(arguments={"n": int})
+def load(run, n):
     pass
 """
 _TIDEMILL = Path(sys.executable).with_name("tidemill")
@@ -130,7 +130,7 @@ class Site:
             if again != first:
                 self.seen.breaches.append(f"change {number} was answered {first} and then {again}")
 
-    def _until_answered(self, ask: Callable[[], Any]) -> Any:  # noqa: ANN401  # JSON
+    def _until_answered(self, ask: Callable[[], Any]) -> Any:
         give_up_at = time.monotonic() + patience(60)
         while (answer := ask()) is None:
             with self._lock:
@@ -140,7 +140,7 @@ class Site:
             time.sleep(0.02)
         return answer
 
-    def _ask(self, dice: random.Random, path: str, body: object, key: str) -> Any:  # noqa: ANN401  # JSON
+    def _ask(self, dice: random.Random, path: str, body: object, key: str) -> Any:
         """Return the answer of a server; None where the same request has to be sent again."""
         headers = {"authorization": f"Bearer {self._secret}", "idempotency-key": key}
         try:
@@ -151,7 +151,7 @@ class Site:
             return None
         if answer.status_code != 200:
             with self._lock:
-                self.seen.breaches.append(f"{key}: {answer.status_code} {answer.text[:200]}")
+                self.seen.breaches.append(f"{key}: {answer.status_code} {answer.text[-300:]}")
             return {}
         return answer.json()
 

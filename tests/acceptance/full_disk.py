@@ -12,16 +12,20 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import psutil
 
 import tidemill as tm
 from tests.manual_clock import backdoor_of
+from tests.served import serving
 from tests.yardstick import patience
 from tidemill import Mill, TidemillError
 from tidemill.cli.main import main as tidemill
+from tidemill.config import ServerSettings
 from tidemill.frames import spark
 from tidemill.lake import janitor
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
@@ -90,10 +94,13 @@ class LimitedDisk:
 def main(kind: str, scenario: str, folder: str, catalog: str) -> None:
     """Do the scenario and tell what was seen."""
     disk = {"mounted": MountedDisk, "limited": LimitedDisk}[kind](Path(folder) / "disk")
-    seen = {"catalog": fill_under_catalog, "data": fill_under_data, "spark": fill_under_spark}[scenario](
-        disk, Path(folder), catalog
-    )
-    print(json.dumps(seen))
+    scenarios = {
+        "catalog": fill_under_catalog,
+        "data": fill_under_data,
+        "spark": fill_under_spark,
+        "server": fill_under_server,
+    }
+    print(json.dumps(scenarios[scenario](disk, Path(folder), catalog)))
 
 
 @contextlib.contextmanager
@@ -169,6 +176,30 @@ def fill_under_catalog(disk: MountedDisk | LimitedDisk, folder: Path, catalog: s
             "complete": sources(mill) == sorted([*published, failed]),
             "check": check,
         }
+
+
+def fill_under_server(disk: MountedDisk | LimitedDisk, folder: Path, catalog: str) -> dict[str, object]:
+    """The catalog (SQLite) is on the full disk, and a server shows it."""
+    paths = ["/", "/runs", "/flow", "/v1/runs", "/v1/datasets", "/metrics", "/ready"]
+    with project(folder, catalog, folder / "data") as mill:
+        settings = replace(mill.project.config, server=ServerSettings(port=0))
+        shown = Mill(replace(mill.project, config=settings))
+        with serving(shown) as (url, secret), httpx.Client(base_url=url, timeout=patience(60)) as client:
+            client.headers["authorization"] = f"Bearer {secret}"
+            made = [client.post("/v1/runs", json={"program": "shop.load"})]
+            disk.fill()
+            while made[-1].status_code == 200:  # SQLite still has room in its log
+                made.append(client.post("/v1/runs", json={"program": "shop.load"}))
+            refused, runs = made.pop(), len(mill.runs.list(limit=1000))
+            looks = [client.get(path).status_code for path in paths]
+            disk.free()
+            again = client.post("/v1/runs", json={"program": "shop.load"}).status_code
+    return {
+        "looks": looks,
+        "refused": [refused.status_code, refused.json()["code"], refused.headers["retry-after"]],
+        "runs": runs - len(made) + 1,
+        "again": again,
+    }
 
 
 def fill_under_data(disk: MountedDisk | LimitedDisk, folder: Path, catalog: str) -> dict[str, object]:

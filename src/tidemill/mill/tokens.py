@@ -221,10 +221,14 @@ def find_principal(catalog: Catalog, secret: str, kind: TokenKind) -> Principal:
     return found
 
 
+def is_due(principal: Principal, now: datetime) -> bool:
+    """Return whether the use of a token is to be noted: once a minute, as each use would be a write."""
+    return principal.last_used_at is None or now - principal.last_used_at >= _USED_EVERY
+
+
 def note_use(catalog: Catalog, principal: Principal, now: datetime) -> None:
-    """Note that a token was used; at most once a minute, as each use would be a write."""
-    if principal.last_used_at is None or now - principal.last_used_at >= _USED_EVERY:
-        catalog.write(lambda db: db.run(SQL.note_use, token_id=principal.token_id, last_used_at=now))
+    """Note that a token was used."""
+    catalog.write(lambda db: db.run(SQL.note_use, token_id=principal.token_id, last_used_at=now))
 
 
 def make_code(catalog: Catalog, world: World, *, role: Role, by: str) -> str:

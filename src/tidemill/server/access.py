@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final
 from tidemill.errors import Denied, Unavailable
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
-from tidemill.mill.tokens import Principal, TokenKind, Unauthorized, csrf_of, find_principal, note_use
+from tidemill.mill.tokens import Principal, TokenKind, Unauthorized, csrf_of, find_principal
 from tidemill.server.proxies import TrustedUsers
 from tidemill.server.rates import Rates, Streams
+from tidemill.server.uses import Uses
 
 if TYPE_CHECKING:
     from fastapi import Request, Response
@@ -74,6 +75,7 @@ class Door:
         self.users = TrustedUsers(settings)
         self.rates = Rates(mill.project.world, settings.most_requests)
         self.streams = Streams(settings.most_streams)
+        self.uses = Uses(self.catalog)
         self._failures: OrderedDict[str, list[timedelta]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -133,7 +135,7 @@ class Door:
             if scheme.lower() != "bearer":
                 raise Unauthorized("the header Authorization names another scheme than Bearer")
             principal = find_principal(self.catalog, secret.strip(), TokenKind.TOKEN)
-            self._note_use(principal)
+            self.uses.note(principal, self.world.clock.now())
             return principal, ""
         user = self.users.find(request)
         if user is not None:
@@ -151,12 +153,6 @@ class Door:
             request.state.csrf = csrf_of(secret)
         elif not secret or not is_word(request.headers.get(CSRF, ""), secret):
             raise Forged
-
-    def _note_use(self, principal: Principal) -> None:
-        try:
-            note_use(self.catalog, principal, self.world.clock.now())
-        except Unavailable:
-            return  # a look must work while the catalog cannot be written to
 
 
 def address_of(request: Request) -> str:

@@ -134,6 +134,7 @@ class Listener:
                 if not stopped.is_set():
                     await ended.wait()
                 app.state.watcher.stop()
+                door.uses.stop()
 
         settings = uvicorn.Config(
             outer,

@@ -95,6 +95,8 @@ class Config:
     most_launches: int
     """The cap of each namespace on the launches in a second; 0 means no cap."""
     log_format: LogFormat = LogFormat.TEXT
+    private_hosts: frozenset[str] = frozenset()
+    """Hosts and networks with private addresses to which deliveries of alerts may go."""
     server: ServerSettings = ServerSettings()
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -119,6 +121,7 @@ class Config:
             "deploy.update_schedules": self.update_schedules,
             "schedules.suspended": self.suspend_new,
             "schedules.max_launches_per_second": self.most_launches,
+            "alerts.private_hosts": ",".join(sorted(self.private_hosts)),
             "server.host": self.server.host,
             "server.port": self.server.port,
             "server.names": ",".join(sorted(self.server.names)),
@@ -182,6 +185,14 @@ def _log_format(text: str) -> LogFormat:
     return LogFormat(text)
 
 
+def _hosts(text: str) -> frozenset[str]:
+    hosts = _names(text)
+    for one in hosts:
+        if "/" in one:
+            ip_network(one, strict=False)
+    return hosts
+
+
 def _namespace(text: str) -> str:
     return check_name("namespace", text)
 
@@ -204,6 +215,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "deploy.update_schedules": _Setting("true", _yes_or_no),
     "schedules.suspended": _Setting("false", _yes_or_no),
     "schedules.max_launches_per_second": _Setting("0", _whole(0, 1000)),
+    "alerts.private_hosts": _Setting("", _hosts),
     "server.host": _Setting("127.0.0.1", str),
     "server.port": _Setting("8300", _whole(0, 65535)),
     "server.names": _Setting("", _names),
@@ -263,6 +275,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         update_schedules=_typed(parsed["deploy.update_schedules"], bool),
         suspend_new=_typed(parsed["schedules.suspended"], bool),
         most_launches=_typed(parsed["schedules.max_launches_per_second"], int),
+        private_hosts=_typed(parsed["alerts.private_hosts"], frozenset),
         server=ServerSettings(
             host=str(parsed["server.host"]),
             port=_typed(parsed["server.port"], int),

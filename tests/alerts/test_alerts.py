@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -14,7 +16,9 @@ from tests.stage import Stage, staged
 from tidemill.alerts.alerts import Watch
 from tidemill.alerts.outbox import Sender
 from tidemill.alerts.targets import Target
+from tidemill.catalog.db import CatalogUnavailable
 from tidemill.json_specs import read_text
+from tidemill.roles.alerter import Couriers
 
 APP = """
 import tidemill as tm
@@ -238,6 +242,181 @@ def test_a_crash_loses_no_alert(room, mark):
 
     notices = {one["id"] for one in room.sent if one["data"]["rule"] == "default.failed"}
     assert len(notices) == 1
+
+
+def test_a_catalog_that_is_away_for_a_moment_loses_no_alert(room):
+    """The loop calls the same watch again, which must not have passed over the end of the run."""
+    room.look()
+    room.run(bad=True)
+
+    def be_away() -> None:
+        raise CatalogUnavailable("postgresql://db", "the server restarts")
+
+    room.stage.at["alerts.before_look"] = be_away
+    with raises_code("catalog_unavailable"):
+        room.look()
+
+    assert room.look() == [("opened", "failed")]
+
+
+def test_a_look_at_which_nothing_has_changed_writes_nothing(room):
+    """A commit a second, and hundreds of rules: each tick would hold up the commits of programs."""
+    room.run(bad=True)
+    room.look()
+    room.run(bad=True)
+    room.look()
+    room.run(bad=True)
+    room.stage.commit("orders", {"day=2026-01-01": "1\n"})
+    writes: list[str] = []
+    room.stage.at["alerts.before_look"] = lambda: writes.append("a write")
+
+    assert room.look() == []
+    assert writes == []
+
+
+def test_the_end_of_a_state_is_noted_at_its_commit(room):
+    """Without a look each minute: an open alert costs nothing while nothing happens."""
+    room.look()
+    with room.stage.transaction("orders"):
+        room.clock.pass_by(timedelta(minutes=61))
+        assert ("opened", "open") in room.look()
+        assert all(rule.next_look_at is None for rule in room.mill.alerts.rules() if rule.name == "default.open")
+
+    assert ("resolved", "open") in room.look()
+
+
+def test_killed_and_rejected_runs_are_no_end_of_failures(room):
+    """A person that kills a run has repaired nothing."""
+    room.look()
+    room.run(bad=True)
+    room.mill.runs.kill(room.mill.runs.start("shop.load").run_id)
+    room.run(bad=True)
+
+    assert sorted(room.look()) == [("opened", "failed"), ("opened", "twice")]
+
+
+def test_two_processes_race_and_each_notice_is_sent_once(room):
+    """Each begin and end once, and each delivery tried by one process at a time, under real threads."""
+    sent: list[tuple[str, str]] = []
+    under_way: set[str] = set()
+    doubled: list[str] = []
+
+    def send(target: Target, body: str) -> None:
+        if (key := str(target)) in under_way:
+            doubled.append(key)
+        under_way.add(key)
+        event = json.loads(body)
+        sent.append((event["id"], event["data"]["event"]))
+        under_way.discard(key)
+
+    senders = [Sender(room.catalog, room.world, send) for _ in range(3)]
+    watches = [room.watcher() for _ in range(3)]
+    for number in range(6):
+        room.run(bad=number % 2 == 0)
+        with ThreadPoolExecutor(6) as threads:
+            for one in [*(watch.look for watch in watches), *(sender.send_due for sender in senders)]:
+                threads.submit(one)
+    room.watch.look()
+    for sender in senders:
+        sender.send_due()
+
+    assert doubled == []
+    assert len({delivery_id for delivery_id, _ in sent}) == len(sent)
+    events = [event for _, event in sent]
+    assert events == ["opened", "resolved"] * (len(events) // 2)
+    states = {str(one.state) for one in room.mill.alerts.deliveries()}
+    assert states == {"SENT"}
+
+
+def test_a_receiver_that_hangs_holds_up_no_other(room):
+    """Each target has a courier of its own while it is due."""
+    room.look()
+    hang, reached = threading.Event(), threading.Event()
+
+    def send(target: Target, body: str) -> None:
+        del body
+        if "slow" in str(target):
+            hang.wait(60)
+        else:
+            reached.set()
+
+    for name in ("slow", "quick"):
+        room.mill.alerts.create(name, {"type": "run_failed"}, to=[tm.WebHook(f"https://{name}.example.com/")])
+    room.run(bad=True)
+    room.watch.look()
+    couriers = Couriers(room.world, [Sender(room.catalog, room.world, send)])
+    try:
+        couriers.start_due()
+        assert reached.wait(60)
+    finally:
+        hang.set()
+        couriers.stop()
+
+
+def test_an_error_of_a_courier_is_raised_by_the_loop(room):
+    """A thread that dies in silence would send nothing ever after."""
+    room.look()
+    room.run(bad=True)
+    room.watch.look()
+
+    def die() -> None:
+        raise MemoryError("no more")
+
+    room.stage.at["delivery.begun"] = die
+    couriers = Couriers(room.world, [room.sender])
+    couriers.start_due()
+    while not couriers.errors:
+        threading.Event().wait(0.01)
+    couriers.stop()
+    with pytest.raises(MemoryError, match="no more"):
+        couriers.start_due()
+
+
+def test_a_dead_delivery_is_tried_again_by_hand(room):
+    """In its order before those that wait. A second failure leaves it dead, and a second request changes nothing."""
+    room.look()
+    room.failing = "gone"
+    room.run(bad=True)
+    room.look()
+    room.clock.pass_by(timedelta(hours=25))
+    room.sender.send_due()
+    (dead,) = room.mill.alerts.deliveries()
+    assert str(dead.state) == "DEAD"
+    assert room.mill.alerts.retry(dead.delivery_id).changed
+    assert not room.mill.alerts.retry(dead.delivery_id).changed
+    room.sender.send_due()
+    assert str(room.mill.alerts.deliveries()[0].state) == "DEAD"
+
+    room.failing = ""
+    assert room.mill.alerts.retry(dead.delivery_id).changed
+    room.run(bad=False)
+    assert [event for event, rule in room.look() if rule == "failed"] == ["opened", "resolved"]
+    assert not room.mill.alerts.retry(dead.delivery_id).changed
+    with raises_code("not_found", match="alert deliveries"):
+        room.mill.alerts.retry("delivery_0")
+
+
+def test_a_silence_keeps_begins_back_and_no_end(room):
+    """The pager of a person that silenced the rule would stay open for ever."""
+    room.look()
+    room.run(bad=True)
+    assert room.look() == [("opened", "failed")]
+    room.mill.alerts.silence("failed", duration="1h")
+    room.run(bad=False)
+
+    assert room.look() == [("resolved", "failed")]
+
+
+def test_targets_and_durations_have_bounds(room):
+    """A target that no index holds, and a time beyond all calendars, would end the process that looks."""
+    with raises_code("bad_target", match="2000"):
+        room.mill.alerts.create("long", tm.RunFailed(), to=[tm.Command(("/bin/true", "x" * 3000))])
+    with raises_code("bad_rule"):
+        room.mill.alerts.create("far", tm.RunFailed(), repeat=timedelta.max)
+    with raises_code("bad_duration"):
+        room.mill.alerts.silence("failed", duration=timedelta.max)
+    with raises_code("bad_duration"):
+        tm.RunTooLong("shop.load", longer_than=timedelta.max)
 
 
 def test_deliveries_of_a_target_stay_in_order_and_others_go_on(room):

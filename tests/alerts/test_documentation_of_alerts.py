@@ -48,6 +48,11 @@ def test_the_app_deploys_and_its_commands_work(sqlite_catalog_url, tmp_path, cap
             "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at) "
             "VALUES ('ALERT_ID', 'rule_1', 'default', 'default.bad_files', 'x', 'OPEN', 'y', 1, 1) RETURNING 1"
         )
+        stage.sql(
+            "INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at, ended_at) VALUES "
+            "('DELIVERY_ID', '{\"type\": \"slack\", \"url\": \"env:SLACK\"}', 1, 0, 'x', 'opened', '{}', 'DEAD', 1, 1) "
+            "RETURNING 1"
+        )
         for command in COMMANDS:
             with pytest.raises(SystemExit) as ended:
                 main(["--project", str(tmp_path), *shlex.split(command)[1:]])

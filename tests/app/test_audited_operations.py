@@ -131,6 +131,16 @@ def open_alert(stage: Stage) -> str:
     return "alert_1"
 
 
+def bury(stage: Stage) -> str:
+    """Have a dead delivery, and return its id."""
+    rows_of(
+        stage.mill.project.catalog,
+        "INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at, ended_at) "
+        "VALUES ('delivery_1', '{}', 1, 0, 'alert_1', 'opened', '{}', 'DEAD', 1, 1) RETURNING 1",
+    )
+    return "delivery_1"
+
+
 def requeue(mill: Mill) -> None:
     """Requeue the one discarded partition."""
     assert mill.consumers.requeue("lines", LOOK).requeued == 1
@@ -149,6 +159,7 @@ PLAYS = {
         lambda stage: stage.mill.alerts.create("mine", RunFailed()),
         lambda mill, _: mill.alerts.delete("mine"),
     ),
+    "alert.retry": Play("delivery_1", bury, lambda mill, delivery_id: mill.alerts.retry(delivery_id)),
     "alert.silence": Play(
         "default.mine",
         lambda stage: stage.mill.alerts.create("mine", RunFailed()),

@@ -29,6 +29,7 @@ DONE = {0, 2, 3, 4, 5, 6}
 """Exit codes of a command that did its work, or refused its input. With 1 a command has failed."""
 GOOD = {
     "alert_id": "alert_1",
+    "delivery_id": "delivery_1",
     "rule": '{"type": "run_failed"}',
     "claim_id": "run_1",
     "dataset": "clean",

@@ -385,7 +385,7 @@ SELECT 'tok_1', 'k' || i, 'd', 1, CASE WHEN i % 2 = 0 THEN '{}' END,
 
 -- name: fill_alert_rule
 INSERT INTO alert_rule (rule_id, namespace, app, name, spec, looks_after, next_look_at)
-SELECT 'rule_' || i, 'default', 'app_' || (i / 100), 'n' || i, '{"rule": {"type": "run_failed"}}',
+SELECT 'rule_' || i, CASE WHEN i < 100 THEN 'few' ELSE 'default' END, 'app_' || (i / 100), 'n' || i, '{"rule": {"type": "run_failed"}}',
        CASE WHEN i % 200 = 0 THEN 'runs' ELSE '' END, CASE WHEN i < 100 THEN 1000 ELSE :now + 3600000 END
   FROM series WHERE i < 10000
 
@@ -401,7 +401,7 @@ SELECT 'alert_' || i, 'rule_' || (i % 10000), 'default', 'default.n' || (i % 100
 -- The last thousand wait, for ten targets.
 INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at, next_try_at, ended_at)
 SELECT 'delivery_' || i, 't' || (i % 10), i, 0, 'alert_1', 'opened', '{}',
-       CASE WHEN i >= 299000 THEN 'WAITING' ELSE 'SENT' END, 1,
+       CASE WHEN i >= 299000 THEN 'WAITING' WHEN i = 250 THEN 'DEAD' ELSE 'SENT' END, 1,
        CASE WHEN i BETWEEN 299000 AND 299008 THEN 1000 END,
        CASE WHEN i < 100 THEN 1000 WHEN i < 299000 THEN :now END
   FROM series

@@ -32,8 +32,8 @@ SQL: Sql = load_sql(__file__)
 
 KEEP: Final = timedelta(days=90)
 """Resolved alerts are shown for this time."""
-_LOOK_AGAIN: Final = timedelta(minutes=1)
-"""The time between two looks at the end of a state that is open."""
+_SOON: Final = timedelta(milliseconds=100)
+"""The shortest time between two looks that time brings."""
 _BATCH: Final = 100
 
 
@@ -42,7 +42,7 @@ class AlertState(StrEnum):
 
     OPEN = "OPEN"
     ACKNOWLEDGED = "ACKNOWLEDGED"
-    """A person works on it: targets are not notices again."""
+    """A person works on it: targets are not notified again."""
     RESOLVED = "RESOLVED"
 
 
@@ -57,6 +57,7 @@ class AlertRule:
     spec: AlertSpec
     silent_until: datetime | None
     next_look_at: datetime | None
+    is_open: bool
 
     @property
     def qualified_name(self) -> str:
@@ -115,7 +116,7 @@ def declare_rules(
 
     `BadRule` for a name that a rule of another app, or of a person, has.
     """
-    db.run(SQL.look_at_app, namespace=namespace, app=app)
+    db.run(SQL.look_at_namespace, namespace=namespace)
     stored = {rule.name: rule for rule in list_of_app(db, namespace, app)}
     for name, rule in stored.items():
         if name not in specs:
@@ -148,12 +149,15 @@ def find_alert(db: Db, alert_id: str) -> Alert:
     """Return the alert of that id; `NotFound`."""
     alert = db.record(SQL.find_alert, Alert, alert_id=alert_id)
     if alert is None:
-        raise NotFound("alert", alert_id, hint="`tidemill alert list --all` lists them all")
+        raise NotFound("alert", alert_id, hint="`tidemill alert list --resolved` lists them all")
     return alert
 
 
 class Watch:
-    """Looks at rules: those whose time has come, and after each end of a run those that the end could change."""
+    """Looks at rules: those whose time has come, and after commits those whose state a commit can begin or end.
+
+    A look reads first. Only a begin, an end or a notice takes the catalog's clock, and looks again under it.
+    """
 
     def __init__(self, catalog: Catalog, world: World) -> None:
         self._catalog = catalog
@@ -163,91 +167,134 @@ class Watch:
     def look(self) -> datetime | None:
         """Look at what is due, and return the time of the next look; None for never.
 
-        The first look of a process is at all rules about runs: it does not know what ended before. Cost: look-ups when
-        nothing is due and no run has ended.
+        The first look of a process is at all programs: it does not know what ended before. Cost: look-ups when nothing
+        is due and nothing has changed.
         """
-        after = self._catalog.read(lambda db: db.records(SQL.list_after, tuple[LooksAfter, str]))
-        programs = self._read_ends() if after else ()
-        for what, rule_id in after:
-            if what is LooksAfter.RUNS and (programs is None or programs):
-                self._look_at(rule_id, programs)
-            elif what is LooksAfter.COMMITS and self._catalog.read(lambda db: _has_changed(db, rule_id)):  # noqa: B023
-                self._look_at(rule_id, None)
-        while due := self._catalog.read(lambda db: db.records(SQL.list_due, str, limit=_BATCH)):
-            for rule_id in due:
-                self._look_at(rule_id, None)
+        changed, position = self._catalog.read(self._find_changed)
+        for rule_id, subjects in changed:
+            self._look_at(rule_id, subjects)
+        self._position = position  # last: a look that an error cut off is made again
+        while due := self._catalog.read(self._find_due):
+            for rule_id, subjects in due:
+                self._look_at(rule_id, subjects)
         return self._catalog.read(lambda db: db.value(SQL.find_next_look, datetime))
 
-    def _read_ends(self) -> Collection[str] | None:
+    def _find_changed(self, db: Db) -> tuple[list[tuple[str, Collection[str]]], Position | None]:
+        """Return the rules whose state commits have changed, with its subjects, and the position of the next look."""
+        rules = db.records(SQL.list_after, AlertRule)
+        ended: Collection[str] | None = None
+        position = None
+        if any(rule.spec.rule.looks_after is LooksAfter.RUNS for rule in rules):
+            ended, position = self._read_ends(db)
+        changed: list[tuple[str, Collection[str]]] = []
+        for rule in rules:
+            only = ended if rule.spec.rule.looks_after is LooksAfter.RUNS else None
+            if (only is None or only) and (subjects := _changed_subjects(db, rule, only)):
+                changed.append((rule.rule_id, subjects))
+        return changed, position
+
+    def _read_ends(self, db: Db) -> tuple[Collection[str] | None, Position]:
         """Return the programs of which a run has ended since the last look; None at the first look."""
+        if self._position is None:
+            return None, db.record(SQL.find_newest_end, Position, topic=Topic.PROGRAM) or Position(0, 0)
+        ended: set[str] = set()
+        position, more = self._position, True
+        while more:
+            found = read_messages(db, Topic.PROGRAM, position, _BATCH)
+            ended |= {str(one.payload.get("program")) for one in found if one.event_type == "run_ended"}
+            position, more = found[-1].position if found else position, len(found) == _BATCH
+        return ended, position
 
-        def block(db: Db) -> tuple[Collection[str] | None, Position | None]:
-            if self._position is None:
-                newest = db.record(SQL.find_newest_end, Position, topic=Topic.PROGRAM)
-                return None, newest or Position(0, 0)
-            ended: set[str] = set()
-            position, more = self._position, True
-            while more:
-                found = read_messages(db, Topic.PROGRAM, position, _BATCH)
-                ended |= {str(one.payload.get("program")) for one in found if one.event_type == "run_ended"}
-                position, more = found[-1].position if found else position, len(found) == _BATCH
-            return ended, position
+    def _find_due(self, db: Db) -> list[tuple[str, Collection[str]]]:
+        """Return rules that are due, with the subjects about which there is something to do."""
+        due = db.records(SQL.list_due, AlertRule, limit=_BATCH)
+        return [(rule.rule_id, _changed_subjects(db, rule, None) | _due_subjects(db, rule)) for rule in due]
 
-        programs, self._position = self._catalog.read(block)
-        return programs
-
-    def _look_at(self, rule_id: str, programs: Collection[str] | None) -> None:
+    def _look_at(self, rule_id: str, subjects: Collection[str]) -> None:
         self._world.mark("alerts.before_look")
-        self._catalog.write(lambda db: _look_at(db, self._world, rule_id, programs))
+        self._catalog.write(lambda db: _look_at(db, self._world, rule_id, subjects))
         self._world.mark("alerts.looked")
 
 
-def _has_changed(db: Db, rule_id: str) -> bool:
-    """Tell whether a state has begun or ended, without a write: commits are many."""
-    rule = db.record(SQL.find_rule_by_id, AlertRule, rule_id=rule_id)
-    if rule is None:
-        return False
-    found = look(rule.spec.rule, db, rule.namespace, None)
-    live = db.records(SQL.list_live, Alert, rule_id=rule_id)
-    return {one.subject for one in found.violations} != {one.subject for one in live}
+def _changed_subjects(db: Db, rule: AlertRule, only: Collection[str] | None) -> set[str]:
+    """Return the subjects whose state has begun or ended, of all or of `only`."""
+    violated = {one.subject for one in look(rule.spec.rule, db, rule.namespace, only).violations}
+    live = {one.subject for one in db.records(SQL.list_live, Alert, rule_id=rule.rule_id)}
+    return violated ^ (live if only is None else live & set(only))
 
 
-def _look_at(db: Db, world: World, rule_id: str, programs: Collection[str] | None) -> None:
-    """Look at a rule, and note what began and what ended."""
+def _due_subjects(db: Db, rule: AlertRule) -> set[str]:
+    """Return the subjects of alerts about which targets are to be notified now."""
+    now = db.now()
+    if _is_silent(rule, now):
+        return set()
+    live = db.records(SQL.list_live, Alert, rule_id=rule.rule_id)
+    return {alert.subject for alert in live if (at := _next_notice(rule, alert)) is not None and at <= now}
+
+
+def _look_at(db: Db, world: World, rule_id: str, only: Collection[str]) -> None:
+    """Look at a rule, and note what began and what ended. An alert that is not about one of `only` stays as it is."""
     seq = db.tick()  # first: looks at a rule come one after the other
     rule = db.record(SQL.find_rule_by_id, AlertRule, rule_id=rule_id)
     if rule is None:
         return
     now = db.now()
-    silent = rule.silent_until is not None and rule.silent_until > now
-    found = look(rule.spec.rule, db, rule.namespace, programs)
+    found = look(rule.spec.rule, db, rule.namespace, only)
+    violated = {one.subject: one for one in found.violations}
     live = {alert.subject: alert for alert in db.records(SQL.list_live, Alert, rule_id=rule_id)}
-    notices: list[Notice] = []
     for violation in found.violations:
-        alert = live.pop(violation.subject, None)
-        event = "repeated" if alert is not None and alert.notified_at is not None else "opened"
-        if alert is None:
-            alert = _open(db, world, rule, violation, now)
-        if not silent and _is_due(rule, alert, now):
-            db.run(SQL.note_notified, alert_id=alert.alert_id, why=violation.why)
-            notices.append(_notice(rule, alert, event, violation.why))
-    open_at_end = bool(found.violations)
-    for alert in live.values():
-        # A program that is there no more has no state, and is not looked at by its name.
-        if found.looked is not None and programs is not None and alert.subject not in found.looked:
-            open_at_end = True
-            continue
-        db.run(SQL.resolve_alert, alert_id=alert.alert_id)
-        if alert.notified_at is not None:
-            notices.append(_notice(rule, alert, "resolved", f"no more: {alert.why}"))
+        if violation.subject not in live:
+            live[violation.subject] = _open(db, world, rule, violation, now)
+    ended = {subject for subject in live if subject not in violated and subject in only}
+    notices: list[Notice] = []
+    times = [found.next_look_at]
+    for subject, alert in live.items():
+        if subject in ended:
+            notice = _resolve(db, rule, alert)
+        else:
+            why = violated[subject].why if subject in violated else alert.why
+            notice, next_at = _notify(db, rule, alert, why, now)
+            times.append(next_at)
+        if notice is not None:
+            notices.append(notice)
     put_deliveries(db, world, seq, rule.spec.to, notices)
-    again = [now + _LOOK_AGAIN] if open_at_end else []
-    if rule.silent_until is not None and silent and open_at_end:
-        again.append(rule.silent_until)
-    next_look_at = min([*again, *([] if found.next_look_at is None else [found.next_look_at])], default=None)
-    if next_look_at != rule.next_look_at:
-        db.run(SQL.note_look, rule_id=rule_id, next_look_at=next_look_at)
+    next_look_at = min((max(at, now + _SOON) for at in times if at is not None), default=None)
+    is_open = len(live) > len(ended)
+    if (next_look_at, is_open) != (rule.next_look_at, rule.is_open):
+        db.run(SQL.note_look, rule_id=rule_id, next_look_at=next_look_at, is_open=int(is_open))
     db.run(SQL.forget_old_alerts, keep=KEEP)
+
+
+def _resolve(db: Db, rule: AlertRule, alert: Alert) -> Notice | None:
+    """Note the end of an alert. Targets that know of its begin are notified, also in a silence."""
+    db.run(SQL.resolve_alert, alert_id=alert.alert_id)
+    return None if alert.notified_at is None else _notice(rule, alert, "resolved", f"no more: {alert.why}")
+
+
+def _notify(db: Db, rule: AlertRule, alert: Alert, why: str, now: datetime) -> tuple[Notice | None, datetime | None]:
+    """Note and return the notice about an open alert that is due; and the time of the next one, None for never."""
+    at = _next_notice(rule, alert)
+    if at is not None and _is_silent(rule, now) and rule.silent_until is not None:
+        at = max(at, rule.silent_until)
+    if at is None or at > now:
+        return None, at
+    event = "opened" if alert.notified_at is None else "repeated"
+    db.run(SQL.note_notified, alert_id=alert.alert_id, why=why)
+    return _notice(rule, alert, event, why), None if rule.spec.repeat is None else now + rule.spec.repeat
+
+
+def _is_silent(rule: AlertRule, now: datetime) -> bool:
+    return rule.silent_until is not None and rule.silent_until > now
+
+
+def _next_notice(rule: AlertRule, alert: Alert) -> datetime | None:
+    """Return when targets are notified of an open alert, leaving silence aside; None for never."""
+    if alert.notified_at is None:
+        # A person that has taken the alert up in a silence knows of it.
+        return alert.opened_at if alert.state is AlertState.OPEN else None
+    if rule.spec.repeat is None or alert.state is not AlertState.OPEN:
+        return None
+    return alert.notified_at + rule.spec.repeat
 
 
 def _open(db: Db, world: World, rule: AlertRule, violation: Violation, now: datetime) -> Alert:
@@ -276,13 +323,6 @@ def _open(db: Db, world: World, rule: AlertRule, violation: Violation, now: date
         None,
         None,
     )
-
-
-def _is_due(rule: AlertRule, alert: Alert, now: datetime) -> bool:
-    if alert.notified_at is None:
-        return True
-    repeat = rule.spec.repeat
-    return repeat is not None and alert.state is AlertState.OPEN and alert.notified_at + repeat <= now
 
 
 def acknowledge(db: Db, world: World, seq: CommitSeq, alert: Alert, actor: str) -> bool:

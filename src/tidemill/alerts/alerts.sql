@@ -10,43 +10,49 @@ VALUES (:rule_id, :namespace, :app, :name, :spec, :looks_after, tidemill_now())
 DELETE FROM alert_rule WHERE rule_id = :rule_id
 
 -- name: find_rule
--- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at
-SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at FROM alert_rule
+-- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open
+SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule
  WHERE namespace = :namespace AND name = :name
 
 -- name: find_rule_by_id
--- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at
-SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at FROM alert_rule WHERE rule_id = :rule_id
+-- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open
+SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule WHERE rule_id = :rule_id
 
 -- name: list_of_app
--- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at
-SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at FROM alert_rule
+-- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open
+SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule
  WHERE namespace = :namespace AND app = :app
 
 -- name: list_rules
--- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at
-SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at FROM alert_rule
+-- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open
+SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule
  WHERE (namespace, name) > (:after_namespace, :after_name)
  ORDER BY namespace, name LIMIT :limit
 
 -- name: list_due
--- gives: rule_id
-SELECT rule_id FROM alert_rule WHERE next_look_at <= tidemill_now() ORDER BY next_look_at LIMIT :limit
+-- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open
+SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule
+ WHERE next_look_at <= tidemill_now() ORDER BY next_look_at LIMIT :limit
 
 -- name: list_after
--- gives: looks_after, rule_id
-SELECT looks_after, rule_id FROM alert_rule WHERE looks_after <> ''
+-- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open
+-- Two looks, each at an index of its own.
+SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule
+ WHERE looks_after <> ''
+ UNION ALL
+SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule
+ WHERE is_open = 1 AND looks_after = ''
 
 -- name: find_next_look
 -- gives: next_look_at
 SELECT min(next_look_at) AS next_look_at FROM alert_rule
 
 -- name: note_look
-UPDATE alert_rule SET next_look_at = :next_look_at WHERE rule_id = :rule_id
+UPDATE alert_rule SET next_look_at = :next_look_at, is_open = :is_open WHERE rule_id = :rule_id
 
--- name: look_at_app
--- A deployment may change what its rules are about.
-UPDATE alert_rule SET next_look_at = tidemill_now() WHERE namespace = :namespace AND app = :app
+-- name: look_at_namespace
+-- A deployment may change what rules are about.
+UPDATE alert_rule SET next_look_at = tidemill_now() WHERE namespace = :namespace
 
 -- name: silence_rule
 UPDATE alert_rule SET silent_until = :silent_until, next_look_at = tidemill_now() WHERE rule_id = :rule_id

@@ -56,16 +56,14 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Result of a look. `looked` are the subjects that were looked at, None for all; `next_look_at` None for never."""
+    """Result of a look; `next_look_at` None for never."""
 
     violations: tuple[Violation, ...]
     next_look_at: datetime | None = None
-    looked: Collection[str] | None = None
 
 
-class _End(NamedTuple):
+class _Failure(NamedTuple):
     run_id: str
-    state: str
     exit_reason: str | None
     ended_at: datetime
 
@@ -76,27 +74,26 @@ class _Began(NamedTuple):
 
 
 @singledispatch
-def look(rule: Rule, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
-    """Look at the state of a rule of `namespace`. `programs` are those that ended a run since the last look; None: all.
+def look(rule: Rule, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
+    """Look at the state of a rule of `namespace`. A rule about many programs looks at `only` those; None: at all.
 
     Names that there are not have no state.
     """
-    del db, namespace, programs
+    del db, namespace, only
     raise TypeError(f"{type(rule).__name__} is no rule")
 
 
 @look.register
-def _(rule: RunFailed, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
+def _(rule: RunFailed, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
     named = dict(_programs_of(db, rule, namespace))
-    looked = named.keys() if programs is None else named.keys() & set(programs)
     violations = []
-    for name in sorted(looked):
-        ends = db.records(SQL.list_last_ends, _End, program_id=named[name], times=rule.times)
-        if len(ends) == rule.times and all(end.state == "FAILED" for end in ends):
+    for name in sorted(named.keys() if only is None else named.keys() & set(only)):
+        ends = db.records(SQL.list_failures, _Failure, program_id=named[name], times=rule.times)
+        if len(ends) == rule.times:
             runs = f"the last {rule.times} runs" if rule.times > 1 else f"run {ends[0].run_id}"
             reason = f": {ends[0].exit_reason}" if ends[0].exit_reason else ""
             violations.append(Violation(name, ends[-1].ended_at, f"{runs} of {name} failed{reason}"))
-    return Found(tuple(violations), looked=looked)
+    return Found(tuple(violations))
 
 
 def _programs_of(db: Db, rule: RunFailed, namespace: Namespace) -> Iterator[tuple[str, ProgramId]]:
@@ -108,8 +105,8 @@ def _programs_of(db: Db, rule: RunFailed, namespace: Namespace) -> Iterator[tupl
 
 
 @look.register
-def _(rule: RunTooLong, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
-    del namespace, programs
+def _(rule: RunTooLong, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
+    del namespace, only
     program_id = _find_program(db, rule.program)
     row = None if program_id is None else db.record(SQL.find_longest, _Began, program_id=program_id)
     why = f"run {row.name} of {rule.program} has been under way" if row else ""
@@ -117,8 +114,8 @@ def _(rule: RunTooLong, db: Db, namespace: Namespace, programs: Collection[str] 
 
 
 @look.register
-def _(rule: JobWaits, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
-    del namespace, programs
+def _(rule: JobWaits, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
+    del namespace, only
     space, (app, name) = split_qualified("schedule", rule.schedule, 2)
     row = db.record(SQL.find_waiting_job, _Began, namespace=space, app=app, name=name)
     why = f"the job of {rule.schedule} has waited for its constraints" if row else ""
@@ -126,8 +123,8 @@ def _(rule: JobWaits, db: Db, namespace: Namespace, programs: Collection[str] | 
 
 
 @look.register
-def _(rule: WatermarkHeld, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
-    del namespace, programs
+def _(rule: WatermarkHeld, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
+    del namespace, only
     dataset_id = _find_dataset(db, rule.fileset)
     at = None if dataset_id is None else db.value(SQL.find_last_move, datetime, dataset_id=dataset_id)
     row = None if at is None else _Began(rule.fileset, at)
@@ -136,8 +133,8 @@ def _(rule: WatermarkHeld, db: Db, namespace: Namespace, programs: Collection[st
 
 
 @look.register
-def _(rule: TransactionTooLong, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
-    del namespace, programs
+def _(rule: TransactionTooLong, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
+    del namespace, only
     row = db.record(SQL.find_oldest_transaction, tuple[int, datetime])
     began = None if row is None else _Began(str(row[0]), row[1])
     why = f"transaction {began.name} has been open" if began else ""
@@ -145,8 +142,8 @@ def _(rule: TransactionTooLong, db: Db, namespace: Namespace, programs: Collecti
 
 
 @look.register
-def _(rule: Late, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
-    del namespace, programs
+def _(rule: Late, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
+    del namespace, only
     now = db.now()
     dataset_id = _find_dataset(db, rule.dataset)
     found = None if dataset_id is None else find_expectations(db, [dataset_id]).get(dataset_id)
@@ -162,8 +159,8 @@ def _(rule: Late, db: Db, namespace: Namespace, programs: Collection[str] | None
 
 
 @look.register
-def _(rule: Quarantined, db: Db, namespace: Namespace, programs: Collection[str] | None) -> Found:
-    del namespace, programs
+def _(rule: Quarantined, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
+    del namespace, only
     dataset_id = _find_dataset(db, rule.inbox)
     most = max(_MOST_COUNTED, rule.files)
     files = 0 if dataset_id is None else db.value(SQL.count_quarantined, int, dataset_id=dataset_id, limit=most) or 0

@@ -4,13 +4,15 @@ SELECT program_id, app, name FROM program WHERE namespace = :namespace AND retir
 
 -- name: find_program
 -- gives: program_id
-SELECT program_id FROM program WHERE namespace = :namespace AND app = :app AND name = :name
+SELECT program_id FROM program WHERE namespace = :namespace AND app = :app AND name = :name AND retired = 0
 
--- name: list_last_ends
--- gives: run_id, state, exit_reason, ended_at
-SELECT run_id, state, exit_reason, ended_at FROM run
- WHERE program_id = :program_id AND state IN ('COMPLETED', 'FAILED')
- ORDER BY created_at DESC LIMIT :times
+-- name: list_failures
+-- gives: run_id, exit_reason, ended_at
+-- The newest failures since the last success: killed runs and rejected ones, however many, are not read.
+SELECT run_id, exit_reason, ended_at FROM run
+ WHERE program_id = :program_id AND state = 'FAILED'
+   AND ended_at >= coalesce((SELECT max(ended_at) FROM run WHERE program_id = :program_id AND state = 'COMPLETED'), 0)
+ ORDER BY ended_at DESC LIMIT :times
 
 -- name: find_longest
 -- gives: name, at

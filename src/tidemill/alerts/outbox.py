@@ -19,9 +19,10 @@ from tidemill.alerts.targets import Target
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Param, load_sql
 from tidemill.epoch import show_time
-from tidemill.errors import Unavailable
+from tidemill.errors import NotFound
 from tidemill.json_specs import read_text, write_text
 from tidemill.names import CommitSeq
+from tidemill.texts import printable
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -32,10 +33,10 @@ SQL: Sql = load_sql(__file__)
 GIVE_UP_AFTER: Final = timedelta(hours=24)
 _FIRST_WAIT: Final = timedelta(seconds=2)
 _LONGEST_WAIT: Final = timedelta(minutes=15)
-_TRY_FOR: Final = timedelta(minutes=2)
-"""A try that has not ended by then was cut off, and is made again. Longer than any try takes."""
+TRY_FOR: Final = timedelta(seconds=90)
+"""A try that has not ended by then was cut off by a crash, and is made again. Longer than any try takes."""
 _KEEP: Final = timedelta(days=30)
-_BATCH: Final = 20
+_MOST_LANES: Final = 100
 
 
 class DeliveryState(StrEnum):
@@ -87,17 +88,11 @@ class StoredDelivery:
     ended_at: datetime | None
 
 
-class NotDelivered(Unavailable):
-    """A try that failed. The next one comes later."""
-
-    code = "not_delivered"
-
-
 def put_deliveries(db: Db, world: World, seq: CommitSeq, targets: Iterable[Target], notices: Iterable[Notice]) -> None:
     """Put notices into the outbox, once for each target, in order; `seq` is the tick of the transaction."""
     now = show_time(db.now())
     wanted = [(target, one) for one in notices for target in targets]
-    for n, (target, one) in enumerate(wanted):
+    for target, one in wanted:
         delivery_id = world.new_id("delivery")
         event = {
             "specversion": "1.0",
@@ -114,7 +109,6 @@ def put_deliveries(db: Db, world: World, seq: CommitSeq, targets: Iterable[Targe
             delivery_id=delivery_id,
             target=write_text(target),
             seq=seq,
-            n=n,
             about=one.about,
             event=one.event,
             body=json.dumps(event),
@@ -124,7 +118,7 @@ def put_deliveries(db: Db, world: World, seq: CommitSeq, targets: Iterable[Targe
 
 
 class Sender:
-    """Sends what is due. Several senders may work at once: a try is of one of them."""
+    """Sends what is due, each target by itself. Several senders may work at once: a try is of one of them."""
 
     def __init__(self, catalog: Catalog, world: World, send: Callable[[Target, str], None]) -> None:
         self._catalog = catalog
@@ -133,18 +127,34 @@ class Sender:
         """Sends an event to a target; raises for a try that failed."""
 
     def send_due(self) -> datetime | None:
-        """Send all that is due, and return the time of the next try; None for never."""
-        while due := self._catalog.read(lambda db: db.records(SQL.list_due, DueDelivery, limit=_BATCH)):
-            for delivery in due:
-                self._try(delivery)
+        """Send all that is due, one target after the other, and return the time of the next try; None for never."""
+        while due := self.list_due():
+            for target in due:
+                self.work_off(target)
+        return self.find_next()
+
+    def list_due(self) -> list[str]:
+        """Return the targets that have a delivery to try now, as JSON; the longest due first."""
+        return self._catalog.read(lambda db: db.records(SQL.list_due, str, limit=_MOST_LANES))
+
+    def find_next(self) -> datetime | None:
+        """Return the time of the next try; None for never."""
         return self._catalog.read(lambda db: db.value(SQL.find_next_try, datetime))
+
+    def work_off(self, target: str, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Send the deliveries of a target in order, until none is due, or `stopped`."""
+        while not stopped():
+            due = self._catalog.read(lambda db: db.record(SQL.find_due, DueDelivery, target=target))
+            if due is None:
+                return
+            self._try(due)
 
     def _try(self, delivery: DueDelivery) -> None:
         attempt = delivery.attempt + 1
 
         def begin(db: Db) -> bool:
             own: dict[str, Param] = {"delivery_id": delivery.delivery_id, "attempt": delivery.attempt}
-            return db.run(SQL.begin_try, **own, next_try_at=db.now() + _TRY_FOR) > 0
+            return db.run(SQL.begin_try, **own, next_try_at=db.now() + TRY_FOR) > 0
 
         if not self._catalog.write(begin):
             return
@@ -153,7 +163,7 @@ class Sender:
         try:
             self._send(read_text(Target, delivery.target), delivery.body)
         except Exception as failed:  # noqa: BLE001  # whatever a receiver does, the others go on
-            error = str(failed) or type(failed).__name__
+            error = show_error(failed)
         self._world.mark("delivery.sent")
         self._catalog.write(lambda db: self._end(db, delivery, attempt, error))
 
@@ -162,12 +172,34 @@ class Sender:
         own: dict[str, Param] = {"delivery_id": delivery.delivery_id, "attempt": attempt}
         now = db.now()
         if error and now - delivery.made_at < GIVE_UP_AFTER:
-            wait = min(_FIRST_WAIT * 2 ** min(attempt - 1, 20), _LONGEST_WAIT)
-            db.run(SQL.try_again, **own, error=error[:1000], next_try_at=now + self._world.between(wait / 2, wait))
+            db.run(SQL.try_again, **own, error=error, next_try_at=now + back_off(self._world, attempt))
             return
         state = DeliveryState.DEAD if error else DeliveryState.SENT
-        if db.run(SQL.end_delivery, **own, state=state, error=error[:1000] or None):
+        if db.run(SQL.end_delivery, **own, state=state, error=error or None):
             db.all(SQL.start_next, target=delivery.target)
+
+
+def show_error(error: Exception) -> str:
+    """Return why a try failed, as a list shows it."""
+    return printable(str(error) or type(error).__name__)[:1000]
+
+
+def back_off(world: World, failures: int) -> timedelta:
+    """Return the wait after so many failures: longer and longer, and never the same for two senders."""
+    wait = min(_FIRST_WAIT * 2 ** min(failures - 1, 20), _LONGEST_WAIT)
+    return world.between(wait / 2, wait)
+
+
+def retry(db: Db, delivery_id: str) -> bool:
+    """Try a dead delivery once more, as the next of its target; return whether it was dead. `NotFound`.
+
+    The caller has taken a tick. If the try fails, the delivery is dead again.
+    """
+    if db.run(SQL.revive, delivery_id=delivery_id):
+        return True
+    if db.one(SQL.find_state, delivery_id=delivery_id) is None:
+        raise NotFound("delivery", delivery_id, hint="`tidemill alert deliveries` lists them for 30 days")
+    return False
 
 
 def list_deliveries(db: Db, after: str, limit: int, about: str | None = None) -> list[StoredDelivery]:

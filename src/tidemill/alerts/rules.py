@@ -179,7 +179,7 @@ def _count(rule: str, field: str, value: object) -> int:
 def _span(rule: str, value: object, *, zero: bool = False) -> timedelta:
     if not isinstance(value, str | timedelta):
         raise BadRule(rule, f"a duration is wanted, such as 2h, not {value!r}")
-    span = parse_duration(value) if isinstance(value, str) else value
+    span = parse_duration(value) if isinstance(value, str) or value > timedelta(0) else value
     if span < timedelta(0) or (span == timedelta(0) and not zero):
         raise BadRule(rule, f"{format_duration(span)} is no time to wait; give a duration such as 2h")
     return span

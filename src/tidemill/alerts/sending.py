@@ -6,13 +6,17 @@ import hashlib
 import hmac
 import json
 import smtplib
+import socket
 import ssl
+from dataclasses import dataclass, field
 from datetime import timedelta
 from email.message import EmailMessage
-from functools import singledispatch
+from functools import singledispatchmethod
+from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from tidemill.alerts.outbox import NotDelivered
+from tidemill.alerts.connecting import LONGEST_SILENCE, LONGEST_TRY, NotDelivered, Reach, cut_off
 from tidemill.alerts.targets import Command, Email, Slack, Target, WebHook, check_url, is_loopback
 from tidemill.secret_places import read_secret
 from tidemill.world import World
@@ -21,55 +25,104 @@ SIGNATURE: Final = "tidemill-signature"
 """The header of a signed delivery: `t=<seconds since 1970>,v1=<HMAC-SHA256 of "<t>.<body>" in hex>`."""
 EVENT: Final = "TIDEMILL_EVENT"
 """The variable in which a command finds the event."""
-_WAIT: Final = 10.0
-"""Seconds for a receiver to answer."""
+_HTTPS: Final = 443
+_HTTP: Final = 80
+_SUCCESS: Final = range(200, 300)
 
 
-@singledispatch
-def send(target: Target, world: World, body: str) -> None:
-    """Send an event, which is JSON, to a target. Raises for a try that failed."""
-    del world, body
-    raise TypeError(f"{type(target).__name__} is no target")
+@dataclass(frozen=True, slots=True)
+class Post:
+    """The way out: sends events to targets that are in `reach`."""
+
+    world: World
+    reach: Reach = field(default_factory=Reach)
+    longest: timedelta = LONGEST_TRY
+    """The time after which a try is cut off. Only the look-up of a name can add to it."""
+
+    @singledispatchmethod
+    def send(self, target: Target, body: str) -> None:
+        """Send an event, which is JSON, to a target. Raises for a try that failed."""
+        del body
+        raise TypeError(f"{type(target).__name__} is no target")
+
+    @send.register
+    def _(self, target: WebHook, body: str) -> None:
+        headers = {"content-type": "application/cloudevents+json"}
+        if target.secret:
+            secret = read_secret(self.world, "the secret of a WebHook", target.secret)
+            headers[SIGNATURE] = sign(secret, int(self.world.clock.now().timestamp()), body)
+        self._post(target.url, body, headers)
+
+    @send.register
+    def _(self, target: Slack, body: str) -> None:
+        url = check_url("Slack", read_secret(self.world, "the url of a Slack target", target.url))
+        self._post(url, json.dumps({"text": write_line(body)}), {"content-type": "application/json"})
+
+    @send.register
+    def _(self, target: Email, body: str) -> None:
+        event = json.loads(body)
+        mail = EmailMessage()
+        mail["From"], mail["To"] = target.sender, ", ".join(target.to)
+        mail["Subject"] = " ".join(f"{event['data'].get('event', event['type'])}: {event['subject']}".split())
+        mail["Message-ID"] = f"<{event['id']}@tidemill>"
+        mail.set_content("\n".join(f"{name}: {value}" for name, value in event["data"].items() if value))
+        host, _, port = target.server.rpartition(":")
+        server = _MailServer(host, int(port))
+        try:
+            with cut_off(lambda: server.sock, self.longest), server:
+                server.connect(host, int(port))
+                if not is_loopback(host):
+                    server.starttls(context=ssl.create_default_context())
+                if target.user:
+                    place = target.password
+                    password = read_secret(self.world, "the password of an Email target", place) if place else ""
+                    server.login(target.user, password)
+                server.send_message(mail)
+        except smtplib.SMTPException as error:
+            raise NotDelivered(str(error) or type(error).__name__, answered=True) from None
+
+    @send.register
+    def _(self, target: Command, body: str) -> None:
+        done = self.world.spawner.run(target.argv, env={**self.world.environ, EVENT: body}, timeout=self.longest)
+        if done.exit_code != 0:
+            why = f"{target.argv[0]} ended with {done.exit_code}: {done.output.strip()[-200:]}"
+            raise NotDelivered(why, answered=True)
+
+    def _post(self, url: str, body: str, headers: dict[str, str]) -> None:
+        parts = urlsplit(url)
+        host, secure = parts.hostname or "", parts.scheme == "https"
+        path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+        # No redirect is followed, because the other address was not checked. The proxy of the environment is not used.
+        connection = HTTPConnection(host, parts.port or (_HTTPS if secure else _HTTP))
+        try:
+            connection.sock = self.reach.connect(host, connection.port)
+            with cut_off(lambda: connection.sock, self.longest):
+                if secure:
+                    connection.sock = ssl.create_default_context().wrap_socket(connection.sock, server_hostname=host)
+                named = {"host": parts.netloc.rpartition("@")[2], "connection": "close", "user-agent": "tidemill"}
+                connection.request("POST", path, body.encode(), {**named, **headers})
+                status = connection.getresponse().status
+        except (OSError, HTTPException) as error:
+            raise NotDelivered(str(error) or type(error).__name__) from None
+        finally:
+            connection.close()
+        if status not in _SUCCESS:
+            raise NotDelivered(f"the receiver answered with status {status}", answered=True)
 
 
-@send.register
-def _(target: WebHook, world: World, body: str) -> None:
-    headers = {"content-type": "application/cloudevents+json"}
-    if target.secret:
-        secret = read_secret(world, "the secret of a WebHook", target.secret)
-        headers[SIGNATURE] = sign(secret, int(world.clock.now().timestamp()), body)
-    _post(target.url, body, headers)
+class _MailServer(smtplib.SMTP):
+    """A mail server, over a connection that is there before the time of a try begins. Private ones are usual."""
 
+    def __init__(self, host: str, port: int) -> None:
+        try:
+            self._made = socket.create_connection((host, port), LONGEST_SILENCE.total_seconds())
+        except OSError as error:
+            raise NotDelivered(f"mail server {host} does not answer: {error}") from None
+        super().__init__(timeout=LONGEST_SILENCE.total_seconds())
 
-@send.register
-def _(target: Slack, world: World, body: str) -> None:
-    url = check_url("Slack", read_secret(world, "the url of a Slack target", target.url))
-    _post(url, json.dumps({"text": write_line(body)}), {"content-type": "application/json"})
-
-
-@send.register
-def _(target: Email, world: World, body: str) -> None:
-    event = json.loads(body)
-    mail = EmailMessage()
-    mail["From"], mail["To"] = target.sender, ", ".join(target.to)
-    mail["Subject"] = " ".join(f"{event['data'].get('event', event['type'])}: {event['subject']}".split())
-    mail["Message-ID"] = f"<{event['id']}@tidemill>"
-    mail.set_content("\n".join(f"{name}: {value}" for name, value in event["data"].items() if value))
-    host, _, port = target.server.rpartition(":")
-    with smtplib.SMTP(host, int(port), timeout=_WAIT) as server:
-        if not is_loopback(host):
-            server.starttls(context=ssl.create_default_context())
-        if target.user:
-            password = read_secret(world, "the password of an Email target", target.password) if target.password else ""
-            server.login(target.user, password)
-        server.send_message(mail)
-
-
-@send.register
-def _(target: Command, world: World, body: str) -> None:
-    done = world.spawner.run(target.argv, env={**world.environ, EVENT: body}, timeout=timedelta(seconds=60))
-    if done.exit_code != 0:
-        raise NotDelivered(f"{target.argv[0]} ended with {done.exit_code}: {done.output.strip()[-200:]}")
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        del host, port, timeout
+        return self._made
 
 
 def sign(secret: str, at: int, body: str) -> str:
@@ -84,16 +137,3 @@ def write_line(body: str) -> str:
     data = event["data"]
     parts = [f"{data.get('event', event['type'])}: {event['subject']}", data.get("why"), data.get("description")]
     return " — ".join(str(part) for part in parts if part)
-
-
-def _post(url: str, body: str, headers: dict[str, str]) -> None:
-    from httpx import Client, HTTPError
-
-    try:
-        # No redirect, because the other address was not checked. No proxy of the environment.
-        with Client(timeout=_WAIT, trust_env=False, follow_redirects=False) as client:
-            answer = client.post(url, content=body.encode(), headers=headers)
-    except HTTPError as error:
-        raise NotDelivered(str(error) or type(error).__name__) from None
-    if not answer.is_success:
-        raise NotDelivered(f"the receiver answered with status {answer.status_code}")

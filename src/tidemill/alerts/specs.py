@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tidemill.alerts.rules import BadRule, Rule
-from tidemill.alerts.targets import Target
+from tidemill.alerts.targets import Target, check_target
 from tidemill.json_specs import sparse
 
 
@@ -23,6 +23,7 @@ class AlertSpec:
     """A text for the people that are notified, such as the next step."""
 
     def __post_init__(self) -> None:
-        """Refuse a repetition without end in no time."""
-        if self.repeat is not None and self.repeat < timedelta(minutes=1):
-            raise BadRule("repeat", "an alert is repeated after one minute at the earliest")
+        """Refuse a repetition without end in no time, and targets that are too long."""
+        if self.repeat is not None and not timedelta(minutes=1) <= self.repeat <= timedelta(days=366):
+            raise BadRule("repeat", "an alert is repeated after one minute at the earliest, and a year at the latest")
+        object.__setattr__(self, "to", tuple(dict.fromkeys(map(check_target, self.to))))

@@ -9,10 +9,11 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from tidemill.errors import UserError
-from tidemill.json_specs import sparse, union
+from tidemill.json_specs import sparse, union, write_text
 from tidemill.secret_places import check_place
 
 _LOCAL: Final = "localhost"
+_MOST_CHARACTERS: Final = 2000
 
 
 class BadTarget(UserError):
@@ -126,6 +127,13 @@ TARGETS: Final[Mapping[str, type[Target]]] = {
 union(Target, TARGETS)
 
 
+def check_target(target: Target) -> Target:
+    """Return a target that the catalog can keep in an index; `BadTarget`."""
+    if len(write_text(target)) > _MOST_CHARACTERS:
+        raise BadTarget(type(target).__name__, f"its JSON has more than {_MOST_CHARACTERS} characters")
+    return target
+
+
 def check_url(target: str, url: str) -> str:
     """Return an address of https, or of http on this machine; `BadTarget`."""
     try:
@@ -133,6 +141,10 @@ def check_url(target: str, url: str) -> str:
         host, _ = parts.hostname or "", parts.port
     except ValueError:
         raise BadTarget(target, "its address cannot be read") from None  # it may be a secret
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise BadTarget(target, "its address has a character that no address has")
+    if parts.username is not None:
+        raise BadTarget(target, "its address has a user or password in it; use `secret` of a WebHook")
     if parts.scheme == "https" and host:
         return url
     if parts.scheme == "http" and is_loopback(host):

@@ -62,7 +62,7 @@ def deliveries(alert: str | None, *, limit: int, after: str, as_json: bool) -> N
 @click.argument("name")
 @click.argument("rule", metavar="JSON")
 @click.option("--to", "targets", multiple=True, metavar="JSON", help='{"type": "web_hook", "url": "https://…"}')
-@click.option("--repeat", metavar="DURATION", help="Tell the targets again after this time, until the end.")
+@click.option("--repeat", metavar="DURATION", help="Notify the targets again after this time, until the end.")
 @click.option("--description", default="", metavar="TEXT", help="A text for the people that are notified.")
 @json_option
 def create(
@@ -89,7 +89,7 @@ def delete(name: str, *, as_json: bool) -> None:
 @click.argument("alert_id")
 @json_option
 def acknowledge(alert_id: str, *, as_json: bool) -> None:
-    """Say that you work on an alert. Its targets are not notices again."""
+    """Say that you work on an alert. Its targets are not notified again."""
     with open_mill() as mill:
         done = mill.alerts.acknowledge(alert_id)
     say(done, f"{alert_id} is {done.state.lower()}", as_json=as_json)
@@ -105,3 +105,13 @@ def silence(name: str, *, duration: str | None, as_json: bool) -> None:
         done = mill.alerts.silence(name, duration=duration)
     until = "is not silent" if done.silent_until is None else f"is silent until {done.silent_until.isoformat()}"
     say(done, f"{done.name} {until}", as_json=as_json)
+
+
+@command.command()
+@click.argument("delivery_id")
+@json_option
+def retry(delivery_id: str, *, as_json: bool) -> None:
+    """Try a dead delivery once more, as the next of its target."""
+    with open_mill() as mill:
+        done = mill.alerts.retry(delivery_id)
+    say(done, f"{delivery_id} {'is tried again' if done.changed else 'is not dead'}", as_json=as_json)

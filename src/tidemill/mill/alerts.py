@@ -85,6 +85,14 @@ class AcknowledgedAlert:
 
 
 @dataclass(frozen=True, slots=True)
+class RetriedDelivery:
+    """A delivery that is tried once more; `changed` is false if the delivery was not dead."""
+
+    delivery_id: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DeletedAlertRule:
     """A rule that was deleted."""
 
@@ -212,7 +220,7 @@ class Alerts(Noun):
         Its alerts open and end as before. What is open at the end of the silence is sent then.
         """
         namespace, (local,) = self._project.split("alert rule", name, 1)
-        lasts = parse_duration(duration) if isinstance(duration, str) else duration
+        lasts = None if duration is None else parse_duration(duration)
 
         def block(db: Db) -> AlertRuleView:
             db.tick()
@@ -222,6 +230,22 @@ class Alerts(Noun):
             before, after = (one and one.isoformat() for one in (rule.silent_until, until))
             self._note("silence", rule.qualified_name, before=before, until=after).write(db)
             return _view_rule(alerts.find_rule(db, namespace, local))
+
+        return self._catalog.write(block)
+
+    @operation(Right.OPERATE, whole=True, in_block=True)
+    def retry(self, delivery_id: str) -> RetriedDelivery:
+        """Try a dead delivery once more, as the next of its target. `NotFound`.
+
+        It is dead again if the try fails. Receivers may get it after later deliveries.
+        """
+
+        def block(db: Db) -> RetriedDelivery:
+            db.tick()
+            changed = outbox.retry(db, delivery_id)
+            if changed:
+                self._note("retry", delivery_id).write(db)
+            return RetriedDelivery(delivery_id, changed)
 
         return self._catalog.write(block)
 

@@ -1,46 +1,138 @@
-"""The alerter: looks at rules when their time has come or a run has ended, and sends what targets are to be sent."""
+"""The alerter: looks at rules when their time has come or a commit came, and sends what targets are to be sent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import threading
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from queue import SimpleQueue
+from typing import Final, Protocol
 
 from tidemill.alerts.alerts import Watch
+from tidemill.alerts.connecting import Reach
 from tidemill.alerts.outbox import Sender
-from tidemill.alerts.sending import send
+from tidemill.alerts.sending import Post
 from tidemill.catalog.db import Catalog
-from tidemill.roles.loops import LONGEST_NAP, SHORTEST_NAP
+from tidemill.errors import Unavailable
+from tidemill.roles.loops import LONGEST_NAP, SHORTEST_NAP, Loops, loop
 from tidemill.world import World
+
+_log = logging.getLogger(__name__)
 
 LOOK_AGAIN: Final = timedelta(seconds=1)
 """The delay of the next look after a commit."""
+_MOST_COURIERS: Final = 32
+"""Receivers to which one process sends at once."""
+_END_WITHIN: Final = timedelta(seconds=2)
+"""The time for tries under way at the end of a process. A try that is cut off is made again by the next process."""
+
+
+class Lanes(Protocol):
+    """Deliveries in lanes: in a lane one after the other, and no lane waits for another."""
+
+    def list_due(self) -> list[str]:
+        """Return lanes in which there is something to send now."""
+
+    def work_off(self, lane: str, stopped: Callable[[], bool]) -> None:
+        """Send what is due in a lane, until nothing is, or `stopped`."""
+
+    def find_next(self) -> datetime | None:
+        """Return the next time that brings something to send; None if only a commit can."""
 
 
 class Alerter:
-    """The two steps of alerts, each for a loop of its own: a receiver that hangs delays no look."""
+    """The two steps of alerts, each for a loop of its own: a receiver that hangs delays no look, and no other one."""
 
-    def __init__(self, catalog: Catalog, world: World) -> None:
+    def __init__(self, catalog: Catalog, world: World, reach: Reach) -> None:
         self._catalog = catalog
+        self._world = world
         self._watch = Watch(catalog, world)
-        self._sender = Sender(catalog, world, lambda target, body: send(target, world, body))
+        send = Post(world, reach).send
+        self._couriers = Couriers(world, [Sender(catalog, world, send)])
 
-    @property
-    def steps(self) -> Mapping[str, Callable[[], timedelta]]:
-        """The steps by the names of their threads."""
-        return {"alerts": self.look, "deliveries": self.send}
+    def start(self, loops: Loops) -> None:
+        """Start the two loops."""
+        for name, step in (("alerts", self.look), ("deliveries", self.send)):
+            loops.start(name, loop(self._world, step, look_again=LOOK_AGAIN))
 
     def look(self) -> timedelta:
         """Look at what is due, and return the time until the next look."""
-        return self._nap(self._watch.look)
+        return self._until(self._watch.look())
 
     def send(self) -> timedelta:
-        """Send what is due, and return the time until the next try."""
-        return self._nap(self._sender.send_due)
+        """Have what is due sent, and return the time until the next try."""
+        return self._until(self._couriers.start_due())
 
-    def _nap(self, step: Callable[[], datetime | None]) -> timedelta:
-        next_at = step()
+    def stop(self) -> None:
+        """End the tries under way, or leave them."""
+        self._couriers.stop()
+
+    def _until(self, next_at: datetime | None) -> timedelta:
         if next_at is None:
             return LONGEST_NAP
         now = self._catalog.read(lambda db: db.now())
         return min(max(next_at - now, SHORTEST_NAP), LONGEST_NAP)
+
+
+class Couriers:
+    """Threads of one process that send, each in one lane at a time. There are as many as lanes were due at once."""
+
+    def __init__(self, world: World, kinds: Sequence[Lanes], most: int = _MOST_COURIERS) -> None:
+        self._world = world
+        self._kinds = kinds
+        self._most = most
+        self._busy: set[tuple[int, str]] = set()
+        self._threads: list[threading.Thread] = []
+        self._orders: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._stopped = False
+        self.errors: list[BaseException] = []
+
+    def start_due(self) -> datetime | None:
+        """Give each lane that is due to a courier, and return the time of the next try.
+
+        Raises the error that ended a courier.
+        """
+        if self.errors:
+            raise self.errors[0]
+        for number, lanes in enumerate(self._kinds):
+            for lane in lanes.list_due():
+                self._order(number, lane)
+        times = [at for lanes in self._kinds if (at := lanes.find_next()) is not None]
+        return min(times, default=None)
+
+    def stop(self) -> None:
+        """Start nothing more, and give tries under way a short time to end."""
+        self._stopped = True
+        for _ in self._threads:
+            self._orders.put(None)
+        give_up_at = self._world.clock.monotonic() + _END_WITHIN
+        for thread in self._threads:
+            thread.join(max((give_up_at - self._world.clock.monotonic()).total_seconds(), 0))
+
+    def _order(self, number: int, lane: str) -> None:
+        with self._lock:
+            if (number, lane) in self._busy or len(self._busy) >= self._most or self._stopped:
+                return
+            self._busy.add((number, lane))
+            self._orders.put((number, lane))
+            if len(self._threads) < len(self._busy):
+                # A daemon: a receiver that says nothing does not hold up the end of the process.
+                thread = threading.Thread(target=self._work, name="courier", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _work(self) -> None:
+        while (order := self._orders.get()) is not None:
+            number, lane = order
+            try:
+                self._kinds[number].work_off(lane, lambda: self._stopped)
+            except Unavailable as error:
+                _log.warning("a delivery waits: %s", error)
+            except BaseException as error:  # noqa: BLE001  # raised again by the next start_due()
+                if not self._stopped:
+                    self.errors.append(error)
+            finally:
+                with self._lock:
+                    self._busy.remove(order)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, Protocol
 
+from tidemill.alerts.connecting import Reach
 from tidemill.app.edits import Edits
 from tidemill.catalog.db import Catalog, Db
 from tidemill.errors import TidemillError
@@ -16,7 +17,6 @@ from tidemill.lake.inbox import leaving
 from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator, log_to
-from tidemill.roles.alerter import LOOK_AGAIN as ALERTS_AGAIN
 from tidemill.roles.alerter import Alerter
 from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.janitor import LEAVE_SOON, Janitor
@@ -116,22 +116,27 @@ def _run_roles(
     hints: FolderHints[DatasetId] = FolderHints()
     discoverer = Discoverer(catalog, narrator, hints)
     keeper = Keeper(catalog, discoverer)
-    page_port = config.spark_conf.get("spark.master.ui.port", "8080")
     probes: dict[str, Source] = {
         "free_slots": lambda: runner.slots - runner.busy,
-        "spark_load": partial(read_spark_load, config.spark_master, page_port),
+        "spark_load": partial(
+            read_spark_load, config.spark_master, config.spark_conf.get("spark.master.ui.port", "8080")
+        ),
     }
-    timers = until_idle is not UntilIdle.DATA
     scheduler = Scheduler(
-        catalog, world, narrator.launched, timers=timers, probes=probes, most_launches=config.most_launches
+        catalog,
+        world,
+        narrator.launched,
+        timers=until_idle is not UntilIdle.DATA,
+        probes=probes,
+        most_launches=config.most_launches,
     )
+    alerter = Alerter(catalog, world, Reach(config.private_hosts))
     sweeper = Janitor(catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
     with stopped_by_signals(loops):
         loops.start("scheduler", scheduler.run)
         loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))
         loops.start("keeper", loop(world, keeper.step, look_again=LOOK_AGAIN, hints=hints))
-        for name, step in Alerter(catalog, world).steps.items():
-            loops.start(name, loop(world, step, look_again=ALERTS_AGAIN))
+        alerter.start(loops)
         loops.start("janitor", loop(world, sweeper.step))
         loops.start("place", loop(world, partial(_look_for, catalog)))
         if deploy:
@@ -152,6 +157,7 @@ def _run_roles(
         while runner.busy and world.clock.monotonic() < give_up_at and not loops.failed:
             world.clock.sleep(SHORTEST_NAP)
         hints.close()
+        alerter.stop()
         loops.stop()
     narrator.tell("stopped", str(config.folder), f"state stays in {config.state}", state=str(config.state))
 

@@ -614,6 +614,7 @@ CREATE UNIQUE INDEX run_job ON run (job_id) WHERE job_id IS NOT NULL;
 CREATE INDEX run_live ON run (run_id) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
 CREATE INDEX run_program ON run (program_id, created_at DESC);
 CREATE INDEX run_success ON run (program_id, ended_at DESC) WHERE state = 'COMPLETED';
+CREATE INDEX run_failure ON run (program_id, ended_at DESC) WHERE state = 'FAILED';
 CREATE INDEX run_schedule ON run (schedule_id, created_at DESC);
 CREATE INDEX run_created ON run (created_at DESC, run_id DESC);
 CREATE INDEX run_bundle ON run (bundle) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
@@ -819,6 +820,8 @@ CREATE TABLE alert_rule (
     name         TEXT NOT NULL,
     spec         TEXT NOT NULL,
     looks_after  TEXT NOT NULL CHECK (looks_after IN ('', 'runs', 'commits')),
+    -- 1 while an alert of the rule is open: a commit could end it.
+    is_open      INTEGER NOT NULL DEFAULT 0 CHECK (is_open IN (0, 1)),
     next_look_at BIGINT,
     silent_until BIGINT
 ) {hot};
@@ -826,10 +829,10 @@ CREATE UNIQUE INDEX alert_rule_name ON alert_rule (namespace, name);
 CREATE INDEX alert_rule_app ON alert_rule (namespace, app);
 CREATE INDEX alert_rule_look ON alert_rule (next_look_at) WHERE next_look_at IS NOT NULL;
 CREATE INDEX alert_rule_after ON alert_rule (looks_after) WHERE looks_after <> '';
+CREATE INDEX alert_rule_open ON alert_rule (rule_id) WHERE is_open = 1;
 
--- Alerts: one for each begin of the state of a rule, until its end. notified_at: when its targets were last notified; NULL
--- while
--- a silence keeps it from them. Ids sort about by time.
+-- Alerts: one for each begin of the state of a rule, until its end. notified_at: when its targets were last notified;
+-- NULL while a silence keeps it from them. Ids sort about by time.
 CREATE TABLE alert (
     alert_id        TEXT PRIMARY KEY,
     rule_id         TEXT NOT NULL,
@@ -866,7 +869,7 @@ CREATE TABLE delivery (
     next_try_at BIGINT,
     ended_at    BIGINT
 ) {hot};
-CREATE INDEX delivery_waiting ON delivery (target, seq, n) WHERE state = 'WAITING';
+CREATE UNIQUE INDEX delivery_waiting ON delivery (target, seq, n) WHERE state = 'WAITING';
 CREATE INDEX delivery_due ON delivery (next_try_at) WHERE next_try_at IS NOT NULL;
 CREATE INDEX delivery_about ON delivery (about, delivery_id);
 CREATE INDEX delivery_ended ON delivery (ended_at) WHERE ended_at IS NOT NULL;

@@ -1,0 +1,109 @@
+"""`tidemill up`, killed between the sending of a delivery and its record: the next process sends it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.stage import staged
+from tests.yardstick import patience
+
+APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+
+
+@app.python(retries=0)
+def load(run):
+    raise ValueError("no such column")
+
+
+app.alert("failed", tm.RunFailed(load), to=tm.WebHook("{url}"))
+"""
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Kills the sender of the first delivery before the answer; takes the others."""
+
+    sender: subprocess.Popen[bytes] | None
+    got: list[dict[str, str]]
+    came: threading.Event
+
+    def do_POST(self) -> None:
+        self.got.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+        if self.sender is not None:
+            self.sender.kill()
+            self.sender.wait()
+        self.came.set()
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of `tidemill up` that is ready; it is ended after the block."""
+    program = "from tidemill.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "--project", str(folder), "up", "--json", "--no-server"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ}) as process:
+        timer = threading.Timer(patience(120), process.kill)
+        timer.start()
+        try:
+            assert process.stdout is not None
+            assert any(json.loads(line)["event"] == "ready" for line in process.stdout)
+            # Read on: a full pipe would hold the process.
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            timer.cancel()
+
+
+def test_a_delivery_that_was_sent_and_not_recorded_comes_again_with_its_id(catalog_url, tmp_path):
+    """At least once, from the outbox; the receiver leaves out the repetition by the id."""
+    kind = type("Killing", (Receiver,), {"got": [], "came": threading.Event(), "sender": None})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        app = APP.replace("{url}", f"http://127.0.0.1:{server.server_address[1]}/")
+        with staged(tmp_path, catalog_url, app) as stage:
+            (tmp_path / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n[spark]\nwarm = 0\n')
+            with started(tmp_path) as first:
+                kind.sender = first
+                stage.mill.runs.start("shop.load")
+                assert kind.came.wait(patience(60))
+                assert first.wait() == -signal.SIGKILL
+            kind.sender = None
+            kind.came.clear()
+            ((state,),) = stage.sql("SELECT state FROM delivery")
+            assert state == "WAITING"
+            # As if the time for which a try is fenced had passed.
+            stage.sql("UPDATE delivery SET next_try_at = 1 RETURNING 1")
+            with started(tmp_path):
+                assert kind.came.wait(patience(60))
+                while [str(one.state) for one in stage.mill.alerts.deliveries()] != ["SENT"]:
+                    threading.Event().wait(0.05)
+            (alert,) = stage.mill.alerts.list()
+        server.shutdown()
+
+    first_body, second_body = kind.got
+    assert first_body == second_body
+    assert str(alert.state) == "OPEN"
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIDEMILL_CATALOG", raising=False)

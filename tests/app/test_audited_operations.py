@@ -141,6 +141,12 @@ def bury(stage: Stage) -> str:
     return "delivery_1"
 
 
+def subscribe(stage: Stage) -> str:
+    """Have a subscriber with a message, and return the position of the message."""
+    stage.mill.subscribers.create("erp", "paid")
+    return stage.mill.topics.publish("paid", {}).position
+
+
 def requeue(mill: Mill) -> None:
     """Requeue the one discarded partition."""
     assert mill.consumers.requeue("lines", LOOK).requeued == 1
@@ -207,6 +213,10 @@ PLAYS = {
     "snapshot.rollback": Play(
         "default.users", first_of_two, lambda mill, first: mill.snapshots.rollback("users", first)
     ),
+    "subscriber.acknowledge": Play("erp", subscribe, lambda mill, at: mill.subscribers.acknowledge("erp", at)),
+    "subscriber.create": Play("erp", lambda _: None, lambda mill, _: mill.subscribers.create("erp", "paid")),
+    "subscriber.delete": Play("erp", subscribe, lambda mill, _: mill.subscribers.delete("erp")),
+    "subscriber.reset": Play("erp", subscribe, lambda mill, at: mill.subscribers.reset("erp", at)),
     "token.create": Play("laptop", lambda _: None, lambda mill, _: mill.tokens.create("laptop", role="viewer")),
     "token.revoke": Play(
         "laptop",

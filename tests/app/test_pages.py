@@ -85,6 +85,13 @@ def fill(stage: Stage) -> None:
     stage.schedule()
     for n in range(3):
         mill.alerts.create(f"rule_{n}", RunFailed())
+        mill.subscribers.create(f"reader_{n}", "own")
+        rows_of(
+            catalog,
+            "INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at, ended_at) VALUES "
+            f"""('dead_{n}', '{{"type": "slack", "url": "env:X"}}', 1, {n}, 'subscriber reader_0', 'message', '', """
+            "'DEAD', 1, 1) RETURNING 1",
+        )
         rows_of(
             catalog,
             "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at) "
@@ -126,6 +133,8 @@ LISTS: dict[str, Callable[[Mill], Callable[..., Page[object]]]] = {
     "schedule.triggered_by": lambda mill: bind(mill.schedules.triggered_by, "lines"),
     "snapshot.versions": lambda mill: bind(mill.snapshots.versions, "users"),
     "token.list": lambda mill: mill.tokens.list,
+    "subscriber.deliveries": lambda mill: bind(mill.subscribers.deliveries, "reader_0"),
+    "subscriber.list": lambda mill: mill.subscribers.list,
     "topic.list": lambda mill: mill.topics.list,
     "topic.quarantined": lambda mill: bind(mill.topics.quarantined, "own"),
     "topic.read": lambda mill: bind(mill.topics.read, "own", after="0"),
@@ -217,6 +226,7 @@ def test_no_key_is_an_error_of_the_database(catalog_url, tmp_path, after):
     """A database refuses numbers above 64 bits, text that is no Unicode, and zero bytes, by tracebacks of its own."""
     with staged(tmp_path, catalog_url, APP) as stage:
         stage.mill.topics.publish("own", key="door")
+        stage.mill.subscribers.create("reader_0", "own")
         for action in set(LISTS) - ENDLESS:
             operation = LISTS[action](stage.mill)
             key = operation(limit=2**70).next or ""

@@ -49,6 +49,8 @@ READS: dict[str, Callable[[Mill], object]] = {
     "run.lineage": lambda mill: mill.runs.lineage(mill.runs.list(program="shop.load")[0].run_id),
     "schedule.show": lambda mill: mill.schedules.show("shop.on_orders"),
     "search": lambda mill: mill.search("or"),
+    "subscriber.read": lambda mill: mill.subscribers.read("erp", limit=2),
+    "subscriber.show": lambda mill: mill.subscribers.show("erp"),
     "token.list": lambda mill: [one.name for one in mill.tokens.list()],
     "tx.show": lambda mill: mill.transactions.show(mill.transactions.list()[0].write_pointer),
     "watermark.show": lambda mill: mill.watermarks.show("orders"),
@@ -84,6 +86,7 @@ def stage(catalog_url, tmp_path) -> Iterator[Stage]:
     """A project in which something of each kind has happened."""
     with staged(tmp_path, catalog_url, BUSY, environ=ANY_PORT) as made:
         make_busy(made)
+        made.mill.subscribers.create("erp", "data", start="beginning")
         made.sql(
             "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at) "
             "VALUES ('alert_1', 'rule_1', 'default', 'default.mine', 'x', 'OPEN', 'y', 1, 1) RETURNING 1"

@@ -406,6 +406,13 @@ SELECT 'delivery_' || i, 't' || (i % 10), i, 0, 'alert_1', 'opened', '{}',
        CASE WHEN i < 100 THEN 1000 WHEN i < 299000 THEN :now END
   FROM series
 
+-- name: fill_outside_subscriber
+-- A hundred are pushed to, of which ten are far behind.
+INSERT INTO outside_subscriber (name, topic, event_type, key_prefix, target, seq, n, created_at, next_try_at)
+SELECT 'n' || i, 'data', '', '', CASE WHEN i < 100 THEN '{}' END, CASE WHEN i < 10 THEN 1000 ELSE 600000000 END, 0, 1,
+       CASE WHEN i = 50 THEN :now + 3600000 ELSE 0 END
+  FROM series WHERE i < 20000
+
 -- name: fill_quarantined_message
 INSERT INTO quarantined_message (topic, seq, n, name, reason, at)
 SELECT 'data', 2 * i + 22, 0, 'scheduler', 'damaged', :now FROM series WHERE i < 1000

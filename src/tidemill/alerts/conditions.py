@@ -62,7 +62,7 @@ class Found:
     next_look_at: datetime | None = None
 
 
-class _Failure(NamedTuple):
+class _FailedRun(NamedTuple):
     run_id: str
     exit_reason: str | None
     ended_at: datetime
@@ -88,7 +88,7 @@ def _(rule: RunFailed, db: Db, namespace: Namespace, only: Collection[str] | Non
     named = dict(_programs_of(db, rule, namespace))
     violations = []
     for name in sorted(named.keys() if only is None else named.keys() & set(only)):
-        ends = db.records(SQL.list_failures, _Failure, program_id=named[name], times=rule.times)
+        ends = db.records(SQL.list_failures, _FailedRun, program_id=named[name], times=rule.times)
         if len(ends) == rule.times:
             runs = f"the last {rule.times} runs" if rule.times > 1 else f"run {ends[0].run_id}"
             reason = f": {ends[0].exit_reason}" if ends[0].exit_reason else ""

@@ -20,7 +20,7 @@ SELECT delivery_id, target, about, event, body, attempt, made_at FROM delivery
 
 -- name: find_next_try
 -- gives: next_try_at
-SELECT min(next_try_at) AS next_try_at FROM delivery WHERE next_try_at IS NOT NULL
+SELECT min(next_try_at) AS next_try_at FROM delivery WHERE next_try_at > tidemill_now()
 
 -- name: begin_try
 -- Fences other senders, and the earlier tries of this one.

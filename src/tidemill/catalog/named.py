@@ -58,7 +58,19 @@ RANKS: Final = {table: rank for rank, table in enumerate(LOCK_ORDER)} | {
     "fire": LOCK_ORDER.index("timer"),
 }
 _WAKING: Final = frozenset(
-    {"message", "run", "job", "timer", "boundary", "schedule", "inbox_marker", "expectation", "alert_rule", "delivery"}
+    {
+        "message",
+        "run",
+        "job",
+        "timer",
+        "boundary",
+        "schedule",
+        "inbox_marker",
+        "expectation",
+        "alert_rule",
+        "delivery",
+        "outside_subscriber",
+    }
 )
 
 _HEAD = re.compile(r"^-- name: (?P<name>[a-z0-9_]+)\s*$", re.MULTILINE)

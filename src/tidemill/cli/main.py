@@ -38,6 +38,10 @@ _COMMANDS: Final = {
     "job": ("tidemill.cli.job", "Jobs: launches of schedules that wait to become runs."),
     "alert": ("tidemill.cli.alert", "Alerts: what is wrong for too long, and the notices about it."),
     "token": ("tidemill.cli.token", "Tokens: secrets by which programs use the server."),
+    "subscriber": (
+        "tidemill.cli.subscriber",
+        "Subscribers: named positions in topics, of readers and receivers outside.",
+    ),
     "topic": ("tidemill.cli.topic", "Topics: messages of commits, and messages of users."),
     "app": ("tidemill.cli.app", "Deployed apps."),
     "why": ("tidemill.cli.why", "Explain why a file, partition, message, window, job, run or data set waits."),

@@ -148,7 +148,7 @@ class Alerts(Noun):
         """List what was sent to targets, and what waits or was given up: the newest first, of one `alert` or of all."""
         behind = read_name(after) or _BEHIND_ALL
         rows = self._catalog.read(lambda db: outbox.list_deliveries(db, behind, one_more(limit), alert))
-        return cut(rows, limit, lambda row: row.delivery_id, _view_delivery)
+        return cut(rows, limit, lambda row: row.delivery_id, view_delivery)
 
     @operation(Right.DEPLOY, whole=True, in_block=True)
     def create(
@@ -276,6 +276,7 @@ def _view_rule(row: AlertRule) -> AlertRuleView:
     )
 
 
-def _view_delivery(row: StoredDelivery) -> DeliveryView:
+def view_delivery(row: StoredDelivery) -> DeliveryView:
+    """Return a delivery as lists show it."""
     values = {name: getattr(row, name) for name in DeliveryView.__dataclass_fields__}
     return DeliveryView(**values | {"target": str(read_text(Target, row.target))})

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tidemill.mill.schedules import Schedules
     from tidemill.mill.snapshots import Snapshots
     from tidemill.mill.statements import Done
+    from tidemill.mill.subscribers import Subscribers
     from tidemill.mill.tokens import Tokens
     from tidemill.mill.topics import Topics
     from tidemill.mill.transactions import Transactions
@@ -377,6 +378,13 @@ class Mill:
         from tidemill.mill.snapshots import Snapshots
 
         return Snapshots(self.project)
+
+    @cached_property
+    def subscribers(self) -> Subscribers:
+        """Subscribers outside of Tidemill: named positions in topics."""
+        from tidemill.mill.subscribers import Subscribers
+
+        return Subscribers(self.project)
 
     @cached_property
     def tokens(self) -> Tokens:

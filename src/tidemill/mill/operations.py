@@ -29,6 +29,7 @@ from tidemill.mill.runs import Runs
 from tidemill.mill.schedules import Schedules
 from tidemill.mill.snapshots import Snapshots
 from tidemill.mill.statements import Done
+from tidemill.mill.subscribers import Subscribers
 from tidemill.mill.tokens import Tokens
 from tidemill.mill.topics import Topics
 from tidemill.mill.transactions import Transactions
@@ -52,6 +53,7 @@ NOUNS: Final = (
     Runs,
     Schedules,
     Snapshots,
+    Subscribers,
     Tokens,
     Topics,
     Transactions,

@@ -31,9 +31,12 @@ class BadPosition(UserError):
 
     code = "bad_position"
 
-    def __init__(self, given: str) -> None:
+    def __init__(self, given: str, also: tuple[str, ...] = ()) -> None:
         self.given = given
-        super().__init__(f"position {given!r} is refused: write it as `topic read` shows it, 17.0, or 17 for all of it")
+        words = "".join(f", {word}" for word in also)
+        super().__init__(
+            f"position {given!r} is refused: write it as `topic read` shows it, 17.0, or 17 for all of it{words}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +120,16 @@ class Topics(Noun):
             topics = json.dumps([one.topic for one in found])
             positions: dict[str, dict[str, str]] = {}
             for topic, name, seq, n in db.records(SQL.list_positions, tuple[str, str, int, int], topics=topics):
-                positions.setdefault(topic, {})[name] = _shown(seq, n)
+                positions.setdefault(topic, {})[name] = show_position(seq, n)
             bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=topics))
 
             def view(one: _Newest) -> TopicView:
                 return TopicView(
-                    one.topic, _shown(one.seq, one.n), one.at, positions.get(one.topic, {}), bad.get(one.topic, 0)
+                    one.topic,
+                    show_position(one.seq, one.n),
+                    one.at,
+                    positions.get(one.topic, {}),
+                    bad.get(one.topic, 0),
                 )
 
             return cut(found, limit, lambda one: one.topic, view)
@@ -135,16 +142,16 @@ class Topics(Noun):
 
         `0` as `after` begins with the first message. The newest messages are the last page.
         """
-        position = _position(after) if after else None
+        position = read_position(after) if after else None
         most = one_more(limit)
 
         def block(db: Db) -> Page[MessageView]:
             _check_topic(db, topic)
             if position is not None:
                 found = read_messages(db, topic, position, most)
-                return cut(found, limit, lambda message: _shown(*message.position), _view)
+                return cut(found, limit, lambda message: show_position(*message.position), view_message)
             newest = [to_message(row) for row in db.records(SQL.read_newest, MessageRow, topic=topic, limit=limit)]
-            return Page(tuple(_view(message) for message in reversed(newest)))
+            return Page(tuple(view_message(message) for message in reversed(newest)))
 
         return self._catalog.read(block)
 
@@ -163,7 +170,7 @@ class Topics(Noun):
                 limit,
                 lambda one: write_key(one.seq, one.n, one.name),
                 lambda one: QuarantinedMessageView(
-                    _shown(one.seq, one.n), one.event_key or "", one.name, one.reason, one.at
+                    show_position(one.seq, one.n), one.event_key or "", one.name, one.reason, one.at
                 ),
             )
 
@@ -184,7 +191,7 @@ class Topics(Noun):
             for call in message.writes():
                 db.call(call)
             self._note("publish", topic, key=key).write(db)
-            return PublishedMessage(topic, _shown(seq, 0))
+            return PublishedMessage(topic, show_position(seq, 0))
 
         return self._catalog.write(block)
 
@@ -195,7 +202,8 @@ def _check_topic(db: Db, topic: str) -> None:
         raise NotFound("topic", topic, nearest(topic, known))
 
 
-def _position(text: str) -> Position:
+def read_position(text: str) -> Position:
+    """Return a position as people write it; `BadPosition`."""
     seq, _, n = text.partition(".")
     if not seq.isdecimal() or (n and not n.isdecimal()) or max(len(seq), len(n)) > _DIGITS:
         raise BadPosition(text)
@@ -203,14 +211,16 @@ def _position(text: str) -> Position:
     return Position(int(seq), int(n) if n else 2**31)
 
 
-def _shown(seq: int, n: int) -> str:
+def show_position(seq: int, n: int) -> str:
+    """Return a position as people read it."""
     return f"{seq}.{n}"
 
 
-def _view(message: Message) -> MessageView:
+def view_message(message: Message) -> MessageView:
+    """Return a message as lists show it."""
     return MessageView(
         message.topic,
-        _shown(*message.position),
+        show_position(*message.position),
         message.at,
         message.event_type,
         message.event_key,

@@ -13,6 +13,7 @@ from tidemill.alerts.alerts import Watch
 from tidemill.alerts.connecting import Reach
 from tidemill.alerts.outbox import Sender
 from tidemill.alerts.sending import Post
+from tidemill.alerts.subscribers import Pusher
 from tidemill.catalog.db import Catalog
 from tidemill.errors import Unavailable
 from tidemill.roles.loops import LONGEST_NAP, SHORTEST_NAP, Loops, loop
@@ -42,14 +43,14 @@ class Lanes(Protocol):
 
 
 class Alerter:
-    """The two steps of alerts, each for a loop of its own: a receiver that hangs delays no look, and no other one."""
+    """The looks at rules, and the sending, each in a loop of its own. A receiver that hangs delays neither."""
 
     def __init__(self, catalog: Catalog, world: World, reach: Reach) -> None:
         self._catalog = catalog
         self._world = world
         self._watch = Watch(catalog, world)
         send = Post(world, reach).send
-        self._couriers = Couriers(world, [Sender(catalog, world, send)])
+        self._couriers = Couriers(world, [Sender(catalog, world, send), Pusher(catalog, world, send)])
 
     def start(self, loops: Loops) -> None:
         """Start the two loops."""

@@ -74,6 +74,28 @@ CREATE TABLE subscriber (
     PRIMARY KEY (topic, name)
 ) {hot};
 
+-- Subscribers outside of Tidemill: each is a position in a topic, with all messages up to (seq, n) behind it. event_type and
+-- key_prefix leave out other messages; empty for none left out. target is the JSON of the receiver to which messages are
+-- pushed; NULL for a subscriber that reads. attempt fences a sender and its earlier tries. next_try_at is the end of a
+-- try, or of a wait after a failure; 0 when neither is. refused_since: since when the receiver answers the next message
+-- with an error.
+CREATE TABLE outside_subscriber (
+    name          {key} PRIMARY KEY,
+    topic         TEXT NOT NULL,
+    event_type    TEXT NOT NULL,
+    key_prefix    TEXT NOT NULL,
+    target        TEXT,
+    seq           BIGINT NOT NULL,
+    n             BIGINT NOT NULL,
+    created_at    BIGINT NOT NULL,
+    attempt       BIGINT NOT NULL DEFAULT 0,
+    failures      BIGINT NOT NULL DEFAULT 0,
+    refused_since BIGINT,
+    error         TEXT,
+    next_try_at   BIGINT NOT NULL DEFAULT 0
+) {hot};
+CREATE INDEX outside_subscriber_pushed ON outside_subscriber (next_try_at) WHERE target IS NOT NULL;
+
 -- Messages that a subscriber could not read. Its position has passed them; the reason is kept for a person.
 CREATE TABLE quarantined_message (
     topic  TEXT NOT NULL,

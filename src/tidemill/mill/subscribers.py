@@ -1,0 +1,286 @@
+"""Subscribers outside of Tidemill, as `Mill` offers them: named positions in topics.
+
+They are a noun of their own, and no verbs of topics: a subscriber has a name, a state and an end of its own, and its
+topic may have no message yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from tidemill.alerts import outbox, subscribers
+from tidemill.alerts.subscribers import BEGINNING, PositionMoved, Subscriber, find_subscriber
+from tidemill.alerts.targets import Target, check_target
+from tidemill.catalog.db import Db
+from tidemill.catalog.messages import Position
+from tidemill.catalog.named import FROM_NEWEST
+from tidemill.errors import UserError
+from tidemill.json_specs import read_plain, read_text, write_text
+from tidemill.mill.alerts import DeliveryView, view_delivery
+from tidemill.mill.operation import Right, operation
+from tidemill.mill.page import PAGE, Page, cut, one_more, read_name
+from tidemill.mill.project import Noun
+from tidemill.mill.topics import BadPosition, MessageView, read_position, show_position, view_message
+from tidemill.names import check_name
+
+_NOW: Final = "now"
+_FIRST: Final = "beginning"
+
+
+class PositionAhead(UserError):
+    """A position behind which no message can be yet."""
+
+    code = "position_ahead"
+
+    def __init__(self, topic: str, position: str, newest: str) -> None:
+        self.topic = topic
+        self.position = position
+        self.newest = newest
+        super().__init__(
+            f"position {position} of topic {topic} is refused: the newest message is at {newest}, and messages to come "
+            "would be passed over; use a position that a read gave"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberView:
+    """A subscriber: its topic, filter, target and position, and what waits behind the position.
+
+    `waiting` counts the messages of the topic without the filter, up to 10,001. `oldest_at` is when the first came.
+    """
+
+    name: str
+    topic: str
+    event_type: str
+    key_prefix: str
+    to: str | None
+    """The receiver to which messages are pushed. None for a subscriber that reads."""
+    position: str
+    newest: str | None
+    waiting: int
+    oldest_at: datetime | None
+    failures: int
+    """Tries of the next message that failed, one after the other."""
+    error: str | None
+    next_try_at: datetime | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMessages:
+    """Messages behind the position of a subscriber. Acknowledge `position`, also if the filter left no message."""
+
+    name: str
+    topic: str
+    messages: tuple[MessageView, ...]
+    position: str
+    more: bool
+    """True if the next read may give messages at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedSubscriber:
+    """The position of a subscriber; `changed` is false if it was there before, or further."""
+
+    name: str
+    position: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedSubscriber:
+    """A subscriber that was deleted."""
+
+    name: str
+
+
+class Subscribers(Noun):
+    """Operations on subscribers."""
+
+    noun = "subscriber"
+
+    @operation(Right.READ, whole=True)
+    def list(self, *, limit: int = PAGE, after: str = "") -> Page[SubscriberView]:
+        """List subscribers by name, with their positions and what waits for them."""
+        behind = read_name(after)
+
+        def block(db: Db) -> Page[SubscriberView]:
+            rows = db.records(subscribers.SQL.list_subscribers, Subscriber, after=behind, limit=one_more(limit))
+            views = dict(zip((row.name for row in rows), _view(db, rows), strict=True))
+            return cut(rows, limit, lambda row: row.name, lambda row: views[row.name])
+
+        return self._catalog.read(block)
+
+    @operation(Right.READ, whole=True)
+    def show(self, name: str) -> SubscriberView:
+        """Show a subscriber. `NotFound`."""
+        return self._catalog.read(lambda db: _view(db, [find_subscriber(db, name)])[0])
+
+    @operation(Right.READ, whole=True)
+    def read(self, name: str, *, limit: int = PAGE, after: str = "") -> ReadMessages:
+        """Read the messages behind the position of a subscriber, in order, or those behind `after`. `NotFound`.
+
+        A read moves nothing: the same messages come again until the position is acknowledged. One read gives at most
+        8 MB, and looks at 1,000 messages.
+        """
+        behind = read_position(after) if after else None
+        most = one_more(limit) - 1
+
+        def block(db: Db) -> ReadMessages:
+            subscriber = find_subscriber(db, name)
+            part = subscribers.read_part(db, subscriber, behind or subscriber.position, most)
+            messages = tuple(view_message(one) for one in part.messages)
+            return ReadMessages(name, subscriber.topic, messages, show_position(*part.position), part.more)
+
+        return self._catalog.read(block)
+
+    @operation(Right.READ, whole=True)
+    def deliveries(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[DeliveryView]:
+        """List the messages that the receiver of a subscriber refused for a day: the newest first, for 30 days.
+
+        `mill.alerts.retry(delivery_id)` tries one of them again. `NotFound`.
+        """
+        behind = read_name(after) or FROM_NEWEST[1]
+
+        def block(db: Db) -> Page[DeliveryView]:
+            find_subscriber(db, name)
+            rows = outbox.list_deliveries(db, behind, one_more(limit), subscribers.about(name))
+            return cut(rows, limit, lambda row: row.delivery_id, view_delivery)
+
+        return self._catalog.read(block)
+
+    @operation(Right.DEPLOY, whole=True, in_block=True)
+    def create(
+        self,
+        name: str,
+        topic: str,
+        *,
+        start: str = _NOW,
+        event_type: str = "",
+        key_prefix: str = "",
+        to: object = None,
+    ) -> SubscriberView:
+        """Create a subscriber of a topic, which needs no message yet. An equal one stays as it is.
+
+        `start` is `now`, `beginning` or a position. `event_type` and the prefix of event keys leave out other messages.
+        `to` is a target (`tm.WebHook("https://…")` or its JSON) to which messages are pushed; without it the subscriber
+        reads. `BadName`, `BadPosition`, `BadTarget`, `SubscriberExists`.
+        """
+        check_name("subscriber", name)
+        check_name("topic", topic)
+        target = None if to is None else check_target(to if isinstance(to, Target) else read_plain(Target, to))
+
+        def block(db: Db) -> SubscriberView:
+            position = _start(start, Position(db.tick(), 0))
+            written = None if target is None else write_text(target)
+            if subscribers.add_subscriber(db, name, topic, event_type, key_prefix, written, position):
+                self._note("create", name, topic=topic, start=start, to=None if target is None else str(target)).write(
+                    db
+                )
+            return _view(db, [find_subscriber(db, name)])[0]
+
+        return self._catalog.write(block)
+
+    @operation(Right.DEPLOY, whole=True, in_block=True)
+    def acknowledge(self, name: str, position: str, *, expected: str = "") -> MovedSubscriber:
+        """Move the position of a subscriber forward: all messages up to `position` are processed. `NotFound`.
+
+        A position that is there already, or further, changes nothing, so that a repeated request does no harm. With
+        `expected` the position moves only from there: of two readers one gets `PositionMoved`. `BadPosition`,
+        `PositionAhead`.
+        """
+        to = read_position(position)
+        before = read_position(expected) if expected else None
+
+        def block(db: Db) -> MovedSubscriber:
+            db.tick()
+            subscriber = find_subscriber(db, name)
+            _check_ahead(db, subscriber.topic, to, position)
+            if before is not None and subscriber.position not in (before, to):
+                raise PositionMoved(name, expected, show_position(*subscriber.position))
+            changed = to > subscriber.position
+            if changed:
+                self._move(db, "acknowledge", subscriber, to)
+            return MovedSubscriber(name, show_position(*(to if changed else subscriber.position)), changed)
+
+        return self._catalog.write(block)
+
+    @operation(Right.DEPLOY, whole=True, in_block=True)
+    def reset(self, name: str, start: str) -> MovedSubscriber:
+        """Move the position of a subscriber to `now`, `beginning` or a position, also back. `NotFound`, `BadPosition`.
+
+        Messages behind it come again, in order. A message under way may come once more.
+        """
+
+        def block(db: Db) -> MovedSubscriber:
+            to = _start(start, Position(db.tick(), 0))
+            subscriber = find_subscriber(db, name)
+            if start != _NOW:
+                _check_ahead(db, subscriber.topic, to, start)
+            changed = to != subscriber.position
+            if changed:
+                self._move(db, "reset", subscriber, to)
+            return MovedSubscriber(name, show_position(*to), changed)
+
+        return self._catalog.write(block)
+
+    @operation(Right.DEPLOY, whole=True, in_block=True)
+    def delete(self, name: str) -> DeletedSubscriber:
+        """Delete a subscriber. Its messages stay in their topic. `NotFound`."""
+
+        def block(db: Db) -> DeletedSubscriber:
+            db.tick()
+            subscriber = find_subscriber(db, name)
+            db.run(subscribers.SQL.delete_subscriber, name=name)
+            self._note("delete", name, topic=subscriber.topic, position=show_position(*subscriber.position)).write(db)
+            return DeletedSubscriber(name)
+
+        return self._catalog.write(block)
+
+    def _move(self, db: Db, action: str, subscriber: Subscriber, to: Position) -> None:
+        db.run(subscribers.SQL.move_by_hand, name=subscriber.name, seq=to.seq, n=to.n)
+        places = {"before": show_position(*subscriber.position), "after": show_position(*to)}
+        self._note(action, subscriber.name, **places).write(db)
+
+
+def _start(text: str, now: Position) -> Position:
+    if text == _NOW:
+        return now
+    if text == _FIRST:
+        return BEGINNING
+    try:
+        return read_position(text)
+    except BadPosition:
+        raise BadPosition(text, also=(_NOW, _FIRST)) from None
+
+
+def _check_ahead(db: Db, topic: str, position: Position, given: str) -> None:
+    """Raise `PositionAhead` for a commit after the newest message: a later message could lie before it."""
+    newest = db.record(subscribers.SQL.find_newest, Position, topic=topic) or BEGINNING
+    if position.seq > newest.seq:
+        raise PositionAhead(topic, given, show_position(*newest))
+
+
+def _view(db: Db, rows: list[Subscriber]) -> list[SubscriberView]:
+    views = []
+    for row, (newest, waiting, oldest_at) in zip(rows, subscribers.iterate_lag(db, rows), strict=True):
+        views.append(
+            SubscriberView(
+                row.name,
+                row.topic,
+                row.event_type,
+                row.key_prefix,
+                None if row.target is None else str(read_text(Target, row.target)),
+                show_position(*row.position),
+                None if newest is None else show_position(*newest),
+                waiting,
+                oldest_at,
+                row.failures,
+                row.error,
+                row.next_try_at if row.failures else None,
+                row.created_at,
+            )
+        )
+    return views

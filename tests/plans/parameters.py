@@ -480,6 +480,18 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "triggers.read_fed": {
         "positions": _rows([{"topic": "data", "seq": 2 * i + 22, "n": 0} for i in range(1000, 1100)])
     },
+    "calendar.list_by_time": {"most": 1001},
+    "calendar.list_by_key": {"most": 1001, "lower": "k5", "upper": "k6"},
+    "calendar.measure_by_time": {"most": 500},
+    "calendar.measure_by_key": {"most": 500, "lower": "k5", "upper": "k6"},
+    "calendar.next_key": {"lower": "k5"},
+    "calendar.last_key": {"upper": "k6"},
+    "calendar.list_slots": {"most": 1500},
+    "partition_views.measure_days": {"most": 5000},
+    "partition_views.list_takers": {"limit": 50},
+    "partition_views.list_history": {"limit": 50},
+    "arrivals.count_arrivals": {"dataset_id": "landing", "since": _NOW - 86_400_000, "step": 3_600_000, "most": 5000},
+    "arrivals.list_completed": {"since": 0, "most": 200},
     "overview.list_failing": {"limit": 50},
     "overview.list_broken": {"limit": 50},
     "overview.list_quarantined": {"limit": 1001},

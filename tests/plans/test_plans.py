@@ -44,6 +44,11 @@ READS_ALL: Final[Mapping[str, str]] = {
 }
 """Statements whose work is to read a table as a whole."""
 READS_MORE: Final[Mapping[str, str]] = {
+    "arrivals.count_arrivals": "counts the newest 5,000 files of an inbox, for a person who looks",
+    "calendar.list_by_time": "lists 1,001 partitions, and looks for an earlier commit and a watermark of each",
+    "calendar.list_by_key": "lists 1,001 partitions, and looks for an earlier commit of each",
+    "calendar.list_slots": "lists the slots of a month of half hours, with the members of each",
+    "partition_views.measure_days": "counts the newest 5,000 changes of a data set, for a person who looks",
     "changes.forget_all_unseen": "reads all that waits: of a feed a row or two, here 2,790",
     "changes.forget_unseen": "reads all that waits: of a feed a row or two, here 2,790",
     "difference.list_schedules": "reads all schedules of an app, 1,000, and their programs",

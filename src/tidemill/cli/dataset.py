@@ -80,6 +80,53 @@ def partitions(name: str, *, where: tuple[str, ...], limit: int, after: str, as_
 
 @command.command()
 @click.argument("name")
+@click.option("--within", default="", metavar="PERIOD", help="2026, 2026-01, 2026-W02 or 2026-01-31; or all.")
+@json_option
+def calendar(name: str, within: str, *, as_json: bool) -> None:
+    """Show the partitions of a file set by time, in a period: present, late, rewritten, missing.
+
+    Without a period, the last week or month that has partitions.
+    """
+    with open_mill() as mill:
+        found = mill.datasets.calendar(name, within=within)
+    if as_json:
+        show_one(found, as_json=True)
+        return
+    columns = ("slot", "state", "partitions", "rows", "bytes", "late", "rewritten", "missing", "more")
+    show_list(
+        found.cells,
+        columns,
+        as_json=False,
+        empty=f"the partitions of {name} have no times; `tidemill dataset partitions {name}` lists them",
+    )
+
+
+@command.command()
+@click.argument("name")
+@json_option
+def growth(name: str, *, as_json: bool) -> None:
+    """Show how much was written to a file set or snapshot, by day, in UTC."""
+    with open_mill() as mill:
+        found = mill.datasets.growth(name)
+    if as_json:
+        show_one(found, as_json=True)
+        return
+    columns = ("day", "changes", "files", "bytes", "rows")
+    show_list(found.days, columns, as_json=False, empty=f"nothing was written to {name} yet")
+
+
+@command.command()
+@click.argument("name")
+@click.argument("key")
+@json_option
+def partition(name: str, key: str, *, as_json: bool) -> None:
+    """Show the partition KEY ("day=2026-01-01") of a file set: its files, metadata, past and readers."""
+    with open_mill() as mill:
+        show_one(mill.datasets.partition(name, key), as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
 @click.argument("partition", required=False)
 @click.option("--version", type=click.IntRange(1), help="A version of a snapshot, instead of PARTITION.")
 @lineage_options

@@ -52,6 +52,16 @@ def show(name: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
+@click.option("--hours", default=24, show_default=True, type=click.IntRange(1, 744), help="The number of hours.")
+@json_option
+def arrivals(name: str, hours: int, *, as_json: bool) -> None:
+    """Count the files of the last hours by state, and balance the rows that runs made of them."""
+    with open_mill() as mill:
+        show_one(mill.inboxes.arrivals(name, hours=hours), as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
 @click.argument("file")
 @lineage_options
 @json_option

@@ -34,6 +34,18 @@ def show(dataset: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("dataset")
+@page_options
+@json_option
+def slots(dataset: str, *, limit: int, after: str, as_json: bool) -> None:
+    """List the time slots of a watermark, newest first: complete, late, incomplete or missing."""
+    with open_mill() as mill:
+        rows = mill.watermarks.slots(dataset, limit=limit, after=after)
+    columns = ("slot", "state", "have", "of", "late", "passed")
+    show_page(rows, columns, as_json=as_json, empty=f"no partition of {dataset} has a time yet")
+
+
+@command.command()
+@click.argument("dataset")
 @click.argument("to")
 @json_option
 def advance(dataset: str, to: str, *, as_json: bool) -> None:

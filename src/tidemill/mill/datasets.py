@@ -25,9 +25,11 @@ from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, now
 from tidemill.lake.fileset.totals import Totals, find_totals
 from tidemill.lake.inbox import inbox
 from tidemill.lake.snapshot.snapshot import find_visible
+from tidemill.mill.calendar import Calendar, lay_out
 from tidemill.mill.lineage import DEPTH, NODES, BadLineage, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
+from tidemill.mill.partition_views import Growth, PartitionDetail, measure_growth, show_partition
 from tidemill.mill.project import MOST_SHOWN, Noun
 from tidemill.names import DatasetId, RunId
 from tidemill.shapes.filters import ALL_KEYS, KeyFilter, Where, choose
@@ -214,6 +216,43 @@ class Datasets(Noun):
                 lambda row: write_key(row.partition_key, row.commit_seq),
                 lambda row: _partition_view(fileset, row),
             )
+
+        return self._catalog.read(block)
+
+    @operation(Right.READ)
+    def calendar(self, name: str, *, within: str = "") -> Calendar:
+        """Show the partitions of a file set by their times: present, late, rewritten, missing.
+
+        `within` is a year, month, week or day (`2026`, `2026-01`, `2026-W02`, `2026-01-31`), or `all` for the years;
+        without `within`, the last one that has partitions. Times are those of the watermark, else of the first key
+        field. Slots are missing where a watermark has slots, or an expectation wants one each day. Cost: bounded, so
+        that cells of very many partitions stop counting (`CalendarCell.more`). `BadFilter`.
+        """
+
+        def block(db: Db) -> Calendar:
+            return lay_out(db, Fileset.of(self._project.dataset(db, name)), within)
+
+        return self._catalog.read(block)
+
+    @operation(Right.READ)
+    def growth(self, name: str) -> Growth:
+        """Show how much was written to a file set or snapshot, by the day of the commit.
+
+        Cost: the newest 5,000 changes.
+        """
+        return self._catalog.read(lambda db: measure_growth(db, self._project.dataset(db, name)))
+
+    @operation(Right.READ)
+    def partition(self, name: str, key: Mapping[str, object] | str) -> PartitionDetail:
+        """Show a partition of a file set: its files and metadata, its past, and the runs that read it.
+
+        `key` is given in values or as people write it. `BadKey`, `NotFound`.
+        """
+
+        def block(db: Db) -> PartitionDetail:
+            fileset = Fileset.of(self._project.dataset(db, name))
+            checked = fileset.keys.parse(key) if isinstance(key, str) else fileset.keys.check(key)
+            return show_partition(db, fileset, checked, now(db, self._catalog.incarnation))
 
         return self._catalog.read(block)
 

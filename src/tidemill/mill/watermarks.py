@@ -36,13 +36,15 @@ from tidemill.lake.window.windows import (
     reset_windows,
 )
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, read_key, write_key
+from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun
+from tidemill.mill.slots import SlotView, list_newest_slots
 from tidemill.names import DatasetId, ProgramId
 from tidemill.shapes.partition_time import Instant, Zone, from_wall, to_wall
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
 _FEW = 20
+_MOST_SLOTS = 1001
 
 
 class BadTime(UserError):
@@ -258,6 +260,25 @@ class Watermarks(Noun):
                     _program_view(db, state, fileset, spec.window_zone) for state in list_states(db, dataset_id)
                 ),
             )
+
+        return self._catalog.read(block)
+
+    @operation(Right.READ)
+    def slots(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[SlotView]:
+        """List the time slots of a watermark, newest first: complete, late, incomplete or missing.
+
+        The list begins with the newest slot that counts, and goes on to the first one. Cost: the page.
+        """
+        (upto,) = read_key(after, (0,))
+        most = min(one_more(limit), _MOST_SLOTS)
+
+        def block(db: Db) -> Page[SlotView]:
+            fileset, spec, row = self._find(db, name)
+            place = from_wall(upto) if after else None
+            found = list_newest_slots(db, fileset, spec, row.value, most, place)
+            shown = found[: most - 1]
+            more = len(found) > len(shown)
+            return Page(tuple(shown), write_key(to_wall(datetime.fromisoformat(shown[-1].slot))) if more else None)
 
         return self._catalog.read(block)
 

@@ -60,7 +60,7 @@ class CellState(StrEnum):
     MISSING = "missing"
     """Nothing is there, though a later slot has come."""
     AWAITED = "awaited"
-    """The time has passed, and nothing later has come."""
+    """The time has passed, and nothing later has come: the next slot, or each one that an expectation wants."""
     OPEN = "open"
     """The time has not passed yet."""
     EMPTY = "empty"
@@ -205,6 +205,15 @@ class _Source(ABC):
     def spec(self) -> WatermarkSpec | None:
         """The watermark by which the slots are known."""
         return None
+
+    def next_slot(self, time: datetime) -> datetime | None:
+        """Return the time of the slot behind one; None at the end of the calendar, and where slots are not known."""
+        if self.spec is None:
+            return None
+        try:
+            return from_wall(self.spec.partition_time.span_at(time).next_time)
+        except OverflowError:
+            return None
 
     @abstractmethod
     def now(self) -> datetime:
@@ -620,9 +629,14 @@ def _expect(source: _Source, period: _Period, first: datetime | None, last: date
     else:
         return _Expected()
     pairs = [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin >= first]
+    past = [begin for begin, end in pairs if begin >= last and end <= now]
+    # A file set may have ended: without an expectation only the next slot is awaited, which the watermark needs.
+    following = source.next_slot(last)
+    if source.fileset.storing.expect is None:
+        past = [begin for begin in past if begin == following]
     return _Expected(
         missing=[begin for begin, _ in pairs if begin < last],
-        awaited=[begin for begin, end in pairs if begin >= last and end <= now],
+        awaited=past,
         open=[begin for begin, end in pairs if begin >= last and end > now],
     )
 

@@ -47,11 +47,11 @@ PLACES: Final = (
     ("/tokens", "Tokens"),
 )
 _STATES: Final[Mapping[str, tuple[str, str]]] = {
-    "ok": ("✓", "RESOLVED SENT COMPLETED SCHEDULED SUCCESS COMMITTED fresh filled launched"),
+    "ok": ("✓", "RESOLVED SENT COMPLETED SCHEDULED SUCCESS COMMITTED fresh filled launched present kept"),
     "run": ("●", "RUNNING STARTING IN_PROGRESS filling open met"),
     "wait": ("◷", "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT quarantine waits ACKNOWLEDGED WAITING"),
-    "late": ("!", "ERROR late BROKEN due"),
-    "fail": ("✕", "FAILED REJECTED QUARANTINED INVALID failing failed alert DEAD"),
+    "late": ("!", "ERROR late BROKEN due rewritten incomplete"),
+    "fail": ("✕", "FAILED REJECTED QUARANTINED INVALID failing failed alert DEAD missing"),
     "off": ("–", "KILLED SUSPENDED SKIPPED ABORTED quiet dropped"),
 }
 _SHAPES: Final = {

@@ -20,6 +20,7 @@ from tidemill.server.pages.inbox_page import show_inbox
 from tidemill.server.pages.lists import LISTS, ListPage
 from tidemill.server.pages.log_pages import show_app, show_topic, show_transaction
 from tidemill.server.pages.overview import show_overview
+from tidemill.server.pages.partition_page import show_partition
 from tidemill.server.pages.run_page import show_run
 from tidemill.server.pages.schedule_page import show_job, show_schedule
 from tidemill.server.pages.search import show_search
@@ -33,6 +34,7 @@ _THINGS: Final[tuple[tuple[str, str, Callable[..., HTMLResponse]], ...]] = (
     ("/jobs/{job_id}", "job.show", show_job),
     ("/schedules/{name}", "schedule.show", show_schedule),
     ("/datasets/{name}", "dataset.show", show_dataset),
+    ("/datasets/{name}/{key:path}", "dataset.show", show_partition),
     ("/inboxes/{name}", "inbox.show", show_inbox),
     ("/consumers/{dataset}/{name}", "consumer.show", show_consumer),
     ("/watermarks/{name}", "watermark.show", show_watermark),

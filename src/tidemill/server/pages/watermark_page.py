@@ -1,53 +1,318 @@
-"""The page of a watermark."""
+"""The page of a watermark: a strip of time slots with W and what holds it, and how far window programs have come."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
 
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.mill.mill import Mill
-from tidemill.server.pages.lists import Column, section
+from tidemill.mill.slots import SlotView
+from tidemill.mill.watermarks import ProgramView, WatermarkDetail
+from tidemill.server.pages.calendar_view import SIGNS
+from tidemill.server.pages.data_view import (
+    Form,
+    Preview,
+    body_of,
+    command_of,
+    number_of,
+    offered,
+    query,
+    show_data,
+)
+from tidemill.server.pages.lists import Column
 from tidemill.server.pages.render import link, plain
-from tidemill.server.pages.thing import show_thing
+from tidemill.server.pages.thing import Action
+
+_HOLDERS: Final = (
+    Column("write_pointer", "Transaction", "name", "/transactions/{write_pointer}"),
+    Column("run_id", "Run", "text", "/runs/{run_id}"),
+    Column("began_at", "Began", "time"),
+)
+_MOVES: Final = (
+    Column("moved_at", "Moved", "time"),
+    Column("before", "From"),
+    Column("after", "To", "name"),
+    Column("cause", "By", "long"),
+)
+_SLOTS: Final = 72
+_SHOWN: Final = 20
 
 
 def show_watermark(request: Request, name: str) -> HTMLResponse:
-    """Return the page of a watermark: where it stands, what holds it, and the windows computed by it."""
+    """Return the page of a watermark."""
     mill: Mill = request.state.mill
-    watermark = mill.watermarks.show(name)
-    slots = (Column("slot", "Slot", "name"), Column("have", "Has", "number"), Column("of", "Of", "number"))
-    moves = (
-        Column("moved_at", "Moved", "time"),
-        Column("before", "From"),
-        Column("after", "To", "name"),
-        Column("cause", "By", "long"),
-    )
-    holders = (
-        Column("write_pointer", "Transaction", "name", "/transactions/{write_pointer}"),
-        Column("began_at", "Began", "time"),
-    )
-    programs = [plain(one) for one in watermark.programs]
-    fields = [name for name in (programs[0] if programs else ()) if not isinstance(programs[0][name], list | dict)]
-    return show_thing(
+    asked = request.query_params
+    one = mill.watermarks.show(name)
+    slots = mill.watermarks.slots(name, limit=_SLOTS, after=asked.get("after", ""))
+    late = sum(slot.late for slot in slots)
+    gaps = [slot for slot in slots if slot.state in {"missing", "incomplete"}]
+    return show_data(
         request,
-        title=watermark.dataset,
-        sub=f"watermark of {watermark.column} · zone {watermark.zone}",
-        links=[("File set", link("/datasets", watermark.dataset))],
+        "watermark.html",
+        title=one.dataset,
+        state="",
+        sub=f"watermark of {one.column} · {one.zone} · {_says(one, gaps)}",
+        links=[("Data set", link("/datasets", one.dataset)), ("Why", link("/why", one.dataset))],
+        preview=_preview(request, one, slots),
         facts=[
-            ("complete up to", watermark.watermark),
-            ("would reach", watermark.reaches),
-            ("holes", list(watermark.holes)),
+            ("complete up to", one.watermark or "nothing yet", ""),
+            ("would reach", one.reaches or "–", "once nothing holds it" if one.reaches != one.watermark else ""),
+            ("missing or incomplete", len(gaps), "of the slots below"),
+            ("late partitions", late, "of the slots below"),
+            ("window programs", len(one.programs), ""),
         ],
-        sections=[
-            section("Held by", list(watermark.held_by), holders, "no open transaction holds it"),
-            section("Incomplete slots", list(watermark.incomplete), slots, "no slot waits for partitions"),
-            {
-                **section("Window programs", [], tuple(Column(one, one.replace("_", " ")) for one in fields), "none"),
-                "rows": programs,
-            },
-            section("Moves", list(watermark.moves), moves, "it has not moved yet"),
-        ],
-        record=plain(watermark),
-        left_out=("moves", "held_by", "incomplete", "programs", "dataset"),
-        command=f"watermark show {watermark.dataset}",
+        notes=_notes(one, gaps),
+        strip=[_slot(slot) for slot in reversed(slots)],
+        stands=_place_of_w(slots),
+        watermark=one.watermark,
+        legend=[(state.value, *SIGNS[state]) for state in SIGNS if any(slot.state is state for slot in slots)],
+        strip_sub=f"the newest {len(slots)}, oldest left" if not asked.get("after") else f"{len(slots)} slots",
+        strip_command=command_of("watermark", "slots", one.dataset, "--limit", _SLOTS),
+        next=query(after=slots.next) if slots.next else None,
+        open_slots=[{**plain(slot), "page": _day_of(one, slot)} for slot in gaps[:_SHOWN]],
+        open_columns=(
+            Column("slot", "Slot", "name", "{page}"),
+            Column("state", "State", "state"),
+            Column("have", "Has", "number"),
+            Column("of", "Of", "number"),
+        ),
+        holders=[plain(holder) for holder in one.held_by],
+        holder_columns=_HOLDERS,
+        programs=[_program(program) for program in one.programs],
+        parked=one.parked,
+        moves=[plain(move) for move in one.moves],
+        move_columns=_MOVES,
+        options=one.options,
+        forms=_forms(one, asked),
+        command=command_of("watermark", "show", one.dataset),
     )
+
+
+def _says(one: WatermarkDetail, gaps: Sequence[SlotView]) -> str:
+    """Return in words what holds the watermark."""
+    if one.held_by:
+        return f"held by {number_of(len(one.held_by), 'open transaction')}"
+    held = [slot for slot in gaps if not slot.passed]
+    if held:
+        slot = held[-1]
+        return (
+            f"held by {slot.slot}, which is {slot.state.value}"
+            if slot.state == "missing"
+            else (f"held by {slot.slot}, which has {slot.have} of {slot.of}")
+        )
+    return "nothing holds it"
+
+
+def _notes(one: WatermarkDetail, gaps: Sequence[SlotView]) -> Sequence[tuple[str, str, str, str]]:
+    notes = [
+        (
+            "run",
+            f"transaction {holder.write_pointer} of {holder.run_id} may still write earlier times",
+            link("/transactions", holder.write_pointer),
+            "Open it",
+        )
+        for holder in one.held_by[:3]
+    ]
+    if late := [slot for slot in gaps if slot.passed and slot.state == "missing"]:
+        text = f"{number_of(len(late), 'slot')} were passed without a partition, the newest {late[0].slot}"
+        notes.append(("late", text, "", ""))
+    for program in one.programs:
+        if program.postponed:
+            first = program.postponed[0]
+            text = f"{number_of(len(program.postponed), 'window')} of {program.program} fail: {first.reason}"
+            notes.append(("fail", text, query(ask="reset", program=program.program, to=""), "Compute again"))
+    if one.parked:
+        notes.append(
+            (
+                "wait",
+                f"{number_of(len(one.parked), 'partition')} have no time that can be read: {one.parked[0]}",
+                "",
+                "",
+            )
+        )
+    return notes
+
+
+def _slot(slot: SlotView) -> Mapping[str, Any]:
+    words, sign = SIGNS[slot.state]
+    said = f"{slot.slot}: {words}, {slot.have} of {slot.of}"
+    said += f", {slot.late} late" if slot.late else ""
+    return {
+        "state": slot.state.value,
+        "sign": sign,
+        "title": f"{said}, {'passed' if slot.passed else 'not passed'} by the watermark",
+        "passed": slot.passed,
+    }
+
+
+def _place_of_w(slots: Sequence[SlotView]) -> int:
+    """Return the number of slots, from the oldest, that the watermark has passed."""
+    return sum(slot.passed for slot in slots)
+
+
+def _day_of(one: WatermarkDetail, slot: SlotView) -> str:
+    return f"{link('/datasets', one.dataset)}{query(within=slot.slot[:10])}"
+
+
+def _program(one: ProgramView) -> Mapping[str, Any]:
+    """Return a window program with its windows, and those that are to be computed again or fail."""
+    windows = [
+        {
+            "window": window.window,
+            "write_pointer": window.write_pointer,
+            "shape": "wait" if window.stale else "ok",
+            "sign": "↻" if window.stale else "✓",
+            "words": "to be computed again" if window.stale else "computed",
+        }
+        for window in one.latest
+    ]
+    failing = [
+        {"window": window.window, "reason": window.reason, "since_at": window.since_at, "tried_at": window.tried_at}
+        for window in one.postponed
+    ]
+    left_out = one.left_out
+    return {
+        "name": one.program,
+        "computed": one.computed or "nothing yet",
+        "windows": windows,
+        "stale": sum(window.stale for window in one.latest),
+        "failing": failing,
+        "left_out": f"{left_out.late_rows:,} late and {left_out.outside_rows:,} outside rows of "
+        f"{number_of(left_out.partitions, 'partition')} are in no window"
+        if left_out.partitions
+        else "",
+        "again": query(ask="reset", program=one.program, to=""),
+    }
+
+
+def _forms(one: WatermarkDetail, asked: Mapping[str, str]) -> Sequence[Form]:
+    example = one.watermark or "2026-01-31 06:00"
+    forms = [
+        Form("What would be late?", "advance", (("to", "Advance to", example, asked.get("to", "")),)),
+        Form("What would open again?", "rewind", (("to", "Rewind to", example, asked.get("to", "")),)),
+    ]
+    if one.programs:
+        forms.append(
+            Form(
+                "What would be computed?",
+                "reset",
+                (
+                    (
+                        "program",
+                        "Compute again",
+                        one.programs[0].program,
+                        asked.get("program", one.programs[0].program),
+                    ),
+                    ("to", "Windows that end after, or all", example, asked.get("to", "")),
+                ),
+            )
+        )
+    return forms
+
+
+def _preview(request: Request, one: WatermarkDetail, slots: Sequence[SlotView]) -> Preview | None:
+    asked = request.query_params
+    to = asked.get("to", "").strip()
+    match asked.get("ask"):
+        case "advance" if to:
+            return offered(request, _ask_advance(one, slots, to))
+        case "rewind" if to:
+            return offered(request, _ask_rewind(one, slots, to))
+        case "reset" if asked.get("program"):
+            return offered(request, _ask_reset(one, asked["program"], to))
+    return None
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if time.tzinfo else time
+
+
+def _refused(title: str, to: str, command: str) -> Preview:
+    return Preview(
+        title, f"{to!r} is no time on the wall clock of the file set: write it as 2026-01-31 06:00.", command
+    )
+
+
+def _ask_advance(one: WatermarkDetail, slots: Sequence[SlotView], to: str) -> Preview:
+    command = command_of("watermark", "advance", one.dataset, to)
+    time, now = _time(to), _time(one.watermark or "")
+    if time is None:
+        return _refused("Advance", to, command)
+    if now is not None and time <= now:
+        return Preview(
+            "Nothing to advance", f"The watermark stands at {one.watermark} already. Rewind moves it back.", command
+        )
+    between = [slot for slot in slots if not slot.passed and datetime.fromisoformat(slot.slot) < time]
+    gaps = sum(slot.state in {"missing", "incomplete"} for slot in between)
+    says = (
+        f"This moves the watermark of {one.dataset} from {one.watermark or 'nothing'} to {to}, past "
+        f"{number_of(len(between), 'slot')} of those below, {gaps:,} of them not complete. Partitions of earlier times "
+        "that come later are late."
+    )
+    action = Action(
+        "Advance",
+        f"{link('/v1/watermarks', one.dataset)}:advance",
+        says,
+        f"the watermark is {to}",
+        body=body_of(to=to),
+        danger=True,
+    )
+    return Preview("Advance the watermark", says, command, action)
+
+
+def _ask_rewind(one: WatermarkDetail, slots: Sequence[SlotView], to: str) -> Preview:
+    command = command_of("watermark", "rewind", one.dataset, to)
+    time, now = _time(to), _time(one.watermark or "")
+    if time is None:
+        return _refused("Rewind", to, command)
+    if now is None or time >= now:
+        return Preview(
+            "Nothing to rewind",
+            f"The watermark stands at {one.watermark or 'nothing'}: it has not passed {to}.",
+            command,
+        )
+    back = sum(slot.passed and datetime.fromisoformat(slot.slot) >= time for slot in slots)
+    says = (
+        f"This moves the watermark of {one.dataset} from {one.watermark} back to {to}, over {number_of(back, 'slot')} "
+        f"of those below. {number_of(len(one.programs), 'window program')} compute the windows that end later again."
+    )
+    action = Action(
+        "Rewind",
+        f"{link('/v1/watermarks', one.dataset)}:rewind",
+        says,
+        f"the watermark is {to}",
+        body=body_of(to=to),
+        danger=True,
+    )
+    return Preview("Rewind the watermark", says, command, action)
+
+
+def _ask_reset(one: WatermarkDetail, program: str, to: str) -> Preview:
+    command = command_of("watermark", "reset", program, *(["--to", to] if to else []))
+    found = next((each for each in one.programs if each.program == program), None)
+    if found is None:
+        return Preview("Nothing to compute", f"{program} is no window program over {one.dataset}.", command)
+    if to and _time(to) is None:
+        return _refused("Compute windows again", to, command)
+    which = f"the windows of {program} that end after {to}" if to else f"all windows of {program}"
+    says = (
+        f"This computes {which} again; it has computed up to {found.computed or 'nothing'}. Published windows stay "
+        "until they are replaced."
+    )
+    action = Action(
+        "Compute again",
+        f"{link('/v1/watermarks', program)}:reset",
+        says,
+        "the windows will be computed again",
+        body=body_of(to=to) if to else "{}",
+        danger=True,
+    )
+    return Preview("Compute windows again", says, command, action)

@@ -1,0 +1,199 @@
+"""The page of one partition: its files and metadata, its past, and the runs that read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from fastapi import Request
+from starlette.responses import HTMLResponse
+
+from tidemill.errors import TidemillError
+from tidemill.mill.lineage import LineageNode, NodeKind
+from tidemill.mill.mill import Mill
+from tidemill.mill.operation import Right
+from tidemill.mill.partition_views import PartitionDetail
+from tidemill.server.pages.data_view import (
+    Form,
+    Preview,
+    body_of,
+    command_of,
+    number_of,
+    offered,
+    query,
+    show_data,
+)
+from tidemill.server.pages.dataset_page import ROWS, read_rows
+from tidemill.server.pages.lists import Column
+from tidemill.server.pages.render import link, plain
+from tidemill.server.pages.thing import Action
+from tidemill.shapes.keys import split_shown
+from tidemill.sizes import format_bytes
+
+_CHANGES: Final = (
+    Column("committed_at", "Committed", "time"),
+    Column("op", "Change", "name"),
+    Column("rows", "Rows", "number"),
+    Column("files", "Files", "number"),
+    Column("bytes", "Bytes", "bytes"),
+    Column("run_id", "By run", "text", "/runs/{run_id}"),
+    Column("write_pointer", "Transaction", "text", "/transactions/{write_pointer}"),
+    Column("replaced_by", "Replaced by commit", "number"),
+)
+_TAKEN: Final = (
+    Column("run_id", "Run", "name", "/runs/{run_id}"),
+    Column("program", "Program", "text"),
+    Column("state", "State", "state"),
+    Column("started_at", "Started", "time"),
+    Column("ended_at", "Ended", "time"),
+)
+_STORED: Final = (
+    Column("path", "File", "long"),
+    Column("rows", "Rows", "number"),
+    Column("bytes", "Bytes", "bytes"),
+)
+
+
+_MOST_NODES: Final = 100
+_NODES: Final = (
+    Column("way", "Way"),
+    Column("kind", "Kind"),
+    Column("name", "Thing", "name", "{page}"),
+    Column("state", "State", "state"),
+    Column("at", "At", "time"),
+)
+
+
+def show_partition(request: Request, name: str, key: str) -> HTMLResponse:
+    """Return the page."""
+    mill: Mill = request.state.mill
+    one = mill.datasets.partition(name, key)
+    rows = read_rows(mill, name, one.partition) if request.query_params.get("rows") else {"rows": None, "row_names": ()}
+    own = link("/datasets", one.dataset, one.partition)
+    links = [
+        ("Data set", link("/datasets", one.dataset)),
+        ("Lineage", f"{own}{query(lineage=1)}"),
+    ]
+    if one.current:
+        links += [("Show rows", f"{own}?rows={ROWS}"), ("Drop", f"{own}?ask=drop")]
+    return show_data(
+        request,
+        "partition.html",
+        title=one.partition,
+        state="" if one.current else "dropped",
+        sub=f"partition of {one.dataset}",
+        links=links,
+        preview=_preview(request, one),
+        facts=[
+            ("rows", one.rows, ""),
+            ("size", format_bytes(one.bytes), number_of(one.files, "file")),
+            ("changes", len(one.changes), ""),
+            ("read by", number_of(len(one.taken), "run"), ""),
+        ],
+        one=one,
+        changes=[plain(change) for change in one.changes],
+        change_columns=_CHANGES,
+        taken=[plain(run) for run in one.taken],
+        taken_columns=_TAKEN,
+        stored=[plain(file) for file in one.stored],
+        stored_columns=_STORED,
+        rows_sub=f"the first {ROWS}",
+        rows_command=command_of("dataset", "head", one.dataset, one.partition, "--limit", ROWS),
+        nodes=_lineage(mill, one) if request.query_params.get("lineage") else None,
+        node_columns=_NODES,
+        lineage_command=command_of("dataset", "lineage", one.dataset, one.partition),
+        forms=[
+            Form(
+                "Change metadata",
+                "describe",
+                (
+                    ("entry", "Name", "quality", request.query_params.get("entry", "")),
+                    ("value", "Text, or nothing to remove it", "checked", request.query_params.get("value", "")),
+                ),
+            )
+        ]
+        if one.current
+        else [],
+        command=command_of("dataset", "partition", one.dataset, one.partition),
+        **rows,
+    )
+
+
+def _lineage(mill: Mill, one: PartitionDetail) -> Sequence[Mapping[str, Any]]:
+    """Return what the partition was made of, and what was made of it, step by step."""
+    found = mill.datasets.lineage(one.dataset, partition=one.partition, limit=_MOST_NODES)
+    return [
+        {
+            "way": "made of" if node.depth < 0 else "went into",
+            "kind": node.kind,
+            "name": node.name,
+            "state": node.state,
+            "at": node.at,
+            "page": _page_of(node),
+        }
+        for node in found.nodes
+        if node.depth
+    ]
+
+
+def _page_of(node: LineageNode) -> str:
+    dataset, _, part = node.name.partition("/")
+    match node.kind:
+        case NodeKind.RUN:
+            return link("/runs", node.name)
+        case NodeKind.FILE:
+            return link("/why", part)
+        case NodeKind.PARTITION:
+            return link("/datasets", dataset, part)
+        case _:
+            return link("/datasets", dataset)
+
+
+def _preview(request: Request, one: PartitionDetail) -> Preview | None:
+    asked: Mapping[str, str] = request.query_params
+    path = link("/v1/datasets", one.dataset)
+    try:
+        match asked.get("ask"):
+            case "drop" if one.current:
+                return offered(request, _ask_drop(one, path))
+            case "describe" if one.current and asked.get("entry"):
+                return offered(request, _ask_describe(one, path, asked["entry"], asked.get("value", "")))
+    except TidemillError as error:
+        return Preview(
+            "This cannot be done", str(error), command_of("dataset", "partition", one.dataset, one.partition)
+        )
+    return None
+
+
+def _ask_drop(one: PartitionDetail, path: str) -> Preview:
+    where = [f"{name}={text}" for name, text in split_shown(one.partition)]
+    says = (
+        f"This drops {one.partition} of {one.dataset} with {number_of(one.rows, 'row')} in "
+        f"{number_of(one.files, 'file')}. The files stay for the time of keep_superseded."
+    )
+    command = command_of("dataset", "drop", one.dataset, *(word for text in where for word in ("--where", text)))
+    action = Action(
+        "Drop 1 partition",
+        f"{path}:drop",
+        says,
+        f"{one.partition} was dropped",
+        Right.DEPLOY,
+        body=body_of(where=where),
+        danger=True,
+    )
+    return Preview("Drop", says, command, action)
+
+
+def _ask_describe(one: PartitionDetail, path: str, entry: str, value: str) -> Preview:
+    words = ["--set", f"{entry}={value}"] if value else ["--remove", entry]
+    before = one.metadata.get(entry)
+    if value:
+        says = f"This sets {entry} of {one.partition} to {value!r}" + (f"; it was {before!r}." if before else ".")
+        body = body_of(key=one.partition, set={entry: value})
+    else:
+        says = f"This removes {entry} from {one.partition}" + (f"; it was {before!r}." if before else ".")
+        body = body_of(key=one.partition, remove=[entry])
+    action = Action("Describe", f"{path}:describe", says, "the metadata were changed", Right.DEPLOY, body=body)
+    return Preview(
+        "Change metadata", says, command_of("dataset", "describe", one.dataset, one.partition, *words), action
+    )

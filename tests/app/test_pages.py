@@ -63,6 +63,7 @@ def fill(stage: Stage) -> None:
     for name in ("a.csv", "b c.csv", "d%2Fe.csv"):
         (landing / name).write_text("1\n", encoding="utf-8")
     mill.inboxes.scan("raw")
+    stage.publish("days", "day=2026-01-01", "day=2026-01-02", "day=2026-01-05")
     for hour in (1, 2, 2, 3):
         stage.publish("lines", f"hour={hour}")
     mill.datasets.drop("lines", ["hour=3"])
@@ -140,6 +141,7 @@ LISTS: dict[str, Callable[[Mill], Callable[..., Page[object]]]] = {
     "topic.read": lambda mill: bind(mill.topics.read, "own", after="0"),
     "tx.list": lambda mill: mill.transactions.list,
     "watermark.list": lambda mill: mill.watermarks.list,
+    "watermark.slots": lambda mill: bind(mill.watermarks.slots, "days"),
 }
 ENDLESS = {"schedule.next"}
 FEW = {"dataset.schemas", "watermark.list", "app.list", "job.history"}

@@ -36,6 +36,7 @@ GOOD = {
     "event_key": "door",
     "files": "a",
     "job_id": "job_1",
+    "key": "day=2026-01-01",
     "name": "clean",
     "names": "shop.clock",
     "new": "2",

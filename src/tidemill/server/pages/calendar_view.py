@@ -69,7 +69,8 @@ def _title(calendar: Calendar) -> str:
         return f"{date.fromisoformat(f'{calendar.within}-01'):%B %Y}"
     if calendar.level == "week":
         begin = date.fromisoformat(calendar.cells[0].slot[:10])
-        return f"{_day(begin)} to {_day(begin + timedelta(days=6))} {begin.year}"
+        end = begin + timedelta(days=6)
+        return f"{_day(begin)} to {_day(end)} {end.year}"
     return calendar.within
 
 
@@ -83,6 +84,8 @@ def _up(calendar: Calendar) -> Sequence[tuple[str, str]]:
         return ()
     above = [("All years", query(within="all"))]
     first = calendar.cells[0].slot if calendar.cells else calendar.within
+    if calendar.level == "week":  # a week is of the year and month of its Thursday
+        first = (date.fromisoformat(first[:10]) + timedelta(days=3)).isoformat()
     if calendar.level != "year":
         above.append((first[:4], query(within=first[:4])))
     if calendar.level in {"week", "day"}:
@@ -118,6 +121,7 @@ def _cell(calendar: Calendar, cell: CalendarCell, most: int) -> Mapping[str, Any
         "title": ", ".join(said),
         "link": target,
         "label": _label(calendar, cell),
+        "text": _label(calendar, cell) if calendar.level == "month" else "",
         "number": _number(cell),
         "missing": cell.missing,
         "rows": cell.rows,

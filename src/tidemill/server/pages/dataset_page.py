@@ -79,6 +79,7 @@ ROWS: Final = 20
 _GROWTH: Final = 60
 _SHOWN: Final = 50
 _FEW: Final = 12
+_NONE_HERE: Final = "no partition in this period; go to another one above"
 
 
 def show_dataset(request: Request, name: str) -> HTMLResponse:
@@ -120,8 +121,8 @@ def show_dataset(request: Request, name: str) -> HTMLResponse:
             ("partitions", dataset.partitions, ""),
             ("rows", dataset.rows, ""),
             ("size", format_bytes(dataset.bytes), number_of(dataset.files, "file")),
-            ("missing", missing, "in this period" if view else ""),
-            ("late or rewritten", odd, "in this period" if view else ""),
+            ("missing", missing if view else None, "in this period" if view else ""),
+            ("late or rewritten", odd if view else None, "in this period" if view else ""),
             ("consumers", len(consumers), ""),
         ],
         notes=_notes(dataset),
@@ -215,7 +216,7 @@ def _partitions(
         rows = view["partitions"]
         title = f"Partitions of {view['title']}"
         cut = f"the first {_FEW} of {len(rows):,}" if len(rows) > _FEW else ""
-        shown = _table(rows[:_FEW], _PLACED, title, "no partition in this period; go to another one above", "")
+        shown = _table(rows[:_FEW], _PLACED, title, _NONE_HERE, command_of("dataset", "partitions", name))
         if asked.get("all") or len(rows) <= _FEW:
             return {**shown, "table": rows}
         return {**shown, "sub": cut, "next": query(within=asked.get("within", ""), all="1")}

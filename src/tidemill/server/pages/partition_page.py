@@ -37,8 +37,7 @@ _CHANGES: Final = (
     Column("files", "Files", "number"),
     Column("bytes", "Bytes", "bytes"),
     Column("run_id", "By run", "text", "/runs/{run_id}"),
-    Column("write_pointer", "Transaction", "text", "/transactions/{write_pointer}"),
-    Column("replaced_by", "Replaced by commit", "number"),
+    Column("replaced_by", "Replaced by", "number"),
 )
 _TAKEN: Final = (
     Column("run_id", "Run", "name", "/runs/{run_id}"),

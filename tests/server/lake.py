@@ -15,6 +15,7 @@ flights = app.fileset("flights", keys={"day": "date", "hour": "int"}, watermark=
 days = app.fileset("days", keys={"day": "date"}, expect=tm.Arrivals(every="1d"))
 lines = app.fileset("lines", keys={"carrier": "string"})
 planes = app.snapshot("planes", key=["id"], max_versions=9)
+real = app.fileset("real", keys={"day": "date"})
 empty = app.fileset("empty", keys={"day": "date"})
 
 @app.python(reads=[raw], writes=[lines])
@@ -28,10 +29,13 @@ def load(run):
 def sum_up(run):
     pass
 
+@app.python(writes=[real])
+def seed(run):
+    run.output(real).append([{"n": n, "text": "<i>x</i>", "day": datetime.date(2026, 1, 1)} for n in range(30)])
+
 app.schedule("on_raw", load, trigger=tm.NewFiles(raw))
 app.schedule("on_flights", sum_up, trigger=tm.NewPartitions(flights, 99))
 """
-HOSTILE = '<i>x</i> "q"'
 
 
 def hour(day: int, number: int) -> str:
@@ -62,5 +66,6 @@ def fill_lake(stage: Stage) -> Stage:
     for name in ("a.csv", "b.csv", "bad.csv", "<i>x.csv"):
         (landing / name).write_text("id,ts,n\n1,2026-01-01,3\n", encoding="utf-8")
     stage.mill.inboxes.scan("raw")
+    stage.mill.runs.start("shop.seed")
     stage.play()
     return stage

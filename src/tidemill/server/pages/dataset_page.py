@@ -107,6 +107,7 @@ def show_dataset(request: Request, name: str) -> HTMLResponse:
         },
         *_dropped(mill, dataset),
     ]
+    columns = list_columns(dataset, mill.datasets.schemas(name, limit=_SHOWN))
     keys = dataset.spec.get("keys")
     missing, odd = (view["missing"], view["odd"]) if view else (0, 0)
     return show_data(
@@ -140,8 +141,9 @@ def show_dataset(request: Request, name: str) -> HTMLResponse:
         growth=plot_growth(mill.datasets.growth(name)),
         growth_sub="rows, by the day of the commit, UTC",
         growth_command=command_of("dataset", "growth", dataset.name),
-        schema=list_columns(dataset, mill.datasets.schemas(name, limit=_SHOWN)),
+        schema=columns,
         columns_sub="",
+        has_columns=any(not one["key"] for one in columns),
         columns_command=command_of("dataset", "schemas", dataset.name),
         table=values["table"],
         table_columns=values["columns"],

@@ -34,7 +34,7 @@ _THINGS: Final[tuple[tuple[str, str, Callable[..., HTMLResponse]], ...]] = (
     ("/jobs/{job_id}", "job.show", show_job),
     ("/schedules/{name}", "schedule.show", show_schedule),
     ("/datasets/{name}", "dataset.show", show_dataset),
-    ("/datasets/{name}/{key:path}", "dataset.show", show_partition),
+    ("/datasets/{name}/{key:path}", "dataset.partition", show_partition),
     ("/inboxes/{name}", "inbox.show", show_inbox),
     ("/consumers/{dataset}/{name}", "consumer.show", show_consumer),
     ("/watermarks/{name}", "watermark.show", show_watermark),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tests.server.busy import APP, make_busy
@@ -57,3 +59,55 @@ def test_feeds_are_paged(stage):
 
     assert [feed.name for feed in (*first.feeds, *rest.feeds)] == ["default.late", "default.orders", "default.raw"]
     assert rest.next is None
+
+
+def test_failures_in_a_row_are_counted_from_the_first_and_name_a_new_version(stage):
+    """A person wants to know since when, and whether the last deployment broke it."""
+    (first,) = stage.mill.runs.list(program="shop.broken")
+    for _ in range(2):
+        stage.mill.runs.start("shop.broken")
+        stage.play()
+    (need,) = [one for one in stage.mill.overview().needs if one.kind == "failed"]
+
+    assert need.said == "default.shop.broken failed 3 times in a row"
+    assert need.since == first.ended_at
+    assert "since version" not in need.evidence
+
+    stage.sql(f"UPDATE run SET state = 'COMPLETED', app_version = 7 WHERE run_id = '{first.run_id}' RETURNING 1")
+    (need,) = [one for one in stage.mill.overview().needs if one.kind == "failed"]
+    assert need.said == "default.shop.broken failed 2 times in a row"
+    assert need.evidence.endswith("since version 1 of the app")
+
+
+def test_a_job_that_waits_longer_than_the_last_jobs_is_a_need(stage):
+    """Work that never starts fails nowhere: only its wait shows that something is wrong."""
+    (job,) = stage.mill.overview().waiting
+    assert (job.longest, job.unusual) == (None, False)
+    schedule_id = stage.sql("SELECT schedule_id FROM job")[0][0]
+    for number in range(5):
+        stage.sql(
+            "INSERT INTO job_history (job_id, schedule_id, generation, outcome, created_at, ended_at) "
+            f"VALUES ('old_{number}', '{schedule_id}', 1, 'launched', {1000 * number}, {1000 * number + 60_000}) "
+            "RETURNING 1"
+        )
+    assert [one.kind for one in stage.mill.overview().needs] == ["failed", "quarantine"]
+
+    stage.sql("UPDATE job SET created_at = created_at - 121000 RETURNING 1")
+    found = stage.mill.overview()
+
+    assert found.waiting[0].longest == timedelta(minutes=1)
+    (need,) = [one for one in found.needs if one.kind == "waits"]
+    assert need.thing == "default.shop.on_orders"
+    assert need.evidence.endswith("the last jobs waited at most 1m")
+    assert need.look == f"why {job.job_id}"
+
+    stage.mill.schedules.suspend("shop.on_orders", mode="hold")
+    assert [one.kind for one in stage.mill.overview().needs] == ["failed", "quarantine"]
+
+
+def test_a_feed_says_when_the_next_arrival_is_due(stage):
+    """Freshness is a time against an expectation."""
+    feeds = {feed.name: feed for feed in stage.mill.overview().feeds}
+
+    assert feeds["default.raw"].due_at == feeds["default.raw"].last_arrival + timedelta(hours=1)
+    assert feeds["default.late"].due_at is None

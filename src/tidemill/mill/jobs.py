@@ -20,6 +20,7 @@ from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
 from tidemill.schedule import jobs
 from tidemill.schedule.causes import leaves_of_dropped, leaves_of_job
 from tidemill.schedule.jobs import EndedJob, Job, JobEnded, JobEnding, JobState, Outcome, end_jobs, lock_job
+from tidemill.schedule.parts import ConstraintPart, TriggerPart, list_constraint_parts, list_trigger_parts
 from tidemill.schedule.schedules import read_schedules
 
 
@@ -39,10 +40,15 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class JobDetail(JobView):
-    """A job that waits, with the feed of each leaf of its schedule's trigger, and the reasons of `tidemill why`."""
+    """A job that waits, with the feed of each leaf of its schedule's trigger, and the reasons of `tidemill why`.
+
+    `parts` are the trigger as a tree, and `constraints` the constraints, with their answers now.
+    """
 
     triggers: tuple[TriggerFeed, ...]
     because: tuple[Because, ...]
+    parts: tuple[TriggerPart, ...]
+    constraints: tuple[ConstraintPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +147,17 @@ class Jobs(Noun):
             job = jobs.find_job(db, JobId(job_id))
             names = schedule_names(db, [job.schedule_id])
             if isinstance(job, Job):
-                leaves = leaves_of_job(db, job, read_schedules(db, [job.schedule_id])[job.schedule_id])
-                view = fields_of(view_job(job, names))
-                return JobDetail(**view, triggers=read_triggers(db, leaves), because=because)
+                schedule = read_schedules(db, [job.schedule_id])[job.schedule_id]
+                return JobDetail(
+                    **fields_of(view_job(job, names)),
+                    triggers=read_triggers(db, leaves_of_job(db, job, schedule)),
+                    because=because,
+                    parts=list_trigger_parts(schedule, job, db.now()),
+                    constraints=list_constraint_parts(schedule, job),
+                )
             if job.run_id is None:
-                schedule = read_schedules(db, [job.schedule_id]).get(job.schedule_id)
-                leaves = leaves_of_dropped(db, job, schedule)
+                found = read_schedules(db, [job.schedule_id]).get(job.schedule_id)
+                leaves = leaves_of_dropped(db, job, found)
             else:
                 leaves = leaves_of(find_run(db, job.run_id).triggered_by)
             view = fields_of(_ended_view(job, names))

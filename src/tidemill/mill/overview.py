@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tidemill.alerts.alerts import AlertState, list_alerts
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import FROM_NEWEST, load_sql
+from tidemill.durations import format_duration
 from tidemill.lake.datasets import Dataset, DatasetKind, find_some, list_datasets
 from tidemill.lake.expectations import Expectation, find_expectations
 from tidemill.mill.jobs import JobView, view_job
 from tidemill.mill.page import cut, one_more, read_key, write_key
-from tidemill.mill.project import Project, program_names, schedule_names
+from tidemill.mill.project import Project, fields_of, program_names, schedule_names
 from tidemill.mill.runs import RunView, view_run
-from tidemill.names import DatasetId, RunId, dataset_events
+from tidemill.mill.usual import LOOKED_AT, FailureStreak, count_failures, is_unusual, longest_usual_wait, usual_run
+from tidemill.names import DatasetId, ProgramId, RunId, dataset_events
 from tidemill.run.records import runs
 from tidemill.run.records.programs import Program, list_programs
 from tidemill.schedule.jobs import list_jobs
+from tidemill.schedule.schedules import read_schedules
+from tidemill.schedule.specs import Status
 from tidemill.shapes.expectation import ArrivalState
 
 if TYPE_CHECKING:
@@ -47,7 +51,7 @@ class Need:
     """A thing that needs a person: its kind, the thing, a sentence, the evidence, since when, and the next command."""
 
     kind: str
-    """`alert`, `failed`, `late` or `quarantine`."""
+    """`alert`, `failed`, `late`, `quarantine`, or `waits`: a job waits longer than jobs of its schedule ever do."""
     thing: str
     said: str
     evidence: str
@@ -68,9 +72,26 @@ class FeedView:
     """`fresh`, `late`, `failing`, `filling`, or `quiet`: nothing is expected, and nothing arrived."""
     last_arrival: datetime | None
     expect: str
+    due_at: datetime | None
+    """The time by which the next arrival is expected; None without an expectation."""
     arrivals: tuple[int, ...]
     waiting: int
     filled_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningView(RunView):
+    """A run with an attempt under way. `usual` is the median duration of the last successful runs of its program."""
+
+    usual: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingView(JobView):
+    """A job that waits. `longest` is the longest wait of the last jobs of its schedule; a longer wait is unusual."""
+
+    longest: timedelta | None
+    unusual: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +102,8 @@ class Overview:
     needs: tuple[Need, ...]
     feeds: tuple[FeedView, ...]
     next: str | None
-    running: tuple[RunView, ...]
-    waiting: tuple[JobView, ...]
+    running: tuple[RunningView, ...]
+    waiting: tuple[WaitingView, ...]
 
 
 class _BadFileRow(NamedTuple):
@@ -107,14 +128,27 @@ def look_over(project: Project, *, limit: int, after: str) -> Overview:
         mine = {one.program_id for one in programs}
         under_way = partial(Counter[str])
         failed = [view_run(run, names, at, under_way) for run in failing if run.program_id in mine]
-        running = [view_run(run, names, at, under_way) for run in live if run.program_id in mine]
+        usual = _Usual(db)
+        running = [
+            RunningView(**fields_of(view_run(run, names, at, under_way)), usual=usual.of(run.program_id))
+            for run in live
+            if run.program_id in mine
+        ]
+        streaks = {run.run_id: count_failures(db, run.program_id) for run in failing if run.program_id in mine}
+        waiting = tuple(_waiting(db, project, at))
         # They are in the order of their namespaces: those of one of them stand together.
         begin = place if project.access.only is None else max(place, (project.access.only, ""))
         datasets = [one for one in list_datasets(db, after=begin, limit=one_more(limit)) if sees(one.namespace)]
         feeds = _Feeds(db, at, programs, failed, running)
         page = cut(datasets, limit, lambda one: write_key(one.namespace, one.name), feeds.view)
-        needs = (*_alerts(db, project), *_failed(failed, programs), *_late(db, project), *_quarantined(db, project))
-        return Overview(at, needs, page.items, page.next, tuple(running), tuple(_waiting(db, project)))
+        needs = (
+            *_alerts(db, project),
+            *_failed(failed, programs, streaks),
+            *_late(db, project),
+            *_quarantined(db, project),
+            *_stuck(waiting),
+        )
+        return Overview(at, needs, page.items, page.next, tuple(running), waiting)
 
     return project.catalog.read(block)
 
@@ -131,13 +165,20 @@ def _alerts(db: Db, project: Project) -> Iterable[Need]:
             )
 
 
-def _failed(failed: Iterable[RunView], programs: Iterable[Program]) -> Iterable[Need]:
+def _failed(
+    failed: Iterable[RunView], programs: Iterable[Program], streaks: Mapping[RunId, FailureStreak | None]
+) -> Iterable[Need]:
     retired = {one.qualified_name for one in programs if one.retired}
     for run in failed:
         if run.program not in retired and run.program is not None:
-            said = f"{run.program} failed, and has not ended well since"
-            first_line = (run.exit_reason or "").partition("\n")[0]
-            yield Need("failed", run.program, said, first_line, run.ended_at, f"run show {run.run_id}")
+            streak = streaks[run.run_id] or FailureStreak(1, run.ended_at or run.created_at, 0)
+            more = "" if streak.runs < LOOKED_AT else "more than "
+            times = "" if streak.runs == 1 else f" {more}{streak.runs} times in a row"
+            evidence = [(run.exit_reason or "").partition("\n")[0]]
+            if streak.new_version:
+                evidence.append(f"since version {streak.new_version} of the app")
+            said = f"{run.program} failed{times}"
+            yield Need("failed", run.program, said, " · ".join(evidence), streak.since, f"run show {run.run_id}")
 
 
 def _late(db: Db, project: Project) -> Iterable[Need]:
@@ -165,12 +206,46 @@ def _quarantined(db: Db, project: Project) -> Iterable[Need]:
             yield Need("quarantine", dataset.qualified_name, said, first, None, look)
 
 
-def _waiting(db: Db, project: Project) -> Iterable[JobView]:
+def _waiting(db: Db, project: Project, at: datetime) -> Iterable[WaitingView]:
     found = list_jobs(db, limit=_most(project, _MOST_WAITING))
     names = schedule_names(db, (job.schedule_id for job in found))
+    schedules = read_schedules(db, [job.schedule_id for job in found])
     seen = (job for job in found if project.access.sees_name(names.get(job.schedule_id, "")))
     for job in islice(seen, _MOST_WAITING):
-        yield view_job(job, names)
+        longest = longest_usual_wait(db, job.schedule_id)
+        unusual = is_unusual(at - job.created_at, longest)
+        # A job of a suspended schedule waits for a person, who knows.
+        unusual = unusual and schedules[job.schedule_id].status is not Status.SUSPENDED
+        yield WaitingView(**fields_of(view_job(job, names)), longest=longest, unusual=unusual)
+
+
+def _stuck(waiting: Iterable[WaitingView]) -> Iterable[Need]:
+    for job in waiting:
+        if job.unusual and job.longest is not None:
+            said = f"a job of {job.schedule} waits longer than usual"
+            evidence = f"{job.why} · the last jobs waited at most {format_duration(_whole(job.longest))}"
+            yield Need("waits", job.schedule, said, evidence, job.created_at, f"why {job.job_id}")
+
+
+def _whole(span: timedelta) -> timedelta:
+    """Return a duration in whole seconds, and at least one."""
+    return max(timedelta(seconds=span // timedelta(seconds=1)), timedelta(seconds=1))
+
+
+class _Usual:
+    """The usual durations of programs, each looked up once."""
+
+    def __init__(self, db: Db) -> None:
+        self._db = db
+        self._known: dict[ProgramId, timedelta | None] = {}
+
+    def of(self, program_id: ProgramId | None) -> timedelta | None:
+        """Return the usual duration of a program; None for more programs than are shown."""
+        if program_id is None:
+            return None
+        if program_id not in self._known and len(self._known) < _MOST_WAITING:
+            self._known[program_id] = usual_run(self._db, program_id)
+        return self._known.get(program_id)
 
 
 class _Feeds:
@@ -204,6 +279,7 @@ class _Feeds:
             state=self._state(expectation, times, writers),
             last_arrival=max([*times, *([last] if last else [])], default=None),
             expect=expectation.expect if expectation else "",
+            due_at=expectation.expected_by if expectation else None,
             arrivals=_by_hour(times, self._at),
             waiting=self._count(dataset),
             filled_by=writers,

@@ -16,6 +16,7 @@ from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, Project, check_startable, fields_of, program_names
+from tidemill.mill.run_course import AnnouncedMessage, AttemptView, read_attempts, read_published
 from tidemill.names import DatasetId, ProgramId, RunId, WritePointer
 from tidemill.run.records import runs
 from tidemill.run.records.explain import explain_run
@@ -106,10 +107,15 @@ class InputView:
 
 @dataclass(frozen=True, slots=True)
 class RunDetail(RunView):
-    """A run with its inputs, and with the feed of each leaf of its schedule's trigger (`run.triggers`)."""
+    """A run with its inputs, and with the feed of each leaf of its schedule's trigger (`run.triggers`).
+
+    `attempts` are those that began a transaction, oldest first. `published` are messages of the newest commit.
+    """
 
     inputs: tuple[InputView, ...]
     triggers: tuple[TriggerFeed, ...]
+    attempts: tuple[AttemptView, ...]
+    published: tuple[AnnouncedMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,7 @@ class Runs(Noun):
 
     @operation(Right.READ)
     def show(self, run_id: str) -> RunDetail:
-        """Return a run with its inputs and the messages that triggered it; `NotFound`."""
+        """Return a run with its attempts, its inputs, and the messages that it got and published; `NotFound`."""
 
         def block(db: Db) -> RunDetail:
             self._project.check_run(db, run_id)
@@ -180,7 +186,15 @@ class Runs(Noun):
             rows = db.all(SQL.list_inputs, run_id=run_id, limit=MOST_SHOWN)
             by_id = find_some(db, (DatasetId(str(row[0])) for row in rows))
             inputs = tuple(_input_view(row, by_id) for row in rows)
-            return RunDetail(**fields_of(view), inputs=inputs, triggers=read_triggers(db, leaves_of(run.triggered_by)))
+            attempts = read_attempts(db, run.run_id)
+            commits = [one.commit_seq for one in attempts if one.commit_seq is not None]
+            return RunDetail(
+                **fields_of(view),
+                inputs=inputs,
+                triggers=read_triggers(db, leaves_of(run.triggered_by)),
+                attempts=attempts,
+                published=read_published(db, commits[-1]) if commits else (),
+            )
 
         return self._catalog.read(block)
 

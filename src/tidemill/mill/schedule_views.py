@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
 from tidemill.errors import NotFound
 from tidemill.json_specs import write_plain
 from tidemill.mill.page import Page, cut, write_key
-from tidemill.mill.project import program_names
-from tidemill.names import ProgramId, split_qualified
+from tidemill.mill.project import fields_of, program_names
+from tidemill.mill.usual import longest_usual_wait, usual_run
+from tidemill.names import JobId, ProgramId, split_qualified
 from tidemill.run.records.programs import find_program
 from tidemill.schedule import schedules
+from tidemill.schedule.jobs import list_jobs
 from tidemill.schedule.not_installed import ConstraintNotInstalled, TriggerNotInstalled
+from tidemill.schedule.parts import ConstraintPart, TriggerPart, list_constraint_parts, list_trigger_parts
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.specs import Misfire, Schedule
 from tidemill.schedule.window_triggers import WindowsRecomputed
@@ -65,6 +68,41 @@ class ScheduleView:
     """The messages that fed no job, because the schedule was suspended in the mode `drop`, or changed after them."""
     waiting_periods: int
     """Ends of periods that wait for runs of their own (`WatermarkPassed` with `mode="each"`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDetail(ScheduleView):
+    """A schedule as it stands: its trigger as a tree with live counts, and its constraints with their answers now.
+
+    `job_id` is its open job, `job_since` the begin of that job, and `fed` what has fed the job: the work that a
+    suspension would drop. `longest_wait` is that of its last jobs, `usual_run` the median of its program's last runs.
+    """
+
+    job_id: JobId | None
+    job_since: datetime | None
+    job_state: str
+    fed: int
+    parts: tuple[TriggerPart, ...]
+    constraint_parts: tuple[ConstraintPart, ...]
+    longest_wait: timedelta | None
+    usual_run: timedelta | None
+
+
+def detail_of(db: Db, schedule: Schedule) -> ScheduleDetail:
+    """Return a schedule with the state of its open job. Cost: look-ups, and the rows of its last 20 jobs and runs."""
+    job = next(iter(list_jobs(db, schedule_id=schedule.schedule_id, limit=1)), None)
+    parts = list_trigger_parts(schedule, job, db.now())
+    return ScheduleDetail(
+        **fields_of(page_of(db, [schedule], 1)[0]),
+        job_id=None if job is None else job.job_id,
+        job_since=None if job is None else job.created_at,
+        job_state="" if job is None else job.state,
+        fed=parts[0].count,
+        parts=parts,
+        constraint_parts=list_constraint_parts(schedule, job),
+        longest_wait=longest_usual_wait(db, schedule.schedule_id),
+        usual_run=usual_run(db, schedule.program_id),
+    )
 
 
 def page_of(db: Db, found: Sequence[Schedule], limit: int) -> Page[ScheduleView]:

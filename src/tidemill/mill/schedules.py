@@ -19,7 +19,7 @@ from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, BadPage, Page, check_filter, cut, one_more, read_key, write_key
 from tidemill.mill.period import read_period
 from tidemill.mill.project import Noun
-from tidemill.mill.schedule_views import ScheduleView, page_of
+from tidemill.mill.schedule_views import ScheduleDetail, ScheduleView, detail_of, page_of
 from tidemill.mill.scheduled import find_named
 from tidemill.names import (
     CommitSeq,
@@ -128,9 +128,9 @@ class Schedules(Noun):
         return self._catalog.read(block)
 
     @operation(Right.READ)
-    def show(self, name: str) -> ScheduleView:
-        """Return a schedule; `NotFound` with the nearest name."""
-        return self._catalog.read(lambda db: page_of(db, [find_named(self._project, db, name)], 1)[0])
+    def show(self, name: str) -> ScheduleDetail:
+        """Return a schedule, and what its open job waits for; `NotFound` with the nearest name."""
+        return self._catalog.read(lambda db: detail_of(db, find_named(self._project, db, name)))
 
     @operation(Right.READ)
     def next(

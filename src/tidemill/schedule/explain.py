@@ -89,7 +89,7 @@ def explain_job(job: Job, schedule: Schedule, now: datetime, holders: Sequence[S
 
 def limit_keys_of(job: Job) -> list[str]:
     """Return the limits for whose runs a job waits, by its stored verdict."""
-    return sorted({limit for answer in _stored_answers(job) for limit in _limits_in(answer)})
+    return sorted({limit for answer in stored_answers(job) for limit in _limits_in(answer)})
 
 
 def explain_ended(job: EndedJob, schedule: str) -> Because:
@@ -164,7 +164,7 @@ def _of_constraints(job: Job, schedule: Schedule, subject: str, holders: Sequenc
     if job.satisfied_at is not None:
         since |= {"timeout_at": job.satisfied_at + spec.timeout}
     waiting = []
-    for constraint, answer in zip_longest(spec.constraints, _stored_answers(job)[: len(spec.constraints)]):
+    for constraint, answer in zip_longest(spec.constraints, stored_answers(job)[: len(spec.constraints)]):
         if answer is None or answer.get("answer") == "satisfied":
             continue
         waiting.append(_constrained(constraint, answer, job, subject, since, holders, spec.on_timeout))
@@ -205,6 +205,7 @@ def _limits_in(answer: Mapping[str, object]) -> set[str]:
     return {key.removeprefix(begin) for key in keys for begin in _KEYS if key.startswith(begin)}
 
 
-def _stored_answers(job: Job) -> list[Mapping[str, object]]:
+def stored_answers(job: Job) -> list[Mapping[str, object]]:
+    """Return the answers of a job's constraints at its last check, in their order."""
     stored = (job.verdict or {}).get("constraints", [])
     return [answer for answer in stored if isinstance(answer, dict)] if isinstance(stored, list) else []

@@ -24,7 +24,7 @@ CREATE TABLE tx (
 );
 CREATE UNIQUE INDEX tx_commit_seq ON tx (commit_seq);
 CREATE UNIQUE INDEX tx_open ON tx (run_id, epoch) WHERE state = 'in_progress';
-CREATE INDEX tx_run ON tx (run_id, write_pointer) WHERE commit_seq IS NOT NULL;
+CREATE INDEX tx_run ON tx (run_id, write_pointer);
 CREATE INDEX tx_ended ON tx (ended_at) WHERE commit_seq IS NOT NULL;
 
 -- What open transactions declared to write: the seed's in-progress list, by data set.

@@ -1,0 +1,62 @@
+"""The course of a run: its attempts, and the messages of its commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.stage import staged
+
+APP = """
+import datetime
+import tidemill as tm
+
+app = tm.App("shop")
+days = app.fileset("days", keys={"day": "date"})
+
+@app.python(writes=[days], retries=1, backoff="1s")
+def load(run):
+    if run.attempt == 1:
+        raise ValueError("the first attempt fails")
+    run.output(days).append([{"n": 1, "day": datetime.date(2026, 1, day)} for day in (1, 2)])
+"""
+
+
+@pytest.fixture
+def stage(catalog_url, tmp_path):
+    """A deployed project."""
+    with staged(tmp_path, catalog_url, APP) as opened:
+        yield opened
+
+
+def test_a_run_shows_each_attempt_with_its_end(stage):
+    """A retry hides its reason: the page of a run has to show what went wrong before."""
+    run_id = stage.mill.runs.start("shop.load").run_id
+    _play(stage)
+    run = stage.mill.runs.show(run_id)
+
+    assert run.state == "COMPLETED"
+    assert [(one.epoch, one.state) for one in run.attempts] == [(1, "aborted"), (2, "committed")]
+    assert "the first attempt fails" in run.attempts[0].reason
+    assert run.attempts[1].write_pointer == run.write_pointer
+    assert run.attempts[0].ended_at <= run.attempts[1].began_at
+
+
+def test_a_run_shows_what_its_commit_published(stage):
+    """What a run starts next follows from its messages."""
+    run_id = stage.mill.runs.start("shop.load").run_id
+    stage.mill.topics.publish("own", {"n": 1})
+    assert stage.mill.runs.show(run_id).published == ()
+    _play(stage)
+    run = stage.mill.runs.show(run_id)
+
+    assert {one.topic for one in run.published} == {"data", "program"}
+    assert [one.event_key for one in run.published if one.topic == "data"] == ["partition:default.days"]
+    commit = run.attempts[-1].commit_seq
+    assert all(one.position.startswith(f"{commit}.") for one in run.published)
+
+
+def _play(stage):
+    """Let both attempts happen, without the wait between them."""
+    stage.play()
+    stage.pass_time("UPDATE run SET not_before = 1 WHERE not_before > 0")
+    stage.play()

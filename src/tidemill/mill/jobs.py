@@ -15,7 +15,7 @@ from tidemill.mill.project import Noun, fields_of, schedule_names
 from tidemill.mill.scheduled import find_named
 from tidemill.names import JobId, RunId, ScheduleId
 from tidemill.reasons import Because
-from tidemill.run.records.runs import find_run
+from tidemill.run.records.runs import RunState, find_run, find_runs
 from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
 from tidemill.schedule import jobs
 from tidemill.schedule.causes import leaves_of_dropped, leaves_of_job
@@ -53,12 +53,13 @@ class JobDetail(JobView):
 
 @dataclass(frozen=True, slots=True)
 class EndedJobView:
-    """A job that has become a run, or was dropped."""
+    """A job that has become a run, or was dropped. `run_state` is the state of its run, None for a deleted run."""
 
     job_id: str
     schedule: str
     outcome: str
     run_id: str | None
+    run_state: RunState | None
     created_at: datetime
     ended_at: datetime
     detail: Mapping[str, object]
@@ -129,8 +130,12 @@ class Jobs(Noun):
             found = find_named(self._project, db, schedule)
             names = {found.schedule_id: found.qualified_name}
             ended = jobs.list_ended_jobs(db, found.schedule_id, most=one_more(limit), before=before)
+            states = _states_of(db, ended)
             return cut(
-                ended, limit, lambda job: write_key(job.ended_at, job.job_id), lambda job: _ended_view(job, names)
+                ended,
+                limit,
+                lambda job: write_key(job.ended_at, job.job_id),
+                lambda job: _ended_view(job, names, states),
             )
 
         return self._catalog.read(block)
@@ -160,7 +165,7 @@ class Jobs(Noun):
                 leaves = leaves_of_dropped(db, job, found)
             else:
                 leaves = leaves_of(find_run(db, job.run_id).triggered_by)
-            view = fields_of(_ended_view(job, names))
+            view = fields_of(_ended_view(job, names, _states_of(db, [job])))
             return EndedJobDetail(**view, triggers=read_triggers(db, leaves), because=because)
 
         return self._catalog.read(block)
@@ -238,12 +243,19 @@ def explain_verdict(verdict: Mapping[str, object] | None) -> str:
     return "; ".join(str(answer["why"]) for answer in answers if isinstance(answer, dict)) or "not checked yet"
 
 
-def _ended_view(job: EndedJob, names: Mapping[ScheduleId, str]) -> EndedJobView:
+def _states_of(db: Db, ended: Sequence[EndedJob]) -> Mapping[RunId, RunState]:
+    """Return the states of the runs of jobs, by run. Cost: look-ups."""
+    wanted = [job.run_id for job in ended if job.run_id is not None]
+    return {run.run_id: run.state for run in find_runs(db, wanted)} if wanted else {}
+
+
+def _ended_view(job: EndedJob, names: Mapping[ScheduleId, str], states: Mapping[RunId, RunState]) -> EndedJobView:
     return EndedJobView(
         job.job_id,
         names.get(job.schedule_id, job.schedule_id),
         job.outcome,
         job.run_id,
+        states.get(job.run_id) if job.run_id is not None else None,
         job.created_at,
         job.ended_at,
         job.detail,

@@ -160,9 +160,8 @@ def _most(project: Project, most: int) -> int:
 def _alerts(db: Db, project: Project) -> Iterable[Need]:
     for alert in list_alerts(db, FROM_NEWEST[1], _most(project, _MOST_NEEDS), resolved=False):
         if alert.state is AlertState.OPEN and project.access.sees(alert.namespace):
-            yield Need(
-                "alert", alert.rule, f"alert {alert.rule}", alert.why, alert.since, f"alert show {alert.alert_id}"
-            )
+            said, look = f"{alert.rule} is open: {alert.subject}", f"alert show {alert.alert_id}"
+            yield Need("alert", alert.rule, said, alert.why, alert.since, look)
 
 
 def _failed(
@@ -202,7 +201,7 @@ def _quarantined(db: Db, project: Project) -> Iterable[Need]:
             number = "1 file" if len(files) == 1 else f"{len(files)} files"
             first = f"{files[0].name}: {files[0].error or 'no reason noted'} (tried {files[0].failures} times)"
             look = f"inbox files {dataset.qualified_name} --state QUARANTINED"
-            said = f"{number} of {dataset.qualified_name} in quarantine"
+            said = f"{dataset.qualified_name} has {number} in quarantine"
             yield Need("quarantine", dataset.qualified_name, said, first, None, look)
 
 
@@ -222,7 +221,7 @@ def _waiting(db: Db, project: Project, at: datetime) -> Iterable[WaitingView]:
 def _stuck(waiting: Iterable[WaitingView]) -> Iterable[Need]:
     for job in waiting:
         if job.unusual and job.longest is not None:
-            said = f"a job of {job.schedule} waits longer than usual"
+            said = f"{job.schedule} has a job that waits longer than usual"
             evidence = f"{job.why} · the last jobs waited at most {format_duration(_whole(job.longest))}"
             yield Need("waits", job.schedule, said, evidence, job.created_at, f"why {job.job_id}")
 

@@ -279,10 +279,13 @@ class Runs(Noun):
             yield from reader.read_on()
 
 
-def read_log(project: Project, run_id: str, *, attempt: int | None, whole: bool) -> LogReader:
-    """Return a reader of the log of a run, for a caller that waits between its reads by itself. `NotFound`."""
+def read_log(project: Project, run_id: str, *, attempt: int | None, whole: bool, most: int | None = None) -> LogReader:
+    """Return a reader of the log of a run, for a caller that waits between its reads by itself. `NotFound`.
+
+    With `most`, the reader begins within the last `most` bytes of each file.
+    """
     project.catalog.read(lambda db: project.check_run(db, run_id))
-    return LogReader(project.catalog, project.world, RunId(run_id), attempt=attempt, whole=whole)
+    return LogReader(project.catalog, project.world, RunId(run_id), attempt=attempt, whole=whole, most=most)
 
 
 def _names_of(db: Db, found: Sequence[RunRecord]) -> Sequence[str | None]:

@@ -25,9 +25,21 @@ class LogLine:
 
 
 class LogReader:
-    """Reads an attempt of a run (the newest when `attempt` is None), each time what is new, until the run has ended."""
+    """Reads an attempt of a run (the newest when `attempt` is None), each time what is new, until the run has ended.
 
-    def __init__(self, catalog: Catalog, world: World, run_id: RunId, *, attempt: int | None, whole: bool) -> None:
+    With `most`, the first read begins at a line within the last `most` bytes of each file.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        world: World,
+        run_id: RunId,
+        *,
+        attempt: int | None,
+        whole: bool,
+        most: int | None = None,
+    ) -> None:
         self.ended = False
         """True when the run had ended before the last read: nothing more will come."""
         self._catalog = catalog
@@ -35,6 +47,9 @@ class LogReader:
         self._run_id = run_id
         self._attempt = attempt
         self._whole = whole
+        self._most = most
+        self.cut = False
+        """True if the first read left out the begin of a file."""
         self._offsets: dict[Path, int] = {}
 
     def read_on(self, *, last: bool = False) -> Iterator[LogLine]:
@@ -51,12 +66,22 @@ class LogReader:
         for path in sorted(paths, key=lambda path: (path.name == SPARK_LOG, path.name != "stdout", path.name)):
             if path.name == SPARK_LOG and not self._whole:
                 continue
-            content = self._world.disk.read_from(path, self._offsets.get(path, 0))
+            content = self._world.disk.read_from(path, self._begin(path))
             # Half a line waits for its end, unless there will be none.
             complete = len(content) if last or self.ended else content.rfind(b"\n") + 1
             self._offsets[path] = self._offsets.get(path, 0) + complete
             for line in content[:complete].splitlines():
                 yield LogLine(path.name, line.decode(errors="replace"))
+
+    def _begin(self, path: Path) -> int:
+        """Return the offset of the next line of a file that is to be read."""
+        if path not in self._offsets:
+            begin = 0 if self._most is None else max(0, self._world.disk.size(path) - self._most)
+            if begin:
+                self.cut = True
+                begin += self._world.disk.read_from(path, begin).find(b"\n") + 1
+            self._offsets[path] = begin
+        return self._offsets[path]
 
 
 def _folder(run: RunRecord, attempt: int | None) -> Path | None:

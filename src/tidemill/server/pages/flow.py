@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from shlex import quote
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
-from tidemill.mill.lineage import Lineage, LineageEdge, LineageNode, NodeKind
+from tidemill.mill.lineage import Lineage, LineageNode, NodeKind
 from tidemill.mill.mill import Mill
-from tidemill.server.pages.lists import Column, section
+from tidemill.server.pages.layout import Edge, Layout, lay_out
+from tidemill.server.pages.lists import Column
 from tidemill.server.pages.render import ago, link, plain, render, state_of
 
-_WIDTH: Final = 180
+_WIDTH: Final = 160
 _HEIGHT: Final = 44
-_GAP_ACROSS: Final = 56
+_GAP_ACROSS: Final = 84
 _GAP_DOWN: Final = 16
 _MARGIN: Final = 12
 _MOST: Final = 200
-_LETTERS: Final = 24
+_LETTERS: Final = 20
+_ROUND: Final = {NodeKind.PROGRAM: 3, NodeKind.SCHEDULE: 22}
+"""The roundness of corners by kind; of data it is 10."""
+_ENDS: Final = frozenset({NodeKind.TOPIC, NodeKind.HOOK})
+"""Kinds around which no graph is asked for."""
+_OF_APPS: Final = frozenset({NodeKind.PROGRAM, NodeKind.SCHEDULE})
+_WORDS: Final = {NodeKind.FILESET: "file set"}
 _PAGES: Final = {
     NodeKind.INBOX: "/inboxes",
     NodeKind.FILESET: "/datasets",
@@ -30,90 +37,100 @@ _PAGES: Final = {
     NodeKind.TOPIC: "/topics",
 }
 _NODES: Final = (
-    Column("name", "Thing", "name"),
-    Column("kind", "Kind"),
+    Column("name", "Thing", "name", "{page}"),
+    Column("words", "Kind"),
     Column("state", "State", "state"),
     Column("at", "Last move", "time"),
 )
 
 
 def show_flow(request: Request, around: str = "") -> HTMLResponse:
-    """Return the graph of the project, or of all that leads to a data set and away from it."""
+    """Return the graph of the project, or of all that leads to a thing and away from it."""
     mill: Mill = request.state.mill
     found = mill.flow(around or None, limit=_MOST)
+    chosen = next((one for one in found.nodes if around in {one.id, one.name} and one.depth == 0), None)
     return render(
         request,
         "flow.html",
         title="Flow",
-        around=around,
+        around="" if not around else chosen.name if chosen else found.thing,
+        page=_page(chosen) if chosen else "",
         cut=found.cut,
         **draw(found, mill),
-        table=section("Things", found.nodes, _NODES, "nothing is declared yet"),
+        rows=[plain(one) | {"page": _page(one), "words": _WORDS.get(one.kind, one.kind)} for one in found.nodes],
+        columns=_NODES,
         command=f"flow {quote(around)}" if around else "flow",
     )
 
 
 def draw(found: Lineage, mill: Mill) -> Mapping[str, Any]:
     """Return the places of all nodes, and the paths of all edges, for a picture of a size."""
-    layers = _layers(found.nodes, found.edges)
+    edges = [Edge(one.source, one.target) for one in found.edges]
+    layout = lay_out([one.id for one in found.nodes], edges)
     now, namespace = mill.project.world.clock.now(), mill.project.config.namespace
-    rows: dict[int, int] = defaultdict(int)
-    places: dict[str, tuple[int, int]] = {}
+    by_id = {one.id: one for one in found.nodes}
+    # Of one app, its name says nothing.
+    one_app = len({one.name.rpartition(".")[0] for one in found.nodes if one.kind in _OF_APPS}) == 1
     boxes = []
     for node in found.nodes:
-        layer = layers[node.id]
-        x = _MARGIN + layer * (_WIDTH + _GAP_ACROSS)
-        y = _MARGIN + rows[layer] * (_HEIGHT + _GAP_DOWN)
-        rows[layer] += 1
-        places[node.id] = (x, y)
+        x, y = _corner(*layout.places[node.id])
         name = node.name.removeprefix(f"{namespace}.")
+        if node.kind in _OF_APPS and one_app:
+            name = name.rpartition(".")[2]
+        shape, sign, words = state_of(node.state)
         boxes.append(
             {
-                **plain(node),
+                "name": node.name,
                 "x": x,
                 "y": y,
+                "round": _ROUND.get(node.kind, 10),
+                "shape": shape,
                 "shown": name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…",
-                "said": " · ".join([node.kind, state_of(node.state)[2], *([ago(node.at, now)] if node.at else [])]),
-                "link": _link(node),
+                "said": f"{sign} {words} · {_WORDS.get(node.kind, node.kind)}",
+                "chosen": node.depth == 0 and len(by_id) > 1 and any(one.depth for one in found.nodes),
+                "link": f"/flow?{urlencode({'around': node.id})}" if node.kind not in _ENDS else _page(node),
             }
         )
+    paths, labels = [], {}
+    for edge, one in zip(edges, found.edges, strict=True):
+        alive = "RUNNING" in {by_id[one.source].state, by_id[one.target].state}
+        said = ago(one.at, now) if one.at else ""
+        paths.append({"d": _path(layout, edge), "shape": "run" if alive else "", "said": said})
+        if said:
+            x, y = _corner(*layout.places[edge.target])
+            labels[edge.target, said] = {"x": x - 8, "y": y + _HEIGHT // 2 - 5, "said": said}
     return {
         "boxes": boxes,
-        "paths": [_path(places[edge.source], places[edge.target]) for edge in found.edges],
-        "width": _MARGIN * 2 + (max(rows, default=0) + 1) * (_WIDTH + _GAP_ACROSS) - _GAP_ACROSS,
-        "height": _MARGIN * 2 + max(rows.values(), default=1) * (_HEIGHT + _GAP_DOWN) - _GAP_DOWN,
+        "box_width": _WIDTH,
+        "paths": paths,
+        "labels": list(labels.values()),
+        "width": _MARGIN * 2 + layout.layers * (_WIDTH + _GAP_ACROSS) - _GAP_ACROSS,
+        "height": round(_MARGIN * 2 + layout.rows * (_HEIGHT + _GAP_DOWN) - _GAP_DOWN),
     }
 
 
-def _layers(nodes: Sequence[LineageNode], edges: Sequence[LineageEdge]) -> Mapping[str, int]:
-    """Return the layer of each node: one behind the last of its sources. An edge that closes a circle is left out."""
-    sources: dict[str, list[str]] = defaultdict(list)
-    for edge in edges:
-        sources[edge.target].append(edge.source)
-    layers: dict[str, int] = {}
-    for node in nodes:
-        path, under_way = [node.id], set[str]()
-        while path:
-            here = path[-1]
-            under_way.add(here)
-            left = [one for one in sources[here] if one not in layers and one not in under_way]
-            if left:
-                path.append(left[0])
-                continue
-            layers[here] = max((layers[one] + 1 for one in sources[here] if one in layers), default=0)
-            path.pop()
-    return layers
+def _corner(layer: int, row: float) -> tuple[int, int]:
+    return _MARGIN + layer * (_WIDTH + _GAP_ACROSS), _MARGIN + round(row * (_HEIGHT + _GAP_DOWN))
 
 
-def _path(source: tuple[int, int], target: tuple[int, int]) -> str:
-    """Return a curve from the right side of a box to the left side of another."""
-    x1, y1 = source[0] + _WIDTH, source[1] + _HEIGHT // 2
-    x2, y2 = target[0], target[1] + _HEIGHT // 2
-    bend = max(abs(x2 - x1) // 2, 24)
-    return f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"
+def _path(layout: Layout, edge: Edge) -> str:
+    """Return curves from the right side of a box, through the layers between, to the left side of another box."""
+    x, y = _corner(*layout.places[edge.source])
+    x, y = x + _WIDTH, y + _HEIGHT // 2
+    parts = [f"M{x} {y}"]
+    for place in (*layout.bends[edge], layout.places[edge.target]):
+        x2, y2 = _corner(*place)
+        y2 += _HEIGHT // 2
+        bend = max(abs(x2 - x) // 2, 24)
+        parts.append(f"C{x + bend} {y} {x2 - bend} {y2} {x2} {y2}")
+        x, y = x2, y2
+        if place != layout.places[edge.target]:
+            x += _WIDTH
+            parts.append(f"H{x}")
+    return "".join(parts)
 
 
-def _link(node: LineageNode) -> str:
+def _page(node: LineageNode) -> str:
     if node.kind is NodeKind.PROGRAM:
-        return f"/runs?program={node.name}"
+        return f"/runs?{urlencode({'program': node.name})}"
     return link(_PAGES[node.kind], node.name) if node.kind in _PAGES else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -10,12 +11,22 @@ from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.mill.mill import Mill
-from tidemill.mill.overview import MOST_COUNTED, FeedView, Need
+from tidemill.mill.overview import MOST_COUNTED, FeedView, Need, RunningView
 from tidemill.server.pages.render import link, plain, render
 
-_NUMBERS: Final = ("Nothing needs", "One thing needs", "Two things need", "Three things need")
-_BUTTONS: Final = {"alert": "Open the alert", "failed": "Open the run", "late": "See why", "quarantine": "Look at it"}
+_NUMBERS: Final = ("All is well", "One thing needs", "Two things need", "Three things need")
+_BUTTONS: Final = {
+    "alert": "Open the alert",
+    "failed": "Open the run",
+    "late": "See why",
+    "quarantine": "Look at it",
+    "waits": "See why",
+}
+_KINDS: Final = {"inbox": "inbox", "fileset": "file set", "snapshot": "snapshot"}
+_UNITS: Final = {"inbox": "file", "fileset": "partition", "snapshot": "version"}
 _TALLEST: Final = 24
+_NEARLY: Final = 97
+"""A run that takes longer than usual stays at so many per cent."""
 
 
 def show_overview(request: Request) -> HTMLResponse:
@@ -27,16 +38,17 @@ def show_overview(request: Request) -> HTMLResponse:
     feeds = [_feed(one) for one in found.feeds]
     good = sum(one.state in {"fresh", "filling", "quiet"} for one in found.feeds)
     running, waiting = len(found.running), len(found.waiting)
+    calm = "" if number else "nothing needs you · "
     return render(
         request,
         "overview.html",
         title="Overview",
-        heading=f"{heading} you",
-        sub=f"{good} of {len(feeds)} feeds are well · {running} running · {waiting} waiting",
+        heading=f"{heading} you" if number else heading,
+        sub=f"{calm}{good} of {len(feeds)} feeds are well · {running} running · {waiting} waiting",
         needs=[_need(one) for one in found.needs],
         feeds=feeds,
         next=f"?{urlencode({'after': found.next})}" if found.next else None,
-        running=[plain(one) for one in found.running],
+        running=[_running(one, found.at) for one in found.running],
         waiting=[plain(one) for one in found.waiting],
         command="overview",
     )
@@ -51,17 +63,26 @@ def _need(need: Need) -> Mapping[str, Any]:
     elif need.kind == "quarantine":
         target = link("/inboxes", need.thing) + "?state=QUARANTINED"
     else:
-        target = link("/why", need.thing)
-    return {**plain(need), "link": target, "button": _BUTTONS[need.kind]}
+        target = link("/why", words[-1] if need.kind == "waits" else need.thing)
+    rest = need.said.removeprefix(need.thing)
+    return {**plain(need), "link": target, "button": _BUTTONS[need.kind], "rest": rest}
+
+
+def _running(run: RunningView, at: datetime) -> Mapping[str, Any]:
+    elapsed = at - (run.started_at or run.created_at)
+    percent = min(int(100 * (elapsed / run.usual)), _NEARLY) if run.usual else None
+    return {**plain(run), "elapsed": elapsed, "usual": run.usual, "percent": percent}
 
 
 def _feed(feed: FeedView) -> Mapping[str, Any]:
     most = max(feed.arrivals) or 1
-    shown = f"over {MOST_COUNTED:,}" if feed.waiting > MOST_COUNTED else f"{feed.waiting:,}"
+    number = f"over {MOST_COUNTED:,}" if feed.waiting > MOST_COUNTED else f"{feed.waiting:,}"
+    unit = _UNITS.get(feed.kind, "item") + ("" if feed.waiting == 1 else "s")
     return {
         **plain(feed),
-        "bars": [round(_TALLEST * one / most) if one else 0 for one in feed.arrivals],
+        "bars": [max(round(_TALLEST * one / most), 2) if one else 0 for one in feed.arrivals],
         "total": sum(feed.arrivals),
-        "waiting_shown": shown,
+        "kind_words": _KINDS.get(feed.kind, feed.kind),
+        "waiting_shown": f"{number} {unit}" if feed.waiting else "0",
         "link": link("/inboxes" if feed.kind == "inbox" else "/datasets", feed.name),
     }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from tidemill.config import without_password
-from tidemill.durations import format_duration
 from tidemill.epoch import show_time
 from tidemill.mill.plain import to_plain
 from tidemill.mill.tokens import TokenKind
@@ -60,6 +60,8 @@ _SHAPES: Final = {
     for word in words.split()
 }
 _MOST_SHOWN: Final = 200
+_EXACT: Final = 10
+"""Shorter durations, in seconds, have a fraction."""
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -166,6 +168,29 @@ def _near(text: str, namespace: str) -> str:
     return text.removeprefix(f"{namespace}.")
 
 
+def _local(text: object, namespace: str) -> str:
+    """Return a sentence whose names of the namespace are said without the namespace."""
+    return re.sub(rf"(?<![\w.-]){re.escape(namespace)}\.(?=\w)", "", str(text))
+
+
+def span(duration: timedelta | None) -> str:
+    """Return a duration as people say it, with two units at most: `1.2 s`, `14 s`, `2 h 10 min`."""
+    if duration is None:
+        return "–"
+    seconds = duration.total_seconds()
+    if seconds < _EXACT:
+        return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    left = int(seconds)
+    shown: list[str] = []
+    for size, unit in _UNITS:
+        number, left = divmod(left, size)
+        if number or shown:
+            shown.append(f"{number} {unit}" if number else "")
+        if len(shown) == 2:  # two units are exact enough
+            break
+    return " ".join(one for one in shown if one)
+
+
 def _words(name: object) -> str:
     return str(name).replace("_", " ").lower()
 
@@ -199,6 +224,7 @@ def _template(name: str) -> Template:
         "words": _words,
         "size": _size,
         "fill": fill,
-        "span": format_duration,
+        "span": span,
+        "local": _local,
     }
     return env.get_template(name)

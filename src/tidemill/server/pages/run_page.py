@@ -2,85 +2,51 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import pairwise
 from typing import Any, Final
 
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
-from tidemill.durations import format_duration
+from tidemill.mill.lineage import LineageNode, NodeKind
 from tidemill.mill.mill import Mill
+from tidemill.mill.run_course import AttemptView
+from tidemill.mill.runs import RunDetail, read_log
 from tidemill.run.records.logs import LogLine
-from tidemill.server.pages.lists import Column, section
-from tidemill.server.pages.render import link, plain, show
-from tidemill.server.pages.thing import Action, show_thing
+from tidemill.server.pages.lists import Column
+from tidemill.server.pages.render import link, plain, show, span
+from tidemill.server.pages.thing import Action, show_page
 from tidemill.sizes import format_bytes
 
 _LINES: Final = 400
 """The last lines of a log that a page shows."""
-
+_BYTES: Final = 256 * 1024
+"""The last bytes of a log that a page reads: a log may be longer than memory."""
 _BAD: Final = re.compile(r"error|exception|traceback|fatal", re.IGNORECASE)
-
-
-def show_run(request: Request, run_id: str) -> HTMLResponse:
-    """Return the page of a run: what happened when, input, output, cause, log."""
-    mill: Mill = request.state.mill
-    run = mill.runs.show(run_id)
-    facts: Mapping[str, Any] = run.facts
-    ended = run.state in {"COMPLETED", "FAILED", "KILLED", "REJECTED"}
-    actions = []
-    if not ended:
-        ask = f"This ends {run.run_id}. What it has written stays invisible, and its input is offered again."
-        actions.append(Action("Kill", link("/v1/runs", run_id) + ":kill", ask, "the run is asked to end", danger=True))
-    elif run.state != "COMPLETED":
-        ask = f"This starts a new run of {run.program} with the same arguments."
-        actions.append(Action("Retry", link("/v1/runs", run_id) + ":retry", ask, "a new run is pending"))
-    outputs = [
-        {**one, "link": one["dataset"], "partitions": one.get("partitions", [])} for one in facts.get("outputs", ())
-    ]
-    lines, where = _read_log(mill, run)
-    took = f"{facts['seconds']} s" if "seconds" in facts else "–"
-    return show_thing(
-        request,
-        title=run.program or run.run_id,
-        state=run.state,
-        sub=" · ".join((run.run_id, f"attempt {run.epoch}", f"app version {run.app_version}")),
-        actions=actions,
-        links=[("Why", link("/why", run_id))],
-        facts=[
-            ("inputs", len(run.inputs)),
-            ("rows in", sum(one.get("rows") or 0 for one in facts.get("inputs", ()))),
-            ("rows out", sum(one.get("rows") or 0 for one in outputs)),
-            ("written", format_bytes(sum(one.get("bytes") or 0 for one in outputs))),
-            ("partitions", sum(one.get("count") or 0 for one in outputs)),
-            ("took", took),
-        ],
-        timeline=_timeline(run, mill.project.world.clock.now()),
-        timeline_words=f"created, started and ended; took {took}",
-        triggers=run.triggers,
-        trigger=show(run.triggered_by.get("schedule") or run.triggered_by.get("asked") or ""),
-        sections=[
-            section("Input", _inputs(run.inputs), _INPUT, "it took nothing", "claimed for this run alone"),
-            section("Output", outputs, _OUTPUT, "nothing was published"),
-        ],
-        log=[{"text": line.text, "bad": bool(_BAD.search(line.text))} for line in lines],
-        log_sub=where,
-        record=plain(run),
-        left_out=("facts", "inputs", "triggers", "triggered_by", "why"),
-        command=f"run show {run_id}",
-    )
-
-
+_BAD_LINES: Final = 5
+_SHOWN: Final = 200
+_ENDED: Final = frozenset({"COMPLETED", "FAILED", "KILLED", "REJECTED"})
+_BAND: Final = 1000
+"""The length of the time line."""
+_THINNEST: Final = 4
+_SHAPES: Final = {"committed": "ok", "in_progress": "run", "aborted": "fail", "invalid": "fail"}
+_LEGEND: Final = {
+    "wait": "waited",
+    "start": "process started",
+    "run": "at work",
+    "ok": "ended with a commit",
+    "fail": "ended without a commit",
+}
 _INPUT: Final = (
     Column("dataset", "Data set", "name", "/datasets/{dataset}"),
     Column("item", "Partition, file or version"),
     Column("write_pointer", "Written by", "text", "/transactions/{write_pointer}"),
 )
-
 _OUTPUT: Final = (
     Column("dataset", "Data set", "name", "/datasets/{dataset}"),
     Column("partitions", "Partitions", "long"),
@@ -89,43 +55,204 @@ _OUTPUT: Final = (
 )
 
 
-def _inputs(inputs: Iterable[Any]) -> list[Any]:
-    return list(islice(inputs, 200))
+def show_run(request: Request, run_id: str, attempt: int | None = None) -> HTMLResponse:
+    """Return the page of a run: what happened when, input, output, cause, log."""
+    mill: Mill = request.state.mill
+    run = mill.runs.show(run_id)
+    now = mill.project.world.clock.now()
+    facts: Mapping[str, Any] = run.facts
+    outputs = [{**one, "partitions": one.get("partitions", [])} for one in facts.get("outputs", ())]
+    lines, where = _read_log(mill, run, attempt)
+    bad = [line.text for line in lines if _BAD.search(line.text)]
+    waits = run.state == "PENDING"
+    bands = list(_bands(run, now))
+    drawn = {bar["shape"] for band in bands for bar in band["bars"]}
+    return show_page(
+        request,
+        "run.html",
+        actions=_actions(run),
+        title=run.program or run.run_id,
+        state=run.state,
+        run=run,
+        took=_took(run, now),
+        attempts_said="1 attempt" if run.epoch == 1 else f"{run.epoch} attempts" if run.epoch else "no attempt yet",
+        app=(run.program or "").rpartition(".")[0] if run.app_version else "",
+        error=_error(run),
+        waits_for=run.why if waits else "",
+        facts=_numbers(run, outputs),
+        bands=bands,
+        legend=[(shape, words) for shape, words in _LEGEND.items() if shape in drawn],
+        inputs=[{**plain(one), "write_pointer": one.write_pointer or None} for one in run.inputs[:_SHOWN]],
+        input_columns=_INPUT,
+        input_said=_input_said(run),
+        outputs=outputs,
+        output_columns=_OUTPUT,
+        output_said=_output_said(run),
+        output_empty="the run published nothing" if run.state in _ENDED else "nothing is published yet",
+        log=[{"text": line.text, "bad": bool(_BAD.search(line.text))} for line in lines],
+        log_sub=where,
+        bad=bad[:_BAD_LINES],
+        bad_said=f"{len(bad)} lines speak of an error"
+        + (f"; the first {_BAD_LINES}:" if len(bad) > _BAD_LINES else ":"),
+        attempt_links=[(one, one == (attempt or run.epoch)) for one in _logged(run)] if run.epoch > 1 else (),
+        follow="" if run.state in _ENDED or waits or attempt else link("/v1/runs", run_id) + "/logs?follow=true",
+        asked=show(run.triggered_by.get("asked") or "by hand"),
+        triggers=run.triggers,
+        next_runs=_next_runs(mill, run),
+        published=run.published,
+        details=_details(run),
+        command=f"run show {run_id}",
+    )
 
 
-def _read_log(mill: Mill, run: Any) -> tuple[Sequence[LogLine], str]:  # noqa: ANN401  # a RunDetail
-    """Return the last lines of the newest attempt, and which lines they are."""
-    if not run.log_location:
-        return (), "no attempt yet"
-    try:
-        lines = deque(mill.runs.logs(run.run_id), maxlen=_LINES)
-    except OSError:
-        return (), f"on the machine of its runner, in {run.log_location}"
-    return tuple(lines), f"attempt {run.epoch}, the last {len(lines)} lines"
+def _actions(run: RunDetail) -> list[Action]:
+    path = link("/v1/runs", run.run_id)
+    if run.state not in _ENDED:
+        ask = f"This ends {run.run_id}. What it has written stays invisible, and its input is offered again."
+        return [Action("Kill", f"{path}:kill", ask, "the run is asked to end", danger=True)]
+    if run.state != "COMPLETED":
+        ask = f"This starts a new run of {run.program} with the same arguments. It takes what waits now."
+        return [Action("Retry", f"{path}:retry", ask, "a new run is pending")]
+    if run.program is None:
+        return []
+    ask = f"This starts a new run of {run.program} with the same arguments. It takes what waits now."
+    body = json.dumps({"program": run.program, "arguments": dict(run.arguments)})
+    return [Action("Start another", "/v1/runs", ask, "a new run is pending", body=body)]
 
 
-def _timeline(run: Any, now: datetime) -> list[Mapping[str, Any]]:  # noqa: ANN401  # a RunDetail
-    """Return the bars of a run: its wait, and its newest attempt. Lengths are of a hundred."""
-    end = run.ended_at or now
-    whole = max((end - run.created_at).total_seconds(), 0.001)
-    started = run.started_at or end
-    shape = {"COMPLETED": "ok", "FAILED": "fail", "KILLED": "fail", "REJECTED": "fail"}.get(run.state, "run")
-    parts = [("waited", run.created_at, started, "wait")]
-    if run.started_at is not None:
-        parts.append((f"attempt {run.epoch}", started, end, shape))
+def _took(run: RunDetail, now: datetime) -> str:
+    if run.started_at is None:
+        return ""
+    return span(max((run.ended_at or now) - run.started_at, timedelta(0)))
+
+
+def _error(run: RunDetail) -> Mapping[str, str] | None:
+    """Return the end of a run that went wrong, or of its last attempt while the next one waits."""
+    reason = run.exit_reason or next((one.reason for one in reversed(run.attempts) if one.reason), None)
+    if not reason or run.state == "COMPLETED":
+        return None
+    first, _, rest = reason.strip().partition("\n")
+    return {"first": first, "rest": rest.strip("\n")}
+
+
+def _numbers(run: RunDetail, outputs: Sequence[Mapping[str, Any]]) -> list[tuple[str, object]]:
+    noted = run.facts.get("read")
+    read = [one for one in noted if isinstance(one, dict)] if isinstance(noted, list) else []
+    rows = [one["rows"] for one in read if isinstance(one.get("rows"), int)]
+    rejected = [one["rejected"] for one in read if isinstance(one.get("rejected"), int)]
     return [
-        {
-            "label": label,
-            "start": 100 * (begin - run.created_at).total_seconds() / whole,
-            "length": 100 * (until - begin).total_seconds() / whole,
-            "shape": kind,
-            "shown": format_duration(_rounded(until - begin)),
-        }
-        for label, begin, until, kind in parts
+        ("inputs", len(run.inputs)),
+        *([("rows in", sum(rows))] if rows else []),
+        ("rows out", sum(one.get("rows") or 0 for one in outputs)),
+        *([("rows rejected", sum(rejected))] if rejected else []),
+        ("written", format_bytes(sum(one.get("bytes") or 0 for one in outputs))),
+        ("partitions published", sum(one.get("count") or 0 for one in outputs)),
+        ("messages", len(run.published)),
     ]
 
 
-def _rounded(span: timedelta) -> timedelta:
-    """Return a duration in whole milliseconds, from 10 s on in whole seconds."""
-    unit = timedelta(seconds=1) if span >= timedelta(seconds=10) else timedelta(milliseconds=1)
-    return max(span // unit, 0) * unit
+def _input_said(run: RunDetail) -> str:
+    number = len(run.inputs)
+    return (
+        f"the first {_SHOWN} of {number:,}, claimed for this run alone"
+        if number > _SHOWN
+        else "claimed for this run alone"
+    )
+
+
+def _output_said(run: RunDetail) -> str:
+    commits = [one.commit_seq for one in run.attempts if one.commit_seq is not None]
+    return f"visible since commit {commits[-1]:,}" if commits else ""
+
+
+def _logged(run: RunDetail) -> Iterable[int]:
+    return range(max(1, run.epoch - 9), run.epoch + 1)
+
+
+def _read_log(mill: Mill, run: RunDetail, attempt: int | None) -> tuple[Sequence[LogLine], str]:
+    """Return the last lines of an attempt, the newest unless another is given, and which lines they are."""
+    if not run.log_location:
+        return (), "no attempt yet"
+    reader = read_log(mill.project, run.run_id, attempt=attempt, whole=False, most=_BYTES)
+    try:
+        lines = deque(reader.read_on(last=True), maxlen=_LINES)
+    except OSError:
+        return (), f"on the machine of its runner, in {run.log_location}"
+    cut = reader.cut or len(lines) == _LINES
+    number = f"the last {len(lines)} lines" if cut else "1 line" if len(lines) == 1 else f"{len(lines)} lines"
+    return tuple(lines), f"attempt {attempt or run.epoch} · {number}"
+
+
+def _next_runs(mill: Mill, run: RunDetail) -> list[LineageNode]:
+    """Return the runs that took what this run has written."""
+    if not run.attempts:
+        return []
+    found = mill.runs.lineage(run.run_id, direction="downstream", depth=2, limit=50)
+    return [one for one in found.nodes if one.kind is NodeKind.RUN and one.depth > 0][:8]
+
+
+def _details(run: RunDetail) -> Mapping[str, object]:
+    facts = run.facts
+    shown: dict[str, object] = {
+        "arguments": run.arguments,
+        "code": run.bundle[:12],
+        "priority": run.priority or "",
+        "failures": run.failures or "",
+        "losses": run.losses or "",
+        "spark": facts.get("spark", ""),
+        "driver": facts.get("driver", ""),
+        "log folder": run.log_location or "",
+    }
+    known = {"inputs", "outputs", "seconds", "spark", "spark_conf", "driver", "code", "read"}
+    return {**shown, **{name: value for name, value in facts.items() if name not in known}}
+
+
+def _bands(run: RunDetail, now: datetime) -> Iterable[Mapping[str, Any]]:
+    """Yield the bands of the time line: the wait, each attempt, and each pause between two attempts."""
+    end = run.ended_at or now
+    whole = max((end - run.created_at).total_seconds(), 0.001)
+
+    def bar(shape: str, begin: datetime, until: datetime) -> Mapping[str, Any]:
+        start = max(0, round(_BAND * (begin - run.created_at).total_seconds() / whole))
+        length = max(round(_BAND * (until - begin).total_seconds() / whole), _THINNEST)
+        start = min(start, _BAND - _THINNEST)
+        return {"shape": shape, "start": start, "length": min(length, _BAND - start)}
+
+    began = run.started_at or (run.attempts[0].began_at if run.attempts else end)
+    yield _band("waited", began - run.created_at, [bar("wait", run.created_at, began)])
+    if not run.attempts and run.started_at is not None:
+        shape = {"COMPLETED": "ok"}.get(run.state, "fail" if run.state in _ENDED else "run")
+        yield _band(f"attempt {run.epoch}", end - began, [bar(shape, began, end)])
+    for number, (attempt, following) in enumerate(pairwise([*run.attempts, None])):
+        assert attempt is not None  # noqa: S101  # only the last of the pairs is None
+        until = attempt.ended_at or end
+        bars = [bar("run", attempt.began_at, until)]
+        if number == 0 and attempt.began_at > began:
+            bars.insert(0, bar("start", began, attempt.began_at))
+        if attempt.ended_at is not None:
+            bars.append(_last(bars[-1], _SHAPES[attempt.state]))
+        first = began if number == 0 else attempt.began_at
+        yield _band(_named(run, number, attempt), until - first, bars, _end(attempt))
+        if following is not None and following.began_at > until:
+            yield _band("pause", following.began_at - until, [bar("off", until, following.began_at)])
+
+
+def _last(bar: Mapping[str, Any], shape: str) -> Mapping[str, Any]:
+    """Return the end of a bar, which says how the attempt ended."""
+    length = min(12, bar["length"])
+    return {"shape": shape, "start": bar["start"] + bar["length"] - length, "length": length}
+
+
+def _named(run: RunDetail, number: int, attempt: AttemptView) -> str:
+    epochs = [one.epoch for one in run.attempts]
+    return f"attempt {attempt.epoch}" if epochs.count(attempt.epoch) == 1 else f"commit {number + 1}"
+
+
+def _end(attempt: AttemptView) -> str:
+    if attempt.commit_seq is not None:
+        return f"committed as {attempt.commit_seq:,}"
+    return (attempt.reason or "").strip().partition("\n")[0]
+
+
+def _band(label: str, took: timedelta, bars: Sequence[Mapping[str, Any]], end: str = "") -> Mapping[str, Any]:
+    return {"label": label, "took": max(took, timedelta(0)), "bars": bars, "end": end}

@@ -25,11 +25,12 @@ class Action:
     method: str = "POST"
     body: str = "{}"
     danger: bool = False
+    then: str = ""
+    """The page to go to afterwards; empty for the same page."""
 
 
 def show_thing(request: Request, *, actions: Iterable[Action] = (), **values: Any) -> HTMLResponse:  # noqa: ANN401
     """Return the page of a thing. `values` are parts of `show.html`; the caller sees only the actions it may do."""
-    access = request.state.principal
     blank: dict[str, Any] = {
         "sub": "",
         "state": "",
@@ -44,5 +45,15 @@ def show_thing(request: Request, *, actions: Iterable[Action] = (), **values: An
         "record": None,
         "left_out": (),
     }
-    allowed = [one for one in actions if access.role.grants(one.right)]
-    return render(request, "show.html", actions=allowed, **{**blank, **values})
+    return show_page(request, "show.html", actions=actions, **{**blank, **values})
+
+
+def show_page(request: Request, template: str, *, actions: Iterable[Action] = (), **values: Any) -> HTMLResponse:  # noqa: ANN401
+    """Return a page with a template of its own. The caller sees only the actions it may do."""
+    return render(request, template, actions=allowed(request, actions), **values)
+
+
+def allowed(request: Request, actions: Iterable[Action]) -> list[Action]:
+    """Return the actions that the caller may do."""
+    role = request.state.principal.role
+    return [one for one in actions if role.grants(one.right)]

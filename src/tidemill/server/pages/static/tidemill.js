@@ -1,6 +1,7 @@
 // Live pages, keys and actions. Without this file, everything can be read.
 "use strict";
 
+document.documentElement.classList.add("scripted");
 const meta = (name) => document.querySelector(`meta[name="${name}"]`)?.content ?? "";
 const prefix = meta("prefix");
 const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
@@ -27,13 +28,18 @@ async function refresh() {
     if (answer.redirected) { location.href = answer.url; return; }
     if (!answer.ok) { return; }
     const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-    const log = document.querySelector(".log");
+    const log = document.getElementById("log");
     const below = log?.scrollTop;
     const focused = document.activeElement?.id;
+    const said = document.querySelector(".said");
     if (next) {
+      // A log that is followed goes on where it is, and what an action has said stays.
+      if (log?.dataset.follow && next.querySelector("#log[data-follow]")) { next.querySelector("#log").replaceWith(log); }
+      next.querySelector(".said")?.replaceWith(said);
       document.querySelector("main").replaceChildren(...next.childNodes);
       showTimes(document);
-      if (below !== undefined) { document.querySelector(".log")?.scrollTo(0, below); }
+      begin();
+      if (below !== undefined) { document.getElementById("log")?.scrollTo(0, below); }
       if (focused) { document.getElementById(focused)?.focus(); }
     }
   } catch { /* the stream says that the server is away */ }
@@ -62,19 +68,93 @@ function report(words, bad) {
   said.classList.toggle("bad", bad);
 }
 
+async function send(method, path, body) {
+  const headers = {
+    "x-csrf-token": meta("csrf"),
+    "idempotency-key": crypto.randomUUID?.() ?? String(Math.random()),
+  };
+  const sent = method === "DELETE" ? {} : { body: body || "{}" };
+  if (sent.body) { headers["content-type"] = "application/json"; }
+  try {
+    const answer = await fetch(prefix + path, { method, headers, ...sent });
+    return [answer.ok, await answer.json().catch(() => ({}))];
+  } catch {
+    return [false, { detail: "the server is away; nothing is known about the request" }];
+  }
+}
+
 async function act(button) {
-  const answer = await fetch(prefix + button.dataset.path, {
-    method: button.dataset.method,
-    headers: {
-      "content-type": "application/json",
-      "x-csrf-token": meta("csrf"),
-      "idempotency-key": crypto.randomUUID?.() ?? String(Math.random()),
-    },
-    body: button.dataset.body || "{}",
-  });
-  const said = await answer.json().catch(() => ({}));
-  report(answer.ok ? button.dataset.done : said.detail ?? "the request failed", !answer.ok);
-  later(0);
+  const { method, path, body, done } = button.dataset;
+  button.disabled = true;
+  const [ok, said] = await send(method, path, body);
+  button.disabled = false;
+  report(ok ? done : said.detail ?? "the request failed", !ok);
+  // A thing that is deleted has no page: its list is the next place.
+  if (ok && button.dataset.then) { location.href = prefix + button.dataset.then; } else { later(0); }
+}
+
+// A form sends its fields that are filled in. A secret in the answer is shown once, and kept nowhere.
+async function submit(form) {
+  const fields = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
+  const [ok, said] = await send(form.dataset.method, form.dataset.path, JSON.stringify(fields));
+  report(ok ? form.dataset.done : said.detail ?? "the request failed", !ok);
+  const secret = document.getElementById("secret");
+  if (ok && said.secret && secret) {
+    secret.querySelector("code").textContent = said.secret;
+    secret.querySelector("button").dataset.copy = said.secret;
+    secret.hidden = false;
+    form.reset();
+  } else if (ok) { later(0); }
+}
+document.addEventListener("submit", (event) => {
+  if (event.target.dataset.path) { event.preventDefault(); submit(event.target); }
+});
+
+// The log: found lines are shown alone; new lines come while the run is at work.
+function filterLog() {
+  const wanted = document.getElementById("find-in-log")?.value.toLowerCase() ?? "";
+  let found = 0;
+  for (const line of document.querySelectorAll("#log > span")) {
+    line.hidden = wanted !== "" && !line.textContent.toLowerCase().includes(wanted);
+    found += line.hidden ? 0 : 1;
+  }
+  const said = document.getElementById("log-found");
+  if (said) { said.textContent = wanted ? `${found} lines` : ""; }
+}
+const mostLines = 2000;
+async function follow(log) {
+  log.dataset.following = "yes";
+  try {
+    const answer = await fetch(prefix + log.dataset.follow, { headers: { accept: "text/plain" } });
+    if (!answer.ok) { return; }
+    log.replaceChildren();
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) { break; }
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      const end = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
+      for (const text of lines.slice(-mostLines)) {
+        const line = document.createElement("span");
+        line.textContent = `${text}\n`;
+        if (/error|exception|traceback|fatal/i.test(text)) { line.className = "bad"; }
+        log.append(line);
+      }
+      while (log.childElementCount > mostLines) { log.firstElementChild.remove(); }
+      if (end) { log.scrollTop = log.scrollHeight; }
+      filterLog();
+    }
+  } catch { delete log.dataset.following; /* the stream of commits says that the server is away */ }
+}
+document.addEventListener("input", (event) => { if (event.target.id === "find-in-log") { filterLog(); } });
+
+// What a page needs when it was loaded, or its content replaced.
+function begin() {
+  const log = document.getElementById("log");
+  if (log?.dataset.follow && !log.dataset.following) { follow(log); }
+  filterLog();
 }
 
 document.addEventListener("click", (event) => {
@@ -83,6 +163,7 @@ document.addEventListener("click", (event) => {
   if (button.dataset.copy !== undefined) {
     navigator.clipboard?.writeText(button.dataset.copy);
     button.textContent = "copied";
+    setTimeout(() => { button.textContent = "copy"; }, 2000);
   } else if (button.dataset.path) {
     const ask = document.getElementById("ask");
     ask.querySelector("p").textContent = button.dataset.ask;
@@ -95,7 +176,7 @@ document.addEventListener("click", (event) => {
 
 const places = {
   o: "/", f: "/flow", d: "/datasets", i: "/inboxes", s: "/schedules", j: "/jobs", r: "/runs", w: "/watermarks",
-  t: "/topics", a: "/apps",
+  t: "/topics", a: "/apps", l: "/alerts",
 };
 let went = 0;
 document.addEventListener("keydown", (event) => {
@@ -113,5 +194,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 showTimes(document);
+begin();
+document.querySelector(".flow .chosen")?.scrollIntoView({ block: "nearest", inline: "center" });
 setInterval(() => showTimes(document), 15000);
 listen();

@@ -219,3 +219,16 @@ def test_a_change_whose_row_cannot_be_written_does_not_happen(deployed):
     assert [topic.topic for topic in deployed.topics.list() if topic.topic == "own"] == []
     assert [app.name for app in deployed.apps.list()] == ["default.shop"]
     assert deployed.consumers.show("clean", "default.shop.report").resets == ()
+
+
+def test_changes_of_one_actor_are_found_alone(deployed):
+    """A person asks what a colleague, or a token, has changed."""
+    bob = deployed.acting_as("bob@desk")
+    bob.schedules.suspend("shop.on_orders")
+    deployed.schedules.resume("shop.on_orders")
+
+    assert [one.action for one in deployed.catalog.log(actor="bob@desk")] == ["schedule.suspend"]
+    assert {one.actor for one in deployed.catalog.log(actor="ann@desk")} == {"ann@desk"}
+    of_both = deployed.catalog.log(subject="default.shop.on_orders", actor="bob@desk")
+    assert [one.action for one in of_both] == ["schedule.suspend"]
+    assert list(deployed.catalog.log(subject="default.shop.on_orders", actor="eve@desk")) == []

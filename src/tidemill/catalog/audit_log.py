@@ -83,9 +83,19 @@ def has_entry(db: Db, audit_id: str) -> bool:
     return bool(db.all(SQL.find_entry, audit_id=audit_id))
 
 
-def list_entries(db: Db, *, subject: str | None, after: str, limit: int) -> list[AuditEntry]:
-    """List changes (of a subject), newest first, older than the entry `after`. Cost: the number of listed entries."""
+def list_entries(db: Db, *, subject: str | None, actor: str | None = None, after: str, limit: int) -> list[AuditEntry]:
+    """List changes (of a subject, by an actor), newest first, older than the entry `after`.
+
+    Cost: the number of listed entries; with both filters perhaps all entries of the subject.
+    """
     before = after or _LAST
-    if subject is None:
-        return db.records(SQL.list_entries, AuditEntry, before=before, limit=limit)
-    return db.records(SQL.list_entries_of, AuditEntry, subject=subject, before=before, limit=limit)
+    match subject, actor:
+        case None, None:
+            return db.records(SQL.list_entries, AuditEntry, before=before, limit=limit)
+        case None, str(by):
+            return db.records(SQL.list_entries_by, AuditEntry, actor=by, before=before, limit=limit)
+        case str(of), None:
+            return db.records(SQL.list_entries_of, AuditEntry, subject=of, before=before, limit=limit)
+        case str(of), str(by):
+            return db.records(SQL.list_entries_of_by, AuditEntry, subject=of, actor=by, before=before, limit=limit)
+    raise AssertionError

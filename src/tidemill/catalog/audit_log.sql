@@ -14,6 +14,17 @@ SELECT audit_id, at, actor, action, subject, detail
 SELECT audit_id, at, actor, action, subject, detail
   FROM audit WHERE subject = :subject AND audit_id < :before ORDER BY audit_id DESC LIMIT :limit
 
+-- name: list_entries_by
+-- gives: audit_id, at, actor, action, subject, detail
+SELECT audit_id, at, actor, action, subject, detail
+  FROM audit WHERE actor = :actor AND audit_id < :before ORDER BY audit_id DESC LIMIT :limit
+
+-- name: list_entries_of_by
+-- gives: audit_id, at, actor, action, subject, detail
+-- The changes of one subject, of which an actor made some. (The expression keeps both databases on the index of subjects.)
+SELECT audit_id, at, actor, action, subject, detail
+  FROM audit WHERE subject = :subject AND audit_id < :before AND actor || '' = :actor ORDER BY audit_id DESC LIMIT :limit
+
 -- name: find_entry
 -- gives: audit_id
 SELECT audit_id FROM audit WHERE audit_id = :audit_id

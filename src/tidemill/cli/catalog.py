@@ -36,12 +36,13 @@ def migrate(*, as_json: bool) -> None:
 
 @command.command()
 @click.option("--subject", metavar="NAME", help="Only changes of this subject: a qualified name or an id.")
+@click.option("--actor", metavar="ACTOR", help="Only changes of this actor, as the list names actors.")
 @page_options
 @json_option
-def log(subject: str | None, *, limit: int, after: str, as_json: bool) -> None:
+def log(subject: str | None, actor: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List the changes that people and programs asked for, newest first: actor, action, subject."""
     with open_mill() as mill:
-        rows = mill.catalog.log(subject=subject, limit=limit, after=after)
+        rows = mill.catalog.log(subject=subject, actor=actor, limit=limit, after=after)
     columns = ("at", "actor", "action", "subject", "detail", "audit_id")
     show_page(rows, columns, as_json=as_json, empty="no such changes")
 

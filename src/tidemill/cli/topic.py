@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import BadOption, json_option, open_mill, page_options, parse_json, say, show_page
+from tidemill.cli.output import BadOption, json_option, open_mill, page_options, parse_json, say, show_one, show_page
 
 
 @click.group(name="topic", help="Topics: messages of commits, and messages of users.")
@@ -21,6 +21,15 @@ def list_(*, limit: int, after: str, as_json: bool) -> None:
         rows = mill.topics.list(limit=limit, after=after)
     columns = ("topic", "newest", "newest_at", "subscribers", "quarantined")
     show_page(rows, columns, as_json=as_json, empty="no messages yet; the first commit publishes one")
+
+
+@command.command()
+@click.argument("topic")
+@json_option
+def show(topic: str, *, as_json: bool) -> None:
+    """Show a topic: its newest message, and the positions of its subscribers."""
+    with open_mill() as mill:
+        show_one(mill.topics.show(topic), as_json=as_json)
 
 
 @command.command()

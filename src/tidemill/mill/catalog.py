@@ -36,8 +36,10 @@ class CatalogUpkeep(Noun):
         return audit(self._catalog, chosen)
 
     @operation(Right.READ, whole=True)
-    def log(self, *, subject: str | None = None, limit: int = PAGE, after: str = "") -> Page[AuditEntry]:
-        """List the changes that callers asked for (to a subject), newest first.
+    def log(
+        self, *, subject: str | None = None, actor: str | None = None, limit: int = PAGE, after: str = ""
+    ) -> Page[AuditEntry]:
+        """List the changes that callers asked for (to a subject, by an actor), newest first.
 
         `after` is the id of an entry. `NotFound` for an entry that is not there, or that retention has deleted.
         """
@@ -47,7 +49,7 @@ class CatalogUpkeep(Noun):
             if after and not has_entry(db, after):
                 hint = "`tidemill catalog log` without --after begins with the newest"
                 raise NotFound("entry of the audit log", after, hint=hint)
-            found = list_entries(db, subject=subject, after=after, limit=one_more(limit))
+            found = list_entries(db, subject=subject, actor=actor, after=after, limit=one_more(limit))
             return cut(found, limit, lambda entry: entry.audit_id, lambda entry: entry)
 
         return self._catalog.read(block)

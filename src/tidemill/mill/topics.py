@@ -41,11 +41,14 @@ class BadPosition(UserError):
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic: its newest message, the position of each subscriber, and how many messages none could read."""
+    """A topic: its newest message, the position of each subscriber, and how many messages none could read.
+
+    `newest` is empty, and `newest_at` None, for a topic without messages.
+    """
 
     topic: str
     newest: str
-    newest_at: datetime
+    newest_at: datetime | None
     subscribers: Mapping[str, str]
     quarantined: int
 
@@ -133,6 +136,27 @@ class Topics(Noun):
                 )
 
             return cut(found, limit, lambda one: one.topic, view)
+
+        return self._catalog.read(block)
+
+    @operation(Right.READ, whole=True)
+    def show(self, topic: str) -> TopicView:
+        """Return a topic with the positions of its subscribers; `NotFound`. Cost: look-ups."""
+
+        def block(db: Db) -> TopicView:
+            newest = db.record(SQL.find_newest, _Newest, topic=topic)
+            if newest is None:
+                _check_topic(db, topic)
+            only = json.dumps([topic])
+            rows = db.records(SQL.list_positions, tuple[str, str, int, int], topics=only)
+            bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=only))
+            return TopicView(
+                topic,
+                "" if newest is None else _shown(newest.seq, newest.n),
+                None if newest is None else newest.at,
+                {name: _shown(seq, n) for _, name, seq, n in rows},
+                bad.get(topic, 0),
+            )
 
         return self._catalog.read(block)
 

@@ -14,6 +14,10 @@ SELECT newest.topic, newest.seq,
           FROM topics WHERE topics.topic IS NOT NULL) AS newest
  ORDER BY newest.topic LIMIT :limit
 
+-- name: find_newest
+-- gives: topic, seq, n, at
+SELECT topic, seq, n, at FROM message WHERE topic = :topic ORDER BY seq DESC, n DESC LIMIT 1
+
 -- name: list_positions
 -- gives: topic, name, seq, n
 SELECT topic, name, seq, n FROM subscriber WHERE topic IN ({texts:topics}) ORDER BY topic, name

@@ -830,6 +830,7 @@ CREATE TABLE audit (
     detail   TEXT NOT NULL
 );
 CREATE INDEX audit_subject ON audit (subject, audit_id);
+CREATE INDEX audit_actor ON audit (actor, audit_id);
 
 -- Alerts.
 

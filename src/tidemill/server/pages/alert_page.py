@@ -1,17 +1,22 @@
-"""The page of an alert."""
+"""The pages of an alert, and of the rules that open alerts."""
 
 from __future__ import annotations
 
 import json
+from datetime import datetime
+from shlex import quote
 from typing import Final
+from urllib.parse import urlencode
 
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
+from tidemill.mill.alerts import AlertRuleView
 from tidemill.mill.mill import Mill
+from tidemill.mill.operation import Right
 from tidemill.server.pages.lists import Column, section
 from tidemill.server.pages.render import link, plain
-from tidemill.server.pages.thing import Action, show_thing
+from tidemill.server.pages.thing import Action, allowed, show_table, show_thing
 
 _DELIVERIES: Final = (
     Column("target", "Target", "name"),
@@ -22,6 +27,50 @@ _DELIVERIES: Final = (
     Column("ended_at", "Ended", "time"),
     Column("error", "Error", "long"),
 )
+
+
+_RULES: Final = (
+    Column("name", "Rule", "name"),
+    Column("app", "App", "text", "/apps/{app}"),
+    Column("rule", "Opens an alert when", "code"),
+    Column("to", "Targets", "long"),
+    Column("silent_until", "Silent until", "time"),
+    Column("next_look_at", "Next look", "time"),
+)
+_PAGE: Final = 50
+
+
+def show_rules(request: Request, after: str = "") -> HTMLResponse:
+    """Return the page of alert rules: their state, their targets, and their silence."""
+    mill: Mill = request.state.mill
+    page = mill.alerts.rules(limit=_PAGE, after=after)
+    now = mill.project.world.clock.now()
+    table = {
+        **section("Rules", page, _RULES, "no rules yet; declare one in the app: app.alert(…)"),
+        "rows": [{**plain(one), "actions": allowed(request, _rule_actions(one, now))} for one in page],
+        "next": f"?{urlencode({'after': page.next})}" if page.next else None,
+        "acts": True,
+    }
+    command = f"alert rules --after {quote(after)}" if after else "alert rules"
+    sub = "a rule opens an alert when its state lasts; apps declare rules, and `tidemill alert create` makes one"
+    return show_table(
+        request, title="Alert rules", sub=sub, links=[("Alerts", "/alerts")], sections=[table], command=command
+    )
+
+
+def _rule_actions(rule: AlertRuleView, now: datetime) -> list[Action]:
+    path = link("/v1/alerts", rule.name)
+    if rule.silent_until is not None and rule.silent_until > now:
+        ask = f"This ends the silence of {rule.name}. What is open is sent now."
+        found = [Action("End the silence", f"{path}:silence", ask, "the silence has ended")]
+    else:
+        ask = f"This sends nothing about {rule.name} for an hour. Its alerts open and end as before."
+        body = json.dumps({"duration": "1h"})
+        found = [Action("Silence for 1 h", f"{path}:silence", ask, "the rule is silent", body=body)]
+    if not rule.app:
+        ask = f"This deletes {rule.name}, and resolves its alerts."
+        found.append(Action("Delete", path, ask, "the rule is deleted", Right.DEPLOY, "DELETE", danger=True))
+    return found
 
 
 def show_alert(request: Request, alert_id: str) -> HTMLResponse:

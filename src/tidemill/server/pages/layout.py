@@ -66,6 +66,8 @@ def _find_layers(nodes: Sequence[str], edges: Iterable[Edge]) -> Mapping[str, in
         sources[edge.target].append(edge.source)
     layers: dict[str, int] = {}
     for node in nodes:
+        if node in layers:
+            continue
         path, under_way = [node], set[str]()
         while path:
             here = path[-1]
@@ -102,13 +104,13 @@ def _pass_through(
 def _order(layers: list[list[str]], links: Iterable[tuple[str, str]]) -> None:
     """Order each layer by the middle of the neighbours in the layer before, then in the layer behind, in turn."""
     before, behind = _neighbours(links)
+    place = {name: number for layer in layers for number, name in enumerate(layer)}
     for sweep in range(_SWEEPS):
         forward = sweep % 2 == 0
         beside = before if forward else behind
         for layer in layers if forward else reversed(layers):
-            place = {name: number for other in layers for number, name in enumerate(other)}
-            own = {name: number for number, name in enumerate(layer)}
-            layer.sort(key=lambda name: (_middle([place[one] for one in beside[name]], own[name]), own[name]))
+            layer.sort(key=lambda name: (_middle([place[one] for one in beside[name]], place[name]), place[name]))
+            place |= {name: number for number, name in enumerate(layer)}
 
 
 def _find_rows(layers: Sequence[Sequence[str]], links: Iterable[tuple[str, str]]) -> Mapping[str, float]:

@@ -11,8 +11,12 @@ from urllib.parse import urlencode
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
+from tidemill.json_specs import list_tags
 from tidemill.mill.mill import Mill
 from tidemill.mill.page import Page
+from tidemill.schedule.jobs import JobState
+from tidemill.schedule.specs import Status
+from tidemill.schedule.triggers import Trigger
 from tidemill.server.pages.render import plain, render
 
 
@@ -28,6 +32,15 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter of the operation: its name, its label, and its values where these are few."""
+
+    name: str
+    label: str
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ListPage:
     """A page that shows what a list operation returns."""
 
@@ -37,10 +50,11 @@ class ListPage:
     columns: tuple[Column, ...]
     command: str
     empty: str
-    filters: tuple[tuple[str, str], ...] = ()
-    """Names of the operation's filters, with their labels."""
+    filters: tuple[Filter, ...] = ()
     action: str = ""
     """The operation that the page shows; that of the command if empty."""
+    order: str = ""
+    """The order of the rows, in words."""
 
     @property
     def operation(self) -> str:
@@ -50,8 +64,9 @@ class ListPage:
     def show(self, request: Request) -> HTMLResponse:
         """Return the page that the URL describes."""
         mill: Mill = request.state.mill
-        asked = {name: request.query_params[name] for name, _ in self.filters if request.query_params.get(name)}
-        after = request.query_params.get("after", "")
+        given = request.query_params
+        asked = {one.name: given[one.name] for one in self.filters if given.get(one.name)}
+        after = given.get("after", "")
         page = self.find(mill, after=after, **asked)
         options = asked | ({"after": after} if after else {})
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
@@ -60,10 +75,11 @@ class ListPage:
             request,
             "list.html",
             title=self.title,
-            sub="",
+            sub=self.order,
             rows=[plain(row) for row in page],
             columns=self.columns,
-            filters=[(name, label, asked.get(name, "")) for name, label in self.filters],
+            filters=[(one, asked.get(one.name, "")) for one in self.filters],
+            filtered=bool(asked or after),
             empty="nothing fits" if asked else self.empty,
             next=f"?{following}" if following else None,
             command=" ".join([self.command, *map(shlex.quote, words)]),
@@ -185,7 +201,7 @@ LISTS: Final[tuple[ListPage, ...]] = (
         CONSUMER_COLUMNS,
         "consumer list",
         "no consumers yet; a program that reads a file set has one",
-        (("dataset", "File set"),),
+        (Filter("dataset", "File set"),),
     ),
     ListPage(
         "/watermarks",
@@ -209,7 +225,13 @@ LISTS: Final[tuple[ListPage, ...]] = (
         ),
         "schedule list",
         "no schedules yet; declare one in the app and `tidemill deploy`",
-        (("app", "App"), ("program", "Program"), ("trigger", "Trigger"), ("status", "State")),
+        (
+            Filter("app", "App"),
+            Filter("program", "Program"),
+            Filter("trigger", "Trigger", tuple(list_tags(Trigger))),
+            Filter("status", "State", tuple(one.lower() for one in Status)),
+        ),
+        order="by name",
     ),
     ListPage(
         "/jobs",
@@ -218,7 +240,8 @@ LISTS: Final[tuple[ListPage, ...]] = (
         JOB_COLUMNS,
         "job list",
         "no job waits",
-        (("schedule", "Schedule"), ("state", "State")),
+        (Filter("schedule", "Schedule"), Filter("state", "State", tuple(one.lower() for one in JobState))),
+        order="about oldest first",
     ),
     ListPage(
         "/runs",
@@ -227,7 +250,8 @@ LISTS: Final[tuple[ListPage, ...]] = (
         RUN_COLUMNS,
         "run list",
         "no runs yet; `tidemill run start APP.PROGRAM` starts one",
-        (("program", "Program"),),
+        (Filter("program", "Program"),),
+        order="newest first",
     ),
     ListPage(
         "/alerts",
@@ -246,21 +270,6 @@ LISTS: Final[tuple[ListPage, ...]] = (
         "no alert was opened yet; declare a rule in the app: app.alert(…)",
     ),
     ListPage(
-        "/alert-rules",
-        "Alert rules",
-        lambda mill, after: mill.alerts.rules(limit=_PAGE, after=after),
-        (
-            Column("name", "Rule", "name"),
-            Column("app", "App", "text", "/apps/{app}"),
-            Column("rule", "State", "code"),
-            Column("to", "Targets", "long"),
-            Column("silent_until", "Silent until", "time"),
-            Column("next_look_at", "Next look", "time"),
-        ),
-        "alert rules",
-        "no rules yet; declare one in the app: app.alert(…)",
-    ),
-    ListPage(
         "/apps",
         "Apps",
         lambda mill, after: mill.apps.list(limit=_PAGE, after=after),
@@ -277,24 +286,15 @@ LISTS: Final[tuple[ListPage, ...]] = (
         "/topics",
         "Topics",
         lambda mill, after: mill.topics.list(limit=_PAGE, after=after),
-        (Column("topic", "Topic", "name", "/topics/{topic}"),),
+        (
+            Column("topic", "Topic", "name", "/topics/{topic}"),
+            Column("newest", "Newest"),
+            Column("newest_at", "Published", "time"),
+            Column("subscribers", "Subscribers at", "long"),
+            Column("quarantined", "Quarantined", "number"),
+        ),
         "topic list",
         "no topics yet",
-    ),
-    ListPage(
-        "/transactions",
-        "Transactions",
-        lambda mill, after: mill.transactions.list(limit=_PAGE, after=after),
-        (
-            Column("write_pointer", "Write pointer", "name", "/transactions/{write_pointer}"),
-            Column("state", "State", "state"),
-            Column("began_at", "Began", "time"),
-            Column("ended_at", "Ended", "time"),
-            Column("run_id", "Run", "text", "/runs/{run_id}"),
-            Column("reason", "Reason", "long"),
-        ),
-        "tx list",
-        "no transactions yet",
     ),
     ListPage(
         "/audit",
@@ -302,30 +302,15 @@ LISTS: Final[tuple[ListPage, ...]] = (
         lambda mill, **asked: mill.catalog.log(limit=_PAGE, **asked),
         (
             Column("at", "When", "time"),
-            Column("actor", "Who"),
+            Column("actor", "Who", "text", "/audit?actor={actor}"),
             Column("action", "What"),
-            Column("subject", "On", "name"),
+            Column("subject", "On", "name", "/audit?subject={subject}"),
             Column("detail", "Details", "code"),
         ),
         "catalog log",
         "no changes yet",
-        (("subject", "Subject"),),
-    ),
-    ListPage(
-        "/tokens",
-        "Tokens",
-        lambda mill, after: mill.tokens.list(limit=_PAGE, after=after),
-        (
-            Column("name", "Token", "name"),
-            Column("role", "Role"),
-            Column("namespace", "Namespace"),
-            Column("created_at", "Created", "time"),
-            Column("expires_at", "Expires", "time"),
-            Column("last_used_at", "Last used", "time"),
-            Column("ended_at", "Revoked", "time"),
-        ),
-        "token list",
-        "no tokens yet; `tidemill token create NAME --role viewer` creates one",
+        (Filter("subject", "Subject"), Filter("actor", "Actor")),
+        order="newest first",
     ),
 )
 """All pages of lists."""

@@ -1,76 +1,159 @@
-"""The pages of what has happened: an app's deployments, a topic's messages, a transaction."""
+"""The pages of what has happened: an app's deployments, topics and their messages, transactions."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from shlex import quote
+from typing import Any, Final
+from urllib.parse import urlencode
 
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
+from tidemill.app.deployments import Deployment
 from tidemill.mill.mill import Mill
-from tidemill.server.pages.lists import (
-    MESSAGE_COLUMNS,
-    Column,
-    section,
-)
+from tidemill.mill.operation import Right
+from tidemill.mill.page import Page
+from tidemill.server.pages.lists import MESSAGE_COLUMNS, Column, section
 from tidemill.server.pages.render import link, plain
-from tidemill.server.pages.thing import Action, show_thing
+from tidemill.server.pages.thing import Action, allowed, show_page, show_table
+
+_DEPLOYMENTS: Final = 10
+_MESSAGES: Final = 50
+_TRANSACTIONS: Final = 50
+_OPEN: Final = 20
+_TRANSACTION: Final = (
+    Column("write_pointer", "Write pointer", "name", "/transactions/{write_pointer}"),
+    Column("state", "State", "state"),
+    Column("began_at", "Began", "time"),
+    Column("ended_at", "Ended", "time"),
+    Column("run_id", "Run", "text", "/runs/{run_id}"),
+    Column("reason", "Reason", "long"),
+)
+_PUBLISHED: Final = (
+    Column("dataset", "Data set", "name", "/datasets/{dataset}"),
+    Column("partition", "Partition"),
+    Column("op", "Change"),
+    Column("rows", "Rows", "number"),
+    Column("bytes", "Bytes", "bytes"),
+)
+_SUBSCRIBERS: Final = (
+    Column("name", "Subscriber", "name"),
+    Column("position", "Has read up to"),
+    Column("is_at", "Is"),
+)
+_QUARANTINED: Final = (
+    Column("position", "Position", "name"),
+    Column("event_key", "Key", "long"),
+    Column("subscriber", "Subscriber"),
+    Column("reason", "Reason", "long"),
+    Column("quarantined_at", "Quarantined", "time"),
+)
 
 
-def show_app(request: Request, name: str) -> HTMLResponse:
-    """Return the page of an app: what belongs to it, and its deployments."""
+def show_app(request: Request, name: str, after: str = "") -> HTMLResponse:
+    """Return the page of an app: its deployments with what each changed, and what belongs to it."""
     mill: Mill = request.state.mill
     app = mill.apps.show(name)
-    columns = (
-        Column("version", "Version", "number"),
-        Column("deployed_at", "Deployed", "time"),
-        Column("actor", "By"),
-        Column("changes", "Changes", "long"),
-    )
-    history = mill.apps.history(name, limit=20)
-    return show_thing(
+    history = mill.apps.history(app.name, limit=_DEPLOYMENTS, after=after)
+    path = link("/v1/apps", app.name)
+    numbers = f"{len(app.schedules)} schedules with their pending jobs; {len(app.datasets)} data sets stay"
+    ask = f"This undoes the deployment of {app.name}: it deletes {numbers}."
+    delete = Action("Delete", path, ask, "the app is deleted", Right.DEPLOY, "DELETE", danger=True, then="/apps")
+    return show_page(
         request,
+        "app.html",
+        actions=[delete],
         title=app.name,
-        sub=f"app · version {app.version} · {app.file}",
-        sections=[section("Deployments", history, columns, "none")],
-        record=plain(app),
-        left_out=("name", "version"),
-        command=f"app show {app.name}",
+        app=app,
+        history=[_deployment(request, path, app.version, one) for one in history],
+        owned=[
+            ("Data sets", "/datasets/", app.datasets),
+            ("Programs", "/runs?program=", app.programs),
+            ("Schedules", "/schedules/", app.schedules),
+        ],
+        next=_following(history),
+        command=f"app history {quote(app.name)}",
     )
 
 
-def show_topic(request: Request, topic: str) -> HTMLResponse:
-    """Return the page of a topic: its messages, and the positions of its subscribers."""
+def _deployment(request: Request, path: str, current: int, one: Deployment) -> Mapping[str, Any]:
+    actions = []
+    if one.kept and one.version != current:
+        ask = f"This deploys version {one.version} again, as a new version. Attempts under way keep their code."
+        body = json.dumps({"to": one.version})
+        label, done = f"Roll back to version {one.version}", f"version {one.version} is deployed again"
+        actions = allowed(request, [Action(label, f"{path}:rollback", ask, done, Right.DEPLOY, body=body, danger=True)])
+    return {**plain(one), "action": actions[0] if actions else None}
+
+
+def show_topic(request: Request, topic: str, after: str = "", bad_after: str = "") -> HTMLResponse:
+    """Return the page of a topic: the positions of its subscribers, its messages, and those that none could read."""
     mill: Mill = request.state.mill
-    page = mill.topics.read(topic, limit=50, after=request.query_params.get("after", ""))
-    shown = dict(section("Messages", page, MESSAGE_COLUMNS, "no message behind this position"))
-    shown["next"] = f"?after={page.next}" if page.next else None
-    return show_thing(request, title=topic, sub="topic", sections=[shown], command=f"topic read {quote(topic)}")
+    page = mill.topics.read(topic, limit=_MESSAGES, after=after)
+    found = mill.topics.show(topic)
+    quarantined = mill.topics.quarantined(topic, limit=_MESSAGES, after=bad_after)
+    newest = found.newest
+    readers = [
+        {"name": name, "position": position, "is_at": "at the newest message" if position == newest else "behind"}
+        for name, position in found.subscribers.items()
+    ]
+    messages = dict(section("Messages", page, MESSAGE_COLUMNS, "no message behind this position", _said(after)))
+    messages["next"] = _following(page)
+    bad = dict(section("Quarantined", quarantined, _QUARANTINED, "every message could be read"))
+    bad["next"] = _following(quarantined, "bad_after")
+    return show_table(
+        request,
+        title=topic,
+        sub=f"topic · newest message {newest}" if newest else "topic without messages",
+        links=[("From the first message", "?after=0"), ("Newest messages", "?")] if newest else (),
+        sections=[section("Subscribers", readers, _SUBSCRIBERS, "nobody has read it yet"), messages, bad],
+        command=f"topic read {quote(topic)}" + (f" --after {quote(after)}" if after else ""),
+    )
+
+
+def _said(after: str) -> str:
+    return f"behind {after}" if after else "the newest"
+
+
+def show_transactions(request: Request, after: str = "") -> HTMLResponse:
+    """Return the page of transactions: those that are open, the oldest first, then all, the newest first."""
+    mill: Mill = request.state.mill
+    newest = mill.transactions.list(limit=_TRANSACTIONS, after=after)
+    opened = mill.transactions.list(open_only=True, limit=_OPEN)
+    more = ", and more" if opened.next else ""
+    every = dict(section("All", newest, _TRANSACTION, "no transactions yet", "newest first"))
+    every["next"] = _following(newest)
+    sub = "an open transaction holds back cleaning, and watermarks of what it writes"
+    shown = [section(f"Open ({len(opened)}{more})", opened, _TRANSACTION, "no transaction is open", "oldest first")]
+    sections = [*(() if after else shown), every]
+    command = f"tx list --after {quote(after)}" if after else "tx list --open"
+    return show_table(request, title="Transactions", sub=sub, sections=sections, command=command)
 
 
 def show_transaction(request: Request, write_pointer: int) -> HTMLResponse:
     """Return the page of a transaction: its state, and the changes that it published."""
     mill: Mill = request.state.mill
     found = mill.transactions.show(write_pointer)
-    columns = (
-        Column("dataset", "Data set", "name", "/datasets/{dataset}"),
-        Column("partition", "Partition"),
-        Column("op", "Change"),
-        Column("rows", "Rows", "number"),
-        Column("bytes", "Bytes", "bytes"),
-    )
-    ask = f"This aborts transaction {write_pointer}, and ends its run."
-    abort = Action(
-        "Abort", link("/v1/transactions", write_pointer) + ":abort", ask, "the transaction is aborted", danger=True
-    )
-    return show_thing(
+    ask = f"This aborts transaction {write_pointer}, and ends run {found.run_id}. What it has written stays invisible."
+    path = link("/v1/transactions", write_pointer) + ":abort"
+    abort = Action("Abort", path, ask, "the transaction is aborted", danger=True)
+    rows = sum(one.rows for one in found.published)
+    said = f"{len(found.published):,} changes, {rows:,} rows" if found.published else ""
+    return show_table(
         request,
         title=f"Transaction {write_pointer:,}",
         state=found.state,
+        sub=found.reason or (f"committed as {found.commit_seq:,}" if found.commit_seq else "not committed"),
         actions=[abort] if found.state == "in_progress" else (),
         links=[("Run", link("/runs", found.run_id))],
-        sections=[section("Published", list(found.published), columns, "it published nothing")],
+        sections=[section("Published", list(found.published), _PUBLISHED, "it published nothing", said)],
         record=plain(found),
         left_out=("published",),
         command=f"tx show {write_pointer}",
     )
+
+
+def _following(page: Page[Any], name: str = "after") -> str | None:
+    return f"?{urlencode({name: page.next})}" if page.next else None

@@ -47,12 +47,12 @@ PLACES: Final = (
     ("/tokens", "Tokens"),
 )
 _STATES: Final[Mapping[str, tuple[str, str]]] = {
-    "ok": ("✓", "RESOLVED SENT COMPLETED SCHEDULED SUCCESS COMMITTED fresh filled launched present kept"),
+    "ok": ("✓", "RESOLVED SENT COMPLETED SCHEDULED SUCCESS COMMITTED fresh filled launched present kept active"),
     "run": ("●", "RUNNING STARTING IN_PROGRESS filling open met"),
     "wait": ("◷", "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT quarantine waits ACKNOWLEDGED WAITING"),
     "late": ("!", "ERROR late BROKEN due rewritten incomplete"),
-    "fail": ("✕", "FAILED REJECTED QUARANTINED INVALID failing failed alert DEAD missing"),
-    "off": ("–", "KILLED SUSPENDED SKIPPED ABORTED quiet dropped"),
+    "fail": ("✕", "FAILED REJECTED expired QUARANTINED INVALID failing failed alert DEAD missing"),
+    "off": ("–", "revoked KILLED SUSPENDED SKIPPED ABORTED quiet dropped"),
 }
 _SHAPES: Final = {
     word.upper(): (shape, "‖" if word == "SUSPENDED" else sign)

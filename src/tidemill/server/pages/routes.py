@@ -11,19 +11,20 @@ from starlette.staticfiles import StaticFiles
 
 from tidemill.mill.operations import OPERATIONS, Operation
 from tidemill.server.guard import guarded
-from tidemill.server.pages.alert_page import show_alert
+from tidemill.server.pages.alert_page import show_alert, show_rules
 from tidemill.server.pages.consumer_page import show_consumer
 from tidemill.server.pages.dataset_page import show_dataset
 from tidemill.server.pages.explorer import DOCS, show_explorer
 from tidemill.server.pages.flow import show_flow
 from tidemill.server.pages.inbox_page import show_inbox
 from tidemill.server.pages.lists import LISTS, ListPage
-from tidemill.server.pages.log_pages import show_app, show_topic, show_transaction
+from tidemill.server.pages.log_pages import show_app, show_topic, show_transaction, show_transactions
 from tidemill.server.pages.overview import show_overview
 from tidemill.server.pages.partition_page import show_partition
 from tidemill.server.pages.run_page import show_run
 from tidemill.server.pages.schedule_page import show_job, show_schedule
 from tidemill.server.pages.search import show_search
+from tidemill.server.pages.token_page import show_tokens
 from tidemill.server.pages.watermark_page import show_watermark
 from tidemill.server.pages.why_page import show_why
 
@@ -43,6 +44,9 @@ _THINGS: Final[tuple[tuple[str, str, Callable[..., HTMLResponse]], ...]] = (
     ("/transactions/{write_pointer}", "tx.show", show_transaction),
     ("/why/{thing:path}", "why", show_why),
     ("/search", "search", show_search),
+    ("/alert-rules", "alert.rules", show_rules),
+    ("/transactions", "tx.list", show_transactions),
+    ("/tokens", "token.list", show_tokens),
     ("/flow", "flow", show_flow),
 )
 """Pages that are no lists, each with its operation."""

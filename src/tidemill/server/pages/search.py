@@ -43,6 +43,7 @@ def show_search(request: Request, text: str = "") -> HTMLResponse:
         rows=hits,
         columns=_COLUMNS,
         filters=[],
+        filtered=False,
         empty="nothing begins so; give the first letters of a name, an id, a file or a partition",
         next=None,
         searched=text,

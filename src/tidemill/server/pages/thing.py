@@ -29,6 +29,27 @@ class Action:
     """The page to go to afterwards; empty for the same page."""
 
 
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a form: the name of the operation's parameter, its label, and its values where these are few."""
+
+    name: str
+    label: str
+    choices: tuple[str, ...] = ()
+    required: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form that calls an operation: its button, its route, the answer after it, and its fields."""
+
+    label: str
+    path: str
+    done: str
+    fields: tuple[Field, ...]
+
+
 def show_thing(request: Request, *, actions: Iterable[Action] = (), **values: Any) -> HTMLResponse:  # noqa: ANN401
     """Return the page of a thing. `values` are parts of `show.html`; the caller sees only the actions it may do."""
     blank: dict[str, Any] = {
@@ -46,6 +67,13 @@ def show_thing(request: Request, *, actions: Iterable[Action] = (), **values: An
         "left_out": (),
     }
     return show_page(request, "show.html", actions=actions, **{**blank, **values})
+
+
+def show_table(request: Request, *, actions: Iterable[Action] = (), **values: Any) -> HTMLResponse:  # noqa: ANN401
+    """Return a page of tables, whose rows may have actions of their own. `values` are parts of `table.html`."""
+    blank: dict[str, Any] = {"sub": "", "state": "", "links": (), "form": None, "record": None, "left_out": ()}
+    sections = [{"acts": False, **one} for one in values.pop("sections")]
+    return show_page(request, "table.html", actions=actions, **{**blank, **values, "sections": sections})
 
 
 def show_page(request: Request, template: str, *, actions: Iterable[Action] = (), **values: Any) -> HTMLResponse:  # noqa: ANN401

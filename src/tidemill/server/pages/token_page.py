@@ -1,0 +1,76 @@
+"""The page of tokens: who may call the server. For administrators."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from fastapi import Request
+from starlette.responses import HTMLResponse
+
+from tidemill.mill.access import Role
+from tidemill.mill.mill import Mill
+from tidemill.mill.operation import Right
+from tidemill.server.pages.lists import Column
+from tidemill.server.pages.render import link, plain
+from tidemill.server.pages.thing import Action, Field, Form, allowed, show_table
+
+_PAGE: Final = 50
+_COLUMNS: Final = (
+    Column("name", "Token", "name"),
+    Column("state", "State", "state"),
+    Column("role", "Role"),
+    Column("namespace", "Namespace"),
+    Column("created_at", "Created", "time"),
+    Column("created_by", "By"),
+    Column("expires_at", "Expires", "time"),
+    Column("last_used_at", "Last used", "time"),
+    Column("prefix", "Begins", "code"),
+)
+_CREATE: Final = Form(
+    "Create a token",
+    "/v1/tokens",
+    "the token is made",
+    (
+        Field("name", "Name", required=True, hint="nightly-import"),
+        Field("role", "Role", choices=tuple(Role)),
+        Field("namespace", "Namespace", hint="all"),
+        Field("expires", "Expires after", hint="90d"),
+    ),
+)
+
+
+def show_tokens(request: Request, after: str = "") -> HTMLResponse:
+    """Return the page: tokens with their last use, a form for a new one, and their revocation."""
+    mill: Mill = request.state.mill
+    page = mill.tokens.list(limit=_PAGE, after=after)
+    now = mill.project.world.clock.now()
+    rows: list[dict[str, Any]] = []
+    for one in page:
+        ended = one.ended_at or (one.expires_at if one.expires_at and one.expires_at <= now else None)
+        used = "unused" if one.last_used_at is None else "active"
+        ask = f"This revokes {one.name}: all servers refuse it at once. It cannot be taken back."
+        path = link("/v1/tokens", one.name) + ":revoke"
+        revoke = Action("Revoke", path, ask, f"{one.name} is revoked", Right.ADMIN, danger=True)
+        state = "revoked" if one.ended_at else "expired" if ended else used
+        actions = allowed(request, () if ended else (revoke,))
+        rows.append(
+            {
+                **plain(one),
+                "namespace": "all" if one.namespace == "*" else one.namespace,
+                "state": state,
+                "actions": actions,
+            }
+        )
+    sub = "viewers read; operators also start, stop and resume; developers also deploy and publish; admins do all"
+    table = {
+        "title": "Tokens",
+        "sub": "",
+        "rows": rows,
+        "columns": _COLUMNS,
+        "empty": "no tokens yet; `tidemill token create NAME --role viewer` creates one",
+        "next": f"?{urlencode({'after': page.next})}" if page.next else None,
+        "acts": True,
+    }
+    command = f"token list --after {after}" if after else "token list"
+    return show_table(request, title="Tokens", sub=sub, form=_CREATE, sections=[table], command=command)

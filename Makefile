@@ -25,7 +25,7 @@ SPARK_AND_DATA := pyproject.toml --extra spark --extra demo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark launches servers day takeover zones fuzz-rest bench first-minutes fmt reference stubs lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark launches servers day takeover zones fuzz-rest bench first-minutes fmt reference screenshots stubs lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -114,6 +114,9 @@ first-minutes: set-up-test ## the README's first five minutes, from the built wh
 
 reference: set-up-test ## docs/reference.md, from the list of operations
 	@$(BIN)/python -m tools.reference
+
+screenshots: set-up-test ## docs/images/: ten pages of the demo, as a browser shows them
+	@$(BIN)/python -m tools.screenshots $(ARGS)
 
 stubs: set-up-test ## types of the statements in .sql files, for mypy and editors (x_sql.pyi)
 	@$(BIN)/python -m tools.stubs

@@ -68,6 +68,8 @@ class ServerSettings:
     """The cap of each caller on the requests in a second; 0 means no cap."""
     most_streams: int = 100
     """The cap of each caller on open streams: live pages, and logs that are followed."""
+    prefix: str = ""
+    """The path below which a proxy offers the server, such as `/tidemill`. Empty: the server has a host of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class Config:
             "server.max_requests_per_second": self.server.most_requests,
             "server.max_streams": self.server.most_streams,
             "log_format": str(self.log_format),
+            "server.prefix": self.server.prefix,
         }
 
 
@@ -193,6 +196,11 @@ def _hosts(text: str) -> frozenset[str]:
     return hosts
 
 
+def _path_prefix(text: str) -> str:
+    if text and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", text):
+        raise ValueError(f"use a path such as /tidemill, without a slash at its end, not {text!r}")
+
+
 def _namespace(text: str) -> str:
     return check_name("namespace", text)
 
@@ -227,6 +235,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "server.max_requests_per_second": _Setting("1000", _whole(0, 1_000_000)),
     "server.max_streams": _Setting("100", _whole(1, 1000)),
     "log_format": _Setting("text", _log_format),
+    "server.prefix": _Setting("", _path_prefix),
 }
 _USERS: Final = "server.users"
 _SPARK_CONF: Final = "spark.conf"
@@ -288,6 +297,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
             users=users,
             most_requests=_typed(parsed["server.max_requests_per_second"], int),
             most_streams=_typed(parsed["server.max_streams"], int),
+            prefix=str(parsed["server.prefix"]),
         ),
         log_format=_typed(parsed["log_format"], LogFormat),
         sources={name: sources.get(name, "default") for name in _SETTINGS},

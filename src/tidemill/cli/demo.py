@@ -9,8 +9,9 @@ import click
 @click.option("--days", default=3, show_default=True, type=click.IntRange(1, 365), help="Days of data, from 1 January.")
 @click.option("--keep", is_flag=True, help="Keep the folder of the project, and print its path.")
 @click.option("--crash", is_flag=True, help="Kill the driver with -9 in the middle of a write.")
-def command(days: int, *, keep: bool, crash: bool) -> None:
+@click.option("--ui", is_flag=True, help="Serve the pages, print their link, and stay until Ctrl-C.")
+def command(days: int, *, keep: bool, crash: bool, ui: bool) -> None:
     """Land New York's flights and weather of 2013 hour by hour; load, join and report them as they arrive."""
     from tidemill.demo.demo import run_demo
 
-    run_demo(days=days, keep=keep, crash=crash, echo=click.echo)
+    run_demo(days=days, keep=keep, crash=crash, echo=click.echo, ui=ui)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from tidemill.config import FILE_NAME
@@ -22,7 +24,7 @@ from tidemill.demo.landing import Lander, Landing, LandingStep, plan
 from tidemill.demo.published import Reader, Report
 from tidemill.demo.reference import DAYS, MIRRORED, Reference, read_tables
 from tidemill.demo.reference import FILE_NAME as REFERENCE
-from tidemill.demo.up import STOP
+from tidemill.demo.up import STOP, UI
 from tidemill.demo.windows import WINDOWS, count_windows
 from tidemill.errors import TidemillError
 from tidemill.lake.inbox.inbox import FileState, InboxFile
@@ -30,6 +32,7 @@ from tidemill.mill.mill import Mill, open_project
 from tidemill.narration import Narrator
 from tidemill.processes import Child
 from tidemill.run.processes.java import find_java
+from tidemill.server.listen import NoServer, find_server, make_link
 from tidemill.world import World
 
 _PROJECT: Final = Path(__file__).parent / "project"
@@ -54,10 +57,20 @@ class DemoFailed(TidemillError):
         super().__init__(f"the demo failed: {why}; its project is left in {folder}")
 
 
-def run_demo(*, days: int, keep: bool, crash: bool, echo: Callable[[str], None], world: World | None = None) -> None:
+def run_demo(
+    *,
+    days: int,
+    keep: bool,
+    crash: bool,
+    echo: Callable[[str], None],
+    ui: bool = False,
+    stay: Callable[[], None] | None = None,
+    world: World | None = None,
+) -> None:
     """Run the whole demo: one line of `echo` an event, the last one the balance.
 
-    With `crash` the driver is killed in the middle of a write. The project's folder is removed at the end, unless
+    With `crash` the driver is killed in the middle of a write. With `ui` the app serves the pages, and goes on after
+    the last report until `stay` returns: by default at Ctrl-C. The project's folder is removed at the end, unless
     `keep` is set or the demo failed. Raises `DemoFailed` when the balance is wrong or nothing moves any more, `NoJava`,
     `NoFlights`, `BadDays`.
     """
@@ -71,7 +84,8 @@ def run_demo(*, days: int, keep: bool, crash: bool, echo: Callable[[str], None],
     try:
         with open_project(folder, create=True, world=world) as mill:
             find_java(world, mill.project.config.cache)  # one message now, rather than one by each run
-            balance = _Demo(mill, steps, crash=crash, echo=echo).run()
+            pages = _Pages(mill, echo, stay or _wait_for_the_end) if ui else None
+            balance = _Demo(mill, steps, crash=crash, echo=echo, pages=pages).run()
     except DemoFailed:
         raise
     except BaseException:
@@ -86,11 +100,50 @@ def run_demo(*, days: int, keep: bool, crash: bool, echo: Callable[[str], None],
         raise DemoFailed("rows that landed and rows that are published do not balance", folder)
 
 
+class _Pages:
+    """The pages of the demo, which its app serves."""
+
+    def __init__(self, mill: Mill, echo: Callable[[str], None], stay: Callable[[], None]) -> None:
+        self._mill = mill
+        self._echo = echo
+        self._stay = stay
+        self._said = False
+
+    def say(self) -> None:
+        """Say the link, as soon as the app serves, once."""
+        if not self._said:
+            with suppress(NoServer):
+                self._say(f"the project is in {self._mill.project.config.folder}; its pages")
+                self._said = True
+
+    def stay(self) -> None:
+        """Say another link, since the first one may be used or old, and wait for the end."""
+        self._say("all is reported; look around, and end with Ctrl-C")
+        with suppress(KeyboardInterrupt):
+            self._stay()
+
+    def _say(self, words: str) -> None:
+        self._echo(f"{words}: {make_link(self._mill, find_server(self._mill))}")
+
+
+def _wait_for_the_end() -> None:
+    Event().wait()
+
+
 class _Demo:
     """Starts the app, lands files, watches what is published, and prints each step."""
 
-    def __init__(self, mill: Mill, steps: list[LandingStep], *, crash: bool, echo: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        mill: Mill,
+        steps: list[LandingStep],
+        *,
+        crash: bool,
+        echo: Callable[[str], None],
+        pages: _Pages | None = None,
+    ) -> None:
         self._mill = mill
+        self._pages = pages
         self._world = mill.project.world
         self._folder = mill.project.config.folder
         self._steps = steps
@@ -118,6 +171,9 @@ class _Demo:
                     self._killer.watch(_LOOK_EVERY)
                 else:
                     self._world.clock.sleep(_LOOK_EVERY)
+            if self._pages is not None:
+                self._tell_log()
+                self._pages.stay()
         finally:
             self._stop(child)
         self._tell_log()
@@ -129,6 +185,8 @@ class _Demo:
 
     def _step(self, child: Child) -> bool:
         """Tell what is new, and land what is due; whether all is done. Raises `DemoFailed`."""
+        if self._pages is not None:
+            self._pages.say()
         if self._tell_log():  # without a word of the app, nothing new is published
             self._tell_reports()
         if child.poll() is not None:
@@ -240,7 +298,7 @@ class _Demo:
         world, log = self._world, self._folder / "up.log"
         world.disk.append(log, "")
         return world.spawner.start(
-            [sys.executable, "-m", "tidemill.demo.up", "--project", str(self._folder)],
+            [sys.executable, "-m", "tidemill.demo.up", "--project", str(self._folder), *([UI] if self._pages else [])],
             tag=world.new_id("demo"),
             # Its minute needs both cores; what another project has had made is not used either.
             env={**world.environ, "TIDEMILL_SPARK_CLASS_DATA": "false"},

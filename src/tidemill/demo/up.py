@@ -12,6 +12,7 @@ from tidemill.cli.main import main
 from tidemill.processes import live_with_parent
 
 STOP: Final = "stop"
+UI: Final = "--ui"
 
 
 def _obey(lines: Iterator[str], thread: int) -> None:
@@ -24,4 +25,5 @@ def _obey(lines: Iterator[str], thread: int) -> None:
 if __name__ == "__main__":
     main_thread = threading.get_ident()
     threading.Thread(target=_obey, args=(live_with_parent(), main_thread), daemon=True).start()
-    main([*sys.argv[1:], "up", "--no-server"])
+    given = [word for word in sys.argv[1:] if word != UI]
+    main([*given, "up", *([] if UI in sys.argv else ["--no-server"])])

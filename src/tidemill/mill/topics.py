@@ -152,9 +152,9 @@ class Topics(Noun):
             bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=only))
             return TopicView(
                 topic,
-                "" if newest is None else _shown(newest.seq, newest.n),
+                "" if newest is None else show_position(newest.seq, newest.n),
                 None if newest is None else newest.at,
-                {name: _shown(seq, n) for _, name, seq, n in rows},
+                {name: show_position(seq, n) for _, name, seq, n in rows},
                 bad.get(topic, 0),
             )
 

@@ -33,6 +33,7 @@ from tidemill.server.logs import logs
 from tidemill.server.metrics import EndedRuns, metrics
 from tidemill.server.openapi import OPENAPI, PROBLEMS, answer_type, describe, write_document
 from tidemill.server.pages.routes import add_pages
+from tidemill.server.prefix import AddPrefix, StripPrefix
 from tidemill.server.problems import answer_error
 from tidemill.server.sign_in import LOGIN, LOGOUT, login, logout, show_login
 from tidemill.server.stream import Watcher, stream
@@ -86,7 +87,12 @@ def make_application(door: Door, *, documented: bool = False) -> FastAPI:
     app.add_api_route(f"{PREFIX}/stream", stream, methods=["GET"], tags=["server"])
     add_pages(app)
     check_all_guarded(app)
+    prefix = door.mill.project.config.server.prefix
+    if prefix:
+        app.add_middleware(AddPrefix, prefix=prefix)
     app.add_middleware(RequestLimits, world=door.world, hosts=door.hosts)
+    if prefix:
+        app.add_middleware(StripPrefix, prefix=prefix)
     return app
 
 

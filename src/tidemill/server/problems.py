@@ -93,7 +93,8 @@ def answer_error(request: Request, error: Exception) -> Response:
     A browser that asked for a page gets a page.
     """
     found = _answer(request, error)
-    wants_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    wants_page = "text/html" in request.headers.get("accept", "") and not path.startswith("/v1/")
     if not wants_page:
         return found
     if found.status_code == 401 and request.method == "GET" and request.url.path != LOGIN:

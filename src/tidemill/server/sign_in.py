@@ -87,7 +87,7 @@ def logout(request: Request, form: _Form = b"") -> Response:
 
 def redirect_to_login(request: Request) -> Response:
     """Return the answer for a browser without a session: the form, which leads to what the browser asked for."""
-    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    asked = request.url.path.removeprefix(_prefix(request)) + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(f"{_prefix(request)}{LOGIN}?{urlencode({'next': asked})}", 303)
 
 

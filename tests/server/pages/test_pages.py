@@ -4,50 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from html import unescape
 from urllib.parse import quote
 
-import pytest
-from httpx import Client
-
-from tests.server.busy import APP, make_busy
-from tests.stage import Stage, staged
-from tests.yardstick import patience
-from tidemill.server.listen import Listener, make_link
+from tidemill.server.listen import make_link
 
 FIRST = {
     "/", "/flow", "/datasets", "/inboxes", "/consumers", "/watermarks", "/schedules", "/jobs", "/runs", "/apps",
     "/topics", "/transactions", "/audit", "/tokens",
 }  # fmt: skip
 COMMAND = re.compile(r"<span>\$ tidemill ([^<]+)</span>")
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A busy project on SQLite, which all tests of this module read."""
-    folder = tmp_path_factory.mktemp("busy")
-    url = f"sqlite:///{folder / 'catalog.db'}"
-    with staged(folder, url, APP, environ={"TIDEMILL_SERVER_PORT": "0"}) as opened:
-        yield make_busy(opened)
-
-
-@pytest.fixture(scope="module")
-def browser(stage: Stage) -> Iterator[Client]:
-    """A client with the session of a browser."""
-    listener = Listener(stage.mill)
-    link = listener.start()
-    try:
-        with Client(base_url=listener.url, timeout=patience(10), headers={"accept": "text/html"}) as client:
-            answer = client.get(link)
-            assert answer.status_code == 303
-            cookie = answer.headers["set-cookie"]
-            assert {"HttpOnly", "SameSite=strict"} <= {one.strip() for one in cookie.split(";")}
-            # The client of tests keeps no cookies of numeric hosts.
-            client.headers["cookie"] = cookie.partition(";")[0]
-            yield client
-    finally:
-        listener.stop()
 
 
 def test_each_link_of_each_page_leads_somewhere(browser):

@@ -92,8 +92,7 @@ def show_run(request: Request, run_id: str, attempt: int | None = None) -> HTMLR
         log=[{"text": line.text, "bad": bool(_BAD.search(line.text))} for line in lines],
         log_sub=where,
         bad=bad[:_BAD_LINES],
-        bad_said=f"{len(bad)} lines speak of an error"
-        + (f"; the first {_BAD_LINES}:" if len(bad) > _BAD_LINES else ":"),
+        bad_said=_say_bad(len(bad)),
         attempt_links=[(one, one == (attempt or run.epoch)) for one in _logged(run)] if run.epoch > 1 else (),
         follow="" if run.state in _ENDED or waits or attempt else link("/v1/runs", run_id) + "/logs?follow=true",
         asked=show(run.triggered_by.get("asked") or "by hand"),
@@ -118,6 +117,11 @@ def _actions(run: RunDetail) -> list[Action]:
     ask = f"This starts a new run of {run.program} with the same arguments. It takes what waits now."
     body = json.dumps({"program": run.program, "arguments": dict(run.arguments)})
     return [Action("Start another", "/v1/runs", ask, "a new run is pending", body=body)]
+
+
+def _say_bad(number: int) -> str:
+    words = "1 line speaks of an error" if number == 1 else f"{number} lines speak of an error"
+    return f"{words}; the first {_BAD_LINES}:" if number > _BAD_LINES else f"{words}:"
 
 
 def _took(run: RunDetail, now: datetime) -> str:

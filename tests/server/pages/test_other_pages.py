@@ -1,0 +1,128 @@
+"""Flow, apps, topics, transactions, tokens, audit, lists: what each shows, and to whom."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from httpx import Client
+
+from tidemill.mill.mill import Mill
+from tidemill.server.listen import Listener
+
+
+def test_flow_shows_all_things_and_narrows_to_one(browser, read):
+    """The graph is a picture and a table; a box leads to what is around it."""
+    text = browser.get("/flow").text
+    around = read("/flow?around=fileset:default.orders")
+
+    assert text.count('<g class="box') == 9
+    assert 'href="/flow?around=fileset%3Adefault.orders"' in text
+    assert '<g class="box fail' in text
+    assert around.startswith("Flow around orders all that leads to it, and away from it Open orders Show all")
+    assert "shop.load" in around
+
+
+def test_an_app_shows_what_each_deployment_changed(stage, browser, read):
+    """A rollback is a button beside the version that it returns to."""
+    stage.mill.project.config.app.write_text(
+        stage.mill.project.config.app.read_text(encoding="utf-8").replace('"30 2 * * *"', '"40 2 * * *"'),
+        encoding="utf-8",
+    )
+    stage.mill.deploy()
+    words = read("/apps/default.shop")
+
+    assert words.startswith("shop version 2")
+    assert re.search(r"version 2 .* schedule nightly .* version 1", words)
+    assert "Roll back to version 1" in words
+    assert 'data-body="{&#34;to&#34;: 1}"' in browser.get("/apps/default.shop").text
+
+
+def test_a_topic_shows_how_far_its_subscribers_are(read):
+    """A subscriber that stands still is a scheduler that does not work."""
+    words = read("/topics/data")
+    own = read("/topics/own")
+
+    assert re.search(r"Subscriber Has read up to Is scheduler \d+\.\d at the newest message", words)
+    assert '{"text": "<i>hostile</i>"}' in own
+
+
+def test_open_transactions_come_first(stage, read):
+    """An open transaction holds up others; it is among 200,000 that have ended."""
+    with stage.transaction("orders"):
+        opened = stage.mill.transactions.list(open_only=True)[0]
+        words = read("/transactions")
+
+    assert words.index(f"{opened.write_pointer} ● in progress") < words.index("All newest first")
+    assert "Open (1) oldest first" in words
+
+
+def test_audit_is_found_by_subject_and_by_actor(browser, stage, read):
+    """Who changed this, and what else did they change."""
+    actor = stage.mill.catalog.log(limit=1)[0].actor
+
+    assert "schedule.suspend" in read("/audit?subject=default.shop.nightly")
+    assert "nothing fits" in read("/audit?actor=eve%40desk")
+    assert "schedule.suspend" in read(f"/audit?actor={actor}")
+    assert "catalog log --actor" in read(f"/audit?actor={actor}")
+
+
+def test_a_filter_of_few_values_is_a_choice(browser):
+    """Nobody knows the words of a state by heart."""
+    text = browser.get("/schedules?status=suspended").text
+
+    assert '<option value="suspended" selected>suspended</option>' in text
+    assert "shop.nightly" in text
+    assert "shop.on_raw" not in text.partition("<tbody>")[2]
+
+
+def test_the_page_of_tokens_shows_no_secret(stage, browser, read):
+    """A secret is shown once, by the answer that makes the token."""
+    made = stage.mill.tokens.create("robot", role="viewer")
+    text = browser.get("/tokens").text
+
+    assert made.secret not in text
+    assert "robot – unused viewer all" in read("/tokens")
+    assert "robot cannot" not in text
+    stage.mill.tokens.revoke("robot")
+    assert "robot – revoked" in read("/tokens")
+
+
+def test_a_viewer_sees_no_button_and_no_tokens(stage, browser):
+    """A button that answers 403 is an insult."""
+    secret = stage.mill.tokens.create("reader", role="viewer").secret
+    with Client(base_url=browser.base_url, headers={"accept": "text/html", "authorization": f"Bearer {secret}"}) as one:
+        pages = [
+            one.get(path).text for path in ("/schedules/default.shop.on_raw", "/apps/default.shop", "/alert-rules")
+        ]
+        tokens = one.get("/tokens")
+
+    assert all("data-path=" not in text for text in pages)
+    assert tokens.status_code == 403
+
+
+@pytest.mark.parametrize("stripped", [True, False])
+def test_pages_know_the_prefix_of_a_proxy(stage, stripped):
+    """Behind a path prefix every link, form and script begins with the prefix, and each leads somewhere."""
+    config = stage.mill.project.config
+    server = replace(config.server, prefix="/mill")
+    secret = stage.mill.tokens.create(f"prefixed-{stripped}", role="admin").secret
+    listener = Listener(Mill(replace(stage.mill.project, config=replace(config, server=server))))
+    link = listener.start()
+    headers = {"accept": "text/html", "authorization": f"Bearer {secret}"}
+    before = "" if stripped else "/mill"
+    try:
+        with Client(base_url=listener.url, headers=headers) as one:
+            for path in ("/", "/flow", "/runs", "/schedules/default.shop.on_orders", "/apps/default.shop", "/tokens"):
+                text = one.get(f"{before}{path}").text
+                assert "<h1>" in text, path
+                hrefs = re.findall(r'(?:href|src|action)="(/[^"]*)"', text)
+                assert [href for href in hrefs if not href.startswith("/mill/")] == [], path
+                assert 'aria-current="page"' in text
+                for href in hrefs[:6]:
+                    assert one.get(href.removeprefix("/mill") if stripped else href).status_code == 200, href
+            assert one.get(f"{before}/v1/runs", headers={"accept": "application/json"}).json()["items"]
+            assert one.get(link).headers["location"] == "/mill/"
+    finally:
+        listener.stop()

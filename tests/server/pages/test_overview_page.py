@@ -1,0 +1,37 @@
+"""The overview: the first screen of a person on duty."""
+
+from __future__ import annotations
+
+import re
+
+
+def test_the_overview_says_what_needs_a_person_in_the_heading(read):
+    """The number of things that need a person is the first thing to see."""
+    words = read("/")
+
+    assert words.startswith("Two things need you 3 of 3 feeds are well · 0 running · 1 waiting")
+    assert "shop.broken failed" in words
+    assert "raw has 1 file in quarantine" in words
+    assert "Open the run" in words
+    assert "Look at it" in words
+
+
+def test_a_feed_shows_its_arrivals_and_when_the_next_is_due(browser, read):
+    """Fresh is a time against an expectation."""
+    words = read("/")
+    bars = re.findall(r'aria-label="(\d+) arrivals in 24 hours"', browser.get("/").text)
+
+    assert "fresh raw inbox" in words
+    assert re.search(r"next due in (59|58) min", words)
+    assert bars == ["0", "1", "1"]
+    assert "fresh orders file set" in words
+    assert "3/9 new partitions of orders" in words
+
+
+def test_all_is_well_is_one_line(stage, read):
+    """A calm page: nothing to read."""
+    stage.sql("UPDATE run SET state = 'COMPLETED', exit_reason = NULL WHERE state = 'FAILED' RETURNING 1")
+    stage.sql("UPDATE inbox_file SET status = 'SKIPPED' WHERE status = 'QUARANTINED' RETURNING 1")
+    words = read("/")
+
+    assert words.startswith("All is well nothing needs you · 3 of 3 feeds are well")

@@ -1,0 +1,79 @@
+"""The page of a run: what happened, to what, and why."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def failed(stage):
+    """The run that failed."""
+    return stage.mill.runs.list(program="shop.broken", limit=1)[0]
+
+
+@pytest.fixture(scope="module")
+def loaded(stage):
+    """The run that loaded a file."""
+    return next(one for one in stage.mill.runs.list(program="shop.load") if one.state == "COMPLETED")
+
+
+def test_a_failed_run_shows_its_error_first_and_as_text(browser, read, failed):
+    """The person on duty needs the error, not the page around it; a message may hold markup."""
+    words = read(f"/runs/{failed.run_id}")
+
+    assert words.index("ValueError: <script>alert(1)</script>") < words.index("What happened")
+    assert "Retry" in words
+    assert "attempt 1" in words
+    assert "<script>alert(1)" not in browser.get(f"/runs/{failed.run_id}").text
+
+
+def test_a_run_shows_rows_partitions_and_messages_in_numbers(read, loaded):
+    """Three days of one row each: the numbers were made by hand."""
+    words = read(f"/runs/{loaded.run_id}")
+
+    assert re.search(r"3 rows out", words)
+    assert "3 partitions published" in words
+    assert "day=2026-01-01, day=2026-01-02, day=2026-01-03 3" in words
+    assert "raw a.csv" in words
+    commit = loaded.write_pointer + 1
+    assert f"visible since commit {commit}" in words
+    assert f"data {commit}.0 partition:orders" in words
+    assert "committed as" in words
+
+
+def test_a_run_names_its_schedule_and_the_message_that_fed_it(read, loaded):
+    """Why did it run: a file."""
+    words = read(f"/runs/{loaded.run_id}")
+
+    assert "Why it ran shop.on_raw schedule NewFiles(raw) 2/1 new files of raw" in words
+    assert "file:raw" in words
+
+
+def test_the_lines_that_speak_of_an_error_stand_above_the_log(stage, browser, loaded, tmp_path):
+    """A log is long, and its error is somewhere in the middle; of a huge log only the end is read."""
+    folder = tmp_path / "1"
+    folder.mkdir()
+    lines = [f"line {number}" for number in range(50_000)]
+    lines[49_800] = "an <b>Error</b> in the middle"
+    (folder / "stdout").write_text("\n".join(lines), encoding="utf-8")
+    stage.sql(f"UPDATE run SET log_location = '{folder}' WHERE run_id = '{loaded.run_id}' RETURNING 1")
+    text = browser.get(f"/runs/{loaded.run_id}").text
+
+    assert "attempt 1 · the last 400 lines" in text
+    assert text.count("an &lt;b&gt;Error&lt;/b&gt; in the middle") == 2
+    assert text.index("1 line speaks of an error") < text.index('id="log"')
+    assert "line 49600\n" in text
+    assert "line 49599\n" not in text
+
+
+def test_the_log_of_another_attempt_is_a_link(stage, browser, failed):
+    """The first attempt has the cause, the last one often only its effect."""
+    stage.sql(f"UPDATE run SET epoch = 2 WHERE run_id = '{failed.run_id}' RETURNING 1")
+    text = browser.get(f"/runs/{failed.run_id}").text
+    stage.sql(f"UPDATE run SET epoch = 1 WHERE run_id = '{failed.run_id}' RETURNING 1")
+
+    assert f'href="/runs/{failed.run_id}?attempt=1"' in text
+    assert browser.get(f"/runs/{failed.run_id}?attempt=1").status_code == 200
+    assert browser.get(f"/runs/{failed.run_id}?attempt=7").status_code == 404

@@ -114,7 +114,7 @@ def _prepare(mill: tm.Mill) -> None:
     mill.schedules.create(
         "new_york.recheck",
         "new_york.compare",
-        enough,
+        trigger=enough,
         constraints=[tm.TimeRange("22:00", "06:00", zone="America/New_York"), tm.SinceLastRun("10m")],
         description="Compare everything again when much is new",
     )

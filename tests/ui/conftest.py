@@ -1,0 +1,80 @@
+"""A busy project, its server, and pages of a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.server.busy import APP, make_busy
+from tests.stage import Stage, staged
+from tidemill.server.listen import Listener
+
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A busy project on SQLite."""
+    folder = tmp_path_factory.mktemp("busy")
+    with staged(folder, f"sqlite:///{folder / 'catalog.db'}", APP, environ={"TIDEMILL_SERVER_PORT": "0"}) as opened:
+        yield make_busy(opened)
+
+
+@pytest.fixture(scope="module")
+def site(stage: Stage) -> Iterator[tuple[str, str]]:
+    """The address of a server, and a link that signs in."""
+    listener = Listener(stage.mill)
+    link = listener.start()
+    yield listener.url, link
+    listener.stop()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A browser."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def cookies(site, chromium):
+    """The session of a browser."""
+    context = chromium.new_context()
+    context.new_page().goto(site[1])
+    found = context.cookies()
+    context.close()
+    return found
+
+
+@pytest.fixture
+def visit(site, chromium, cookies):
+    """Return a page of the browser that fails the test for what a person would see as broken."""
+    contexts, wrong = [], []
+
+    def note(text: str, *, refused: bool) -> None:
+        # Browsers report an answer that refuses a request as an error; a test of a refusal expects that.
+        if not (refused and "status of 422" in text):
+            wrong.append(text)
+
+    def opened(path: str, *, refused: bool = False, **options) -> Page:
+        context = chromium.new_context(**options)
+        context.add_cookies(cookies)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda one: note(one.text, refused=refused) if one.type in {"error", "warning"} else None)
+        page.on("pageerror", lambda one: wrong.append(str(one)))
+        host = urlsplit(site[0]).netloc
+        page.on("request", lambda one: wrong.append(one.url) if urlsplit(one.url).netloc not in {host, ""} else None)
+        page.goto(site[0] + path)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []

@@ -1,0 +1,213 @@
+"""Pages of work in a real browser: each action clicked, its answer seen in place, and the page follows."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import date
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.ui.conftest import CHROMIUM
+from tests.yardstick import patience
+from tidemill import TidemillError
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.long,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Chromium: apt-get install chromium"),
+]
+
+
+def click(page: Page, label: str, asked: str) -> None:
+    """Click an action, and say yes to its question, which has these words."""
+    page.locator("main").get_by_role("button", name=re.compile(f"^{label}")).first.click()
+    dialog = page.locator("#ask")
+    expect(dialog).to_contain_text(asked)
+    dialog.get_by_role("button", name=re.compile(f"^{label}")).click()
+
+
+def expect_said(page: Page, words: str) -> None:
+    """Wait for the answer of an action, which stays while the page follows."""
+    expect(page.locator(".said")).to_have_text(words, timeout=patience(10_000))
+
+
+def test_a_schedule_starts_a_run_and_is_deleted(visit, stage):
+    """A deleted thing has no page: its list is the next place."""
+    stage.mill.schedules.create("shop.extra", "shop.sift", trigger={"type": "cron", "expression": "0 3 * * *"})
+    page = visit("/schedules/default.shop.extra")
+
+    click(page, "Start now", "This starts a run of default.shop.sift")
+    expect_said(page, "a run is pending")
+    click(page, "Delete", "drops no job")
+    page.wait_for_url(re.compile("/schedules$"))
+    expect(page.locator("main")).not_to_contain_text("shop.extra")
+
+
+def test_a_job_is_dropped_and_another_started(visit, stage):
+    """Work that waits is a person's to end."""
+    (job,) = stage.mill.jobs.list(schedule="shop.on_orders")
+    page = visit(f"/jobs/{job.job_id}")
+
+    click(page, "Drop", "What fed it starts no run")
+    expect_said(page, "the job is dropped")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("dropped", timeout=patience(10_000))
+
+    stage.commit("orders", [{"n": 1, "day": date(2026, 2, 1)}])
+    stage.schedule()
+    (job,) = stage.mill.jobs.list(schedule="shop.on_orders")
+    page.goto(page.url.rpartition("/")[0] + f"/{job.job_id}")
+    click(page, "Start now", "whatever the job waits for")
+    expect_said(page, "the job is a run")
+    expect(page.get_by_role("link", name="Run", exact=True)).to_be_visible(timeout=patience(10_000))
+
+
+def test_a_failed_run_is_retried_and_a_pending_one_killed(visit, stage):
+    """The two acts of a night."""
+    failed = next(one for one in stage.mill.runs.list(program="shop.broken") if one.state == "FAILED")
+    page = visit(f"/runs/{failed.run_id}")
+
+    click(page, "Retry", "with the same arguments")
+    expect_said(page, "a new run is pending")
+    pending = next(one for one in stage.mill.runs.list(program="shop.broken") if one.state == "PENDING")
+    page.goto(page.url.rpartition("/")[0] + f"/{pending.run_id}")
+    expect(page.locator("main")).to_contain_text("waits")
+    click(page, "Kill", "stays invisible")
+    expect_said(page, "the run is asked to end")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("killed", timeout=patience(10_000))
+
+
+def test_the_log_of_a_run_follows_and_is_searched(visit, stage, tmp_path):
+    """A person sees the next line without a reload, and finds one among many."""
+    run = stage.mill.runs.list(program="shop.load", limit=1)[0]
+    folder = tmp_path / "1"
+    folder.mkdir()
+    (folder / "stdout").write_text("first\nsecond <b>line</b>\n", encoding="utf-8")
+    was = f"SELECT state FROM run WHERE run_id = '{run.run_id}'"
+    ((state,),) = stage.sql(was)
+    stage.sql(
+        f"UPDATE run SET log_location = '{folder}', state = 'RUNNING', ended_at = NULL, exit_reason = NULL "
+        f"WHERE run_id = '{run.run_id}' RETURNING 1"
+    )
+    page = visit(f"/runs/{run.run_id}")
+    log = page.locator("#log")
+    expect(log).to_contain_text("second <b>line</b>")
+    with (folder / "stdout").open("a", encoding="utf-8") as file:
+        file.write("third: an error\n")
+    expect(log.locator(".bad")).to_have_text("third: an error\n", timeout=patience(10_000))
+
+    page.get_by_label("Find in the log").fill("second")
+    expect(page.locator("#log > span:visible")).to_have_count(1)
+    expect(page.locator("#log-found")).to_have_text("1 lines")
+    stage.sql(f"UPDATE run SET state = '{state}', ended_at = created_at WHERE run_id = '{run.run_id}' RETURNING 1")
+
+
+def test_flow_narrows_by_a_click_and_leads_to_the_page(visit):
+    """From the whole to one thing, and to its page."""
+    page = visit("/flow")
+
+    page.locator("svg.flow a", has=page.get_by_text("orders", exact=True)).first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Flow around orders")
+    expect(page.locator("svg.flow .chosen")).to_have_count(1)
+    page.get_by_role("link", name="Open orders").click()
+    page.wait_for_url(re.compile("/datasets/default.orders$"))
+
+
+def test_a_token_is_made_shown_once_and_revoked(visit, stage):
+    """The secret is on the page until the page is left, and nowhere else."""
+    page = visit("/tokens")
+    page.get_by_label("Name", exact=True).fill("robot")
+    page.get_by_label("Role").select_option("operator")
+    page.get_by_role("button", name="Create a token").click()
+
+    expect_said(page, "the token is made")
+    secret = page.locator("#secret code").text_content()
+    assert secret.startswith("tm_")
+    assert next(one for one in stage.mill.tokens.list() if one.name == "robot").role == "operator"
+    page.reload()
+    assert secret not in page.content()
+    expect(page.locator("#secret")).to_be_hidden()
+    page.locator("tr", has_text="robot").get_by_role("button", name="Revoke").click()
+    page.locator("#ask").get_by_role("button", name="Revoke").click()
+    expect_said(page, "robot is revoked")
+    expect(page.locator("tr", has_text="robot")).to_contain_text("revoked", timeout=patience(10_000))
+
+
+def test_a_refused_form_says_why_in_place(visit):
+    """A name that is taken, a duration that is none: the words of the error are the answer."""
+    page = visit("/tokens", refused=True)
+    page.get_by_label("Name", exact=True).fill("robot-2")
+    page.get_by_label("Expires after").fill("soon")
+    with page.expect_response(re.compile("/v1/tokens")):
+        page.get_by_role("button", name="Create a token").click()
+
+    expect(page.locator(".said.bad")).to_contain_text("soon", timeout=patience(10_000))
+
+
+def test_an_app_is_rolled_back(visit, stage):
+    """The previous version is one click away, on the night of a bad deployment."""
+    path = stage.mill.project.config.app
+    path.write_text(path.read_text(encoding="utf-8").replace("30 2 * * *", "40 2 * * *"), encoding="utf-8")
+    stage.mill.deploy()
+    page = visit("/apps/default.shop")
+
+    click(page, "Roll back to version 1", "as a new version")
+    expect_said(page, "version 1 is deployed again")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("version 3", timeout=patience(10_000))
+
+
+def test_a_rule_is_silenced_and_speaks_again(visit, stage):
+    """Known trouble must not ring all night."""
+    stage.mill.alerts.create("noisy", {"type": "quarantined", "inbox": "default.raw"})
+    page = visit("/alert-rules")
+
+    click(page, "Silence for 1 h", "for an hour")
+    expect_said(page, "the rule is silent")
+    click(page, "End the silence", "What is open is sent now")
+    expect_said(page, "the silence has ended")
+    click(page, "Delete", "resolves its alerts")
+    expect_said(page, "the rule is deleted")
+
+
+def test_a_transaction_is_aborted(visit, stage):
+    """A writer outside that hangs holds up others."""
+    with suppress(TidemillError), stage.transaction("late"):
+        opened = stage.mill.transactions.list(open_only=True)[0]
+        page = visit(f"/transactions/{opened.write_pointer}")
+        click(page, "Abort", "What it has written stays invisible")
+        expect_said(page, "the transaction is aborted")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("invalid", timeout=patience(10_000))
+
+
+def test_filters_are_choices_and_the_url_says_what_is_shown(visit):
+    """A link to a filtered list can be sent to a colleague."""
+    page = visit("/schedules")
+
+    page.get_by_label("State").select_option("suspended")
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_url(re.compile("status=suspended"))
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="Show all").click()
+    expect(page.locator("tbody tr")).to_have_count(3)
+
+
+def test_help_names_the_keys(visit):
+    """Nobody reads a manual at 3 in the morning."""
+    page = visit("/")
+
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("schedules")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+
+
+@pytest.mark.parametrize("path", ["/", "/flow", "/schedules/default.shop.on_raw", "/apps/default.shop", "/audit"])
+def test_pages_of_work_can_be_read_without_javascript(visit, path):
+    """A locked-down browser still shows all facts, and no control that would do nothing."""
+    page = visit(path, java_script_enabled=False)
+
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.locator("main")).to_contain_text(re.compile("ago|nothing|shop"))
+    assert page.locator(".needs-script:visible").count() == 0

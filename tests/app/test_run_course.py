@@ -42,7 +42,7 @@ def test_a_run_shows_each_attempt_with_its_end(stage):
 
 
 def test_a_run_shows_what_its_commit_published(stage):
-    """What a run starts next follows from its messages."""
+    """The next runs follow from the messages of a run."""
     run_id = stage.mill.runs.start("shop.load").run_id
     stage.mill.topics.publish("own", {"n": 1})
     assert stage.mill.runs.show(run_id).published == ()

@@ -28,7 +28,7 @@ def click(page: Page, label: str, asked: str) -> None:
     dialog.get_by_role("button", name=re.compile(f"^{label}")).click()
 
 
-def expect_said(page: Page, words: str) -> None:
+def expect_answer(page: Page, words: str) -> None:
     """Wait for the answer of an action, which stays while the page follows."""
     expect(page.locator(".said")).to_have_text(words, timeout=patience(10_000))
 
@@ -39,7 +39,7 @@ def test_a_schedule_starts_a_run_and_is_deleted(visit, stage):
     page = visit("/schedules/default.shop.extra")
 
     click(page, "Start now", "This starts a run of default.shop.sift")
-    expect_said(page, "a run is pending")
+    expect_answer(page, "a run is pending")
     click(page, "Delete", "drops no job")
     page.wait_for_url(re.compile("/schedules$"))
     expect(page.locator("main")).not_to_contain_text("shop.extra")
@@ -51,7 +51,7 @@ def test_a_job_is_dropped_and_another_started(visit, stage):
     page = visit(f"/jobs/{job.job_id}")
 
     click(page, "Drop", "What fed it starts no run")
-    expect_said(page, "the job is dropped")
+    expect_answer(page, "the job is dropped")
     expect(page.get_by_role("heading", level=1)).to_contain_text("dropped", timeout=patience(10_000))
 
     stage.commit("orders", [{"n": 1, "day": date(2026, 2, 1)}])
@@ -59,7 +59,7 @@ def test_a_job_is_dropped_and_another_started(visit, stage):
     (job,) = stage.mill.jobs.list(schedule="shop.on_orders")
     page.goto(page.url.rpartition("/")[0] + f"/{job.job_id}")
     click(page, "Start now", "whatever the job waits for")
-    expect_said(page, "the job is a run")
+    expect_answer(page, "the job is a run")
     expect(page.get_by_role("link", name="Run", exact=True)).to_be_visible(timeout=patience(10_000))
 
 
@@ -69,12 +69,12 @@ def test_a_failed_run_is_retried_and_a_pending_one_killed(visit, stage):
     page = visit(f"/runs/{failed.run_id}")
 
     click(page, "Retry", "with the same arguments")
-    expect_said(page, "a new run is pending")
+    expect_answer(page, "a new run is pending")
     pending = next(one for one in stage.mill.runs.list(program="shop.broken") if one.state == "PENDING")
     page.goto(page.url.rpartition("/")[0] + f"/{pending.run_id}")
     expect(page.locator("main")).to_contain_text("waits")
     click(page, "Kill", "stays invisible")
-    expect_said(page, "the run is asked to end")
+    expect_answer(page, "the run is asked to end")
     expect(page.get_by_role("heading", level=1)).to_contain_text("killed", timeout=patience(10_000))
 
 
@@ -121,7 +121,7 @@ def test_a_token_is_made_shown_once_and_revoked(visit, stage):
     page.get_by_label("Role").select_option("operator")
     page.get_by_role("button", name="Create a token").click()
 
-    expect_said(page, "the token is made")
+    expect_answer(page, "the token is made")
     secret = page.locator("#secret code").text_content()
     assert secret.startswith("tm_")
     assert next(one for one in stage.mill.tokens.list() if one.name == "robot").role == "operator"
@@ -130,7 +130,7 @@ def test_a_token_is_made_shown_once_and_revoked(visit, stage):
     expect(page.locator("#secret")).to_be_hidden()
     page.locator("tr", has_text="robot").get_by_role("button", name="Revoke").click()
     page.locator("#ask").get_by_role("button", name="Revoke").click()
-    expect_said(page, "robot is revoked")
+    expect_answer(page, "robot is revoked")
     expect(page.locator("tr", has_text="robot")).to_contain_text("revoked", timeout=patience(10_000))
 
 
@@ -153,7 +153,7 @@ def test_an_app_is_rolled_back(visit, stage):
     page = visit("/apps/default.shop")
 
     click(page, "Roll back to version 1", "as a new version")
-    expect_said(page, "version 1 is deployed again")
+    expect_answer(page, "version 1 is deployed again")
     expect(page.get_by_role("heading", level=1)).to_contain_text("version 3", timeout=patience(10_000))
 
 
@@ -163,11 +163,11 @@ def test_a_rule_is_silenced_and_speaks_again(visit, stage):
     page = visit("/alert-rules")
 
     click(page, "Silence for 1 h", "for an hour")
-    expect_said(page, "the rule is silent")
+    expect_answer(page, "the rule is silent")
     click(page, "End the silence", "What is open is sent now")
-    expect_said(page, "the silence has ended")
+    expect_answer(page, "the silence has ended")
     click(page, "Delete", "resolves its alerts")
-    expect_said(page, "the rule is deleted")
+    expect_answer(page, "the rule is deleted")
 
 
 def test_a_transaction_is_aborted(visit, stage):
@@ -176,7 +176,7 @@ def test_a_transaction_is_aborted(visit, stage):
         opened = stage.mill.transactions.list(open_only=True)[0]
         page = visit(f"/transactions/{opened.write_pointer}")
         click(page, "Abort", "What it has written stays invisible")
-        expect_said(page, "the transaction is aborted")
+        expect_answer(page, "the transaction is aborted")
         expect(page.get_by_role("heading", level=1)).to_contain_text("invalid", timeout=patience(10_000))
 
 
@@ -193,7 +193,7 @@ def test_filters_are_choices_and_the_url_says_what_is_shown(visit):
 
 
 def test_help_names_the_keys(visit):
-    """Nobody reads a manual at 3 in the morning."""
+    """A person on duty reads no manual at 3 in the morning."""
     page = visit("/")
 
     page.keyboard.press("?")

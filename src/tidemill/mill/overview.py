@@ -213,7 +213,7 @@ def _waiting(db: Db, project: Project, at: datetime) -> Iterable[WaitingView]:
     for job in islice(seen, _MOST_WAITING):
         longest = longest_usual_wait(db, job.schedule_id)
         unusual = is_unusual(at - job.created_at, longest)
-        # A job of a suspended schedule waits for a person, who knows.
+        # A job of a suspended schedule waits for a person to resume the schedule.
         unusual = unusual and schedules[job.schedule_id].status is not Status.SUSPENDED
         yield WaitingView(**fields_of(view_job(job, names)), longest=longest, unusual=unusual)
 

@@ -1,4 +1,4 @@
-"""Flow, apps, topics, transactions, tokens, audit, lists: what each shows, and to whom."""
+"""Flow, apps, topics, transactions, tokens, audit, lists: what each shows to which caller."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_open_transactions_come_first(stage, read):
 
 
 def test_audit_is_found_by_subject_and_by_actor(browser, stage, read):
-    """Who changed this, and what else did they change."""
+    """A person asks for the changes of a thing, then for the other changes of the actor."""
     actor = stage.mill.catalog.log(limit=1)[0].actor
 
     assert "schedule.suspend" in read("/audit?subject=default.shop.nightly")
@@ -69,7 +69,7 @@ def test_audit_is_found_by_subject_and_by_actor(browser, stage, read):
 
 
 def test_a_filter_of_few_values_is_a_choice(browser):
-    """Nobody knows the words of a state by heart."""
+    """Few people know the words of a state by heart."""
     text = browser.get("/schedules?status=suspended").text
 
     assert '<option value="suspended" selected>suspended</option>' in text

@@ -44,7 +44,7 @@ def test_a_suspended_schedule_says_so_and_can_be_resumed(read):
 
 
 def test_a_job_says_what_would_unblock_it(stage, read):
-    """One sentence, then the reasons."""
+    """The page has one sentence, then the reasons."""
     (job,) = stage.mill.jobs.list(schedule="shop.on_orders")
     page, why = read(f"/jobs/{job.job_id}"), read(f"/why/{job.job_id}")
 

@@ -11,12 +11,13 @@ from urllib.parse import urlencode
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
-from tidemill.mill.alerts import AlertRuleView
+from tidemill.alerts.alerts import AlertState
+from tidemill.mill.alerts import AlertRuleView, AlertView
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.server.pages.lists import Column, section
 from tidemill.server.pages.render import link, plain
-from tidemill.server.pages.thing import Action, allowed, show_table, show_thing
+from tidemill.server.pages.thing import Action, allowed, show_page, show_table, show_thing
 
 _DELIVERIES: Final = (
     Column("target", "Target", "name"),
@@ -29,6 +30,14 @@ _DELIVERIES: Final = (
 )
 
 
+_ENDED: Final = (
+    Column("rule", "Rule", "name", "/alerts/{alert_id}"),
+    Column("subject", "Subject", "text", "/why/{subject}"),
+    Column("state", "State", "state"),
+    Column("since", "Since", "time"),
+    Column("resolved_at", "Resolved", "time"),
+    Column("why", "Why", "long"),
+)
 _RULES: Final = (
     Column("name", "Rule", "name"),
     Column("app", "App", "text", "/apps/{app}"),
@@ -38,6 +47,40 @@ _RULES: Final = (
     Column("next_look_at", "Next look", "time"),
 )
 _PAGE: Final = 50
+
+
+def show_alerts(request: Request, after: str = "") -> HTMLResponse:
+    """Return the page of alerts: those that are open, with their actions, then those of the last 90 days."""
+    mill: Mill = request.state.mill
+    opened = () if after else mill.alerts.list(limit=_PAGE)
+    every = mill.alerts.list(resolved=True, limit=_PAGE, after=after)
+    ended = [one for one in every if one.state == AlertState.RESOLVED]
+    number = len(opened)
+    heading = "No alert is open" if not number else "1 alert is open" if number == 1 else f"{number} alerts are open"
+    return show_page(
+        request,
+        "alerts.html",
+        title="Alerts",
+        heading="Alerts" if after else heading,
+        opened=[{**plain(one), "actions": allowed(request, _alert_actions(one))} for one in opened],
+        ended=[plain(one) for one in ended],
+        columns=_ENDED,
+        next=f"?{urlencode({'after': every.next})}" if every.next else None,
+        command="alert list --resolved" + (f" --after {quote(after)}" if after else ""),
+    )
+
+
+def _alert_actions(alert: AlertView) -> list[Action]:
+    path, rule = link("/v1/alerts", alert.alert_id), link("/v1/alerts", alert.rule)
+    actions = []
+    if alert.state == AlertState.OPEN:
+        ask = "This says that you work on it. Targets are notified of that, and not again before the end."
+        actions.append(Action("Acknowledge", f"{path}:acknowledge", ask, "the alert is acknowledged"))
+    if alert.state != AlertState.RESOLVED:
+        ask = f"This sends nothing about {alert.rule} for an hour. Its alerts open and end as before."
+        body = json.dumps({"duration": "1h"})
+        actions.append(Action("Silence for 1 h", f"{rule}:silence", ask, "the rule is silent", body=body))
+    return actions
 
 
 def show_rules(request: Request, after: str = "") -> HTMLResponse:
@@ -77,21 +120,12 @@ def show_alert(request: Request, alert_id: str) -> HTMLResponse:
     """Return the page of an alert: what is wrong, since when, and the notices about it."""
     mill: Mill = request.state.mill
     alert = mill.alerts.show(alert_id)
-    path, rule = link("/v1/alerts", alert_id), link("/v1/alerts", alert.rule)
-    actions = []
-    if alert.state == "OPEN":
-        ask = "This says that you work on it. Targets are notified of that, and not again before the end."
-        actions.append(Action("Acknowledge", f"{path}:acknowledge", ask, "the alert is acknowledged"))
-    if alert.state != "RESOLVED":
-        ask = f"This sends nothing about {alert.rule} for an hour. Its alerts open and end as before."
-        body = json.dumps({"duration": "1h"})
-        actions.append(Action("Silence for 1 h", f"{rule}:silence", ask, "the rule is silent", body=body))
     return show_thing(
         request,
         title=alert.rule,
         state=alert.state,
         sub=f"{alert.subject} · {alert.why}",
-        actions=actions,
+        actions=_alert_actions(alert),
         links=[("Why", link("/why", alert.subject)), ("Rules", "/alert-rules")],
         sections=[section("Notices", mill.alerts.deliveries(alert=alert_id), _DELIVERIES, "nothing was sent")],
         record=plain(alert),

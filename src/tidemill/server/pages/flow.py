@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from shlex import quote
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -92,13 +93,16 @@ def draw(found: Lineage, mill: Mill) -> Mapping[str, Any]:
             }
         )
     paths, labels = [], {}
+    newest: dict[str, datetime] = {}
     for edge, one in zip(edges, found.edges, strict=True):
         alive = "RUNNING" in {by_id[one.source].state, by_id[one.target].state}
         said = ago(one.at, now) if one.at else ""
         paths.append({"d": _path(layout, edge), "shape": "run" if alive else "", "said": said})
-        if said:
+        # Times would lie over each other: a box has the last one.
+        if one.at and one.at >= newest.get(edge.target, one.at):
+            newest[edge.target] = one.at
             x, y = _corner(*layout.places[edge.target])
-            labels[edge.target, said] = {"x": x - 8, "y": y + _HEIGHT // 2 - 5, "said": said}
+            labels[edge.target] = {"x": x - 8, "y": y + _HEIGHT // 2 - 5, "said": said}
     return {
         "boxes": boxes,
         "box_width": _WIDTH,

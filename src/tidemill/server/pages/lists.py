@@ -254,22 +254,6 @@ LISTS: Final[tuple[ListPage, ...]] = (
         order="newest first",
     ),
     ListPage(
-        "/alerts",
-        "Alerts",
-        lambda mill, after: mill.alerts.list(resolved=True, limit=_PAGE, after=after),
-        (
-            Column("alert_id", "Alert", "name", "/alerts/{alert_id}"),
-            Column("rule", "Rule"),
-            Column("subject", "Subject"),
-            Column("state", "State", "state"),
-            Column("since", "Since", "time"),
-            Column("why", "Why", "long"),
-            Column("acknowledged_by", "Acknowledged by"),
-        ),
-        "alert list --resolved",
-        "no alert was opened yet; declare a rule in the app: app.alert(…)",
-    ),
-    ListPage(
         "/apps",
         "Apps",
         lambda mill, after: mill.apps.list(limit=_PAGE, after=after),

@@ -20,6 +20,7 @@ from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.thing import Action, allowed, show_page, show_table
 
 _DEPLOYMENTS: Final = 10
+_OWNED: Final = 50
 _MESSAGES: Final = 50
 _TRANSACTIONS: Final = 50
 _OPEN: Final = 20
@@ -69,9 +70,12 @@ def show_app(request: Request, name: str, after: str = "") -> HTMLResponse:
         app=app,
         history=[_deployment(request, path, app.version, one) for one in history],
         owned=[
-            ("Data sets", "/datasets/", app.datasets),
-            ("Programs", "/runs?program=", app.programs),
-            ("Schedules", "/schedules/", app.schedules),
+            (title, page, names[:_OWNED], len(names))
+            for title, page, names in (
+                ("Data sets", "/datasets/", app.datasets),
+                ("Programs", "/runs?program=", app.programs),
+                ("Schedules", "/schedules/", app.schedules),
+            )
         ],
         next=_following(history),
         command=f"app history {quote(app.name)}",
@@ -99,7 +103,7 @@ def show_topic(request: Request, topic: str, after: str = "", bad_after: str = "
         {"name": name, "position": position, "is_at": "at the newest message" if position == newest else "behind"}
         for name, position in found.subscribers.items()
     ]
-    messages = dict(section("Messages", page, MESSAGE_COLUMNS, "no message behind this position", _said(after)))
+    messages = dict(section("Messages", page, MESSAGE_COLUMNS, "no message behind this position", _place(after)))
     messages["next"] = _following(page)
     bad = dict(section("Quarantined", quarantined, _QUARANTINED, "every message could be read"))
     bad["next"] = _following(quarantined, "bad_after")
@@ -108,12 +112,12 @@ def show_topic(request: Request, topic: str, after: str = "", bad_after: str = "
         title=topic,
         sub=f"topic · newest message {newest}" if newest else "topic without messages",
         links=[("From the first message", "?after=0"), ("Newest messages", "?")] if newest else (),
-        sections=[section("Subscribers", readers, _SUBSCRIBERS, "nobody has read it yet"), messages, bad],
+        sections=[section("Subscribers", readers, _SUBSCRIBERS, "no subscriber has read it yet"), messages, bad],
         command=f"topic read {quote(topic)}" + (f" --after {quote(after)}" if after else ""),
     )
 
 
-def _said(after: str) -> str:
+def _place(after: str) -> str:
     return f"behind {after}" if after else "the newest"
 
 

@@ -169,7 +169,7 @@ def _near(text: str, namespace: str) -> str:
 
 
 def _local(text: object, namespace: str) -> str:
-    """Return a sentence whose names of the namespace are said without the namespace."""
+    """Return a sentence in which the names of the namespace stand without the namespace."""
     return re.sub(rf"(?<![\w.-]){re.escape(namespace)}\.(?=\w)", "", str(text))
 
 

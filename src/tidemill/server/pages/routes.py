@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 
 from tidemill.mill.operations import OPERATIONS, Operation
 from tidemill.server.guard import guarded
-from tidemill.server.pages.alert_page import show_alert, show_rules
+from tidemill.server.pages.alert_page import show_alert, show_alerts, show_rules
 from tidemill.server.pages.consumer_page import show_consumer
 from tidemill.server.pages.dataset_page import show_dataset
 from tidemill.server.pages.explorer import DOCS, show_explorer
@@ -44,6 +44,7 @@ _THINGS: Final[tuple[tuple[str, str, Callable[..., HTMLResponse]], ...]] = (
     ("/transactions/{write_pointer}", "tx.show", show_transaction),
     ("/why/{thing:path}", "why", show_why),
     ("/search", "search", show_search),
+    ("/alerts", "alert.list", show_alerts),
     ("/alert-rules", "alert.rules", show_rules),
     ("/transactions", "tx.list", show_transactions),
     ("/tokens", "token.list", show_tokens),

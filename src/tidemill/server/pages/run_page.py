@@ -84,10 +84,10 @@ def show_run(request: Request, run_id: str, attempt: int | None = None) -> HTMLR
         legend=[(shape, words) for shape, words in _LEGEND.items() if shape in drawn],
         inputs=[{**plain(one), "write_pointer": one.write_pointer or None} for one in run.inputs[:_SHOWN]],
         input_columns=_INPUT,
-        input_said=_input_said(run),
+        input_said=_describe_input(run),
         outputs=outputs,
         output_columns=_OUTPUT,
-        output_said=_output_said(run),
+        output_said=_describe_output(run),
         output_empty="the run published nothing" if run.state in _ENDED else "nothing is published yet",
         log=[{"text": line.text, "bad": bool(_BAD.search(line.text))} for line in lines],
         log_sub=where,
@@ -155,7 +155,7 @@ def _numbers(run: RunDetail, outputs: Sequence[Mapping[str, Any]]) -> list[tuple
     ]
 
 
-def _input_said(run: RunDetail) -> str:
+def _describe_input(run: RunDetail) -> str:
     number = len(run.inputs)
     return (
         f"the first {_SHOWN} of {number:,}, claimed for this run alone"
@@ -164,7 +164,7 @@ def _input_said(run: RunDetail) -> str:
     )
 
 
-def _output_said(run: RunDetail) -> str:
+def _describe_output(run: RunDetail) -> str:
     commits = [one.commit_seq for one in run.attempts if one.commit_seq is not None]
     return f"visible since commit {commits[-1]:,}" if commits else ""
 

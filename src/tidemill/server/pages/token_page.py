@@ -1,4 +1,4 @@
-"""The page of tokens: who may call the server. For administrators."""
+"""The page of tokens: the callers of the server, for administrators."""
 
 from __future__ import annotations
 

@@ -132,6 +132,9 @@ class Watcher:
     def _read_new(self) -> Mapping[str, Sequence[MessageView]]:
         """Return the new messages of each topic that a client reads: one read for all clients."""
         found: dict[str, list[MessageView]] = {}
+        if not self._positions:
+            # A wake may mean that the catalog is away: clients without topics hear of that as well.
+            self._mill.project.catalog.read(lambda db: db.now())
         for topic, position in list(self._positions.items()):
             page = self._mill.topics.read(topic, after=position, limit=_PART)
             found[topic] = list(page)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -81,6 +82,7 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
             "caller": "" if caller is None else caller.name,
             "can_leave": caller is not None and caller.kind is TokenKind.SESSION,
             "live": mill is not None,
+            "again": status == HTTPStatus.SERVICE_UNAVAILABLE,
             "places": _places(request, caller),
             "nav": "/" + request.url.path.removeprefix(prefix).split("/")[1],
             "project": project,

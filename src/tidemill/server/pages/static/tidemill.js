@@ -62,6 +62,13 @@ function listen() {
   stream.onerror = () => { away = true; say("away", "the server is away; trying again"); };
 }
 
+// A page that could not be made, because the catalog is away, is asked for again.
+async function askAgain() {
+  const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => null);
+  if (answer?.ok) { location.reload(); } else { setTimeout(askAgain, 3000); }
+}
+if (meta("again")) { setTimeout(askAgain, 3000); }
+
 function report(words, bad) {
   const said = document.querySelector(".said");
   said.textContent = words;

@@ -199,6 +199,7 @@ def _hosts(text: str) -> frozenset[str]:
 def _path_prefix(text: str) -> str:
     if text and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", text):
         raise ValueError(f"use a path such as /tidemill, without a slash at its end, not {text!r}")
+    return text
 
 
 def _namespace(text: str) -> str:

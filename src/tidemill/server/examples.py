@@ -35,6 +35,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "inbox": "raw",
     "schedule": "shop.on_orders",
     "snapshot": "users",
+    "subscriber": "pager",
     "token": "ci",
     "watermark": "clicks",
 }
@@ -66,6 +67,7 @@ _BY_OPERATION: Final[Mapping[tuple[str, str], object]] = {
 }
 _VALUES: Final[Mapping[str, object]] = {
     "accept_empty": False,
+    "actor": "ann@desk",
     "add": {"source": "till"},
     "after": "",
     "alert": "alert_01KXAMPLE0000000000000000",
@@ -82,6 +84,7 @@ _VALUES: Final[Mapping[str, object]] = {
     "declarations": [_DECLARATION],
     "declared": ["default.shop"],
     "delivery": "delivery-7",
+    "delivery_id": "delivery_01KXAMPLE0000000000000000",
     "depth": 3,
     "description": "call the till",
     "direction": "both",
@@ -90,23 +93,39 @@ _VALUES: Final[Mapping[str, object]] = {
     "entries": [
         {"name": "shop.often", "program": "shop.load", "trigger": {"type": "every", "duration": "5m"}},
     ],
+    "event_type": "partitions",
+    "expected": "41-0",
     "error": "line 17: 5 columns instead of 6",
     "expires": "90d",
     "file": "app.py",
+    "hours": 24,
     "files": ["a.csv"],
     "job_id": _JOB,
     "key": "day=2026-01-31",
+    "key_prefix": "partition:default.",
     "kind": "dataset",
     "lease": "5m",
     "limit": 20,
+    "messages": [{"topic": "own", "payload": {"door": 1}, "key": "door"}],
     "mode": "hold",
     "names": ["shop.on_orders", "shop.nightly"],
     "namespace": "default",
+    "new": 7,
+    "old": 3,
     "older_than": "90d",
     "open_only": True,
     "owner": "airflow",
     "partition": "day=2026-01-31",
+    "partitions": [
+        {
+            "dataset": "orders",
+            "key": "day=2026-01-31",
+            "op": "append",
+            "files": [{"name": "part-0.parquet", "bytes": 2048, "rows": 96}],
+        }
+    ],
     "payload": {"door": 1},
+    "position": "42-0",
     "program": "shop.load",
     "reconcile": False,
     "remove": ["checked"],
@@ -135,7 +154,9 @@ _VALUES: Final[Mapping[str, object]] = {
     "version": 3,
     "versions": [3],
     "where": ["day=2026-01-31"],
+    "within": "2026-01",
     "write_pointer": 7,
+    "writes": ["orders"],
 }
 """Values of parameters, and of fields of records, by name."""
 _SHOWN: Final = frozenset({"arguments", "duration", "error", "limit", "mode", "options", "update_schedules"})

@@ -67,10 +67,10 @@ def test_the_commands_are_commands(sqlite_catalog_url, tmp_path, capsys):
             said = json.loads(capsys.readouterr().out)
             if " begin " in line:
                 pointer = str(said["write_pointer"])
-                file = Path(said["outputs"][0]["location"]) / "a.parquet"
+                file = Path(said["outputs"][0]["location"]) / "day=2026-01-01" / "a.parquet"
                 file.parent.mkdir(parents=True)
                 parquet.write_table(table({"n": [1]}), file)
-                about = {"name": "a.parquet", "bytes": file.stat().st_size, "rows": 1}
+                about = {"name": "day=2026-01-01/a.parquet", "bytes": file.stat().st_size, "rows": 1}
                 change = {"dataset": "clicks", "key": "day=2026-01-01", "op": "append", "files": [about]}
                 (tmp_path / "commit.json").write_text(json.dumps({"partitions": [change]}), encoding="utf-8")
 

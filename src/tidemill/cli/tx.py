@@ -91,7 +91,7 @@ def commit(write_pointer: int, file: Path, *, as_json: bool) -> None:
     """Commit a transaction that `tidemill tx begin` has begun, as FILE says: a JSON document, or - for standard input.
 
     The document is {"partitions": [{"dataset": "orders", "key": "day=2026-01-01", "op": "append", "files": [{"name":
-    "a.parquet", "bytes": 900, "rows": 10}]}]}. The names are below the folder that `begin` printed.
+    "day=2026-01-01/a.parquet", "bytes": 900, "rows": 10}]}]}. The names are below the folder that `begin` printed.
     """
     said = _read_commit(file)
     with open_mill() as mill:

@@ -142,9 +142,10 @@ class Transactions(Noun):
         """Commit a transaction that `begin` has begun: publish the files in its locations, all at once.
 
         Each of `partitions` has `dataset`, `key` (`day=2026-01-01`) and `op`: `append`, `overwrite`, `create`, `drop`.
-        Its `files` have `name` (below the location), `bytes` and `rows`; `metadata` may stand beside them. Sizes and
-        rows are compared with the storage. `messages` have `topic`, `payload` and `key`. The same commit again has the
-        same answer, and publishes nothing twice. Cost: a look at each file.
+        Its `files` have `name` (below the location, in Hive's layout: `day=2026-01-01/a.parquet`), `bytes` and `rows`;
+        `metadata` may stand beside them. Sizes and rows are compared with the storage. `messages` have `topic`,
+        `payload` and `key`. The same commit again has the same answer, and publishes nothing twice. Cost: a look at
+        each file.
 
         After `FilesRefused` the transaction is open: correct the commit. A conflict ends it: begin again.
         `TransactionEnded`, `CommitDiffers`, `NotAnOutput`, `BadKey`, `SchemaChanged`, `PartitionConflict`.

@@ -214,7 +214,7 @@ def _write(step: Step, wanted: OutsideCommit) -> dict[str, int]:
             # A drop also drops what the same commit has written before it.
             if name in waiting:
                 outputs.register(name, waiting.pop(name), checkers[name].columns, based=True)
-            key = dict(zip(fileset.keys.names, fileset.keys.parse(change.key), strict=True))
+            key = dict(zip(fileset.keys.names, fileset.keys.read(change.key), strict=True))
             outputs.drop(name, make_filter(fileset.keys, key))
             continue
         if name not in checkers:

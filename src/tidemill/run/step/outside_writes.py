@@ -86,8 +86,9 @@ class WrittenFile:
 class OutsideChange:
     """Change of an outside writer to one partition.
 
-    `key` is as people write it (`day=2026-01-01 hour=5`). `op` is `append`, `overwrite`, `create` or `drop`. An
-    overwrite or create without files makes a partition without rows.
+    `key` is as people write it (`day=2026-01-01 hour=5`), or as folders. The names of its files begin with the folders
+    of the key, as in Hive's layout (`day=2026-01-01/hour=5/a.parquet`). `op` is `append`, `overwrite`, `create` or
+    `drop`. An overwrite or create without files makes a partition without rows.
     """
 
     dataset: str
@@ -152,19 +153,23 @@ class FileChecker:
     def check(self, change: OutsideChange) -> PartitionWrite:
         """Return the write that publishes the files of a change. `FilesRefused`, `BadKey`, `SchemaChanged`."""
         keys = self._fileset.keys
-        key = keys.parse(change.key)
+        key = keys.read(change.key)
         shown, wrong, found = keys.show(key), [], []
         for file in change.files:
             try:
-                found.append(self._check_file(file))
+                found.append(self._check_file(file, keys.to_path(key)))
             except _Wrong as error:
                 wrong.append(f"{file.name} {error}")
         if wrong:
             raise FilesRefused(self._fileset.qualified_name, shown, wrong)
         return PartitionWrite(key, change.op, Manifest(tuple(found)), check_metadata(change.metadata))
 
-    def _check_file(self, file: WrittenFile) -> DataFile:
+    def _check_file(self, file: WrittenFile, folder: str) -> DataFile:
         check_file_name(file.name)
+        # Spark takes the values of the key from the folders, and they would be null without.
+        begins = file.name.startswith(f"{folder}/" if folder else "")
+        if not begins or "=" in file.name.removeprefix(folder).rpartition("/")[0]:
+            raise _Wrong(f"is not in the folder {folder}/ of its partition, from which readers take the key")
         if any(part.startswith((".", "_")) for part in file.name.split("/")):
             raise _Wrong("has a part that begins with '.' or '_', as names of files that are no data do")
         if file.name in self._named:

@@ -63,7 +63,7 @@ class Dag:
                 )
                 continue
             try:
-                given = [results[one.name] if isinstance(one, Node) else one for one in node.arguments]
+                given = [results.get(one.name) if isinstance(one, Node) else one for one in node.arguments]
                 results[node.name] = node.function(*given)
                 states[node.name] = "success"
             except Skipped:

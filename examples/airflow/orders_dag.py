@@ -60,6 +60,8 @@ def orders():
     @task(retries=3, trigger_rule="one_failed")
     def report_error(claim):
         """Close the files as ERROR: they come again, and after some attempts they are quarantined."""
+        if claim is None:
+            return  # the claim itself has failed
         try:
             _server().update_file_status(claim, "ERROR", error="the DAG orders failed; see its log")
         except Refused as refused:

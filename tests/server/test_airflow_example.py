@@ -204,6 +204,20 @@ def test_files_of_a_failed_dag_run_come_again(stage, server, tmp_path):
     assert passed["update_file_status"] == "success"
 
 
+def test_a_claim_that_fails_leaves_nothing_to_report(stage, server, monkeypatch):
+    """The server is away, or the token was revoked."""
+    land(stage, "1.csv")
+    monkeypatch.setenv("TIDEMILL_TOKEN", "tm_revoked")
+    with dag_of(DAG) as dag:
+        ended = dag.run("scheduled__1")
+
+    assert (ended["get_latest_files"], ended["process"], ended["report_error"]) == (
+        "failed",
+        "upstream_failed",
+        "success",
+    )
+
+
 def test_the_dag_file_compiles_for_airflow_2_too():
     """Airflow reads it with the Python of its workers."""
     text = DAG.read_text(encoding="utf-8")

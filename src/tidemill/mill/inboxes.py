@@ -13,6 +13,7 @@ from tidemill.errors import UserError
 from tidemill.lake.datasets import find_some
 from tidemill.lake.expectations import Expectation, find_expectations
 from tidemill.lake.inbox import inbox
+from tidemill.lake.inbox.s3_events import find_name, read_events
 from tidemill.mill.arrivals import DAY, ArrivalsView, count_arrivals
 from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
@@ -284,7 +285,6 @@ class Inboxes(Noun):
         do no harm. Cost: a look at each file. `BadEvents`, `TooManyEvents`, `NotConfirmed`, `StorageUnavailable`.
         """
         from tidemill.lake.inbox.discovery import look_at
-        from tidemill.lake.inbox.s3_events import find_name, read_events
 
         watched = self._inbox(name)
         events = read_events(body)

@@ -22,12 +22,12 @@ from tidemill.mill.project import MOST_SHOWN, Noun, fields_of
 from tidemill.mill.project import SQL as PROJECT
 from tidemill.names import DatasetId, WritePointer
 from tidemill.run.records.runs import Cause, find_run
+from tidemill.run.step.outside_writes import OutsideChange, OutsideCommit, OutsideMessage
 from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:
     from tidemill.mill.transactions_sql import Sql
     from tidemill.run.processes.outside_writers import CommittedTransaction, OutsideTransaction
-    from tidemill.run.step.outside_writes import OutsideChange, OutsideMessage
 
 SQL: Sql = load_sql(__file__)
 
@@ -151,7 +151,6 @@ class Transactions(Noun):
         `TransactionEnded`, `CommitDiffers`, `NotAnOutput`, `BadKey`, `SchemaChanged`, `PartitionConflict`.
         """
         from tidemill.run.processes.outside_writers import commit_outside
-        from tidemill.run.step.outside_writes import OutsideChange, OutsideCommit, OutsideMessage
 
         if messages and self._project.access.only is not None:
             raise Forbidden(Right.DEPLOY, ALL_NAMESPACES)  # a topic belongs to no namespace

@@ -14,11 +14,16 @@ from hypothesis import HealthCheck
 
 from tests.server.busy import APP, make_busy
 from tests.stage import staged
+from tidemill.alerts.rules import Rule
+from tidemill.app.declaration import read_declaration
 from tidemill.client.forms import read_answer
+from tidemill.json_specs import read_plain
+from tidemill.mill.new_schedules import read_entries
 from tidemill.mill.operations import OPERATIONS
 from tidemill.mill.routes import Route, list_routes
+from tidemill.schedule.triggers import Trigger
 from tidemill.server.application import model_of
-from tidemill.server.examples import example_answer, example_inputs, example_path
+from tidemill.server.examples import example_answer, example_inputs, example_of, example_path
 from tidemill.server.listen import Listener
 from tools import reference
 
@@ -83,6 +88,16 @@ def test_an_example_is_what_the_route_takes_and_gives(route):
 
     assert read_answer(route.operation.returns, example_answer(route)) is not None
     assert "{" not in example_path(route)
+
+
+def test_the_examples_of_specs_are_specs():
+    """Their form is not described by OpenAPI: the example is all that a reader has."""
+    routes = {one.operation.action: one for one in list_routes()}
+
+    assert read_plain(Trigger, example_of(routes["schedule.create"], "trigger"))
+    assert read_plain(Rule, example_of(routes["alert.create"], "rule"))
+    assert read_entries(example_of(routes["schedule.create_many"], "entries"))
+    assert read_declaration(example_of(routes["app.deploy"], "declaration")).programs
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])

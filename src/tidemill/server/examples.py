@@ -148,7 +148,7 @@ _VALUES: Final[Mapping[str, object]] = {
     "time_until": "2026-01-31T00:00:00Z",
     "to": 3,
     "topic": "own",
-    "trigger": {"type": "new_partitions", "dataset": "default.orders", "n": 2},
+    "trigger": {"type": "new_partitions", "fileset": "default.orders", "n": 2},
     "until": "2026-02-01T00:00:00Z",
     "update_schedules": True,
     "version": 3,

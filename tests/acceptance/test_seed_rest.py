@@ -14,6 +14,7 @@ from tests.acceptance.site import Site
 from tests.manual_clock import ManualClock, backdoor_of
 from tests.served import serving
 from tests.stage import EMPTY, open_stage
+from tests.yardstick import patience
 
 FIVE = {"type": "new_partitions", "fileset": "default.clicks", "n": 5}
 THREE = FIVE | {"n": 3}
@@ -37,7 +38,7 @@ def rest(site):
     """A client with the token of a developer."""
     with (
         serving(site.mill, role="developer") as (url, secret),
-        Client(base_url=url, headers={"authorization": f"Bearer {secret}"}) as client,
+        Client(base_url=url, timeout=patience(10), headers={"authorization": f"Bearer {secret}"}) as client,
     ):
         yield client
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import is_dataclass
 from inspect import signature
@@ -17,6 +18,9 @@ from tidemill.cli.main import cli
 from tidemill.mill.operation import Right
 from tidemill.mill.operations import NOUNS, OPERATIONS
 from tidemill.mill.page import Page
+from tidemill.mill.routes import route_of
+from tidemill.server.pages.lists import LISTS
+from tidemill.server.pages.routes import PAGES_OF_THINGS
 from tools import reference
 
 NO_OPERATION = {
@@ -61,6 +65,80 @@ def test_each_command_has_an_operation():
     backed = {operation.command for operation in OPERATIONS}
 
     assert COMMANDS - backed == set(NO_OPERATION)
+
+
+OTHER_WORDS = {
+    "app.deploy": ("deploy", "the app file is that of the project, and names its apps"),
+    "app.plan": ("plan", "the app file is that of the project, and names its apps"),
+    "catalog.audit": ("audit", "the command that people look for in an alarm"),
+    "inbox.explain": ("inbox files", "the list of the files says why they wait"),
+    "inbox.get_latest_files": ("inbox claim", "GetLatestFiles and UpdateFileStatus are the words of seed 004"),
+    "inbox.update_file_status": ("inbox update", "as above"),
+    "inbox.renew_claim": ("inbox renew", "as above"),
+    "inbox.release_claim": ("inbox release", "as above"),
+    "job.history": ("job list", "its option --history"),
+    "schedule.create_many": ("schedule create", "its option --file"),
+    "schedule.delete_many": ("schedule delete", "it takes several names"),
+    "schedule.resume_suspended": ("schedule resume", "its option --suspended-between"),
+    "schedule.suspend_all": ("schedule suspend", "its option --all"),
+}
+"""Operations whose command has other words, with the reason."""
+CRUD = {"list": "GET", "show": "GET", "create": "POST", "start": "POST", "update": "PATCH", "delete": "DELETE"} | {
+    "deploy": "PUT"
+}
+NO_LIST_PAGE = {
+    "catalog": "/audit shows its log",
+    "hook": "fired from outside; a hook is a node of /flow",
+    "snapshot": "a data set of that kind, which /datasets lists",
+}
+NO_THING_PAGE = NO_LIST_PAGE | {"token": "the list shows all of a token"}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.action)
+def test_method_command_and_route_have_the_same_words(operation):
+    """A person who knows one of them can guess the others."""
+    words = f"{operation.noun} {operation.verb.replace('_', '-')}".strip()
+    other = OTHER_WORDS.get(operation.action, (words, ""))[0]
+    assert operation.mark.no_command or operation.command == other
+    if operation.mark.no_route:
+        return
+    route = route_of(operation)
+    place = f"/v1/{operation.attribute}" if operation.noun else "/v1"
+    verb = operation.verb.replace("_", "-")
+
+    assert route.path.startswith(place)
+    if verb in CRUD and operation.noun:
+        assert route.method == CRUD[verb]
+        assert not re.search(r"[:/][a-z-]+$", route.path.removeprefix(place))
+    else:
+        assert re.search(rf"[:/]{verb}$", route.path)
+
+
+def test_the_reasons_are_needed():
+    """A reason that outlives its exception hides the next one."""
+    by_action = {one.action: one for one in OPERATIONS}
+    plain = {one.action for one in OPERATIONS if one.command == f"{one.noun} {one.verb.replace('_', '-')}".strip()}
+
+    assert OTHER_WORDS.keys() <= by_action.keys() - plain
+    assert {noun.noun for noun in NOUNS} >= NO_THING_PAGE.keys()
+
+
+@pytest.mark.parametrize("noun", NOUNS, ids=lambda noun: noun.noun)
+def test_each_noun_has_pages_with_its_word(noun):
+    """`mill.runs` is `/v1/runs` and the pages `/runs` and `/runs/{run_id}`."""
+    attribute = next(one.attribute for one in OPERATIONS if one.noun == noun.noun)
+    shown = {path for path, _ in PAGES_OF_THINGS}
+
+    assert (f"/{attribute}" in {page.path for page in LISTS}) != (noun.noun in NO_LIST_PAGE)
+    assert any(path.startswith(f"/{attribute}/{{") for path in shown) != (noun.noun in NO_THING_PAGE)
+
+
+@pytest.mark.parametrize("page", LISTS, ids=lambda page: page.path)
+def test_the_command_beside_a_list_is_a_command(page):
+    """It is there to be copied."""
+    words = page.command.split(" -")[0]
+
+    assert words in COMMANDS
 
 
 def test_each_public_method_of_a_noun_is_an_operation():

@@ -125,6 +125,7 @@ LISTS: dict[str, Callable[[Mill], Callable[..., Page[object]]]] = {
     "dataset.list": lambda mill: mill.datasets.list,
     "dataset.partitions": lambda mill: bind(mill.datasets.partitions, "lines"),
     "dataset.schemas": lambda mill: bind(mill.datasets.schemas, "lines"),
+    "inbox.list": lambda mill: mill.inboxes.list,
     "inbox.files": lambda mill: bind(mill.inboxes.files, "raw"),
     "job.history": lambda mill: bind(mill.jobs.history, "shop.on_one"),
     "job.list": lambda mill: mill.jobs.list,

@@ -57,6 +57,7 @@ _CURRENT: Final = _rows(
 _COMPACTED: Final = _rows(
     [{"partition_key": f"k{i % 100_000}", "shown": "k", "base": 2 * i + 1} for i in range(299_000, 299_100)]
 )
+_RUNS: Final = {"created_before": _NOW * 2, "before": "~", "since": 0, "most": 100}
 _MADE: Final = [
     {"partition_key": f"n{i}", "manifest": "bQ==", "files": 1, "bytes": 1, "row_count": 1} for i in range(100)
 ]
@@ -795,8 +796,23 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "managed.list_consumers": {"dataset_id": "", "name": "", "after_name": "reader", "after_dataset": "small_150"},
     "transactions.list_newest": {"before": 300_000},
     "transactions.list_open": {"after": 600_120},
-    "runs.list_newest": {"created_before": _NOW - 150_000_000, "before": "run_15"},
-    "runs.list_of_program": {"created_before": _NOW - 150_000_000, "before": "run_15"},
+    "runs.list_newest": {"created_before": _NOW - 150_000_000, "before": "run_15", "since": 0},
+    "runs.list_of_program": {"created_before": _NOW - 150_000_000, "before": "run_15", "since": 0},
+    "runs.list_of_schedule": {**_RUNS, "program_id": None, "state": None},
+    "runs.list_ended_in": {**_RUNS, "state": "COMPLETED"},
+    "runs.list_ended_of_program": {**_RUNS, "state": "COMPLETED"},
+    "runs.list_pending": {**_RUNS, "program_id": None},
+    "runs.list_under_way": {**_RUNS, "program_id": None, "state": "RUNNING"},
+    "transactions.list_committed": {"before": 300_000},
+    "transactions.list_failed": {"before": 300_000, "state": "aborted"},
+    "datasets.list_of_kind": {
+        **_BY_NAME,
+        "kind": "fileset",
+        "after_name": "small_150",
+        "app": None,
+        "of_namespace": None,
+    },
+    "datasets.list_of_app": {"after_name": "small_150", "of_namespace": "default"},
     "jobs.list_jobs": {"after": "job_15"},
     "jobs.list_ended": {"ended_before": _NOW, "before": "done_2"},
     "project.name_programs": {"ids": _list("program_1", "program_2")},

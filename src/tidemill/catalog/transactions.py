@@ -237,12 +237,19 @@ def find_transaction(db: Db, write_pointer: WritePointer) -> TransactionRow:
 
 
 def list_transactions(
-    db: Db, *, limit: int, open_only: bool, after: WritePointer | None = None
+    db: Db, *, limit: int, open_only: bool = False, state: TxState | None = None, after: WritePointer | None = None
 ) -> list[TransactionRow]:
-    """List transactions, newest first, from the one behind `after` on.
+    """List transactions (in a state), newest first, from the one behind `after` on.
 
     Open transactions come oldest first, since an old one is what people look for.
     """
-    if open_only:
+    if open_only or state is TxState.IN_PROGRESS:
         return db.records(SQL.list_open, TransactionRow, after=after or 0, limit=limit)
-    return db.records(SQL.list_newest, TransactionRow, before=FROM_NEWEST[0] if after is None else after, limit=limit)
+    before = FROM_NEWEST[0] if after is None else after
+    match state:
+        case None:
+            return db.records(SQL.list_newest, TransactionRow, before=before, limit=limit)
+        case TxState.COMMITTED:
+            return db.records(SQL.list_committed, TransactionRow, before=before, limit=limit)
+        case _:
+            return db.records(SQL.list_failed, TransactionRow, state=state, before=before, limit=limit)

@@ -81,6 +81,18 @@ SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reas
 SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
   FROM tx {indexed_by:tx_open} WHERE state = 'in_progress' AND +write_pointer > :after ORDER BY +write_pointer LIMIT :limit
 
+-- name: list_committed
+-- gives: write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
+-- Cost: the page, and the others between its rows.
+SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
+  FROM tx WHERE write_pointer < :before AND commit_seq IS NOT NULL ORDER BY write_pointer DESC LIMIT :limit
+
+-- name: list_failed
+-- gives: write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
+SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
+  FROM tx WHERE state = :state AND state IN ('aborted', 'invalid') AND write_pointer < :before
+ ORDER BY write_pointer DESC LIMIT :limit
+
 -- name: list_newest
 -- gives: write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
 SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason

@@ -31,14 +31,17 @@ def command() -> None:
 
 
 @command.command("list")
+@click.option("--kind", metavar="KIND", help="Only data sets of this kind: fileset, inbox or snapshot.")
+@click.option("--app", metavar="APP", help="Only data sets of this app.")
 @page_options
 @json_option
-def list_(*, limit: int, after: str, as_json: bool) -> None:
-    """List all data sets by name."""
+def list_(*, kind: str | None, app: str | None, limit: int, after: str, as_json: bool) -> None:
+    """List data sets by name: all, or those that fit each option."""
     with open_mill() as mill:
-        rows = mill.datasets.list(limit=limit, after=after)
+        rows = mill.datasets.list(kind=kind, app=app, limit=limit, after=after)
     columns = ("name", "kind", "app", "partitions", "files", "bytes", "rows", "location")
-    show_page(rows, columns, as_json=as_json, empty="no data sets yet; declare one in the app and `tidemill deploy`")
+    none = "no data sets yet; declare one in the app and `tidemill deploy`"
+    show_page(rows, columns, as_json=as_json, empty="no data set fits" if kind or app else none)
     for hint in [] if as_json else [row.hint for row in rows if row.hint]:
         click.echo(hint)
 

@@ -25,6 +25,18 @@ def command() -> None:
     """Group of the verbs."""
 
 
+@command.command("list")
+@click.option("--app", metavar="APP", help="Only inboxes of this app.")
+@page_options
+@json_option
+def list_(app: str | None, *, limit: int, after: str, as_json: bool) -> None:
+    """List inboxes by name, with the number and the size of their files."""
+    with open_mill() as mill:
+        rows = mill.inboxes.list(app=app, limit=limit, after=after)
+    none = "no inboxes yet; declare one in the app and `tidemill deploy`"
+    show_page(rows, ("name", "app", "files", "bytes", "location"), as_json=as_json, empty=none)
+
+
 @command.command()
 @click.argument("name")
 @click.option("--state", type=click.Choice(_STATES, case_sensitive=False), help="Only files in this state.")

@@ -21,14 +21,19 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--program", metavar="APP.PROGRAM", help="Only runs of this program.")
+@click.option("--state", metavar="STATE", help="Only runs in this state, such as failed.")
+@click.option("--schedule", metavar="APP.SCHEDULE", help="Only runs that this schedule has started.")
+@click.option("--since", metavar="TIME", help="Only runs that were made at this time or later, in ISO 8601.")
+@click.option("--until", metavar="TIME", help="Only runs that were made before this time.")
 @page_options
 @json_option
-def list_(program: str | None, *, limit: int, after: str, as_json: bool) -> None:
-    """List the newest runs first."""
+def list_(*, limit: int, after: str, as_json: bool, **filters: str | None) -> None:
+    """List the newest runs first: all, or those that fit each option."""
     with open_mill() as mill:
-        runs = mill.runs.list(program=program, limit=limit, after=after)
+        runs = mill.runs.list(limit=limit, after=after, **filters)
+    none = "no runs yet; `tidemill run start APP.PROGRAM` starts one"
     columns = ("run_id", "program", "state", "epoch", "failures", "created_at", "ended_at", "why")
-    show_page(runs, columns, as_json=as_json, empty="no runs yet; `tidemill run start APP.PROGRAM` starts one")
+    show_page(runs, columns, as_json=as_json, empty="no run fits" if any(filters.values()) else none)
 
 
 @command.command()

@@ -36,14 +36,17 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--open", "open_only", is_flag=True, help="Only open transactions, the oldest first.")
+@click.option("--state", metavar="STATE", help="Only transactions in this state, such as invalid.")
 @page_options
 @json_option
-def list_(*, open_only: bool, limit: int, after: str, as_json: bool) -> None:
+def list_(*, open_only: bool, state: str | None, limit: int, after: str, as_json: bool) -> None:
     """List the newest transactions first."""
     with open_mill() as mill:
-        rows = mill.transactions.list(open_only=open_only, limit=limit, after=after)
+        rows = mill.transactions.list(open_only=open_only, state=state, limit=limit, after=after)
     columns = ("write_pointer", "state", "commit_seq", "run_id", "epoch", "began_at", "ended_at", "reason")
-    show_page(rows, columns, as_json=as_json, empty="no transactions yet")
+    show_page(
+        rows, columns, as_json=as_json, empty="no transaction fits" if open_only or state else "no transactions yet"
+    )
 
 
 @command.command()

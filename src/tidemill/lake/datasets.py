@@ -162,9 +162,24 @@ def find_some(db: Db, dataset_ids: Iterable[DatasetId]) -> dict[DatasetId, Datas
     return {dataset.dataset_id: dataset for dataset in found}
 
 
-def list_datasets(db: Db, *, after: tuple[str, str] = ("", ""), limit: int = ALL_ROWS) -> list[Dataset]:
-    """List data sets by namespace and name, from the name behind `after` on."""
+def list_datasets(
+    db: Db,
+    *,
+    kind: DatasetKind | None = None,
+    app: tuple[Namespace, str] | None = None,
+    after: tuple[str, str] = ("", ""),
+    limit: int = ALL_ROWS,
+) -> list[Dataset]:
+    """List data sets (of a kind, of an app) by namespace and name, from the name behind `after` on.
+
+    Cost: the page. With an app, the data sets of the kind, or of the namespace.
+    """
     namespace, name = after
+    of = {"of_namespace": None if app is None else app[0], "app": None if app is None else app[1], "limit": limit}
+    if kind is not None:
+        return db.records(SQL.list_of_kind, Dataset, kind=kind, after_namespace=namespace, after_name=name, **of)
+    if app is not None:
+        return db.records(SQL.list_of_app, Dataset, after_name=name if namespace == app[0] else "", **of)
     return db.records(SQL.list_all, Dataset, after_namespace=namespace, after_name=name, limit=limit)
 
 

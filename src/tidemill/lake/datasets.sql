@@ -25,6 +25,22 @@ SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
  WHERE dropped_at IS NULL AND (namespace, name) > (:after_namespace, :after_name)
  ORDER BY namespace, name LIMIT :limit
 
+-- name: list_of_kind
+-- gives: dataset_id, namespace, name, kind, location, spec, app, root
+-- Cost: with an app also the other data sets of the kind.
+SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
+ WHERE dropped_at IS NULL AND kind = :kind AND (namespace, name) > (:after_namespace, :after_name)
+   AND coalesce(app, '') = coalesce(CAST(:app AS TEXT), app, '')
+   AND namespace = coalesce(CAST(:of_namespace AS TEXT), namespace)
+ ORDER BY namespace, name LIMIT :limit
+
+-- name: list_of_app
+-- gives: dataset_id, namespace, name, kind, location, spec, app, root
+-- Cost: the data sets of the namespace.
+SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
+ WHERE dropped_at IS NULL AND namespace = :of_namespace AND name > :after_name AND app = :app
+ ORDER BY namespace, name LIMIT :limit
+
 -- name: find_some
 -- gives: dataset_id, namespace, name, kind, location, spec, app, root
 SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset

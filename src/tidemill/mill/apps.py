@@ -13,7 +13,7 @@ from tidemill.catalog.named import GREATEST, load_sql
 from tidemill.errors import NotFound, check_generation
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
-from tidemill.mill.project import Noun
+from tidemill.mill.project import Noun, Project
 from tidemill.names import Namespace, nearest, qualified
 from tidemill.run.records.programs import AppSpec
 
@@ -189,6 +189,15 @@ class Apps(Noun):
             return deleted
 
         return self._catalog.write(block)
+
+
+def find_app_named(project: Project, db: Db, app: str | None) -> tuple[Namespace, str] | None:
+    """Return namespace and name of the app that a filter names, None without a filter; `NotFound`."""
+    if app is None:
+        return None
+    namespace, (name,) = project.split("app", app, 1)
+    check_app(db, namespace, name)
+    return namespace, name
 
 
 def check_app(db: Db, namespace: Namespace, name: str) -> None:

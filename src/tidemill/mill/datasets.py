@@ -28,10 +28,10 @@ from tidemill.lake.snapshot.snapshot import find_visible
 from tidemill.mill.calendar import Calendar, lay_out
 from tidemill.mill.lineage import DEPTH, NODES, BadLineage, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
+from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, write_key
 from tidemill.mill.partition_views import Growth, PartitionDetail, measure_growth, show_partition
 from tidemill.mill.project import MOST_SHOWN, Noun
-from tidemill.names import DatasetId, RunId
+from tidemill.names import DatasetId, Namespace, RunId
 from tidemill.shapes.filters import ALL_KEYS, KeyFilter, Where, choose
 from tidemill.shapes.head import read_head, to_json
 from tidemill.shapes.keys import KeyText
@@ -172,13 +172,25 @@ class Datasets(Noun):
     noun = "dataset"
 
     @operation(Right.READ)
-    def list(self, *, limit: int = PAGE, after: str = "") -> Page[DatasetView]:
-        """List data sets by name, with their sizes."""
+    def list(
+        self, *, kind: str | None = None, app: str | None = None, limit: int = PAGE, after: str = ""
+    ) -> Page[DatasetView]:
+        """List data sets by name, with their sizes: all, or those of a kind or of an app.
+
+        A kind is `fileset`, `inbox` or `snapshot`. `BadFilter`, and `NotFound` for an app that is not there.
+        """
         place = read_key(after, ("", ""))
+        chosen = None if kind is None else DatasetKind(check_filter("kind", kind.lower(), [*DatasetKind]))
+
+        def find_app(db: Db, name: str) -> tuple[Namespace, str] | None:
+            from tidemill.mill.apps import find_app_named
+
+            return find_app_named(self._project, db, name)
 
         def block(db: Db) -> Page[DatasetView]:
+            of = None if app is None else find_app(db, app)
             found = self._rows(
-                lambda behind, most: datasets.list_datasets(db, after=behind, limit=most),
+                lambda behind, most: datasets.list_datasets(db, kind=chosen, app=of, after=behind, limit=most),
                 place,
                 limit,
                 lambda one: (one.namespace, one.name),

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration, parse_lease
 from tidemill.errors import UserError
-from tidemill.lake.datasets import find_some
+from tidemill.lake.datasets import DatasetKind, find_some
 from tidemill.lake.expectations import Expectation, find_expectations
 from tidemill.lake.inbox import inbox
 from tidemill.lake.inbox.s3_events import find_name, read_events
 from tidemill.mill.arrivals import DAY, ArrivalsView, count_arrivals
+from tidemill.mill.datasets import Datasets, DatasetView
 from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, one_more, read_name
@@ -151,6 +152,11 @@ class Inboxes(Noun):
     """Operations on inboxes, among them claims of files by other workflow engines."""
 
     noun = "inbox"
+
+    @operation(Right.READ)
+    def list(self, *, app: str | None = None, limit: int = PAGE, after: str = "") -> Page[DatasetView]:
+        """List inboxes by name, with the number and the size of their files: all, or those of an app. `NotFound`."""
+        return Datasets(self._project).list(kind=DatasetKind.INBOX, app=app, limit=limit, after=after)
 
     @operation(Right.READ)
     def show(self, name: str) -> InboxView:

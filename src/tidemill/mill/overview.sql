@@ -1,13 +1,14 @@
 -- name: list_failing
 -- gives: run_id
 -- The newest run that has ended of each program that is there, if it failed. Cost: a look-up for each program.
+-- With the CASE no database begins with all runs that have ever failed.
 SELECT newest.run_id
   FROM (SELECT (SELECT run_id FROM run
                  WHERE run.program_id = program.program_id AND ended_at IS NOT NULL
                  ORDER BY created_at DESC LIMIT 1) AS run_id
           FROM program) AS newest
   JOIN run ON run.run_id = newest.run_id
- WHERE run.state = 'FAILED'
+ WHERE CASE run.state WHEN 'FAILED' THEN 1 END = 1
  ORDER BY newest.run_id DESC LIMIT :limit
 
 -- name: list_broken

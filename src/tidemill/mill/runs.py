@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import FROM_LATEST, Row, load_sql
+from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, find_some
 from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, read_key, write_key
+from tidemill.mill.page import PAGE, Page, check_filter, cut, read_key, write_key
+from tidemill.mill.period import read_period
 from tidemill.mill.project import MOST_SHOWN, Noun, Project, check_startable, fields_of, program_names
 from tidemill.mill.run_course import AnnouncedMessage, AttemptView, read_attempts, read_published
-from tidemill.names import DatasetId, ProgramId, RunId, WritePointer
+from tidemill.names import DatasetId, ProgramId, RunId, ScheduleId, WritePointer
 from tidemill.run.records import runs
 from tidemill.run.records.explain import explain_run
 from tidemill.run.records.logs import LogLine, LogReader
@@ -152,14 +154,47 @@ class Runs(Noun):
     noun = "run"
 
     @operation(Right.READ)
-    def list(self, *, program: str | None = None, limit: int = PAGE, after: str = "") -> Page[RunView]:
-        """List the runs (of a program), newest first."""
-        before = read_key(after, FROM_LATEST)
+    def list(  # filters by keyword
+        self,
+        *,
+        program: str | None = None,
+        state: str | None = None,
+        schedule: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int = PAGE,
+        after: str = "",
+    ) -> Page[RunView]:
+        """List the runs that fit each filter, newest first.
+
+        `since` and `until` bound the time at which a run was made: `[since, until)`. `BadFilter` for a state that there
+        is not, `BadPeriod`, `NotFound`. Cost: the page; of a state that is no end, the runs in that state; with a
+        schedule and another filter, the runs of the schedule.
+        """
+        begin, end = read_period(since or EPOCH, until or FROM_LATEST[0])
+
+        # A list of all runs does not load the room of schedules.
+        def find_schedule_id(db: Db, name: str) -> ScheduleId:
+            from tidemill.mill.scheduled import find_named
+
+            return find_named(self._project, db, name).schedule_id
+
+        before = read_key(after, FROM_LATEST) if after else (min(end, FROM_LATEST[0]), "")
+        chosen = None if state is None else RunState(check_filter("state", state.upper(), [*RunState]))
 
         def block(db: Db) -> Page[RunView]:
             program_id = None if program is None else self._project.program(db, program).program_id
+            schedule_id = None if schedule is None else find_schedule_id(db, schedule)
             found = self._rows(
-                lambda place, most: runs.list_runs(db, most=most, program_id=program_id, before=place),
+                lambda place, most: runs.list_runs(
+                    db,
+                    most=most,
+                    program_id=program_id,
+                    schedule_id=schedule_id,
+                    state=chosen,
+                    since=begin,
+                    before=place,
+                ),
                 before,
                 limit,
                 lambda run: (run.created_at, str(run.run_id)),

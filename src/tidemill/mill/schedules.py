@@ -13,7 +13,7 @@ from tidemill.epoch import EPOCH
 from tidemill.errors import NotFound, UserError, check_generation
 from tidemill.json_specs import list_tags, read_plain, write_plain
 from tidemill.lake.datasets import Dataset
-from tidemill.mill.apps import check_app
+from tidemill.mill.apps import check_app, find_app_named
 from tidemill.mill.new_schedules import NewSchedule, naming, read_entries
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, BadPage, Page, check_filter, cut, one_more, read_key, write_key
@@ -24,7 +24,6 @@ from tidemill.mill.scheduled import find_named
 from tidemill.names import (
     CommitSeq,
     EventKey,
-    Namespace,
     ScheduleId,
     dataset_events,
     program_event,
@@ -106,7 +105,7 @@ class Schedules(Noun):
         state = None if status is None else Status(check_filter("status", status.upper(), list(Status)))
 
         def block(db: Db) -> Page[ScheduleView]:
-            of_app = self._app(db, app)
+            of_app = find_app_named(self._project, db, app)
             program_id = None if program is None else self._project.program(db, program).program_id
             found = self._rows(
                 lambda behind, most: schedules.list_schedules(
@@ -222,7 +221,7 @@ class Schedules(Noun):
 
         def block(db: Db) -> Sequence[ScheduleChange]:
             seq = db.tick()
-            named = schedules.list_schedules(db, app=self._app(db, app), status=Status.SCHEDULED)
+            named = schedules.list_schedules(db, app=find_app_named(self._project, db, app), status=Status.SCHEDULED)
             found = [one for one in named if self._sees(one)]
             changes = [Suspend(one.schedule_id, chosen) for one in found]
             return self._change_many(db, seq, found, changes, "suspend", mode=chosen)
@@ -365,14 +364,6 @@ class Schedules(Noun):
 
     def _sees(self, schedule: Schedule) -> bool:
         return self._project.access.sees(schedule.namespace)
-
-    def _app(self, db: Db, app: str | None) -> tuple[Namespace, str] | None:
-        """Return the app of that name, or None without a name; `NotFound`."""
-        if app is None:
-            return None
-        namespace, (name,) = self._project.split("app", app, 1)
-        check_app(db, namespace, name)
-        return namespace, name
 
     def _add(self, db: Db, wanted: Sequence[NewSchedule]) -> Sequence[ScheduleId]:
         """Add schedules that no app declares, and return their ids in the same order. An error names the entry."""

@@ -17,7 +17,7 @@ from tidemill.lake.datasets import Dataset, find_some
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.mill.access import ALL_NAMESPACES, Forbidden
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
+from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, fields_of
 from tidemill.mill.project import SQL as PROJECT
 from tidemill.names import DatasetId, WritePointer
@@ -78,12 +78,22 @@ class Transactions(Noun):
     noun = "tx"
 
     @operation(Right.READ, whole=True)
-    def list(self, *, open_only: bool = False, limit: int = PAGE, after: str = "") -> Page[TransactionRow]:
-        """List transactions, newest first; open transactions oldest first. `after` is a write pointer."""
+    def list(
+        self, *, open_only: bool = False, state: str | None = None, limit: int = PAGE, after: str = ""
+    ) -> Page[TransactionRow]:
+        """List transactions (in a state), newest first; open transactions oldest first. `after` is a write pointer.
+
+        `open_only` stands for the state `in_progress`. `BadFilter` for a state that there is not.
+        """
+        named = None if state is None else TxState(check_filter("state", state.lower(), [*TxState]))
         (pointer,) = read_key(after, (0,))
         found = self._catalog.read(
             lambda db: list_transactions(
-                db, limit=one_more(limit), open_only=open_only, after=WritePointer(pointer) if after else None
+                db,
+                limit=one_more(limit),
+                open_only=open_only,
+                state=named,
+                after=WritePointer(pointer) if after else None,
             )
         )
         return cut(found, limit, lambda row: write_key(row.write_pointer), lambda row: row)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from html import unescape
 from urllib.parse import quote
 
+from tidemill.mill.routes import list_routes
 from tidemill.server.listen import make_link
 
 FIRST = {
@@ -14,6 +16,19 @@ FIRST = {
     "/topics", "/transactions", "/audit", "/tokens",
 }  # fmt: skip
 COMMAND = re.compile(r"<span>\$ tidemill ([^<]+)</span>")
+
+
+def buttons_without_route(pages: Iterable[str]) -> set[tuple[str, str]]:
+    """Return the method and path of each button on pages that no route takes. At least six kinds must be there."""
+    patterns = [(one.method, re.sub(r"{\w+}", "[^/:]+", one.path)) for one in list_routes()]
+    tag = re.compile(r'data-method="(\w+)" data-path="([^"]+)"')
+    found = {(method, unescape(path)) for text in pages for method, path in tag.findall(text)}
+    taken = {
+        (method, path): {one for known, one in patterns if known == method and re.fullmatch(one, path)}
+        for method, path in found
+    }
+    assert len(set().union(*taken.values())) >= 6
+    return {one for one, fitting in taken.items() if not fitting}
 
 
 def test_each_link_of_each_page_leads_somewhere(browser):
@@ -33,6 +48,7 @@ def test_each_link_of_each_page_leads_somewhere(browser):
 
     assert seen.keys() >= FIRST
     assert len(seen) > 40
+    assert buttons_without_route(seen.values()) == set()
     pages = [text for path, text in seen.items() if path.startswith(tuple(FIRST - {"/"})) or path == "/"]
     assert [text for text in pages if not COMMAND.search(text)] == []
 

@@ -25,6 +25,7 @@ CREATE TABLE tx (
 CREATE UNIQUE INDEX tx_commit_seq ON tx (commit_seq);
 CREATE UNIQUE INDEX tx_open ON tx (run_id, epoch) WHERE state = 'in_progress';
 CREATE INDEX tx_run ON tx (run_id, write_pointer);
+CREATE INDEX tx_failed ON tx (state, write_pointer) WHERE state IN ('aborted', 'invalid');
 CREATE INDEX tx_ended ON tx (ended_at) WHERE commit_seq IS NOT NULL;
 
 -- What open transactions declared to write: the seed's in-progress list, by data set.
@@ -141,6 +142,7 @@ CREATE TABLE dataset (
     -- The number of its declarations that differed from the previous one.
     generation BIGINT NOT NULL DEFAULT 1
 );
+CREATE INDEX dataset_kind ON dataset (kind, namespace, name) WHERE dropped_at IS NULL;
 CREATE INDEX dataset_prefix ON dataset (name {by_bytes}) WHERE dropped_at IS NULL;
 CREATE UNIQUE INDEX dataset_name ON dataset (namespace, name) WHERE dropped_at IS NULL;
 
@@ -638,6 +640,10 @@ CREATE INDEX run_program ON run (program_id, created_at DESC);
 CREATE INDEX run_success ON run (program_id, ended_at DESC) WHERE state = 'COMPLETED';
 CREATE INDEX run_failure ON run (program_id, ended_at DESC) WHERE state = 'FAILED';
 CREATE INDEX run_schedule ON run (schedule_id, created_at DESC);
+CREATE INDEX run_ended ON run (state, created_at DESC, run_id DESC)
+    WHERE state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED');
+CREATE INDEX run_ended_of_program ON run (program_id, state, created_at DESC, run_id DESC)
+    WHERE state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED');
 CREATE INDEX run_created ON run (created_at DESC, run_id DESC);
 CREATE INDEX run_bundle ON run (bundle) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
 CREATE INDEX run_pending ON run (priority DESC, came_at, created_at, run_id) WHERE state = 'PENDING';

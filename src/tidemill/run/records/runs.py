@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import FROM_LATEST, Param, load_sql
 from tidemill.catalog.records import to_json
+from tidemill.epoch import EPOCH
 from tidemill.errors import NotFound
 from tidemill.json_specs import read_plain
 from tidemill.names import JobId, ProgramId, RunId, ScheduleId, WritePointer, program_limit
@@ -211,14 +212,42 @@ def find_runs(db: Db, runs: Sequence[RunId]) -> list[RunRecord]:
 
 
 def list_runs(
-    db: Db, *, most: int, program_id: ProgramId | None = None, before: tuple[datetime, str] = FROM_LATEST
+    db: Db,
+    *,
+    most: int,
+    program_id: ProgramId | None = None,
+    schedule_id: ScheduleId | None = None,
+    state: RunState | None = None,
+    since: datetime = EPOCH,
+    before: tuple[datetime, str] = FROM_LATEST,
 ) -> list[RunRecord]:
-    """List runs (of one program), newest first, from the time of creation and id `before` on."""
+    """List runs that fit each filter, newest first, from the time of creation and id `before` on, not before `since`.
+
+    Cost: the page; of a state that is no end the runs in that state; with a schedule and another filter the runs of the
+    schedule.
+    """
     created_at, run_id = before
-    place: dict[str, Param] = {"created_before": created_at, "before": run_id}
+    place: dict[str, Param] = {"created_before": created_at, "before": run_id, "since": since, "most": most}
+    if schedule_id is not None:
+        by = {"schedule_id": schedule_id, "program_id": program_id, "state": state}
+        return db.records(SQL.list_of_schedule, RunRecord, **by, **place)
+    if state is not None:
+        return _list_in_state(db, state, program_id, place)
     if program_id is None:
-        return db.records(SQL.list_newest, RunRecord, **place, most=most)
-    return db.records(SQL.list_of_program, RunRecord, program_id=program_id, **place, most=most)
+        return db.records(SQL.list_newest, RunRecord, **place)
+    return db.records(SQL.list_of_program, RunRecord, program_id=program_id, **place)
+
+
+def _list_in_state(
+    db: Db, state: RunState, program_id: ProgramId | None, place: Mapping[str, Param]
+) -> list[RunRecord]:
+    if state is RunState.PENDING:
+        return db.records(SQL.list_pending, RunRecord, program_id=program_id, **place)
+    if not state.ended:
+        return db.records(SQL.list_under_way, RunRecord, program_id=program_id, state=state, **place)
+    if program_id is None:
+        return db.records(SQL.list_ended_in, RunRecord, state=state, **place)
+    return db.records(SQL.list_ended_of_program, RunRecord, program_id=program_id, state=state, **place)
 
 
 def list_live(db: Db) -> list[RunRecord]:

@@ -34,7 +34,7 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
        ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
-  FROM run WHERE (created_at, run_id) < (:created_before, :before)
+  FROM run WHERE (created_at, run_id) < (:created_before, :before) AND created_at >= :since
  ORDER BY created_at DESC, run_id DESC LIMIT :most
 
 -- name: list_of_program
@@ -44,7 +44,72 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
        ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
-  FROM run WHERE program_id = :program_id AND (created_at, run_id) < (:created_before, :before)
+  FROM run
+ WHERE program_id = :program_id AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
+ ORDER BY created_at DESC, run_id DESC LIMIT :most
+
+-- name: list_of_schedule
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+-- Cost: with a program or a state also the other runs of the schedule.
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+  FROM run
+ WHERE schedule_id = :schedule_id AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
+   AND program_id = coalesce(CAST(:program_id AS TEXT), program_id) AND state = coalesce(CAST(:state AS TEXT), state)
+ ORDER BY created_at DESC, run_id DESC LIMIT :most
+
+-- name: list_ended_in
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+  FROM run
+ WHERE state = :state AND state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')
+   AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
+ ORDER BY created_at DESC, run_id DESC LIMIT :most
+
+-- name: list_ended_of_program
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+  FROM run {indexed_by:run_ended_of_program}
+ WHERE program_id = :program_id AND state = :state AND state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')
+   AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
+ ORDER BY created_at DESC, run_id DESC LIMIT :most
+
+-- name: list_pending
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+-- Cost: the runs that are pending.
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+  FROM run
+ WHERE state = 'PENDING' AND program_id = coalesce(CAST(:program_id AS TEXT), program_id)
+   AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
+ ORDER BY created_at DESC, run_id DESC LIMIT :most
+
+-- name: list_under_way
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+-- Cost: the runs with an attempt under way.
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+  FROM run
+ WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') AND state = :state
+   AND coalesce(program_id, '') = coalesce(CAST(:program_id AS TEXT), program_id, '')
+   AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
  ORDER BY created_at DESC, run_id DESC LIMIT :most
 
 -- name: find_unfinished

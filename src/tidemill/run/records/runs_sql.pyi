@@ -15,9 +15,39 @@ class Sql:
     @statement
     def find_runs(self, *, runs: Param) -> None: ...
     @statement
-    def list_newest(self, *, before: Param, created_before: Param, most: Param) -> None: ...
+    def list_newest(self, *, before: Param, created_before: Param, most: Param, since: Param) -> None: ...
     @statement
-    def list_of_program(self, *, before: Param, created_before: Param, most: Param, program_id: Param) -> None: ...
+    def list_of_program(
+        self, *, before: Param, created_before: Param, most: Param, program_id: Param, since: Param
+    ) -> None: ...
+    @statement
+    def list_of_schedule(
+        self,
+        *,
+        before: Param,
+        created_before: Param,
+        most: Param,
+        program_id: Param,
+        schedule_id: Param,
+        since: Param,
+        state: Param,
+    ) -> None: ...
+    @statement
+    def list_ended_in(
+        self, *, before: Param, created_before: Param, most: Param, since: Param, state: Param
+    ) -> None: ...
+    @statement
+    def list_ended_of_program(
+        self, *, before: Param, created_before: Param, most: Param, program_id: Param, since: Param, state: Param
+    ) -> None: ...
+    @statement
+    def list_pending(
+        self, *, before: Param, created_before: Param, most: Param, program_id: Param, since: Param
+    ) -> None: ...
+    @statement
+    def list_under_way(
+        self, *, before: Param, created_before: Param, most: Param, program_id: Param, since: Param, state: Param
+    ) -> None: ...
     @statement
     def find_unfinished(self, *, avoided: Param) -> None: ...
     @statement

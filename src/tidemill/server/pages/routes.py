@@ -28,7 +28,7 @@ from tidemill.server.pages.token_page import show_tokens
 from tidemill.server.pages.watermark_page import show_watermark
 from tidemill.server.pages.why_page import show_why
 
-_THINGS: Final[tuple[tuple[str, str, Callable[..., HTMLResponse]], ...]] = (
+PAGES_OF_THINGS: Final[tuple[tuple[str, str, Callable[..., HTMLResponse]], ...]] = (
     ("/", "overview", show_overview),
     ("/runs/{run_id}", "run.show", show_run),
     ("/alerts/{alert_id}", "alert.show", show_alert),
@@ -59,7 +59,7 @@ def add_pages(app: FastAPI) -> None:
     app.state.page_needs = {}
     for page in LISTS:
         _add(app, page.path, needs[page.operation], _list_endpoint(page))
-    for path, action, endpoint in _THINGS:
+    for path, action, endpoint in PAGES_OF_THINGS:
         _add(app, path, needs[action], endpoint)
     app.add_api_route(DOCS, show_explorer, methods=["GET"], response_class=HTMLResponse, include_in_schema=False)
     app.mount("/static", StaticFiles(packages=[("tidemill.server.pages", "static")]), name="static")

@@ -96,7 +96,7 @@ NO_THING_PAGE = NO_LIST_PAGE | {"token": "the list shows all of a token"}
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.action)
 def test_method_command_and_route_have_the_same_words(operation):
-    """A person who knows one of them can guess the others."""
+    """With the name of a method a person can guess its command and its route."""
     words = f"{operation.noun} {operation.verb.replace('_', '-')}".strip()
     other = OTHER_WORDS.get(operation.action, (words, ""))[0]
     assert operation.mark.no_command or operation.command == other
@@ -135,7 +135,7 @@ def test_each_noun_has_pages_with_its_word(noun):
 
 @pytest.mark.parametrize("page", LISTS, ids=lambda page: page.path)
 def test_the_command_beside_a_list_is_a_command(page):
-    """It is there to be copied."""
+    """Readers copy the command."""
     words = page.command.split(" -")[0]
 
     assert words in COMMANDS

@@ -72,7 +72,7 @@ def outcomes_of(client):
 
 
 def test_scenario_4_what_was_counted_before_an_update_does_not_count(site, rest):
-    """One partition, an update with other properties, and four more: not yet. One more, and the program runs."""
+    """A partition, an update with other properties, and four more: not yet. A fifth, and the program runs."""
     create(rest, trigger=FIVE, arguments={"level": 1})
     site.add(1)
     first = site.schedule()

@@ -1,4 +1,4 @@
-"""`ETag` and `If-Match`: the second of two callers that saw the same state changes nothing, and is told so."""
+"""`ETag` and `If-Match`: of two callers that saw the same state, the second one changes nothing, and gets 412."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def edit(stage):
 
 
 def test_the_operations_that_take_a_generation():
-    """One parameter, one header and one option say the same."""
+    """The parameter, the header and the option say the same."""
     project = {"deploy"}
 
     assert {one.action for one in OPERATIONS if "if_generation" in one.parameters} == CONDITIONAL | project
 
 
 def test_a_schedule_an_app_and_a_data_set_have_a_tag(sign, stage):
-    """It is the generation that the record shows, and each change of the thing makes another one."""
+    """The tag is the generation in the record, and each change of the thing makes another one."""
     client = sign("viewer")
     paths = {
         "/v1/schedules/shop.nightly": "generation",
@@ -106,7 +106,7 @@ def test_a_lost_update_is_refused(sign, stage, change):
     ],
 )
 def test_a_condition_that_cannot_be_read_is_refused(sign, stage, headers):
-    """It is never taken for no condition."""
+    """A condition with a slip is never taken for none."""
     answer = sign("developer").post(f"{SCHEDULE}:suspend", json={}, headers=headers)
 
     assert (answer.status_code, answer.json()["code"]) == (422, "bad_condition")
@@ -175,7 +175,7 @@ def test_the_client_and_the_commands_take_the_same_parameter(stage, capsys, monk
 
 
 def test_a_generation_is_that_of_one_thing(stage, capsys):
-    """Of several things a caller has seen several generations."""
+    """A caller has seen a generation of each of several things."""
     place = ["--project", str(stage.mill.project.config.folder), "--catalog", stage.mill.project.config.catalog]
     text = stage.mill.project.config.app.read_text()
     stage.mill.project.config.app.write_text(f"{text}\ntill = tm.App('till')\n")

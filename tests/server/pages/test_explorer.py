@@ -66,7 +66,7 @@ def test_the_page_obeys_the_policy_for_its_content(page):
 
 
 def test_nothing_of_the_project_is_on_the_page(page, served):
-    """It is open to all, as the description of the routes is."""
+    """The page is open to all, as the description of the routes is."""
     for word in ("nightly</", served[1], "catalog.db"):
         assert word not in page.text.partition("<main")[0]
 

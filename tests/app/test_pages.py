@@ -145,7 +145,7 @@ LISTS: dict[str, Callable[[Mill], Callable[..., Page[object]]]] = {
     "watermark.slots": lambda mill: bind(mill.watermarks.slots, "days"),
 }
 ENDLESS = {"schedule.next"}
-FEW = {"dataset.schemas", "watermark.list", "app.list", "job.history"}
+FEW = {"inbox.list", "dataset.schemas", "watermark.list", "app.list", "job.history"}
 
 
 def bind(operation: Callable[..., Page[object]], *given: str, after: str = "") -> Callable[..., Page[object]]:

@@ -127,7 +127,7 @@ def test_the_reasons_are_needed():
 def test_each_noun_has_pages_with_its_word(noun):
     """`mill.runs` is `/v1/runs` and the pages `/runs` and `/runs/{run_id}`."""
     attribute = next(one.attribute for one in OPERATIONS if one.noun == noun.noun)
-    shown = {path for path, _ in PAGES_OF_THINGS}
+    shown = {path for path, _, _ in PAGES_OF_THINGS}
 
     assert (f"/{attribute}" in {page.path for page in LISTS}) != (noun.noun in NO_LIST_PAGE)
     assert any(path.startswith(f"/{attribute}/{{") for path in shown) != (noun.noun in NO_THING_PAGE)

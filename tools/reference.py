@@ -1,6 +1,6 @@
-"""Write `docs/reference.md` and `docs/reference/openapi.json`: all operations of `Mill`, from the list of operations.
+"""Write `docs/reference.md` and the pages of `docs/reference/`, from the operations and routes.
 
-`make reference` writes them; tests/test_operations.py and tests/server/test_openapi.py refuse what is not current.
+`make reference` writes them; tests/test_operations.py and tests in tests/server/ refuse what is not current.
 """
 
 from __future__ import annotations
@@ -12,18 +12,24 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Final
 
+from fastapi.routing import APIRoute
+
+from tidemill.mill.access import Role
 from tidemill.mill.metrics import HELP
 from tidemill.mill.mill import open_mill
+from tidemill.mill.operation import Right
 from tidemill.mill.operations import NOUNS, OPERATIONS, Operation
 from tidemill.mill.routes import list_routes
 from tidemill.server.access import Door
 from tidemill.server.application import make_application
+from tidemill.server.guard import OPEN, needs_of
 from tidemill.server.metrics import RUNS_ENDED, RUNS_ENDED_HELP
 from tidemill.server.openapi import write_document
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 METRICS: Final = PAGE.parent / "reference" / "metrics.md"
 OPENAPI: Final = PAGE.parent / "reference" / "openapi.json"
+RIGHTS: Final = PAGE.parent / "reference" / "rights.md"
 
 _HEAD: Final = """# Reference of operations
 
@@ -47,6 +53,16 @@ are names of programs and data sets, or states. A count of what waits ends at 10
 
 | Metric | Type | Meaning |
 |---|---|---|"""
+
+
+_RIGHTS: Final = """# Rights
+
+Each route of [the server](../server.md) needs one right, and each role has the rights of the roles before it. A route
+*of all namespaces* needs a token without a namespace. On any other route, a caller of one namespace sees and changes
+the things of its namespace alone. A route that stands in no table is refused. `make reference` writes this page.
+
+| Role | Right |
+|---|---|"""
 
 
 def write_reference() -> str:
@@ -129,6 +145,24 @@ def write_openapi() -> str:
         return write_document(make_application(door, documented=True)) + "\n"
 
 
+def write_rights() -> str:
+    """Return the page of rights: each route of the application with the right that its endpoint declares."""
+    with open_mill("sqlite:///reference?vfs=memdb") as mill:
+        app = make_application(Door(mill, hosts=frozenset(), secure=False))
+    lines = [_RIGHTS, *(f"| `{role}` | {role.right} |" for role in Role), ""]
+    routes = [route for route in app.routes if isinstance(route, APIRoute)]
+    for needed in (OPEN, *Right):
+        title = "Without a right" if needed == OPEN else f"Right {needed}"
+        lines += [f"## {title}\n", "| Route | Of all namespaces |", "|---|---|"]
+        for route in routes:
+            right, whole = needs_of(route.endpoint)
+            if right == needed:
+                method = next(iter(sorted(route.methods or ())))
+                lines.append(f"| `{method} {route.path}` | {'yes' if whole else ''} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def write_metrics() -> str:
     """Return the page of metrics."""
     rows = [f"| `{metric}` | gauge | {text} |" for metric, text in HELP.items()]
@@ -140,3 +174,4 @@ if __name__ == "__main__":
     PAGE.write_text(write_reference(), encoding="utf-8")
     OPENAPI.parent.mkdir(exist_ok=True)
     OPENAPI.write_text(write_openapi(), encoding="utf-8")
+    RIGHTS.write_text(write_rights(), encoding="utf-8")

@@ -121,7 +121,7 @@ def tidemill(project: Path, *arguments: str) -> str:
 
 @pytest.mark.long
 def test_no_secret_leaves_its_place(project):
-    """What was printed once is in a log of some tool for years."""
+    """A secret that was printed once is in a log of some tool for years."""
     environ = {**os.environ, "TIDEMILL_SERVER_PORT": "0"}
     command = [str(Path(sys.executable).with_name("tidemill")), "--project", str(project), "up"]
     out, errors = project.parent / f"{project.name}-out", project.parent / f"{project.name}-errors"

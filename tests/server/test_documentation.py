@@ -8,14 +8,16 @@ import time
 from pathlib import Path
 
 from tests.stage import staged
-from tidemill.config import load_config
+from tidemill.config import LogFormat, ServerSettings, load_config
 from tidemill.mill.access import Role
+from tidemill.server.limits import BODY_WITHIN, MOST_BYTES
 from tidemill.server.listen import Listener
+from tidemill.server.proxies import TrustedUsers, is_trusted, proxies_of
 from tidemill.world import World
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
 CLIENT, REST, LIVE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-(SETTINGS,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+SETTINGS, PROXY, LOGS = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 APP = """
 import tidemill as tm
 
@@ -69,6 +71,31 @@ def test_the_settings_are_settings(tmp_path):
         frozenset({"tidemill.example.com"}),
         str(tmp_path / "tls/key.pem"),
     )
+
+
+def test_the_settings_behind_a_proxy_and_of_logs_are_settings(tmp_path):
+    """A user of the table has the role that the page gives."""
+    (tmp_path / "tidemill.toml").write_text(LOGS + PROXY, encoding="utf-8")
+
+    config = load_config(World(environ={"HOME": str(tmp_path)}), tmp_path)
+
+    assert config.log_format is LogFormat.JSON
+    assert is_trusted("10.1.2.3", proxies_of(config.server))
+    assert is_trusted("127.0.0.1", proxies_of(config.server))
+    assert not is_trusted("10.0.0.8", proxies_of(config.server))
+    users = TrustedUsers(config.server)
+    assert users.role_of("bob@example.com") == (Role.DEVELOPER, "sales")
+    assert users.role_of("eve@example.com") == (Role.VIEWER, "*")
+
+
+def test_the_limits_are_the_limits():
+    """An operator plans by the table."""
+    defaults = ServerSettings()
+
+    assert f"| {defaults.most_requests:,} |" in PAGE
+    assert f"`max_streams` | {defaults.most_streams} |" in PAGE
+    assert MOST_BYTES == 8 * 2**20
+    assert BODY_WITHIN == 20
 
 
 def test_the_roles_are_the_roles():

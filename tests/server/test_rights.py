@@ -16,10 +16,14 @@ from tests.yardstick import patience
 from tidemill.mill.access import ALL_NAMESPACES, Role
 from tidemill.mill.operation import Right
 from tidemill.mill.operations import OPERATIONS
-from tidemill.server.access import Door
+from tidemill.mill.routes import list_routes
+from tidemill.mill.tokens import csrf_of, sign_in
+from tidemill.server.access import SESSION, Door
 from tidemill.server.application import make_application
-from tidemill.server.guard import OPEN, right_of
+from tidemill.server.guard import OPEN, needs_of
 from tidemill.server.listen import Listener
+from tidemill.server.pages.lists import LISTS
+from tools import reference
 
 APP = """
 import tidemill as tm
@@ -94,7 +98,7 @@ def clients(stage: Stage, server: str) -> Iterator[dict[tuple[Role, str], Client
 
 def _routes(stage: Stage) -> list[APIRoute]:
     app = make_application(Door(stage.mill, hosts=frozenset(), secure=False))
-    return [route for route in app.routes if isinstance(route, APIRoute) and right_of(route.endpoint) != OPEN]
+    return [route for route in app.routes if isinstance(route, APIRoute) and needs_of(route.endpoint)[0] != OPEN]
 
 
 WHOLE = {one.action for one in OPERATIONS if one.mark.whole}
@@ -107,6 +111,48 @@ def _call(client: Client, route: APIRoute, *, name: str) -> tuple[int, str]:
     method = next(iter(route.methods))
     answer = client.request(method, path, json=None if method == "GET" else {"nonsense": 1})
     return answer.status_code, answer.text
+
+
+def test_the_table_has_pages_streams_logs_metrics_and_what_is_open(stage):
+    """A route that is left out of the table would be asked by no test."""
+    app = make_application(Door(stage.mill, hosts=frozenset(), secure=False))
+    every = {(method, route.path) for route in app.routes if isinstance(route, APIRoute) for method in route.methods}
+    asked = {(method, route.path) for route in _routes(stage) for method in route.methods}
+    from_table = {(one.method, one.path) for one in list_routes()}
+    pages = {("GET", page.path) for page in LISTS} | {("GET", "/"), ("GET", "/flow"), ("GET", "/runs/{run_id}")}
+    others = {("GET", "/metrics"), ("GET", "/v1/stream"), ("GET", "/v1/runs/{run_id}/logs")}
+
+    assert asked >= from_table | pages | others
+    assert every - asked == {
+        *(("GET", path) for path in ("/health", "/ready", "/version", "/login", "/v1/openapi.json")),
+        ("POST", "/login"),
+        ("POST", "/logout"),
+    }
+
+
+def test_the_page_of_rights_is_current():
+    """An administrator reads the page before giving a role."""
+    assert reference.RIGHTS.read_text(encoding="utf-8") == reference.write_rights(), "run `make reference`"
+
+
+def test_a_session_has_the_cells_of_its_token(stage, server):
+    """Each cell of a role is asked with the cookie of a session of its token too, and its word."""
+    wrong = []
+    for role in Role:
+        name = f"session-{role}"
+        secret = stage.mill.tokens.create(name, role=role, namespace="default").secret
+        session = sign_in(stage.mill.project.catalog, stage.world, secret)
+        headers = {"cookie": f"{SESSION}={session}", "x-csrf-token": csrf_of(session)}
+        with Client(base_url=server, headers=headers, timeout=patience(60)) as client:
+            for route in _routes(stage):
+                right, whole = needs_of(route.endpoint)
+                allowed = ROLES[role] >= NEEDS[right] and not whole
+                if not (allowed and HARMLESS.search(route.path)):
+                    status, text = _call(client, route, name="nothing-of-that-name")
+                    if (status == 403) == allowed or status >= 500:
+                        wrong.append((role, route.path, status, text[:120]))
+
+    assert wrong == []
 
 
 def test_each_role_reaches_its_routes_in_each_namespace_and_no_others(stage, clients):

@@ -20,7 +20,7 @@ from tidemill.mill.operation import Right
 from tidemill.mill.tokens import Principal, TokenKind, Unauthorized, csrf_of, find_principal
 from tidemill.server.proxies import TrustedUsers
 from tidemill.server.rates import Rates, Streams
-from tidemill.server.uses import Uses
+from tidemill.server.token_uses import TokenUses
 
 if TYPE_CHECKING:
     from fastapi import Request, Response
@@ -75,7 +75,7 @@ class Door:
         self.users = TrustedUsers(settings)
         self.rates = Rates(mill.project.world, settings.most_requests)
         self.streams = Streams(settings.most_streams)
-        self.uses = Uses(self.catalog)
+        self.uses = TokenUses(self.catalog)
         self._failures: OrderedDict[str, list[timedelta]] = OrderedDict()
         self._lock = threading.Lock()
 

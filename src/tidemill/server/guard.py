@@ -56,10 +56,10 @@ def open_to_all(endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
-def right_of(endpoint: Endpoint) -> Right | str | None:
-    """Return the declared right of an endpoint; `OPEN`, or None without a declaration."""
+def needs_of(endpoint: Endpoint) -> tuple[Right | str | None, bool]:
+    """Return the declared right of an endpoint (`OPEN`, or None without one), and whether it is of all namespaces."""
     mark: tuple[Right | str, bool] | None = getattr(endpoint, _MARK, None)
-    return None if mark is None else mark[0]
+    return (None, False) if mark is None else mark
 
 
 class GuardedRoute(APIRoute):

@@ -60,11 +60,15 @@ class TrustedUsers:
         user = named[0].strip() if named else ""
         if not user:
             return None
+        role, namespace = self.role_of(user)
+        return Principal(f"user:{user}", TokenKind.USER, user, "", role, namespace, None)
+
+    def role_of(self, user: str) -> tuple[Role, str]:
+        """Return the role of a user, and the namespace of the role. `UnknownUser`."""
         found = self._roles.get(user) or self._roles.get(_ANY)
         if found is None:
             raise UnknownUser(user)
-        role, namespace = found
-        return Principal(f"user:{user}", TokenKind.USER, user, "", role, namespace, None)
+        return found
 
 
 class Peers:

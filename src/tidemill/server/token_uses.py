@@ -20,7 +20,7 @@ _LAST_MOMENT: Final = 2.0
 """Seconds for the last uses at the end of the server."""
 
 
-class Uses:
+class TokenUses:
     """Notes the last use of each token, at most once a minute. A use that cannot be noted is forgotten."""
 
     def __init__(self, catalog: Catalog) -> None:

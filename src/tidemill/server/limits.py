@@ -81,7 +81,7 @@ class RequestLimits:
         except ClientGone:
             return
         else:
-            refusal = refusal or self._too_large(len(body), request_id)
+            refusal = refusal or self._too_large(len(body), request_id) or _not_utf8(scope["path"], body, request_id)
             if refusal is None:
                 await self._carry_out(scope, _again(body, receive), answer)
                 return
@@ -140,6 +140,21 @@ class RequestLimits:
             size += len(parts[-1])
             if size > self._most_bytes or not message.get("more_body"):
                 return b"".join(parts)
+
+
+def _not_utf8(path: str, body: bytes, request_id: str) -> Response | None:
+    """Return the refusal of a body in another encoding than that of JSON: a reader would guess the encoding."""
+    if not path.startswith("/v1/"):
+        return None
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        where = f"byte {error.start}"
+    else:
+        if (at := body.find(b"\0")) < 0:
+            return None
+        where = f"a NUL at byte {at}"
+    return problem(400, "bad_encoding", f"the body is no UTF-8 text ({where}); send JSON in UTF-8", request_id)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

@@ -27,6 +27,9 @@ MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER: Final = "1"
 """Seconds after which a caller may ask again, while the catalog is away."""
 
+_MOST_ECHOED: Final = 5000
+"""Characters of each text of a problem."""
+
 _TITLES: Final = {
     400: "The request cannot be read",
     401: "Sign in",
@@ -71,11 +74,11 @@ def problem(
 ) -> Response:
     """Return the answer for an error."""
     document = {
-        **to_plain(fields or {}),
+        **{name: _cut(value) for name, value in to_plain(fields or {}).items()},
         "type": f"urn:tidemill:error:{code}",
         "title": _TITLES.get(status, "The request failed"),
         "status": status,
-        "detail": detail,
+        "detail": _cut(detail),
         "code": code,
         "request_id": request_id,
     }
@@ -85,6 +88,11 @@ def problem(
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return Response(json.dumps(document), status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def _cut(value: Any) -> Any:  # noqa: ANN401  # JSON
+    """Return a text that is no echo of a huge body; any other value as it is."""
+    return f"{value[:_MOST_ECHOED]}…" if isinstance(value, str) and len(value) > _MOST_ECHOED else value
 
 
 def answer_error(request: Request, error: Exception) -> Response:

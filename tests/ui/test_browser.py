@@ -111,3 +111,46 @@ def test_a_page_left_open_says_that_the_server_is_away_and_comes_back(stage, chr
     expect(page.locator(".live")).to_have_text("live", timeout=patience(20_000))
     again.stop()
     context.close()
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_person_away_from_the_machine_signs_in_and_out(site, stage, chromium, scripts):
+    """A locked-down browser signs in too: the form needs no script."""
+    name = f"person-{scripts}"
+    secret = stage.mill.tokens.create(name, role="viewer").secret
+    context = chromium.new_context(java_script_enabled=scripts)
+    page = context.new_page()
+    page.goto(f"{site[0]}/runs?program=shop.broken")
+    assert urlsplit(page.url).path == "/login"
+    page.get_by_label("Token").fill("tm_wrong")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("not known")
+    page.get_by_label("Token").fill(secret)
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/runs\?program=shop.broken$"))
+    expect(page.get_by_role("navigation")).to_contain_text(name)
+    expect(page.get_by_role("navigation")).not_to_contain_text("Tokens")
+
+    page.get_by_role("button", name="Sign out").click()
+
+    page.wait_for_url(re.compile("/login$"))
+    page.goto(f"{site[0]}/runs")
+    assert urlsplit(page.url).path == "/login"
+    context.close()
+
+
+def test_the_form_of_sign_in_is_clean_in_each_scheme_and_width(site, chromium):
+    """The first page that a person sees has to be readable for each of them."""
+    for scheme in ("light", "dark"):
+        for width in (1360, 400):
+            context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+            page = context.new_page()
+            wrong: list[str] = []
+            page.on("console", lambda one, wrong=wrong: wrong.append(one.text))
+            page.goto(f"{site[0]}/login")
+            found = Axe().run(page).response["violations"]
+            too_wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            context.close()
+
+            assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], (scheme, width)
+            assert (too_wide <= 0, wrong) == (True, [])

@@ -63,6 +63,11 @@ def test_an_option_beats_a_variable_and_a_variable_the_file(world, tmp_path):
         ("namespace = '../x'", "is refused"),
         ("catalog = [1]", "one value"),
         ("catalog = ", "tidemill.toml"),
+        ("log_format = 'xml'", "text or json"),
+        ("[server]\nproxies = 'proxy.example.com'", "server.proxies"),
+        ("[server]\ntrust_header = 'a b'", "X-Forwarded-User"),
+        ("[server]\nmax_streams = 0", "whole number from 1"),
+        ("[server]\nuser = 'x'", "did you mean 'server.users'"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_cure(world, tmp_path, text, message):

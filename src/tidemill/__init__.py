@@ -8,11 +8,16 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidemill.alerts.rules import ConsumerLag as ConsumerLag
+    from tidemill.alerts.rules import DiskLow as DiskLow
     from tidemill.alerts.rules import JobWaits as JobWaits
     from tidemill.alerts.rules import Late as Late
+    from tidemill.alerts.rules import NothingArrived as NothingArrived
     from tidemill.alerts.rules import Quarantined as Quarantined
     from tidemill.alerts.rules import RunFailed as RunFailed
+    from tidemill.alerts.rules import RunSlow as RunSlow
     from tidemill.alerts.rules import RunTooLong as RunTooLong
+    from tidemill.alerts.rules import SchedulerBehind as SchedulerBehind
     from tidemill.alerts.rules import TransactionTooLong as TransactionTooLong
     from tidemill.alerts.rules import WatermarkHeld as WatermarkHeld
     from tidemill.alerts.targets import Command as Command
@@ -96,9 +101,11 @@ _HOMES = {
     "Concurrency": "schedule.constraints",
     "Conflict": "errors",
     "ConsumedPartition": "lake.consumer.consumer",
+    "ConsumerLag": "alerts.rules",
     "Cron": "schedule.time_triggers",
     "Delay": "schedule.waits",
     "DiscardedPartition": "run.step.partition_input",
+    "DiskLow": "alerts.rules",
     "Email": "alerts.targets",
     "Every": "schedule.time_triggers",
     "Expect": "frames.checks",
@@ -120,6 +127,7 @@ _HOMES = {
     "NewPartitions": "schedule.data_triggers",
     "NotFound": "errors",
     "NotNull": "frames.checks",
+    "NothingArrived": "alerts.rules",
     "Page": "mill.page",
     "PartitionConsumer": "lake.consumer.consumer",
     "PartitionConsumerResult": "lake.consumer.consumer",
@@ -135,7 +143,9 @@ _HOMES = {
     "Run": "run.step.context",
     "RunEnded": "schedule.program_triggers",
     "RunFailed": "alerts.rules",
+    "RunSlow": "alerts.rules",
     "RunTooLong": "alerts.rules",
+    "SchedulerBehind": "alerts.rules",
     "Silence": "schedule.triggers",
     "SinceLastRun": "schedule.waits",
     "Slack": "alerts.targets",

@@ -6,6 +6,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +15,11 @@ from tests.errors import raises_code
 from tests.manual_clock import ManualClock
 from tests.stage import Stage, staged
 from tidemill.alerts.alerts import Watch
+from tidemill.alerts.conditions import MachineState
 from tidemill.alerts.outbox import Sender
 from tidemill.alerts.targets import Target
 from tidemill.catalog.db import CatalogUnavailable
+from tidemill.epoch import to_ms
 from tidemill.json_specs import read_text
 from tidemill.roles.alerter import Couriers
 
@@ -54,6 +57,13 @@ app.alert("late", tm.Late(orders, by="2h"), to=hook)
 app.alert("held", tm.JobWaits("shop.hourly", longer_than="1h"), to=hook)
 app.alert("open", tm.TransactionTooLong(longer_than="1h"), to=hook)
 app.alert("bad_files", tm.Quarantined(raw), to=hook, repeat="4h")
+"""
+
+READER = """
+
+@app.python(reads=[orders])
+def read(run):
+    pass
 """
 
 
@@ -544,3 +554,139 @@ def test_the_json_of_a_target_is_read_back():
         tm.Command(("/bin/true", "x")),
     ):
         assert read_text(Target, write_text(target)) == target
+
+
+def add(room, name: str, rule: object) -> None:
+    """Add a rule of a person, and look once."""
+    room.mill.alerts.create(name, rule, to=[tm.WebHook("https://example.org/added")])
+    room.look()
+
+
+def of(room, name: str) -> list[str]:
+    """Look and send; the events of one rule."""
+    return [event for event, rule in room.look() if rule == name]
+
+
+def test_a_run_that_takes_longer_than_usual_opens_an_alert(room):
+    """Usual is what the last runs that completed took; the time alone begins the state of the next one."""
+    add(room, "slow", tm.RunSlow("shop.other", factor=2))
+    for _ in range(5):
+        room.clock.pass_by(timedelta(seconds=1))
+        room.mill.runs.start("shop.other")
+        room.stage.play()
+    room.stage.sql("UPDATE run SET started_at = ended_at - 600000 WHERE state = 'COMPLETED' RETURNING 1")
+    room.mill.runs.start("shop.other")
+    (run,) = room.stage.take()
+    room.stage.sql(f"UPDATE run SET started_at = {to_ms(room.clock.now())} WHERE run_id = '{run.run_id}' RETURNING 1")
+    assert of(room, "slow") == []
+    room.clock.pass_by(timedelta(minutes=19))
+    assert of(room, "slow") == []
+    room.clock.pass_by(timedelta(minutes=2))
+
+    assert of(room, "slow") == ["opened"]
+    room.stage.attempt(run)
+    assert of(room, "slow") == ["resolved"]
+
+
+def test_a_data_set_without_expectation_opens_an_alert_when_nothing_comes(room):
+    """A week without data is wrong, however often data come."""
+    add(room, "quiet", tm.NothingArrived("orders", longer_than="5h"))
+    add(room, "quiet_raw", tm.NothingArrived("raw", longer_than="5h"))
+    room.stage.publish("orders", "day=2026-01-01")
+    room.clock.pass_by(timedelta(hours=4))
+    (room.mill.project.config.folder / "landing" / "a.csv").write_text("1\n", encoding="utf-8")
+    room.mill.inboxes.scan("raw")
+    room.clock.pass_by(timedelta(hours=2))
+
+    assert sorted(rule for event, rule in room.look() if "quiet" in rule) == ["quiet"]
+    room.stage.publish("orders", "day=2026-01-02")
+    assert of(room, "quiet") == ["resolved"]
+
+
+def test_partitions_that_wait_for_a_consumer_open_an_alert(room):
+    """A reader that has stopped is late for all its readers."""
+    room.stage.declare(f"{APP}{READER}")
+    add(room, "many", tm.ConsumerLag("orders", "shop.read", partitions=3))
+    add(room, "old", tm.ConsumerLag("orders", "shop.read", longer_than="1h"))
+    room.stage.publish("orders", "day=2026-01-01", "day=2026-01-02")
+    assert room.look() == []
+    room.clock.pass_by(timedelta(minutes=61))
+    assert of(room, "old") == ["opened"]
+    room.stage.publish("orders", "day=2026-01-03")
+    assert of(room, "many") == ["opened"]
+
+    room.mill.runs.start("shop.read")
+    room.stage.work()
+    assert sorted(rule for event, rule in room.look() if event == "resolved") == ["many", "old"]
+
+
+def test_work_that_no_scheduler_does_opens_an_alert(room):
+    """The process that looks may run while the scheduler of another machine hangs."""
+    room.stage.declare(f'{APP}\napp.schedule("clock", other, trigger=tm.Every("1h"))\n')
+    add(room, "behind", tm.SchedulerBehind(by="5m"))
+    room.clock.pass_by(timedelta(minutes=64))
+    assert of(room, "behind") == []
+    room.clock.pass_by(timedelta(minutes=2))
+
+    assert of(room, "behind") == ["opened"]
+    room.stage.schedule()
+    assert of(room, "behind") == ["resolved"]
+
+
+def test_each_machine_looks_at_its_own_disk(room, monkeypatch):
+    """A machine whose disk is free says nothing about the disk of another one."""
+    free = {"a": 5_000_000_000, "b": 50_000_000_000}
+    asked: list[str] = []
+
+    def watch(host: str) -> Watch:
+        made = Watch(room.catalog, room.world, Path("/somewhere"))
+        made._machine = MachineState(host)
+        monkeypatch.setattr(made, "_measure", lambda: asked.append(host) or free[host])
+        return made
+
+    one, other = watch("a"), watch("b")
+    add(room, "disk", tm.DiskLow("10 GB"))
+    one.look()
+    other.look()
+    one.look()
+    assert of(room, "disk") == ["opened"]
+    assert [subject for rule, subject, _ in room.open() if rule == "disk"] == ["a"]
+    free["a"] = 20_000_000_000
+    other.look()
+    assert of(room, "disk") == []
+    one.look()
+    assert of(room, "disk") == ["resolved"]
+
+
+def test_the_disk_of_the_state_is_measured(room, tmp_path):
+    """By the real file system; a folder that is away is no alert."""
+    for state, opened in ((tmp_path / "away", []), (tmp_path, ["disk"])):
+        room.watch = Watch(room.catalog, room.world, state)
+        if opened == []:
+            add(room, "disk", tm.DiskLow("900 PB"))
+        room.look()
+        assert [rule for rule, _, _ in room.open() if rule == "disk"] == opened
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        (lambda: tm.RunSlow("shop.load", factor=0.5), "bad_rule"),
+        (lambda: tm.RunSlow("shop.load", factor=True), "bad_rule"),
+        (lambda: tm.ConsumerLag("orders", "shop.load"), "bad_rule"),
+        (lambda: tm.ConsumerLag("orders", "shop.load", partitions=-1), "bad_rule"),
+        (lambda: tm.ConsumerLag("orders", "shop.load", partitions=1, longer_than="1h"), "bad_rule"),
+        (lambda: tm.DiskLow("10"), "bad_size"),
+        (lambda: tm.SchedulerBehind("0s"), "bad_rule"),
+    ],
+)
+def test_a_rule_that_cannot_be_meant_is_refused(make, code):
+    """A rule that holds always, or never, is a slip."""
+    with raises_code(code):
+        make()
+
+
+def test_a_lag_of_no_consumer_is_refused(room):
+    """The rule would be silent for ever."""
+    with raises_code("not_found", match="consumer"):
+        room.mill.alerts.create("lag", tm.ConsumerLag("orders", "shop.load", partitions=1))

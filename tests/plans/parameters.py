@@ -550,6 +550,15 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "conditions.find_dataset": {"name": "deep"},
     "conditions.count_quarantined": {"dataset_id": "landing", "limit": 100},
     "conditions.find_last_move": {"dataset_id": "deep"},
+    "conditions.list_times": {"program_id": "program_1", "limit": 50},
+    "conditions.find_last_arrival": {"dataset_id": "deep"},
+    "conditions.measure_waiting": {
+        "consumer_id": "consumer_1",
+        "dataset_id": "deep",
+        "start_version": 599_000,
+        "versions_to_check": _list(1001, 2001),
+        "limit": 100,
+    },
     "outbox.put_delivery": {
         "delivery_id": "new",
         "target": "t1",

@@ -10,9 +10,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidemill.alerts.conditions import Violation, check_names, look
+from tidemill.alerts.conditions import MachineState, Violation, check_names, look
 from tidemill.alerts.outbox import Notice, put_deliveries
 from tidemill.alerts.rules import BadRule, LooksAfter
 from tidemill.alerts.specs import AlertSpec
@@ -159,9 +160,12 @@ class Watch:
     A look reads first. Only a begin, an end or a notice takes the catalog's clock, and looks again under it.
     """
 
-    def __init__(self, catalog: Catalog, world: World) -> None:
+    def __init__(self, catalog: Catalog, world: World, state: Path | None = None) -> None:
         self._catalog = catalog
         self._world = world
+        self._state = state
+        """The folder whose disk is looked at; None for none."""
+        self._machine = MachineState(world.spawner.host())
         self._position: Position | None = None
 
     def look(self) -> datetime | None:
@@ -170,6 +174,7 @@ class Watch:
         The first look of a process is at all programs: it does not know what ended before. Cost: look-ups when nothing
         is due and nothing has changed.
         """
+        self._machine = MachineState(self._machine.host, self._measure())
         changed, position = self._catalog.read(self._find_changed)
         for rule_id, subjects in changed:
             self._look_at(rule_id, subjects)
@@ -178,6 +183,15 @@ class Watch:
             for rule_id, subjects in due:
                 self._look_at(rule_id, subjects)
         return self._catalog.read(lambda db: db.value(SQL.find_next_look, datetime))
+
+    def _measure(self) -> int | None:
+        """Return the free bytes for the state of the project, outside of transactions: a disk may hang."""
+        if self._state is None:
+            return None
+        try:
+            return self._world.disk.free_bytes(self._state)
+        except OSError:
+            return None
 
     def _find_changed(self, db: Db) -> tuple[list[tuple[str, Collection[str]]], Position | None]:
         """Return the rules whose state commits have changed, with its subjects, and the position of the next look."""
@@ -189,7 +203,11 @@ class Watch:
         changed: list[tuple[str, Collection[str]]] = []
         for rule in rules:
             only = ended if rule.spec.rule.looks_after is LooksAfter.RUNS else None
-            if (only is None or only) and (subjects := _changed_subjects(db, rule, only)):
+            if only is not None and not only:
+                continue
+            subjects, next_at = _look_before(db, rule, only, self._machine)
+            sooner = next_at is not None and (rule.next_look_at is None or next_at < rule.next_look_at)
+            if subjects or sooner:
                 changed.append((rule.rule_id, subjects))
         return changed, position
 
@@ -208,19 +226,26 @@ class Watch:
     def _find_due(self, db: Db) -> list[tuple[str, Collection[str]]]:
         """Return rules that are due, with the subjects about which there is something to do."""
         due = db.records(SQL.list_due, AlertRule, limit=_BATCH)
-        return [(rule.rule_id, _changed_subjects(db, rule, None) | _due_subjects(db, rule)) for rule in due]
+        return [
+            (rule.rule_id, _look_before(db, rule, None, self._machine)[0] | _due_subjects(db, rule)) for rule in due
+        ]
 
     def _look_at(self, rule_id: str, subjects: Collection[str]) -> None:
         self._world.mark("alerts.before_look")
-        self._catalog.write(lambda db: _look_at(db, self._world, rule_id, subjects))
+        self._catalog.write(lambda db: _look_at(db, self._world, rule_id, subjects, self._machine))
         self._world.mark("alerts.looked")
 
 
-def _changed_subjects(db: Db, rule: AlertRule, only: Collection[str] | None) -> set[str]:
-    """Return the subjects whose state has begun or ended, of all or of `only`."""
-    violated = {one.subject for one in look(rule.spec.rule, db, rule.namespace, only).violations}
+def _look_before(
+    db: Db, rule: AlertRule, only: Collection[str] | None, machine: MachineState
+) -> tuple[set[str], datetime | None]:
+    """Return the subjects, of all or of `only`, whose state has begun or ended; and when time brings the next look."""
+    if rule.spec.rule.looks_after is LooksAfter.MACHINE:
+        only = {machine.host}  # other machines look at themselves
+    found = look(rule.spec.rule, db, rule.namespace, only, machine)
+    violated = {one.subject for one in found.violations}
     live = {one.subject for one in db.records(SQL.list_live, Alert, rule_id=rule.rule_id)}
-    return violated ^ (live if only is None else live & set(only))
+    return violated ^ (live if only is None else live & set(only)), found.next_look_at
 
 
 def _due_subjects(db: Db, rule: AlertRule) -> set[str]:
@@ -232,14 +257,16 @@ def _due_subjects(db: Db, rule: AlertRule) -> set[str]:
     return {alert.subject for alert in live if (at := _next_notice(rule, alert)) is not None and at <= now}
 
 
-def _look_at(db: Db, world: World, rule_id: str, only: Collection[str]) -> None:
+def _look_at(db: Db, world: World, rule_id: str, only: Collection[str], machine: MachineState) -> None:
     """Look at a rule, and note what began and what ended. An alert that is not about one of `only` stays as it is."""
     seq = db.tick()  # first: looks at a rule come one after the other
     rule = db.record(SQL.find_rule_by_id, AlertRule, rule_id=rule_id)
     if rule is None:
         return
     now = db.now()
-    found = look(rule.spec.rule, db, rule.namespace, only)
+    found = look(rule.spec.rule, db, rule.namespace, only, machine)
+    if rule.spec.rule.looks_after is LooksAfter.MACHINE:
+        only = {machine.host} & set(only)
     violated = {one.subject: one for one in found.violations}
     live = {alert.subject: alert for alert in db.records(SQL.list_live, Alert, rule_id=rule_id)}
     for violation in found.violations:

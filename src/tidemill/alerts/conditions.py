@@ -6,20 +6,27 @@ long before then. So a rule is looked at when its time comes, and when a run end
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import singledispatch
-from typing import TYPE_CHECKING, Final, NamedTuple
+from math import ceil
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tidemill.alerts.rules import (
     ALL_PROGRAMS,
+    ConsumerLag,
+    DiskLow,
     JobWaits,
     Late,
+    NothingArrived,
     Quarantined,
     Rule,
     RunFailed,
+    RunSlow,
     RunTooLong,
+    SchedulerBehind,
     TransactionTooLong,
     WatermarkHeld,
 )
@@ -28,18 +35,26 @@ from tidemill.catalog.named import load_sql
 from tidemill.durations import format_duration
 from tidemill.epoch import show_time
 from tidemill.lake import datasets
+from tidemill.lake.consumer.managed import find_consumer, list_consumers
 from tidemill.lake.expectations import find_expectations
 from tidemill.names import DatasetId, Namespace, ProgramId, qualified, split_qualified
 from tidemill.run.records.programs import find_program
 from tidemill.schedule.schedules import find_schedule
 from tidemill.shapes.expectation import ArrivalState
+from tidemill.sizes import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from tidemill.alerts.conditions_sql import Sql
 
 SQL: Sql = load_sql(__file__)
 
+Subjects: TypeAlias = Collection[str] | None
+"""The subjects to look at; None for all."""
 _TRANSACTIONS: Final = "transactions"
+_SCHEDULER: Final = "scheduler"
+_USUAL_RUNS: Final = 50
+_FEWEST_RUNS: Final = 5
+_SHORTEST: Final = timedelta(seconds=1)
 _LOOK_AGAIN: Final = timedelta(hours=1)
 """The next look at a data set without an expectation: a deployment that gives one looks by itself."""
 _MOST_COUNTED: Final = 1000
@@ -62,6 +77,14 @@ class Found:
     next_look_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """The machine that looks, as it was measured before the transaction. `free` is None if it is not known."""
+
+    host: str
+    free: int | None = None
+
+
 class _FailedRun(NamedTuple):
     run_id: str
     exit_reason: str | None
@@ -74,17 +97,18 @@ class _Began(NamedTuple):
 
 
 @singledispatch
-def look(rule: Rule, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
+def look(rule: Rule, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
     """Look at the state of a rule of `namespace`. A rule about many programs looks at `only` those; None: at all.
 
     Names that there are not have no state.
     """
-    del db, namespace, only
+    del db, namespace, only, machine
     raise TypeError(f"{type(rule).__name__} is no rule")
 
 
 @look.register
-def _(rule: RunFailed, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
+def _(rule: RunFailed, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
+    del machine
     named = dict(_programs_of(db, rule, namespace))
     violations = []
     for name in sorted(named.keys() if only is None else named.keys() & set(only)):
@@ -105,8 +129,8 @@ def _programs_of(db: Db, rule: RunFailed, namespace: Namespace) -> Iterator[tupl
 
 
 @look.register
-def _(rule: RunTooLong, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
-    del namespace, only
+def _(rule: RunTooLong, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
+    del namespace, only, machine
     program_id = _find_program(db, rule.program)
     row = None if program_id is None else db.record(SQL.find_longest, _Began, program_id=program_id)
     why = f"run {row.name} of {rule.program} has been under way" if row else ""
@@ -114,8 +138,76 @@ def _(rule: RunTooLong, db: Db, namespace: Namespace, only: Collection[str] | No
 
 
 @look.register
-def _(rule: JobWaits, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
+def _(rule: RunSlow, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
+    del namespace, only, machine
+    program_id = _find_program(db, rule.program)
+    took = [] if program_id is None else db.records(SQL.list_times, int, program_id=program_id, limit=_USUAL_RUNS)
+    if program_id is None or len(took) < _FEWEST_RUNS:
+        return Found(())  # the end of a run brings the next look
+    usual = timedelta(milliseconds=sorted(took)[ceil(len(took) * 0.99) - 1])
+    longest = max(usual * rule.factor, _SHORTEST)
+    row = db.record(SQL.find_longest, _Began, program_id=program_id)
+    why = f"run {row.name} of {rule.program} is slow (usual are {format_duration(_whole(usual))})" if row else ""
+    return _lasting(db, rule.program, _whole(longest), row, f"{why}: under way")
+
+
+@look.register
+def _(rule: NothingArrived, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
+    del namespace, only, machine
+    dataset_id = _find_dataset(db, rule.dataset)
+    at = None if dataset_id is None else db.value(SQL.find_last_arrival, datetime, dataset_id=dataset_id)
+    row = None if at is None else _Began(rule.dataset, at)
+    return _lasting(db, rule.dataset, rule.longer_than, row, f"nothing has arrived in {rule.dataset}")
+
+
+@look.register
+def _(rule: ConsumerLag, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
+    del namespace, only, machine
+    subject = f"{rule.dataset} {rule.consumer}"
+    dataset_id = _find_dataset(db, rule.dataset)
+    known = [] if dataset_id is None else list_consumers(db, dataset_id=dataset_id, name=rule.consumer)
+    waiting, oldest = 0, None
+    for consumer in known:
+        waiting, oldest = db.records(
+            SQL.measure_waiting,
+            tuple[int, datetime | None],
+            consumer_id=consumer.consumer_id,
+            dataset_id=consumer.dataset_id,
+            start_version=consumer.state.start_version,
+            versions_to_check=json.dumps(consumer.state.versions_to_check),
+            limit=max(rule.partitions, 1),
+        )[0]
+    what = f"for {rule.consumer} in {rule.dataset}"
+    if not rule.partitions:
+        row = None if oldest is None else _Began(subject, oldest)
+        return _lasting(db, subject, rule.longer_than, row, f"a partition has waited {what}")
+    if oldest is None or waiting < rule.partitions:
+        return Found(())
+    return Found((Violation(subject, oldest, f"{rule.partitions} partitions or more wait {what}"),))
+
+
+@look.register
+def _(
+    rule: SchedulerBehind, db: Db, namespace: Namespace, only: Collection[str] | None, machine: MachineState
+) -> Found:
+    del namespace, only, machine
+    due = db.value(SQL.find_oldest_due, datetime)
+    row = None if due is None or due > db.now() else _Began(_SCHEDULER, due)
+    return _lasting(db, _SCHEDULER, rule.by, row, "a timer or a job has been due")
+
+
+@look.register
+def _(rule: DiskLow, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
     del namespace, only
+    if machine.free is None or machine.free >= parse_bytes(rule.free):
+        return Found(())
+    why = f"{machine.host} has {format_bytes(machine.free)} left for the state of its project, less than "
+    return Found((Violation(machine.host, db.now(), f"{why}{rule.free}"),))
+
+
+@look.register
+def _(rule: JobWaits, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
+    del namespace, only, machine
     space, (app, name) = split_qualified("schedule", rule.schedule, 2)
     row = db.record(SQL.find_waiting_job, _Began, namespace=space, app=app, name=name)
     why = f"the job of {rule.schedule} has waited for its constraints" if row else ""
@@ -123,8 +215,8 @@ def _(rule: JobWaits, db: Db, namespace: Namespace, only: Collection[str] | None
 
 
 @look.register
-def _(rule: WatermarkHeld, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
-    del namespace, only
+def _(rule: WatermarkHeld, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
+    del namespace, only, machine
     dataset_id = _find_dataset(db, rule.fileset)
     at = None if dataset_id is None else db.value(SQL.find_last_move, datetime, dataset_id=dataset_id)
     row = None if at is None else _Began(rule.fileset, at)
@@ -133,8 +225,10 @@ def _(rule: WatermarkHeld, db: Db, namespace: Namespace, only: Collection[str] |
 
 
 @look.register
-def _(rule: TransactionTooLong, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
-    del namespace, only
+def _(
+    rule: TransactionTooLong, db: Db, namespace: Namespace, only: Collection[str] | None, machine: MachineState
+) -> Found:
+    del namespace, only, machine
     row = db.record(SQL.find_oldest_transaction, tuple[int, datetime])
     began = None if row is None else _Began(str(row[0]), row[1])
     why = f"transaction {began.name} has been open" if began else ""
@@ -142,8 +236,8 @@ def _(rule: TransactionTooLong, db: Db, namespace: Namespace, only: Collection[s
 
 
 @look.register
-def _(rule: Late, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
-    del namespace, only
+def _(rule: Late, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
+    del namespace, only, machine
     now = db.now()
     dataset_id = _find_dataset(db, rule.dataset)
     found = None if dataset_id is None else find_expectations(db, [dataset_id]).get(dataset_id)
@@ -159,8 +253,8 @@ def _(rule: Late, db: Db, namespace: Namespace, only: Collection[str] | None) ->
 
 
 @look.register
-def _(rule: Quarantined, db: Db, namespace: Namespace, only: Collection[str] | None) -> Found:
-    del namespace, only
+def _(rule: Quarantined, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
+    del namespace, only, machine
     dataset_id = _find_dataset(db, rule.inbox)
     most = max(_MOST_COUNTED, rule.files)
     files = 0 if dataset_id is None else db.value(SQL.count_quarantined, int, dataset_id=dataset_id, limit=most) or 0
@@ -174,15 +268,23 @@ def _(rule: Quarantined, db: Db, namespace: Namespace, only: Collection[str] | N
 def check_names(db: Db, rule: Rule) -> None:
     """Raise `NotFound` for a rule about a thing that there is not: it would be silent for ever."""
     match rule:
-        case RunFailed(program=name) | RunTooLong(program=name) if name != ALL_PROGRAMS:
+        case RunFailed(program=name) | RunTooLong(program=name) | RunSlow(program=name) if name != ALL_PROGRAMS:
             namespace, (app, local) = split_qualified("program", name, 2)
             find_program(db, namespace, app, local)
         case JobWaits(schedule=name):
             namespace, (app, local) = split_qualified("schedule", name, 2)
             find_schedule(db, namespace, app, local)
-        case Late(dataset=name) | Quarantined(inbox=name) | WatermarkHeld(fileset=name):
+        case (
+            Late(dataset=name)
+            | Quarantined(inbox=name)
+            | WatermarkHeld(fileset=name)
+            | NothingArrived(dataset=name)
+            | ConsumerLag(dataset=name)
+        ):
             namespace, (local,) = split_qualified("data set", name, 1)
-            datasets.find(db, namespace, local)
+            dataset = datasets.find(db, namespace, local)
+            if isinstance(rule, ConsumerLag):
+                find_consumer(db, dataset.dataset_id, rule.consumer)
 
 
 def _lasting(db: Db, subject: str, longest: timedelta, row: _Began | None, why: str) -> Found:
@@ -194,6 +296,10 @@ def _lasting(db: Db, subject: str, longest: timedelta, row: _Began | None, why: 
         return Found((), row.at + longest)
     sentence = f"{why} since {show_time(row.at)}, longer than {format_duration(longest)}"
     return Found((Violation(subject, row.at, sentence),))
+
+
+def _whole(span: timedelta) -> timedelta:
+    return timedelta(milliseconds=round(span / timedelta(milliseconds=1)))
 
 
 def _find_program(db: Db, name: str) -> ProgramId | None:

@@ -44,3 +44,56 @@ SELECT at FROM watermark_move WHERE dataset_id = :dataset_id ORDER BY commit_seq
 -- name: find_oldest_transaction
 -- gives: write_pointer, began_at
 SELECT write_pointer, began_at FROM tx WHERE state = 'in_progress' ORDER BY write_pointer LIMIT 1
+
+-- name: list_times
+-- gives: milliseconds
+SELECT ended_at - started_at AS milliseconds FROM run
+ WHERE program_id = :program_id AND state = 'COMPLETED' AND started_at IS NOT NULL
+ ORDER BY ended_at DESC LIMIT :limit
+
+-- name: find_last_arrival
+-- gives: at
+-- Of a new data set: its creation.
+SELECT max(at) AS at FROM (
+    SELECT created_at AS at FROM dataset WHERE dataset_id = :dataset_id
+     UNION ALL
+    SELECT * FROM (SELECT first_seen FROM inbox_file WHERE dataset_id = :dataset_id
+                    ORDER BY first_seen DESC LIMIT 1) AS file
+     UNION ALL
+    SELECT * FROM (SELECT at FROM partition_change WHERE dataset_id = :dataset_id AND op <> 'drop'
+                    ORDER BY commit_seq DESC LIMIT 1) AS change) AS arrival
+
+-- name: measure_waiting
+-- gives: partitions, oldest
+-- The first ones of the working set and of the changes that no take has seen: no more than it takes to tell.
+SELECT count(*) AS partitions, min(at) AS oldest FROM (
+    SELECT * FROM (
+        SELECT change.at
+          FROM consumer_work AS work CROSS JOIN partition_change AS change
+         WHERE work.consumer_id = :consumer_id AND work.state = 'new'
+           AND change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
+           AND change.partition_key = work.partition_key
+         ORDER BY work.not_before, work.write_pointer LIMIT :limit) AS working
+     UNION ALL
+    SELECT * FROM (
+        SELECT change.at FROM partition_change AS change
+         WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND delivers = 1
+           AND (SELECT 1 FROM consumer_work AS known
+                 WHERE known.consumer_id = :consumer_id AND known.write_pointer = change.write_pointer
+                   AND known.partition_key = change.partition_key) IS NULL
+         ORDER BY write_pointer LIMIT :limit) AS unseen
+     UNION ALL
+    SELECT * FROM (
+        SELECT change.at FROM partition_change AS change
+         WHERE dataset_id = :dataset_id AND write_pointer IN ({ints:versions_to_check}) AND delivers = 1
+           AND (SELECT 1 FROM consumer_work AS known
+                 WHERE known.consumer_id = :consumer_id AND known.write_pointer = change.write_pointer
+                   AND known.partition_key = change.partition_key) IS NULL
+         LIMIT :limit) AS late) AS waiting
+
+-- name: find_oldest_due
+-- gives: at
+SELECT min(at) AS at FROM (
+    SELECT min(next_fire_at) AS at FROM timer WHERE behind IS NULL
+     UNION ALL
+    SELECT min(next_check_at) FROM job WHERE next_check_at IS NOT NULL) AS due

@@ -13,9 +13,13 @@ from tidemill.errors import UserError
 from tidemill.json_specs import sparse, union
 from tidemill.names import check_name, qualified, split_qualified
 from tidemill.schedule.data_triggers import Named
+from tidemill.sizes import parse_bytes
 
 ALL_PROGRAMS: Final = "*"
 """The program of a rule about all programs of its namespace."""
+
+
+_MOST_FACTOR: Final = 1000
 
 
 class BadRule(UserError):
@@ -35,6 +39,8 @@ class LooksAfter(StrEnum):
     NOTHING = ""
     RUNS = "runs"
     COMMITS = "commits"
+    MACHINE = "machine"
+    """At each look of each machine, since no commit says how it is."""
 
 
 class Rule:
@@ -78,6 +84,27 @@ class RunTooLong(Rule):
 
     def __init__(self, program: object, longer_than: str | timedelta) -> None:
         _set(self, program=_name("RunTooLong", "program", program, 2), longer_than=_span("RunTooLong", longer_than))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class RunSlow(Rule):
+    """An attempt takes `factor` times as long as usual: as the p99 of the last 50 runs of the program that completed.
+
+    A program that has completed fewer than 5 runs has no usual time.
+    """
+
+    program: str
+    factor: float
+
+    def __init__(self, program: object, factor: float = 3.0) -> None:
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 <= factor <= _MOST_FACTOR:
+            raise BadRule("RunSlow", f"factor must be a number from 1 to {_MOST_FACTOR}, not {factor!r}")
+        _set(self, program=_name("RunSlow", "program", program, 2), factor=float(factor))
+
+    @property
+    def looks_after(self) -> LooksAfter:
+        """The end of a run changes the usual time."""
+        return LooksAfter.RUNS
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -142,14 +169,94 @@ class TransactionTooLong(Rule):
         _set(self, longer_than=_span("TransactionTooLong", longer_than))
 
 
+@dataclass(frozen=True, slots=True, init=False)
+class NothingArrived(Rule):
+    """Nothing has come into a data set for `longer_than`. The data set needs no expectation."""
+
+    dataset: str
+    longer_than: timedelta
+
+    def __init__(self, dataset: str | Named, longer_than: str | timedelta) -> None:
+        name = _name("NothingArrived", "data set", dataset, 1)
+        _set(self, dataset=name, longer_than=_span("NothingArrived", longer_than))
+
+
+@sparse
+@dataclass(frozen=True, slots=True, init=False)
+class ConsumerLag(Rule):
+    """At least `partitions` wait for a consumer of a file set, or one has waited for `longer_than`.
+
+    `consumer` is the program that reads, or its name.
+    """
+
+    dataset: str
+    consumer: str
+    partitions: int = 0
+    longer_than: timedelta = timedelta(0)
+
+    def __init__(
+        self,
+        dataset: str | Named,
+        consumer: object,
+        partitions: int = 0,
+        longer_than: str | timedelta = timedelta(0),
+    ) -> None:
+        span = _span("ConsumerLag", longer_than, zero=True)
+        if (partitions == 0) == (span == timedelta(0)):
+            raise BadRule("ConsumerLag", "give either partitions or longer_than")
+        _set(
+            self,
+            dataset=_name("ConsumerLag", "data set", dataset, 1),
+            consumer=_name("ConsumerLag", "program", consumer, 2),
+            partitions=partitions if partitions == 0 else _count("ConsumerLag", "partitions", partitions),
+            longer_than=span,
+        )
+
+    @property
+    def looks_after(self) -> LooksAfter:
+        """A commit brings partitions, and another one takes them."""
+        return LooksAfter.COMMITS if self.partitions else LooksAfter.NOTHING
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class SchedulerBehind(Rule):
+    """A timer or the check of a job has been due for `by`, and no scheduler has done it."""
+
+    by: timedelta
+
+    def __init__(self, by: str | timedelta) -> None:
+        _set(self, by=_span("SchedulerBehind", by))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class DiskLow(Rule):
+    """A machine of `tidemill up` has less than `free` left for the state of its project, such as `10 GB`."""
+
+    free: str
+
+    def __init__(self, free: str) -> None:
+        parse_bytes(free)
+        _set(self, free=free)
+
+    @property
+    def looks_after(self) -> LooksAfter:
+        """Any process may fill a disk."""
+        return LooksAfter.MACHINE
+
+
 RULES: Final[Mapping[str, type[Rule]]] = {
     "run_failed": RunFailed,
     "run_too_long": RunTooLong,
+    "run_slow": RunSlow,
     "job_waits": JobWaits,
     "late": Late,
     "quarantined": Quarantined,
     "watermark_held": WatermarkHeld,
     "transaction_too_long": TransactionTooLong,
+    "nothing_arrived": NothingArrived,
+    "consumer_lag": ConsumerLag,
+    "scheduler_behind": SchedulerBehind,
+    "disk_low": DiskLow,
 }
 """Rules by their `type` in JSON."""
 union(Rule, RULES)

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Protocol
 
@@ -45,10 +46,10 @@ class Lanes(Protocol):
 class Alerter:
     """The looks at rules, and the sending, each in a loop of its own. A receiver that hangs delays neither."""
 
-    def __init__(self, catalog: Catalog, world: World, reach: Reach) -> None:
+    def __init__(self, catalog: Catalog, world: World, reach: Reach, state: Path | None = None) -> None:
         self._catalog = catalog
         self._world = world
-        self._watch = Watch(catalog, world)
+        self._watch = Watch(catalog, world, state)
         send = Post(world, reach).send
         self._couriers = Couriers(world, [Sender(catalog, world, send), Pusher(catalog, world, send)])
 

@@ -130,7 +130,7 @@ def _run_roles(
         probes=probes,
         most_launches=config.most_launches,
     )
-    alerter = Alerter(catalog, world, Reach(config.private_hosts))
+    alerter = Alerter(catalog, world, Reach(config.private_hosts), config.state)
     sweeper = Janitor(catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
     with stopped_by_signals(loops):
         loops.start("scheduler", scheduler.run)

@@ -841,14 +841,14 @@ CREATE INDEX audit_actor ON audit (actor, audit_id);
 -- Alerts.
 
 -- Rules, of an app or, where app is empty, of a person. next_look_at is when time alone could begin or end the state of
--- a rule; NULL for never. looks_after: the end of a run could, too, or any commit.
+-- a rule; NULL for never. looks_after: the end of a run could, too, any commit, or the machine that looks.
 CREATE TABLE alert_rule (
     rule_id      TEXT PRIMARY KEY,
     namespace    TEXT NOT NULL,
     app          TEXT NOT NULL,
     name         TEXT NOT NULL,
     spec         TEXT NOT NULL,
-    looks_after  TEXT NOT NULL CHECK (looks_after IN ('', 'runs', 'commits')),
+    looks_after  TEXT NOT NULL CHECK (looks_after IN ('', 'runs', 'commits', 'machine')),
     -- 1 while an alert of the rule is open: a commit could end it.
     is_open      INTEGER NOT NULL DEFAULT 0 CHECK (is_open IN (0, 1)),
     next_look_at BIGINT,

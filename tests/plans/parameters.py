@@ -509,6 +509,9 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "metrics.find_oldest_job": {"limit": 1001},
     "metrics.count_garbage": {"limit": 1001},
     "metrics.count_quarantined_files": {"limit": 1001},
+    "metrics.count_alerts": {"limit": 1001},
+    "metrics.count_waiting_deliveries": {"limit": 501},
+    "metrics.count_dead_deliveries": {"limit": 501},
     "alerts.put_rule": {
         "rule_id": "new",
         "app": "app_3",

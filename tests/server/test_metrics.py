@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import tidemill as tm
 from tests.manual_clock import ManualClock
 from tests.server.busy import APP, make_busy
 from tests.stage import staged
+from tidemill.alerts.alerts import Watch
 from tidemill.mill.metrics import HELP, Metric
 from tidemill.server.metrics import RUNS_ENDED
 from tools import reference
@@ -94,6 +96,30 @@ def test_the_oldest_job_waits_since_its_trigger_was_satisfied(catalog_url, tmp_p
     assert found[Metric.JOB_OLDEST] == 60
 
 
+def test_alerts_deliveries_subscribers_and_lag_are_counted(catalog_url, tmp_path):
+    """A pager that is away is seen on the dashboard."""
+    clock = ManualClock()
+    with staged(tmp_path, catalog_url, WAITING, clock) as stage:
+        mill = stage.mill
+        mill.subscribers.create("erp", "data", start="beginning")
+        mill.alerts.create("quiet", tm.NothingArrived("orders", "1h"), to=[tm.Slack("env:NONE")])
+        clock.pass_by(timedelta(hours=2))
+        Watch(mill.project.catalog, mill.project.world).look()
+        stage.publish("orders", "day=2026-01-01", "day=2026-01-02")
+        clock.pass_by(timedelta(minutes=1))
+        stage.sql(
+            "INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at, ended_at) "
+            "VALUES ('d', '{}', 1, 0, 'x', 'opened', '{}', 'DEAD', 1, 1) RETURNING 1"
+        )
+        found = {(one.metric, *one.labels.values()): one.value for one in mill.metrics().samples}
+
+    assert found[Metric.ALERTS_OPEN, "default.quiet"] == 1
+    assert (found[Metric.DELIVERIES_WAITING,], found[Metric.DELIVERIES_DEAD,]) == (1, 1)
+    assert found[Metric.SUBSCRIBER_WAITING, "erp"] == 1
+    reader = ("default.orders", "default.shop.sift")
+    assert (found[Metric.CONSUMER_WAITING, *reader], found[Metric.CONSUMER_OLDEST, *reader]) == (2, 60)
+
+
 def test_a_token_of_one_namespace_may_not_scrape(sign):
     """The labels are names of all namespaces."""
     assert sign("admin", "default").get("/metrics").status_code == 403
@@ -123,7 +149,8 @@ def test_each_query_of_the_dashboard_asks_for_a_metric_and_its_labels(sign, stag
         labels = [*re.findall(r"\w+", " ".join(grouped)), *re.findall(r"\{(\w+)=", query)]
         family = families.get(name.removesuffix("_total"))
         if family is None:
-            assert name in {Metric.RUNS_LIVE, Metric.LAST_ARRIVAL}, query  # nothing runs, nothing arrived
+            none = {Metric.RUNS_LIVE, Metric.LAST_ARRIVAL, Metric.WATERMARK_DELAY, Metric.ALERTS_OPEN}
+            assert name in {*none, Metric.SUBSCRIBER_WAITING}, query  # nothing of the kind is there
             continue
         assert all(label in one.labels for label in labels for one in family.samples), query
 

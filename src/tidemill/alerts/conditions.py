@@ -35,7 +35,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.durations import format_duration
 from tidemill.epoch import show_time
 from tidemill.lake import datasets
-from tidemill.lake.consumer.managed import find_consumer, list_consumers
+from tidemill.lake.consumer.managed import Consumer, find_consumer, list_consumers
 from tidemill.lake.expectations import find_expectations
 from tidemill.names import DatasetId, Namespace, ProgramId, qualified, split_qualified
 from tidemill.run.records.programs import find_program
@@ -168,15 +168,7 @@ def _(rule: ConsumerLag, db: Db, namespace: Namespace, only: Subjects, machine: 
     known = [] if dataset_id is None else list_consumers(db, dataset_id=dataset_id, name=rule.consumer)
     waiting, oldest = 0, None
     for consumer in known:
-        waiting, oldest = db.records(
-            SQL.measure_waiting,
-            tuple[int, datetime | None],
-            consumer_id=consumer.consumer_id,
-            dataset_id=consumer.dataset_id,
-            start_version=consumer.state.start_version,
-            versions_to_check=json.dumps(consumer.state.versions_to_check),
-            limit=max(rule.partitions, 1),
-        )[0]
+        waiting, oldest = measure_waiting(db, consumer, max(rule.partitions, 1))
     what = f"for {rule.consumer} in {rule.dataset}"
     if not rule.partitions:
         row = None if oldest is None else _Began(subject, oldest)
@@ -263,6 +255,20 @@ def _(rule: Quarantined, db: Db, namespace: Namespace, only: Subjects, machine: 
     number = f"{files} or more" if files == most else str(files)
     why = f"{number} files of {rule.inbox} are in quarantine: `tidemill inbox files {rule.inbox} --status quarantined`"
     return Found((Violation(rule.inbox, db.now(), why),))
+
+
+def measure_waiting(db: Db, consumer: Consumer, most: int) -> tuple[int, datetime | None]:
+    """Return the number of changes that wait for a consumer, up to `most`, and the time of the first. Cost: `most`."""
+    number, oldest = db.records(
+        SQL.measure_waiting,
+        tuple[int, datetime | None],
+        consumer_id=consumer.consumer_id,
+        dataset_id=consumer.dataset_id,
+        start_version=consumer.state.start_version,
+        versions_to_check=json.dumps(consumer.state.versions_to_check),
+        limit=most,
+    )[0]
+    return min(number, most), oldest
 
 
 def check_names(db: Db, rule: Rule) -> None:

@@ -13,8 +13,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from tidemill.alerts.conditions import measure_waiting
+from tidemill.alerts.subscribers import SQL as SUBSCRIBERS
+from tidemill.alerts.subscribers import Subscriber, iterate_lag
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import load_sql
+from tidemill.catalog.named import ALL_ROWS, load_sql
+from tidemill.epoch import from_micros
+from tidemill.lake.consumer.managed import list_consumers
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.expectations import find_expectations
 from tidemill.mill.overview import SQL as OVERVIEW
@@ -45,6 +50,13 @@ class Metric(StrEnum):
     PARTITIONS_WAITING = "tidemill_fileset_partitions_waiting"
     DATASET_LATE = "tidemill_dataset_late"
     LAST_ARRIVAL = "tidemill_dataset_last_arrival_seconds"
+    WATERMARK_DELAY = "tidemill_watermark_delay_seconds"
+    CONSUMER_WAITING = "tidemill_consumer_partitions_waiting"
+    CONSUMER_OLDEST = "tidemill_consumer_oldest_waiting_seconds"
+    SUBSCRIBER_WAITING = "tidemill_subscriber_messages_waiting"
+    ALERTS_OPEN = "tidemill_alerts_open"
+    DELIVERIES_WAITING = "tidemill_deliveries_waiting"
+    DELIVERIES_DEAD = "tidemill_deliveries_dead"
 
 
 HELP: Final[Mapping[Metric, str]] = {
@@ -60,6 +72,13 @@ HELP: Final[Mapping[Metric, str]] = {
     Metric.PARTITIONS_WAITING: "Partitions of a file set that wait for its consumers.",
     Metric.DATASET_LATE: "1 if the arrival expectation of a data set is broken, else 0.",
     Metric.LAST_ARRIVAL: "Age of the last arrival in a data set that has an arrival expectation.",
+    Metric.WATERMARK_DELAY: "Time by which the watermark of a file set is behind the clock.",
+    Metric.CONSUMER_WAITING: "Partitions that wait for a consumer of a file set.",
+    Metric.CONSUMER_OLDEST: "Time for which the first of the partitions has waited for a consumer.",
+    Metric.SUBSCRIBER_WAITING: "Messages behind the position of a subscriber outside, without its filter.",
+    Metric.ALERTS_OPEN: "Alerts that have not ended, by rule.",
+    Metric.DELIVERIES_WAITING: "Deliveries to targets of alerts that wait, or are tried.",
+    Metric.DELIVERIES_DEAD: "Deliveries that were given up, for 30 days.",
 }
 
 
@@ -88,7 +107,10 @@ def measure(project: Project) -> Metrics:
         at = db.now()
         declared = db.records(SQL.list_declared, tuple[Namespace, str, str])
         programs = tuple(qualified(*one) for one in declared)
-        return Metrics(at, programs, (*_work(db, at), *_data(db, at, list_datasets(db))))
+        datasets = list_datasets(db)
+        return Metrics(
+            at, programs, (*_work(db, at), *_data(db, at, datasets), *_readers(db, at, datasets), *_sent(db))
+        )
 
     return project.catalog.read(block)
 
@@ -126,3 +148,27 @@ def _data(db: Db, at: datetime, datasets: Iterable[Dataset]) -> Iterator[Sample]
             yield Sample(Metric.DATASET_LATE, labels, float(expectation.state is ArrivalState.BROKEN))
             if expectation.last_arrival is not None:
                 yield Sample(Metric.LAST_ARRIVAL, labels, (at - expectation.last_arrival).total_seconds())
+
+
+def _readers(db: Db, at: datetime, datasets: Iterable[Dataset]) -> Iterator[Sample]:
+    names = {one.dataset_id: one.qualified_name for one in datasets}
+    for dataset_id, value in db.records(SQL.list_watermarks, tuple[DatasetId, int]):
+        if dataset_id in names:
+            delay = (at - from_micros(value)).total_seconds()
+            yield Sample(Metric.WATERMARK_DELAY, {"dataset": names[dataset_id]}, delay)
+    for consumer in list_consumers(db):
+        if consumer.dataset_id in names:
+            waiting, oldest = measure_waiting(db, consumer, _MOST)
+            labels = {"dataset": names[consumer.dataset_id], "consumer": consumer.name}
+            yield Sample(Metric.CONSUMER_WAITING, labels, waiting)
+            yield Sample(Metric.CONSUMER_OLDEST, labels, 0.0 if oldest is None else (at - oldest).total_seconds())
+
+
+def _sent(db: Db) -> Iterator[Sample]:
+    found = db.records(SUBSCRIBERS.list_subscribers, Subscriber, after="", limit=ALL_ROWS)
+    for one, (_, waiting, _) in zip(found, iterate_lag(db, found), strict=True):
+        yield Sample(Metric.SUBSCRIBER_WAITING, {"subscriber": one.name}, waiting)
+    for rule, number in db.records(SQL.count_alerts, tuple[str, int], limit=_MOST):
+        yield Sample(Metric.ALERTS_OPEN, {"rule": rule}, number)
+    yield Sample(Metric.DELIVERIES_WAITING, {}, db.value(SQL.count_waiting_deliveries, int, limit=_MOST) or 0)
+    yield Sample(Metric.DELIVERIES_DEAD, {}, db.value(SQL.count_dead_deliveries, int, limit=_MOST) or 0)

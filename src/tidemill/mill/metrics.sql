@@ -41,3 +41,21 @@ SELECT count(*) AS locations
 SELECT dataset_id, count(*) AS files
   FROM (SELECT dataset_id FROM inbox_file WHERE status = 'QUARANTINED' LIMIT :limit) AS bad
  GROUP BY dataset_id
+
+-- name: list_watermarks
+-- gives: dataset_id, value
+SELECT dataset_id, value FROM watermark WHERE value IS NOT NULL
+
+-- name: count_alerts
+-- gives: rule, alerts
+SELECT rule, count(*) AS alerts
+  FROM (SELECT rule FROM alert {indexed_by:alert_unresolved} WHERE state <> 'RESOLVED' LIMIT :limit) AS live
+ GROUP BY rule
+
+-- name: count_waiting_deliveries
+-- gives: deliveries
+SELECT count(*) AS deliveries FROM (SELECT 1 FROM delivery WHERE state = 'WAITING' LIMIT :limit) AS waiting
+
+-- name: count_dead_deliveries
+-- gives: deliveries
+SELECT count(*) AS deliveries FROM (SELECT 1 FROM delivery WHERE state = 'DEAD' LIMIT :limit) AS dead

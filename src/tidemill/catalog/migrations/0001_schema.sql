@@ -899,6 +899,7 @@ CREATE TABLE delivery (
     ended_at    BIGINT
 ) {hot};
 CREATE UNIQUE INDEX delivery_waiting ON delivery (target, seq, n) WHERE state = 'WAITING';
+CREATE INDEX delivery_dead ON delivery (delivery_id) WHERE state = 'DEAD';
 CREATE INDEX delivery_due ON delivery (next_try_at) WHERE next_try_at IS NOT NULL;
 CREATE INDEX delivery_about ON delivery (about, delivery_id);
 CREATE INDEX delivery_ended ON delivery (ended_at) WHERE ended_at IS NOT NULL;

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import tidemill as tm
 from tests.stage import staged
 from tests.yardstick import patience
 
@@ -102,6 +103,34 @@ def test_a_delivery_that_was_sent_and_not_recorded_comes_again_with_its_id(catal
     first_body, second_body = kind.got
     assert first_body == second_body
     assert str(alert.state) == "OPEN"
+
+
+def test_a_message_that_was_pushed_and_not_recorded_comes_again_with_its_id(catalog_url, tmp_path):
+    """The position of the subscriber stands before the message; a message of later follows at its commit."""
+    kind = type("Killing", (Receiver,), {"got": [], "came": threading.Event(), "sender": None})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with staged(tmp_path, catalog_url, APP.replace("{url}", "https://example.org/")) as stage:
+            (tmp_path / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n[spark]\nwarm = 0\n')
+            hook = tm.WebHook(f"http://127.0.0.1:{server.server_address[1]}/")
+            stage.mill.subscribers.create("erp", "paid", to=hook)
+            with started(tmp_path) as first:
+                kind.sender = first
+                stage.mill.topics.publish("paid", {"number": 1})
+                assert kind.came.wait(patience(60))
+                assert first.wait() == -signal.SIGKILL
+            kind.sender = None
+            assert stage.mill.subscribers.show("erp").waiting == 1
+            # As if the time for which a try is fenced had passed.
+            stage.sql("UPDATE outside_subscriber SET next_try_at = 1 RETURNING 1")
+            with started(tmp_path):
+                stage.mill.topics.publish("paid", {"number": 2})
+                while stage.mill.subscribers.show("erp").waiting:
+                    threading.Event().wait(0.05)
+        server.shutdown()
+
+    assert [one["data"]["number"] for one in kind.got] == [1, 1, 2]
+    assert len({one["id"] for one in kind.got}) == 2
 
 
 @pytest.fixture(autouse=True)

@@ -190,7 +190,8 @@ def _ask_reset(one: ConsumerDetail, to: str, where: Sequence[str]) -> Preview:
         "beginning": f"This delivers all partitions of {one.dataset} again, beside the {left} that are left.",
     }.get(to, f"This delivers what was committed since {to} again; {left} are left now.")
     only = f" Of those, only partitions with {' and '.join(where)}." if where else ""
-    says = f"{begins}{only} A program that appends publishes their rows a second time."
+    twice = "" if to == "now" else " A program that appends publishes their rows a second time."
+    says = f"{begins}{only}{twice}"
     action = Action(
         "Reset",
         f"{_path(one)}:reset",

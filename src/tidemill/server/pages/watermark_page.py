@@ -118,12 +118,12 @@ def _notes(one: WatermarkDetail, gaps: Sequence[SlotView]) -> Sequence[tuple[str
         for holder in one.held_by[:3]
     ]
     if late := [slot for slot in gaps if slot.passed and slot.state == "missing"]:
-        text = f"{number_of(len(late), 'slot')} were passed without a partition, the newest {late[0].slot}"
+        text = f"passed without a partition: {number_of(len(late), 'slot')}, the newest {late[0].slot}"
         notes.append(("late", text, "", ""))
     for program in one.programs:
         if program.postponed:
             first = program.postponed[0]
-            text = f"{number_of(len(program.postponed), 'window')} of {program.program} fail: {first.reason}"
+            text = f"{program.program}: {number_of(len(program.postponed), 'failing window')}: {first.reason}"
             notes.append(("fail", text, query(ask="reset", program=program.program, to=""), "Compute again"))
     if one.parked:
         notes.append(
@@ -191,9 +191,13 @@ def _program(one: ProgramView) -> Mapping[str, Any]:
 
 def _forms(one: WatermarkDetail, asked: Mapping[str, str]) -> Sequence[Form]:
     example = one.watermark or "2026-01-31 06:00"
+
+    def given(ask: str) -> str:
+        return asked.get("to", "") if asked.get("ask") == ask else ""
+
     forms = [
-        Form("What would be late?", "advance", (("to", "Advance to", example, asked.get("to", "")),)),
-        Form("What would open again?", "rewind", (("to", "Rewind to", example, asked.get("to", "")),)),
+        Form("What would be late?", "advance", (("to", "Advance to", example, given("advance")),)),
+        Form("What would open again?", "rewind", (("to", "Rewind to", example, given("rewind")),)),
     ]
     if one.programs:
         forms.append(
@@ -203,11 +207,11 @@ def _forms(one: WatermarkDetail, asked: Mapping[str, str]) -> Sequence[Form]:
                 (
                     (
                         "program",
-                        "Compute again",
+                        "Program",
                         one.programs[0].program,
                         asked.get("program", one.programs[0].program),
                     ),
-                    ("to", "Windows that end after, or all", example, asked.get("to", "")),
+                    ("to", "Windows that end after, or all", example, given("reset")),
                 ),
             )
         )
@@ -282,7 +286,7 @@ def _ask_rewind(one: WatermarkDetail, slots: Sequence[SlotView], to: str) -> Pre
     back = sum(slot.passed and datetime.fromisoformat(slot.slot) >= time for slot in slots)
     says = (
         f"This moves the watermark of {one.dataset} from {one.watermark} back to {to}, over {number_of(back, 'slot')} "
-        f"of those below. {number_of(len(one.programs), 'window program')} compute the windows that end later again."
+        f"of those below. Windows that end later are computed again: {number_of(len(one.programs), 'program')}."
     )
     action = Action(
         "Rewind",

@@ -177,7 +177,7 @@ QUESTIONS = [
     ("/inboxes/raw?ask=release&file=a.csv", "No such file of default.raw is quarantined."),
     ("/consumers/flights/sum_up?ask=reset&to=now", "This forgets the 59 partitions that are left"),
     ("/consumers/flights/sum_up?ask=reset&to=beginning&where=day%3D2026-01-01", "only partitions with day=2026-01-01"),
-    ("/consumers/flights/sum_up?ask=requeue", "No partition was given up."),
+    ("/consumers/flights/sum_up?ask=requeue", "No partition was discarded."),
     ("/watermarks/flights?ask=advance&to=2026-01-03+00:00", "past 16 slots of those below, 1 of them not complete"),
     ("/watermarks/flights?ask=advance&to=x", "'x' is no time on the wall clock"),
     ("/watermarks/flights?ask=advance&to=2026-01-01+00:00", "stands at 2026-01-02 08:00:00 already"),

@@ -1,4 +1,4 @@
-"""The page of a consumer: its state, what is left, what runs have taken, what was given up; reset and requeue."""
+"""The page of a consumer: its state, what is left, what runs have taken, what was discarded; reset and requeue."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def show_consumer(request: Request, dataset: str, name: str) -> HTMLResponse:
             ("left", one.waiting, format_bytes(one.bytes)),
             ("behind", "–" if behind is None else format_duration(behind - behind % _SECOND), ""),
             ("taken", one.in_progress, ""),
-            ("given up", one.discarded, ""),
+            ("discarded", one.discarded, ""),
             ("dropped before", one.dropped, ""),
         ],
         notes=_notes(one),
@@ -160,7 +160,7 @@ def _ask_requeue(one: ConsumerDetail, partition: str) -> Preview:
     command = command_of("consumer", "requeue", one.dataset, one.name, *words)
     number = len(found) if partition else one.discarded
     if not number:
-        return Preview("Nothing to requeue", "No partition was given up.", command)
+        return Preview("Nothing to requeue", "No partition was discarded.", command)
     which = partition or number_of(number, "partition")
     says = f"This offers {which} of {one.dataset} to {one.name} again. Failures are counted from none."
     action = Action(

@@ -47,7 +47,7 @@ READERS: Final = (
     Column("bytes", "Bytes", "bytes"),
     Column("oldest_at", "Oldest", "time"),
     Column("in_progress", "Taken", "number"),
-    Column("discarded", "Given up", "number"),
+    Column("discarded", "Discarded", "number"),
 )
 _PLACED: Final = (
     Column("partition", "Partition", "name", "{page}"),

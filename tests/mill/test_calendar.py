@@ -123,7 +123,7 @@ def test_growth_counts_what_was_written_by_day(stage):
 
 
 def test_a_partition_knows_its_past_its_files_and_its_readers(stage):
-    """The person who asks why a number changed needs the change, its run, and the runs that used the old rows."""
+    """A number changed: the reason is a change of its partition, by a run, and other runs have used the old rows."""
     stage.mill.runs.start("shop.sum_up")
     (run,) = [one for one in stage.play() if one.program_id and one.state == "COMPLETED"][-1:]
     stage.publish("flights", hour(3, 3), op="overwrite")

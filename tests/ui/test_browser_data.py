@@ -154,7 +154,7 @@ def press(page: Page, name: str) -> None:
     page.get_by_role("dialog").get_by_role("button", name=name, exact=True).click()
 
 
-def expect_said(page: Page, words: str) -> None:
+def expect_report(page: Page, words: str) -> None:
     """Expect that the page says that an action was done."""
     expect(page.locator(".said")).to_have_text(words, timeout=patience(10_000))
 
@@ -243,7 +243,7 @@ def test_partitions_are_dropped_by_a_form_after_a_look_at_the_numbers(visit, sta
     assert len(stage.mill.datasets.partitions("lines")) == 2
     press(page, "Drop 1 partition")
 
-    expect_said(page, "1 partition dropped")
+    expect_report(page, "1 partition dropped")
     assert [one.partition for one in stage.mill.datasets.partitions("lines")] == ["carrier=B<i>C"]
 
 
@@ -276,12 +276,12 @@ def test_a_partition_is_described_and_dropped(visit, stage):
     page.get_by_label("Text, or nothing to remove it").fill("<b>checked</b>")
     page.get_by_role("button", name="Change metadata").click()
     press(page, "Describe")
-    expect_said(page, "the metadata were changed")
+    expect_report(page, "the metadata were changed")
     expect(page.get_by_role("main")).to_contain_text("quality <b>checked</b>", timeout=patience(10_000))
     page.get_by_role("link", name="Drop").click()
     press(page, "Drop 1 partition")
 
-    expect_said(page, "day=2026-01-05 was dropped")
+    expect_report(page, "day=2026-01-05 was dropped")
     expect(page.get_by_role("heading", level=1)).to_contain_text("dropped", timeout=patience(10_000))
     assert [one.partition for one in stage.mill.datasets.partitions("days")] == ["day=2026-01-01"]
 
@@ -292,22 +292,22 @@ def test_files_are_released_retried_and_processed_again(visit, stage):
 
     page.get_by_role("link", name="Retry b.csv").click()
     press(page, "Retry 1 file")
-    expect_said(page, "1 file offered again")
+    expect_report(page, "1 file offered again")
     page.goto(page.url.partition("?")[0])
     page.get_by_role("link", name="Process again a.csv").click()
     press(page, "Process again 1 file")
-    expect_said(page, "1 file will be processed again")
+    expect_report(page, "1 file will be processed again")
     page.goto(page.url.partition("?")[0])
     page.get_by_role("link", name="Release", exact=True).click()
     press(page, "Release 1 file")
 
-    expect_said(page, "1 file released")
+    expect_report(page, "1 file released")
     assert "QUARANTINED" not in stage.mill.inboxes.show("raw").files
     assert stage.mill.inboxes.show("raw").files["NEW"] == 2
     page.goto(page.url.partition("?")[0])
     page.get_by_role("button", name="Look now").click()
     page.get_by_role("dialog").get_by_role("button", name="Look now").click()
-    expect_said(page, "the folder was listed")
+    expect_report(page, "the folder was listed")
 
 
 def test_a_snapshot_is_rolled_back(visit, stage):
@@ -319,29 +319,29 @@ def test_a_snapshot_is_rolled_back(visit, stage):
     expect(page.locator("#preview")).to_contain_text(f"1 row, 2 rows fewer than version {newest} has.")
     press(page, f"Roll back to {oldest}")
 
-    expect_said(page, f"version {oldest} is current again")
+    expect_report(page, f"version {oldest} is current again")
     current = stage.mill.snapshots.versions("planes")[0]
     assert (current.current, current.rows, current.rolled_back_to) == (True, 1, oldest)
 
 
 def test_a_consumer_gets_partitions_again_and_is_reset(visit, stage):
-    """What was given up comes again, and a reset says how much comes again."""
+    """Discarded partitions come again, and a reset says how many partitions come again."""
     page = visit("/consumers/flights/default.shop.sum_up")
 
     page.get_by_role("link", name="Requeue day=2026-01-01 hour=5").click()
     press(page, "Requeue 1 partition")
-    expect_said(page, "1 partition offered again")
+    expect_report(page, "1 partition offered again")
     page.goto(page.url.partition("?")[0])
     page.get_by_role("link", name="Requeue", exact=True).click()
     press(page, "Requeue 1 partition")
-    expect_said(page, "1 partition offered again")
+    expect_report(page, "1 partition offered again")
     assert stage.mill.consumers.show("flights", "sum_up").discarded == 0
     page.goto(page.url.partition("?")[0])
     page.get_by_label("Reset to").fill("now")
     page.get_by_role("button", name="What would come again?").click()
     press(page, "Reset")
 
-    expect_said(page, "the consumer was reset to now")
+    expect_report(page, "the consumer was reset to now")
     assert stage.mill.consumers.show("flights", "sum_up").waiting == 0
 
 
@@ -353,24 +353,24 @@ def test_a_watermark_is_advanced_and_rewound_and_windows_are_computed_again(visi
     page.get_by_label("Advance to").fill("2026-01-03 00:00")
     page.get_by_role("button", name="What would be late?").click()
     press(page, "Advance")
-    expect_said(page, "the watermark is 2026-01-03 00:00")
+    expect_report(page, "the watermark is 2026-01-03 00:00")
     assert stage.mill.watermarks.show("flights").watermark == "2026-01-03 00:00:00"
     page.goto(page.url.partition("?")[0])
     page.get_by_role("link", name="Compute again").first.click()
     press(page, "Compute again")
-    expect_said(page, "the windows will be computed again")
+    expect_report(page, "the windows will be computed again")
     assert stage.mill.watermarks.show("flights").programs[0].computed is None
     page.goto(page.url.partition("?")[0])
     page.get_by_label("Rewind to").fill("2026-01-02 06:00")
     page.get_by_role("button", name="What would open again?").click()
     press(page, "Rewind")
 
-    expect_said(page, "the watermark is 2026-01-02 06:00")
+    expect_report(page, "the watermark is 2026-01-02 06:00")
     assert stage.mill.watermarks.show("flights").watermark == "2026-01-02 06:00:00"
 
 
 def test_a_page_follows_a_commit_with_its_plot(visit, stage):
-    """A page that stays open shows the new partition, and the plot is drawn anew."""
+    """A page that stays open shows the new partition, and draws its plot again."""
     page = visit("/datasets/empty?within=2026-02")
     expect(page.locator(".live")).to_have_text("live", timeout=patience(10_000))
 

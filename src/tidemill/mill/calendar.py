@@ -129,7 +129,7 @@ class Calendar:
     """True if there are too many partitions to list: cells may stop counting."""
 
 
-class Change(NamedTuple):
+class PlacedChange(NamedTuple):
     """Row of a current change; `passed` is the watermark before its commit."""
 
     partition_key: KeyText
@@ -228,7 +228,7 @@ class _Source(ABC):
         """Return the last time of a partition."""
 
     @abstractmethod
-    def list(self, begin: datetime, end: datetime, most: int) -> Sequence[Change]:
+    def list(self, begin: datetime, end: datetime, most: int) -> Sequence[PlacedChange]:
         """Return the first `most` current changes in a period."""
 
     @abstractmethod
@@ -236,7 +236,7 @@ class _Source(ABC):
         """Return the sums of the first `most` current changes in a period."""
 
     @abstractmethod
-    def time_of(self, change: Change) -> datetime:
+    def time_of(self, change: PlacedChange) -> datetime:
         """Return the time of a change."""
 
 
@@ -274,10 +274,10 @@ class _ByTime(_Source):
         found = self.db.value(SQL.last_time, WallTime, dataset_id=self.fileset.dataset_id, high=high)
         return None if found is None else from_wall(found)
 
-    def list(self, begin: datetime, end: datetime, most: int) -> Sequence[Change]:
+    def list(self, begin: datetime, end: datetime, most: int) -> Sequence[PlacedChange]:
         return self.db.records(
             SQL.list_by_time,
-            Change,
+            PlacedChange,
             dataset_id=self.fileset.dataset_id,
             low=to_wall(begin),
             high=to_wall(end),
@@ -290,7 +290,7 @@ class _ByTime(_Source):
             SQL.measure_by_time, _Measured, dataset_id=self.fileset.dataset_id, low=low, high=high, most=most
         )[0]
 
-    def time_of(self, change: Change) -> datetime:
+    def time_of(self, change: PlacedChange) -> datetime:
         return from_wall(change.slot_time or 0)
 
 
@@ -324,10 +324,10 @@ class _ByKey(_Source):
         found = self.db.value(SQL.last_key, KeyText, dataset_id=self.fileset.dataset_id, upper=ALL_KEYS)
         return None if found is None else self._time(found)
 
-    def list(self, begin: datetime, end: datetime, most: int) -> Sequence[Change]:
+    def list(self, begin: datetime, end: datetime, most: int) -> Sequence[PlacedChange]:
         lower, upper = self._text(begin), self._text(end)
         return self.db.records(
-            SQL.list_by_key, Change, dataset_id=self.fileset.dataset_id, lower=lower, upper=upper, most=most
+            SQL.list_by_key, PlacedChange, dataset_id=self.fileset.dataset_id, lower=lower, upper=upper, most=most
         )
 
     def measure(self, begin: datetime, end: datetime, most: int) -> _Measured:
@@ -336,7 +336,7 @@ class _ByKey(_Source):
             SQL.measure_by_key, _Measured, dataset_id=self.fileset.dataset_id, lower=lower, upper=upper, most=most
         )[0]
 
-    def time_of(self, change: Change) -> datetime:
+    def time_of(self, change: PlacedChange) -> datetime:
         return self._time(change.partition_key)
 
     def _time(self, text: KeyText) -> datetime:
@@ -507,14 +507,14 @@ def _fill(
     return cells, tuple(partition for partition, _ in placed), counted
 
 
-def _by_partition(changes: Iterable[Change]) -> Mapping[KeyText, list[Change]]:
-    found: defaultdict[KeyText, list[Change]] = defaultdict(list)
+def _by_partition(changes: Iterable[PlacedChange]) -> Mapping[KeyText, list[PlacedChange]]:
+    found: defaultdict[KeyText, list[PlacedChange]] = defaultdict(list)
     for change in changes:
         found[change.partition_key].append(change)
     return found
 
 
-def _place(source: _Source, key: KeyText, changes: Sequence[Change]) -> tuple[PlacedPartition, datetime]:
+def _place(source: _Source, key: KeyText, changes: Sequence[PlacedChange]) -> tuple[PlacedPartition, datetime]:
     """Return a partition with its time."""
     time, newest = source.time_of(changes[0]), max(changes, key=lambda one: one.at)
     state = CellState.PRESENT
@@ -537,7 +537,7 @@ def _place(source: _Source, key: KeyText, changes: Sequence[Change]) -> tuple[Pl
     )
 
 
-def is_late(spec: WatermarkSpec, time: datetime, changes: Iterable[Change]) -> bool:
+def is_late(spec: WatermarkSpec, time: datetime, changes: Iterable[PlacedChange]) -> bool:
     """Return whether one of the changes was committed after the watermark had passed the slot."""
     passed = max((one.passed for one in changes if one.passed is not None), default=None)
     if passed is None:

@@ -44,7 +44,7 @@ class DayOfGrowth:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What was written to a data set, by the day of the commit. Days without a commit are left out.
+    """Rows that were written to a data set, by the day of the commit. Days without a commit are left out.
 
     Only the newest 5,000 changes are counted. `since` is the time of the first of them, if there are older ones.
     """

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from tidemill.catalog.db import Db
 from tidemill.epoch import to_micros
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.mill.calendar import SQL, CellState, Change, KnownSlot, is_late, show_slot
+from tidemill.mill.calendar import SQL, CellState, KnownSlot, PlacedChange, is_late, show_slot
 from tidemill.shapes.partition_time import Instant, Interval, Span, WallTime, from_wall, to_wall
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
@@ -79,9 +79,9 @@ def _view(
 
 def _count_late(db: Db, fileset: Fileset, spec: WatermarkSpec, low: datetime, high: datetime) -> dict[datetime, int]:
     """Return the number of late partitions by slot, among the first 2,000 changes."""
-    changes: Sequence[Change] = db.records(
+    changes: Sequence[PlacedChange] = db.records(
         SQL.list_by_time,
-        Change,
+        PlacedChange,
         dataset_id=fileset.dataset_id,
         low=to_wall(low),
         high=to_wall(high),

@@ -65,7 +65,7 @@ def words(text: str) -> str:
 
 
 def test_a_file_set_says_what_is_late_missing_and_left(read):
-    """The first screen answers: is it fresh, what is missing, who is behind."""
+    """The first screen answers: is the data set fresh, is an hour missing, is a reader behind."""
     text = read("/datasets/flights")
 
     assert "partitions 58 rows 324" in words(text)
@@ -126,7 +126,7 @@ def test_an_inbox_shows_its_files_by_state_over_time(read):
 
 
 def test_a_snapshot_shows_its_versions_on_a_line(read, stage):
-    """Which version is current, which were there, and how to see what differs."""
+    """The page names the current version, the earlier ones, and the command that compares two."""
     text, versions = read("/datasets/planes"), stage.mill.snapshots.versions("planes")
     newest, middle, oldest = (one.version for one in versions)
 
@@ -195,7 +195,7 @@ def test_an_action_first_says_what_it_will_do_in_numbers(read, path, said):
 
 
 def test_a_roll_back_says_how_the_rows_change(read, stage):
-    """A person who rolls back in a hurry sees that the older version has fewer rows."""
+    """A roll back in a hurry must not lose rows unseen: the older version has fewer."""
     newest, _, oldest = (one.version for one in stage.mill.snapshots.versions("planes"))
 
     said = words(read(f"/datasets/planes?ask=rollback&version={oldest}"))
@@ -256,7 +256,7 @@ def test_each_command_of_a_page_works(read, stage, capsys, path):
 
 
 def test_rows_are_shown_when_a_link_asks_for_them(read):
-    """Only a person who asks for rows pays for opening files; what is in them is text."""
+    """Only a link that asks for rows opens files, and their values are text."""
     text = read("/datasets/real?rows=20")
 
     assert "n text day" in words(text)

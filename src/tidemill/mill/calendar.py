@@ -154,9 +154,16 @@ class KnownSlot(NamedTuple):
     """Row of a time slot that has partitions, or was declared complete."""
 
     slot_time: WallTime
+    begins_at: Instant
     ends_at: Instant
+    next_time: WallTime
     complete: bool
     members: int
+
+    @property
+    def span(self) -> Span:
+        """The slot, as its first commit has found it."""
+        return Span(self.slot_time, self.begins_at, self.ends_at, self.next_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,7 +496,11 @@ def _fill(
 ) -> tuple[tuple[CalendarCell, ...], tuple[PlacedPartition, ...], bool]:
     buckets = _buckets(source, period)
     changes = source.list(period.begin, period.end, _LISTED + 1)
-    expected = _expect(source, period, first, last)
+    slots: Sequence[tuple[Span, KnownSlot | None]] = ()
+    if source.spec is not None and first is not None and period.level != "all":
+        slots = list_slots(source.db, source.fileset, source.spec, period.begin, period.end)
+    ends = {from_wall(span.time): span.ends for span, _ in slots}
+    expected = _expect(source, period, first, last, slots)
     tallies = [_Tally() for _ in buckets]
     placed: list[tuple[PlacedPartition, datetime]] = []
     counted = len(changes) > _LISTED
@@ -499,7 +510,7 @@ def _fill(
         tallies = [_Tally(one.partitions, one.row_count, one.bytes, more=one.changes == most) for one in sums]
     else:
         begins = [one.begin for one in buckets]
-        placed = [_place(source, key, some) for key, some in _by_partition(changes).items()]
+        placed = [_place(source, ends, key, some) for key, some in _by_partition(changes).items()]
         for partition, time in placed:
             if at := bisect_right(begins, time):
                 tallies[at - 1].add(partition)
@@ -514,13 +525,15 @@ def _by_partition(changes: Iterable[PlacedChange]) -> Mapping[KeyText, list[Plac
     return found
 
 
-def _place(source: _Source, key: KeyText, changes: Sequence[PlacedChange]) -> tuple[PlacedPartition, datetime]:
+def _place(
+    source: _Source, ends: Mapping[datetime, Instant], key: KeyText, changes: Sequence[PlacedChange]
+) -> tuple[PlacedPartition, datetime]:
     """Return a partition with its time."""
     time, newest = source.time_of(changes[0]), max(changes, key=lambda one: one.at)
     state = CellState.PRESENT
     if any(one.rewritten for one in changes):
         state = CellState.REWRITTEN
-    if source.spec is not None and is_late(source.spec, time, changes):
+    if source.spec is not None and is_late(source.spec, time, ends.get(time), changes):
         state = CellState.LATE
     return (
         PlacedPartition(
@@ -537,15 +550,16 @@ def _place(source: _Source, key: KeyText, changes: Sequence[PlacedChange]) -> tu
     )
 
 
-def is_late(spec: WatermarkSpec, time: datetime, changes: Iterable[PlacedChange]) -> bool:
-    """Return whether one of the changes was committed after the watermark had passed the slot."""
+def is_late(spec: WatermarkSpec, time: datetime, ends: Instant | None, changes: Iterable[PlacedChange]) -> bool:
+    """Return whether one of the changes was committed after the watermark had passed the slot, which ends at `ends`."""
     passed = max((one.passed for one in changes if one.passed is not None), default=None)
     if passed is None:
         return False
     try:
-        return spec.partition_time.span_at(time).ends - spec.row_lag <= passed
+        ends = spec.partition_time.span_at(time).ends if ends is None else ends
     except OverflowError:
         return False
+    return ends - spec.row_lag <= passed
 
 
 @dataclass(slots=True)
@@ -611,13 +625,18 @@ def _cell(bucket: _Bucket, tally: _Tally, expected: _Expected) -> CalendarCell:
     )
 
 
-def _expect(source: _Source, period: _Period, first: datetime | None, last: datetime | None) -> _Expected:
+def _expect(
+    source: _Source,
+    period: _Period,
+    first: datetime | None,
+    last: datetime | None,
+    slots: Sequence[tuple[Span, KnownSlot | None]],
+) -> _Expected:
     """Return the slots of a period that are not there."""
     if first is None or last is None or period.level == "all":
         return _Expected()
     now = source.now()
     if source.spec is not None:
-        slots = list_slots(source.db, source.fileset, source.spec, period.begin, period.end)
         absent = [(from_wall(span.time), span) for span, known in slots if known is None or not known.complete]
         begins = [time for time, _ in absent]
         ends = [source.spec.partition_time.zone.local(span.ends) for _, span in absent]
@@ -657,8 +676,9 @@ def list_slots(
     try:
         time = times.first_slot(begin, known)
         while time < end and len(found) < _SLOTS:
-            span = times.span_at(time)
-            found.append((span, by_time.get(span.time)))
+            row = by_time.get(to_wall(time))
+            span = times.span_at(time) if row is None else row.span
+            found.append((span, row))
             time = from_wall(span.next_time)
     except OverflowError:  # at the end of the calendar
         return found

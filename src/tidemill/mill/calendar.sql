@@ -72,8 +72,8 @@ SELECT partition_key FROM partition_change {indexed_by:partition_current}
  ORDER BY partition_key DESC LIMIT 1
 
 -- name: list_slots
--- gives: slot_time, ends_at, complete, members
-SELECT s.slot_time, s.ends_at, s.complete,
+-- gives: slot_time, begins_at, ends_at, next_time, complete, members
+SELECT s.slot_time, s.begins_at, s.ends_at, s.next_time, s.complete,
        (SELECT count(*) FROM slot_member AS m
          WHERE m.dataset_id = s.dataset_id AND m.slot_time = s.slot_time) AS members
   FROM time_slot AS s

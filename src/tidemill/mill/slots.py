@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -47,12 +47,13 @@ def list_newest_slots(
     low = max(_back(times.interval, before, most), from_wall(first))
     rows = db.records(SQL.list_slots, KnownSlot, **one, low=to_wall(low), high=to_wall(before), most=most)
     known = {row.slot_time: row for row in rows}
-    late = _count_late(db, fileset, spec, low, before)
+    late = _count_late(db, fileset, spec, (low, before), {from_wall(row.slot_time): row.ends_at for row in rows})
     spans: list[Span] = []
     time = times.first_slot(low, first)
     try:
         while time < before:
-            span = times.span_at(time)
+            row = known.get(to_wall(time))
+            span = times.span_at(time) if row is None else row.span
             spans.append(span)
             time = from_wall(span.next_time)
     except OverflowError:  # at the end of the calendar
@@ -77,20 +78,26 @@ def _view(
     return SlotView(show_slot(begin, timedelta(0)), state, have, spec.expected_count, number, is_passed)
 
 
-def _count_late(db: Db, fileset: Fileset, spec: WatermarkSpec, low: datetime, high: datetime) -> dict[datetime, int]:
+def _count_late(
+    db: Db,
+    fileset: Fileset,
+    spec: WatermarkSpec,
+    period: tuple[datetime, datetime],
+    ends: Mapping[datetime, Instant],
+) -> dict[datetime, int]:
     """Return the number of late partitions by slot, among the first 2,000 changes."""
     changes: Sequence[PlacedChange] = db.records(
         SQL.list_by_time,
         PlacedChange,
         dataset_id=fileset.dataset_id,
-        low=to_wall(low),
-        high=to_wall(high),
+        low=to_wall(period[0]),
+        high=to_wall(period[1]),
         most=_CHANGES,
     )
     keys: dict[datetime, set[str]] = {}
     for change in changes:
         time = from_wall(change.slot_time or 0)
-        if is_late(spec, time, [change]):
+        if is_late(spec, time, ends.get(time), [change]):
             keys.setdefault(time, set()).add(change.partition_key)
     return {time: len(some) for time, some in keys.items()}
 

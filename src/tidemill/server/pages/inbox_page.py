@@ -126,7 +126,7 @@ def _notes(inbox: InboxView) -> Sequence[tuple[str, str, str, str]]:
     if failing := inbox.files.get("ERROR", 0):
         notes.append(
             (
-                "late",
+                "wait",
                 f"{number_of(failing, 'file')} failed and will be tried again",
                 query(state="ERROR", ask="retry"),
                 "Retry now",

@@ -52,6 +52,7 @@ READS: dict[str, Callable[[Mill], object]] = {
     "subscriber.read": lambda mill: mill.subscribers.read("erp", limit=2),
     "subscriber.show": lambda mill: mill.subscribers.show("erp"),
     "token.list": lambda mill: [one.name for one in mill.tokens.list()],
+    "topic.show": lambda mill: mill.topics.show("data"),
     "tx.show": lambda mill: mill.transactions.show(mill.transactions.list()[0].write_pointer),
     "watermark.show": lambda mill: mill.watermarks.show("orders"),
     "why": lambda mill: mill.why("orders", kind="dataset"),

@@ -8,7 +8,8 @@ WITH RECURSIVE topics (topic) AS (
 )
 SELECT newest.topic, newest.seq,
        (SELECT max(n) FROM message WHERE message.topic = newest.topic AND message.seq = newest.seq) AS n,
-       (SELECT at FROM message WHERE message.topic = newest.topic AND message.seq = newest.seq LIMIT 1) AS at
+       (SELECT at FROM message WHERE message.topic = newest.topic AND message.seq = newest.seq
+         ORDER BY n DESC LIMIT 1) AS at
   FROM (SELECT topics.topic,
                (SELECT max(message.seq) FROM message WHERE message.topic = topics.topic) AS seq
           FROM topics WHERE topics.topic IS NOT NULL) AS newest

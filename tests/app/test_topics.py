@@ -1,4 +1,4 @@
-"""One topic, as `mill.topics.show` gives it."""
+"""A single topic, as `mill.topics.show` gives it."""
 
 from __future__ import annotations
 

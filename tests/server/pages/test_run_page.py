@@ -77,3 +77,10 @@ def test_the_log_of_another_attempt_is_a_link(stage, browser, failed):
     assert f'href="/runs/{failed.run_id}?attempt=1"' in text
     assert browser.get(f"/runs/{failed.run_id}?attempt=1").status_code == 200
     assert browser.get(f"/runs/{failed.run_id}?attempt=7").status_code == 404
+
+
+def test_a_log_on_another_machine_is_not_taken_for_an_empty_one(read, failed):
+    """A program that wrote nothing, and a log that this server cannot read, are different things."""
+    words = read(f"/runs/{failed.run_id}")
+
+    assert f"Log on the machine of its runner, in {failed.log_location} ask a server on that machine" in words

@@ -62,7 +62,8 @@ def show_run(request: Request, run_id: str, attempt: int | None = None) -> HTMLR
     now = mill.project.world.clock.now()
     facts: Mapping[str, Any] = run.facts
     outputs = [{**one, "partitions": one.get("partitions", [])} for one in facts.get("outputs", ())]
-    lines, where = _read_log(mill, run, attempt)
+    found, where = _read_log(mill, run, attempt)
+    lines = found or ()
     bad = [line.text for line in lines if _BAD.search(line.text)]
     waits = run.state == "PENDING"
     bands = list(_bands(run, now))
@@ -91,6 +92,7 @@ def show_run(request: Request, run_id: str, attempt: int | None = None) -> HTMLR
         output_empty="the run published nothing" if run.state in _ENDED else "nothing is published yet",
         log=[{"text": line.text, "bad": bool(_BAD.search(line.text))} for line in lines],
         log_sub=where,
+        log_empty="ask a server on that machine" if found is None else "the program wrote nothing",
         bad=bad[:_BAD_LINES],
         bad_said=_say_bad(len(bad)),
         attempt_links=[(one, one == (attempt or run.epoch)) for one in _logged(run)] if run.epoch > 1 else (),
@@ -173,15 +175,18 @@ def _logged(run: RunDetail) -> Iterable[int]:
     return range(max(1, run.epoch - 9), run.epoch + 1)
 
 
-def _read_log(mill: Mill, run: RunDetail, attempt: int | None) -> tuple[Sequence[LogLine], str]:
-    """Return the last lines of an attempt, the newest unless another is given, and which lines they are."""
+def _read_log(mill: Mill, run: RunDetail, attempt: int | None) -> tuple[Sequence[LogLine] | None, str]:
+    """Return the last lines of an attempt, the newest unless another is given, and a description of these lines.
+
+    None for a log that cannot be read on this machine.
+    """
     if not run.log_location:
         return (), "no attempt yet"
     reader = read_log(mill.project, run.run_id, attempt=attempt, whole=False, most=_BYTES)
     try:
         lines = deque(reader.read_on(last=True), maxlen=_LINES)
     except OSError:
-        return (), f"on the machine of its runner, in {run.log_location}"
+        return None, f"on the machine of its runner, in {run.log_location}"
     cut = reader.cut or len(lines) == _LINES
     number = f"the last {len(lines)} lines" if cut else "1 line" if len(lines) == 1 else f"{len(lines)} lines"
     return tuple(lines), f"attempt {attempt or run.epoch} · {number}"

@@ -252,8 +252,8 @@ def _(rule: Quarantined, db: Db, namespace: Namespace, only: Subjects, machine: 
     files = 0 if dataset_id is None else db.value(SQL.count_quarantined, int, dataset_id=dataset_id, limit=most) or 0
     if files < rule.files:
         return Found(())
-    number = f"{files} or more" if files == most else str(files)
-    why = f"{number} files of {rule.inbox} are in quarantine: `tidemill inbox files {rule.inbox} --status quarantined`"
+    number = "1 file" if files == 1 else f"{files} or more files" if files == most else f"{files} files"
+    why = f"{number} of {rule.inbox} in quarantine: `tidemill inbox files {rule.inbox} --state quarantined`"
     return Found((Violation(rule.inbox, db.now(), why),))
 
 

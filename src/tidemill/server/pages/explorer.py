@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse
 
 from tidemill.mill.routes import PREFIX, Route, list_routes
 from tidemill.server.examples import example_answer, example_inputs, example_of
-from tidemill.server.guard import GuardedRoute, open_to_all, right_of
+from tidemill.server.guard import GuardedRoute, needs_of, open_to_all
 from tidemill.server.openapi import describe, headers_of, problems_of
 from tidemill.server.pages.lists import Column
 from tidemill.server.pages.render import render
@@ -42,7 +42,7 @@ def show_explorer(request: Request) -> HTMLResponse:
     groups = _groups()
     known = {(route.method, route.path) for route in list_routes()}
     others = [
-        {"method": method, "path": one.path, "right": right_of(one.endpoint), "summary": _first_line(one.endpoint)}
+        {"method": method, "path": one.path, "right": needs_of(one.endpoint)[0], "summary": _first_line(one.endpoint)}
         for one in request.app.routes
         if isinstance(one, GuardedRoute)
         for method in sorted(one.methods or ())

@@ -12,8 +12,10 @@ from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.json_specs import list_tags
+from tidemill.lake.datasets import DatasetKind
 from tidemill.mill.mill import Mill
 from tidemill.mill.page import Page
+from tidemill.run.records.runs import RunState
 from tidemill.schedule.jobs import JobState
 from tidemill.schedule.specs import Status
 from tidemill.schedule.triggers import Trigger
@@ -167,32 +169,24 @@ _DATASET: Final = (
 _PAGE: Final = 50
 
 
-def _find_inboxes(mill: Mill, *, after: str) -> Page[Any]:
-    """Return the next inboxes: pages of data sets, until one has an inbox."""
-    found = mill.datasets.list(limit=_PAGE, after=after)
-    inboxes = [one for one in found if one.kind == "inbox"]
-    while found.next is not None and not inboxes:
-        found = mill.datasets.list(limit=_PAGE, after=found.next)
-        inboxes = [one for one in found if one.kind == "inbox"]
-    return Page(tuple(inboxes), found.next)
-
-
 LISTS: Final[tuple[ListPage, ...]] = (
     ListPage(
         "/datasets",
         "Data sets",
-        lambda mill, after: mill.datasets.list(limit=_PAGE, after=after),
+        lambda mill, **asked: mill.datasets.list(limit=_PAGE, **asked),
         _DATASET,
         "dataset list",
         "no data sets yet; declare one in the app and `tidemill deploy`",
+        (Filter("kind", "Kind", tuple(DatasetKind)), Filter("app", "App")),
     ),
     ListPage(
         "/inboxes",
         "Inboxes",
-        _find_inboxes,
+        lambda mill, **asked: mill.inboxes.list(limit=_PAGE, **asked),
         (Column("name", "Inbox", "name", "/inboxes/{name}"), *_DATASET[2:3], *_DATASET[4:5], *_DATASET[6:]),
-        "dataset list",
+        "inbox list",
         "no inboxes yet; declare one: app.inbox(…)",
+        (Filter("app", "App"),),
     ),
     ListPage(
         "/consumers",
@@ -250,7 +244,11 @@ LISTS: Final[tuple[ListPage, ...]] = (
         RUN_COLUMNS,
         "run list",
         "no runs yet; `tidemill run start APP.PROGRAM` starts one",
-        (Filter("program", "Program"),),
+        (
+            Filter("program", "Program"),
+            Filter("schedule", "Schedule"),
+            Filter("state", "State", tuple(one.lower() for one in RunState)),
+        ),
         order="newest first",
     ),
     ListPage(

@@ -658,6 +658,23 @@ def test_each_machine_looks_at_its_own_disk(room, monkeypatch):
     assert of(room, "disk") == ["resolved"]
 
 
+def test_a_disk_that_cannot_be_measured_keeps_its_alert(room, monkeypatch):
+    """A disk that hangs or is away is not a disk with room again: its alert stays open."""
+    free: int | None = 5_000_000_000
+    watch = Watch(room.catalog, room.world, Path("/somewhere"))
+    monkeypatch.setattr(watch, "_measure", lambda: free)
+    add(room, "disk", tm.DiskLow("10 GB"))
+    watch.look()
+    assert of(room, "disk") == ["opened"]
+    free = None
+    watch.look()
+    assert of(room, "disk") == []
+    assert [rule for rule, _, _ in room.open() if rule == "disk"] == ["disk"]
+    free = 20_000_000_000
+    watch.look()
+    assert of(room, "disk") == ["resolved"]
+
+
 def test_the_disk_of_the_state_is_measured(room, tmp_path):
     """By the real file system; a folder that is away is no alert."""
     for state, opened in ((tmp_path / "away", []), (tmp_path, ["disk"])):

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
@@ -74,6 +74,7 @@ class Site:
         self._lock = threading.Lock()
         self.seen = Servings()
         self.answers: dict[int, Any] = {}
+        self._readers: list[threading.Thread] = []
         started = [self._start() for _ in range(SERVERS)]
         self._servers = [server for server, _ in started]
         self._urls = [url for _, url in started]
@@ -84,7 +85,9 @@ class Site:
         server = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert server.stdout is not None
         url: str = json.loads(server.stdout.readline())["url"]
-        threading.Thread(target=server.stdout.read, daemon=True).start()  # a full pipe would stop the server
+        reader = threading.Thread(target=_read_all, args=(server.stdout,), daemon=True)
+        reader.start()
+        self._readers.append(reader)
         return server, url
 
     def play(self, changes: int, kill_every: float) -> None:
@@ -107,8 +110,8 @@ class Site:
         for server in self._servers:
             server.kill()
             server.wait()
-            if server.stdout is not None:
-                server.stdout.close()
+        for reader in self._readers:
+            reader.join()
 
     def _kill_until(self, ended: threading.Event, kill_every: float) -> None:
         while not ended.wait(self._dice.uniform(0.5, 1.5) * kill_every):
@@ -154,6 +157,11 @@ class Site:
                 self.seen.breaches.append(f"{key}: {answer.status_code} {answer.text[-300:]}")
             return {}
         return answer.json()
+
+
+def _read_all(pipe: IO[str]) -> None:
+    with pipe:
+        pipe.read()
 
 
 def request_of(number: int) -> tuple[str, object]:

@@ -60,7 +60,10 @@ def test_advance_moves_it_forward_only(tidemill, plain):
     back, why = tidemill("advance", "clicks", "2021-03-19 12:30")
     causes = plain.sql("SELECT cause FROM watermark_move ORDER BY commit_seq DESC LIMIT 1")
 
-    assert (code, json.loads(text)) == (0, {"dataset": "default.clicks", "watermark": "2021-03-19 13:00:00"})
+    assert (code, json.loads(text)) == (
+        0,
+        {"dataset": "default.clicks", "watermark": "2021-03-19 13:00:00", "changed": True},
+    )
     assert (back, "watermark rewind" in why) == (2, True)
     assert causes[0][0].startswith("by hand: ")
 

@@ -39,6 +39,9 @@ READS: dict[str, Callable[[Mill], object]] = {
     "inbox.explain": lambda mill: mill.inboxes.explain("raw"),
     "consumer.peek": lambda mill: mill.consumers.peek("orders", "default.shop.sift"),
     "dataset.head": lambda mill: mill.datasets.head("orders", {"day": date(2026, 1, 2)}),
+    "dataset.calendar": lambda mill: mill.datasets.calendar("orders"),
+    "dataset.growth": lambda mill: mill.datasets.growth("orders"),
+    "dataset.partition": lambda mill: mill.datasets.partition("orders", "day=2026-01-02"),
     "dataset.lineage": lambda mill: mill.datasets.lineage("orders"),
     "dataset.show": lambda mill: mill.datasets.show("orders"),
     "flow": lambda mill: mill.flow(),
@@ -64,7 +67,7 @@ def open_alert_of(mill: Mill) -> str:
     return mill.alerts.list()[0].alert_id
 
 
-NEVER_THE_SAME = {"metrics", "overview"}
+NEVER_THE_SAME = {"inbox.arrivals", "metrics", "overview"}
 """Their answers hold ages and rates of the moment."""
 ELSEWHERE = {"snapshot.compare"}
 """Played by tests/mill/test_snapshot_comparison.py, with the client too."""

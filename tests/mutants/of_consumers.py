@@ -68,7 +68,7 @@ MUTANTS: Final = (
     _mutant(
         "left_overs_of_a_full_take_forgotten",
         "a take that was cut at its limit moves the state as if it had filled everything",
-        In("_fill").swap("WritePointer(bound)", "tx.write_pointer"),
+        In("take._fill").swap("WritePointer(bound)", "tx.write_pointer"),
         scenario="filled",
     ),
     _mutant(

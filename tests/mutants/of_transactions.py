@@ -13,7 +13,7 @@ MUTANTS: Final = (
     _mutant(
         "unlocked_begin",
         "begin takes its tick in one database transaction and inserts its row in the next",
-        In("begin").swap(
+        In("transactions.begin").swap(
             "seq = catalog.apply([_BeginTransaction(run_id, epoch, declared, spans), *effects], outcome=outcome)",
             "seq = catalog.write(lambda db: db.tick())\n"
             "catalog.apply([_BeginTransaction(run_id, epoch, declared, spans, seq), *effects], outcome=outcome)",
@@ -187,7 +187,7 @@ MUTANTS: Final = (
         "two_commits_for_data_and_message",
         "partitions are committed, and announced in a transaction after that",
         In("AddPartitions.writes").drop("*self._messages()"),
-        In("commit").swap(
+        In("transactions.commit").swap(
             'catalog.world.mark("commit.after_message")',
             'catalog.world.mark("commit.after_message")\n'
             "import types\n"

@@ -158,7 +158,7 @@ MUTANTS: Final = (
     _mutant(
         "span_completes_halves",
         "an hour that reaches beyond the declared span is not complete with it",
-        In("list_slots").swap(
+        In("watermark.list_slots").swap(
             "(span := spec.partition_time.span_at(time)).ends <= ends",
             "(span := spec.partition_time.span_at(time)).begins < ends",
         ),
@@ -167,7 +167,7 @@ MUTANTS: Final = (
     _mutant(
         "span_stands_for_all_parts",
         "hours that wait for several partitions are not completed by a declared span",
-        In("list_slots").drop("not _is_alone(spec)"),
+        In("watermark.list_slots").drop("not _is_alone(spec)"),
         In("fill_slots").swap("int(alone)", "int(alone or bool(complete))"),
         first=Killer.SIMULATION,
     ),

@@ -15,7 +15,7 @@ from tidemill import App, Watermark, WatermarkPassed
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.window.window_plan import Window
 from tidemill.mill.project import Project
-from tidemill.mill.watermarks import Watermarks
+from tidemill.mill.watermarks import MovedWatermark, Watermarks
 from tidemill.run.processes.external import open_transaction
 from tidemill.run.records.programs import ProgramKind
 from tidemill.run.step.spans import DeclaredSpan
@@ -176,7 +176,9 @@ def move_by_hand(simulation: Simulation, name: str, act: str, to: datetime, wait
         simulation.ticks.asked[name] = act, to_wall(to)
         desk = Watermarks(Project(process.catalog, process.world, simulation.ground.config, caller=name))
         move = desk.advance if act == "advance" else desk.rewind
-        move("ticks", str(to))
+        moved = move("ticks", str(to))
+        if isinstance(moved, MovedWatermark) and not moved.changed:
+            return  # it stood there
         simulation.ticks.moved.append(name)
         if act == "rewind":
             start_station(simulation, 6 + len(simulation.ticks.moved))

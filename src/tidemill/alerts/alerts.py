@@ -241,6 +241,8 @@ def _look_before(
 ) -> tuple[set[str], datetime | None]:
     """Return the subjects, of all or of `only`, whose state has begun or ended; and when time brings the next look."""
     if rule.spec.rule.looks_after is LooksAfter.MACHINE:
+        if machine.free is None:
+            return set(), None  # a disk that cannot be measured neither begins nor ends an alert
         only = {machine.host}  # other machines look at themselves
     found = look(rule.spec.rule, db, rule.namespace, only, machine)
     violated = {one.subject for one in found.violations}
@@ -266,7 +268,7 @@ def _look_at(db: Db, world: World, rule_id: str, only: Collection[str], machine:
     now = db.now()
     found = look(rule.spec.rule, db, rule.namespace, only, machine)
     if rule.spec.rule.looks_after is LooksAfter.MACHINE:
-        only = {machine.host} & set(only)
+        only = set() if machine.free is None else {machine.host} & set(only)
     violated = {one.subject: one for one in found.violations}
     live = {alert.subject: alert for alert in db.records(SQL.list_live, Alert, rule_id=rule_id)}
     for violation in found.violations:

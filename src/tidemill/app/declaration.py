@@ -372,7 +372,7 @@ def _write_value(value: object) -> object:
 def _read_where(name: str, plain: Mapping[str, object]) -> Where:
     try:
         return {key: _read_value(value) for key, value in plain.items()}
-    except (ValueError, TypeError, LookupError) as error:
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise BadDeclaration(f"the filter of {name}", f"cannot be read: {error}") from None
 
 

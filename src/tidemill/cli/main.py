@@ -36,7 +36,7 @@ _COMMANDS: Final = {
     "sql": ("tidemill.cli.sql", "Declare tables and watermarks by SQL statements."),
     "schedule": ("tidemill.cli.schedule", "Schedules: the triggers and constraints that start programs."),
     "job": ("tidemill.cli.job", "Jobs: launches of schedules that wait to become runs."),
-    "alert": ("tidemill.cli.alert", "Alerts: what is wrong for too long, and the notices about it."),
+    "alert": ("tidemill.cli.alert", "Alerts: what is wrong for too long, the rules about it, and what was sent."),
     "token": ("tidemill.cli.token", "Tokens: secrets by which programs use the server."),
     "subscriber": (
         "tidemill.cli.subscriber",

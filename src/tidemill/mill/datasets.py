@@ -264,7 +264,7 @@ class Datasets(Noun):
         def block(db: Db) -> PartitionDetail:
             fileset = Fileset.of(self._project.dataset(db, name))
             checked = fileset.keys.read(key) if isinstance(key, str) else fileset.keys.check(key)
-            return show_partition(db, fileset, checked, now(db, self._catalog.incarnation))
+            return show_partition(db, fileset, checked, now(db, self._catalog.incarnation), self._project.access)
 
         return self._catalog.read(block)
 

@@ -15,7 +15,6 @@ from tidemill.lake.expectations import Expectation, find_expectations
 from tidemill.lake.inbox import inbox
 from tidemill.lake.inbox.s3_events import find_name, read_events
 from tidemill.mill.arrivals import DAY, ArrivalsView, count_arrivals
-from tidemill.mill.datasets import Datasets, DatasetView
 from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, one_more, read_name
@@ -26,6 +25,7 @@ from tidemill.run.records.runs import find_run
 from tidemill.storage.files import StorageUnavailable
 
 if TYPE_CHECKING:
+    from tidemill.mill.datasets import DatasetView
     from tidemill.run.step.outside_claims import FileClaim
 
 _CLAIM_LEASE: Final = "10m"
@@ -156,6 +156,8 @@ class Inboxes(Noun):
     @operation(Right.READ)
     def list(self, *, app: str | None = None, limit: int = PAGE, after: str = "") -> Page[DatasetView]:
         """List inboxes by name, with the number and the size of their files: all, or those of an app. `NotFound`."""
+        from tidemill.mill.datasets import Datasets
+
         return Datasets(self._project).list(kind=DatasetKind.INBOX, app=app, limit=limit, after=after)
 
     @operation(Right.READ)

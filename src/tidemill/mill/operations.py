@@ -15,7 +15,7 @@ from tidemill.mill.alerts import Alerts
 from tidemill.mill.apps import Apps
 from tidemill.mill.catalog import CatalogUpkeep
 from tidemill.mill.consumers import Consumers
-from tidemill.mill.datasets import Datasets
+from tidemill.mill.datasets import Datasets, DatasetView
 from tidemill.mill.deployment import AppPlan
 from tidemill.mill.hooks import Hooks
 from tidemill.mill.inboxes import Inboxes
@@ -73,6 +73,7 @@ _LATE: Final = {
         AppPlan,
         CommittedTransaction,
         Compacted,
+        DatasetView,
         Deleted,
         Deployed,
         Deployment,

@@ -14,6 +14,7 @@ from tidemill.epoch import EPOCH
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
+from tidemill.mill.access import Access
 from tidemill.mill.project import program_names
 from tidemill.names import ProgramId, RunId
 from tidemill.shapes.filters import KeyFilter
@@ -158,7 +159,7 @@ def measure_growth(db: Db, dataset: Dataset) -> Growth:
     )
 
 
-def show_partition(db: Db, fileset: Fileset, key: Key, newest: Snapshot) -> PartitionDetail:
+def show_partition(db: Db, fileset: Fileset, key: Key, newest: Snapshot, access: Access) -> PartitionDetail:
     """Return a partition; `NotFound` for one that never was. Cost: its changes that are current."""
     text = fileset.keys.encode(key)
     shown = fileset.keys.show(key)
@@ -182,7 +183,7 @@ def show_partition(db: Db, fileset: Fileset, key: Key, newest: Snapshot) -> Part
         {name: value for one in found for name, value in one.metadata.items()},
         tuple(StoredFile(path_for_readers(location, path), file.bytes, file.rows) for path, file in files[:_FILES]),
         tuple(_history(row) for row in history),
-        _takers(db, fileset, text),
+        _takers(db, fileset, text, access),
     )
 
 
@@ -201,7 +202,7 @@ def _history(row: _HistoryRow) -> HistoryView:
     )
 
 
-def _takers(db: Db, fileset: Fileset, key: KeyText) -> tuple[TakerView, ...]:
+def _takers(db: Db, fileset: Fileset, key: KeyText, access: Access) -> tuple[TakerView, ...]:
     rows: Sequence[_TakerRow] = db.records(
         SQL.list_takers, _TakerRow, dataset_id=fileset.dataset_id, partition_key=key, limit=_SHOWN
     )
@@ -216,4 +217,5 @@ def _takers(db: Db, fileset: Fileset, key: KeyText) -> tuple[TakerView, ...]:
             row.ended_at,
         )
         for row in rows
+        if row.program_id is None or access.sees_name(names.get(row.program_id, ""))
     )

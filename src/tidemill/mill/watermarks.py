@@ -36,7 +36,7 @@ from tidemill.lake.window.windows import (
     reset_windows,
 )
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
+from tidemill.mill.page import PAGE, BadPage, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun
 from tidemill.mill.slots import SlotView, list_newest_slots
 from tidemill.names import DatasetId, ProgramId
@@ -274,7 +274,10 @@ class Watermarks(Noun):
 
         def block(db: Db) -> Page[SlotView]:
             fileset, spec, row = self._find(db, name)
-            place = from_wall(upto) if after else None
+            try:
+                place = from_wall(upto) if after else None
+            except OverflowError:
+                raise BadPage("after", after) from None
             found = list_newest_slots(db, fileset, spec, row.value, most, place)
             shown = found[: most - 1]
             more = len(found) > len(shown)

@@ -105,7 +105,7 @@ def answer_error(request: Request, error: Exception) -> Response:
     wants_page = "text/html" in request.headers.get("accept", "") and not path.startswith("/v1/")
     if not wants_page:
         return found
-    if found.status_code == 401 and request.method == "GET" and request.url.path != LOGIN:
+    if found.status_code == 401 and request.method == "GET" and path != LOGIN:
         return redirect_to_login(request)
     document = json.loads(bytes(found.body))
     title, detail = document["title"], document["detail"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Annotated, Final
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode
 
 from fastapi import Body, Request, Response
 from starlette.responses import HTMLResponse, RedirectResponse
@@ -117,7 +117,7 @@ def _signed_in(request: Request, secret: str, following: str) -> Response:
 def _own(place: str) -> str:
     """Return a place of this server; the first page for any other, such as `//host`."""
     plain = place.isascii() and place.isprintable() and "\\" not in place and place.startswith("/")
-    return place if plain and not urlsplit(place).netloc and not place.startswith("//") else "/"
+    return place if plain and not place.startswith("//") else "/"
 
 
 def _prefix(request: Request) -> str:

@@ -30,8 +30,12 @@ def test_a_feed_shows_its_arrivals_and_when_the_next_is_due(browser, read):
 
 def test_all_is_well_is_one_line(stage, read):
     """A calm page: nothing to read."""
-    stage.sql("UPDATE run SET state = 'COMPLETED', exit_reason = NULL WHERE state = 'FAILED' RETURNING 1")
+    stage.sql("UPDATE run SET state = 'COMPLETED', exit_reason = 'F' || exit_reason WHERE state = 'FAILED' RETURNING 1")
     stage.sql("UPDATE inbox_file SET status = 'SKIPPED' WHERE status = 'QUARANTINED' RETURNING 1")
     words = read("/")
+    # Other tests of this module read the same project.
+    back = "UPDATE run SET state = 'FAILED', exit_reason = substr(exit_reason, 2)"
+    stage.sql(f"{back} WHERE state = 'COMPLETED' AND exit_reason LIKE 'F%' RETURNING 1")
+    stage.sql("UPDATE inbox_file SET status = 'QUARANTINED' WHERE status = 'SKIPPED' RETURNING 1")
 
     assert words.startswith("All is well nothing needs you · 3 of 3 feeds are well")

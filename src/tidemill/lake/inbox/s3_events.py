@@ -89,7 +89,7 @@ def find_name(location: str, event: ObjectEvent) -> str | None:
     """
     parts = event.key.split("/")
     folder = PurePosixPath(unquote(urlsplit(location).path)).parts
-    for length in range(len(parts) - 1, 0, -1):
+    for length in range(min(len(parts) - 1, len(folder)), 0, -1):
         if folder[-length:] == tuple(parts[:length]):
             return "/".join(parts[length:])
     return event.key if folder[-1:] == (event.bucket,) else None

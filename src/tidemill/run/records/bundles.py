@@ -173,6 +173,8 @@ class Bundle:
 def _check_entry(entry: zipfile.ZipInfo, known: Collection[str]) -> None:
     """Raise `BadBundle` for an entry of an archive that is no file below the folder of the app file."""
     name = entry.orig_filename
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise BadBundle(f"{name!r} is compressed by another method than deflate")
     parts = name.split("/")
     if name in known:
         raise BadBundle(f"{name!r} is there twice")

@@ -16,8 +16,8 @@ from tidemill.mill.consumers import ConsumerDetail, OfferedView
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.server.pages.data_view import (
-    Form,
     Preview,
+    PreviewForm,
     body_of,
     command_of,
     number_of,
@@ -95,7 +95,7 @@ def show_consumer(request: Request, dataset: str, name: str) -> HTMLResponse:
         resets=[plain(reset) for reset in one.resets],
         reset_columns=_RESETS,
         forms=[
-            Form(
+            PreviewForm(
                 "What would come again?",
                 "reset",
                 (

@@ -36,7 +36,7 @@ class Preview:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class PreviewForm:
     """A form that asks for the preview of an action. `fields` are name, label, example and value."""
 
     label: str

@@ -18,9 +18,9 @@ from tidemill.mill.operation import Right
 from tidemill.mill.partition_views import Growth
 from tidemill.server.pages.calendar_view import view_calendar
 from tidemill.server.pages.data_view import (
-    Form,
     Plot,
     Preview,
+    PreviewForm,
     Series,
     body_of,
     command_of,
@@ -333,15 +333,15 @@ def _type(kind: object) -> str:
     return kind if isinstance(kind, str) else json.dumps(kind)
 
 
-def _forms(dataset: DatasetView, asked: Mapping[str, str]) -> Sequence[Form]:
+def _forms(dataset: DatasetView, asked: Mapping[str, str]) -> Sequence[PreviewForm]:
     key = next(iter(dataset.spec.get("keys") or {"day": ""}))  # type: ignore[call-overload]  # a mapping
     return (
-        Form(
+        PreviewForm(
             "See the files of then",
             "as_of",
             (("as_of", "As of a commit or time", "2026-01-31T12:00Z", asked.get("as_of", "")),),
         ),
-        Form("What would go?", "drop", (("where", "Drop partitions", f"{key}=…", asked.get("where", "")),)),
+        PreviewForm("What would go?", "drop", (("where", "Drop partitions", f"{key}=…", asked.get("where", "")),)),
     )
 
 

@@ -279,6 +279,23 @@ LISTS: Final[tuple[ListPage, ...]] = (
         "no topics yet",
     ),
     ListPage(
+        "/subscribers",
+        "Subscribers",
+        lambda mill, after: mill.subscribers.list(limit=_PAGE, after=after),
+        (
+            Column("name", "Subscriber", "name"),
+            Column("topic", "Topic", "text", "/topics/{topic}"),
+            Column("to", "Receiver", "long"),
+            Column("position", "Position"),
+            Column("waiting", "Waiting", "number"),
+            Column("oldest_at", "Oldest", "time"),
+            Column("failures", "Failures", "number"),
+            Column("error", "Error", "long"),
+        ),
+        "subscriber list",
+        "no subscribers yet; `tidemill subscriber create NAME TOPIC` creates one",
+    ),
+    ListPage(
         "/audit",
         "Audit",
         lambda mill, **asked: mill.catalog.log(limit=_PAGE, **asked),

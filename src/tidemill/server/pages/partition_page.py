@@ -14,8 +14,8 @@ from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.partition_views import PartitionDetail
 from tidemill.server.pages.data_view import (
-    Form,
     Preview,
+    PreviewForm,
     body_of,
     command_of,
     number_of,
@@ -102,7 +102,7 @@ def show_partition(request: Request, name: str, key: str) -> HTMLResponse:
         node_columns=_NODES,
         lineage_command=command_of("dataset", "lineage", one.dataset, one.partition),
         forms=[
-            Form(
+            PreviewForm(
                 "Change metadata",
                 "describe",
                 (

@@ -43,6 +43,7 @@ PLACES: Final = (
     ("", ""),
     ("/apps", "Apps"),
     ("/topics", "Topics"),
+    ("/subscribers", "Subscribers"),
     ("/transactions", "Transactions"),
     ("/audit", "Audit"),
     ("/tokens", "Tokens"),

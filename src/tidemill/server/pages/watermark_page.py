@@ -14,8 +14,8 @@ from tidemill.mill.slots import SlotView
 from tidemill.mill.watermarks import ProgramView, WatermarkDetail
 from tidemill.server.pages.calendar_view import SIGNS
 from tidemill.server.pages.data_view import (
-    Form,
     Preview,
+    PreviewForm,
     body_of,
     command_of,
     number_of,
@@ -189,19 +189,19 @@ def _program(one: ProgramView) -> Mapping[str, Any]:
     }
 
 
-def _forms(one: WatermarkDetail, asked: Mapping[str, str]) -> Sequence[Form]:
+def _forms(one: WatermarkDetail, asked: Mapping[str, str]) -> Sequence[PreviewForm]:
     example = one.watermark or "2026-01-31 06:00"
 
     def given(ask: str) -> str:
         return asked.get("to", "") if asked.get("ask") == ask else ""
 
     forms = [
-        Form("What would be late?", "advance", (("to", "Advance to", example, given("advance")),)),
-        Form("What would open again?", "rewind", (("to", "Rewind to", example, given("rewind")),)),
+        PreviewForm("What would be late?", "advance", (("to", "Advance to", example, given("advance")),)),
+        PreviewForm("What would open again?", "rewind", (("to", "Rewind to", example, given("rewind")),)),
     ]
     if one.programs:
         forms.append(
-            Form(
+            PreviewForm(
                 "What would be computed?",
                 "reset",
                 (

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tidemill.config import ServerSettings
     from tidemill.mill.mill import Mill
 
+_making: Final = threading.Lock()
+"""Held while an application is made: pydantic fails when two threads make models at once."""
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _NEXT_PORTS: Final = 20
 _ADDRESS_FILE: Final = "server"
@@ -119,7 +121,8 @@ class Listener:
 
         config = self._mill.project.config.server
         door = Door(self._mill, hosts=_hosts(config), secure=self.secure)
-        app = make_application(door)
+        with _making:
+            app = make_application(door)
         outer: Any = app
         if config.behind_proxy:
             outer = Peers(ProxyHeadersMiddleware(outer, [str(one) for one in proxies_of(config)]))

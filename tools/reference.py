@@ -23,7 +23,7 @@ from tidemill.mill.routes import list_routes
 from tidemill.server.access import Door
 from tidemill.server.application import make_application
 from tidemill.server.guard import OPEN, needs_of
-from tidemill.server.metrics import RUNS_ENDED, RUNS_ENDED_HELP
+from tidemill.server.metrics import COUNTED
 from tidemill.server.openapi import write_document
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
@@ -166,7 +166,9 @@ def write_rights() -> str:
 def write_metrics() -> str:
     """Return the page of metrics."""
     rows = [f"| `{metric}` | gauge | {text} |" for metric, text in HELP.items()]
-    return "\n".join([_METRICS, *rows, f"| `{RUNS_ENDED}_total` | counter | {RUNS_ENDED_HELP} |", ""])
+    for metric, (kind, text) in COUNTED.items():
+        rows.append(f"| `{metric}{'_total' if kind == 'counter' else ''}` | {kind} | {text} |")
+    return "\n".join([_METRICS, *rows, ""])
 
 
 if __name__ == "__main__":

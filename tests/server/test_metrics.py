@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +18,8 @@ from tests.server.busy import APP, make_busy
 from tests.stage import staged
 from tidemill.alerts.alerts import Watch
 from tidemill.mill.metrics import HELP, Metric
-from tidemill.server.metrics import RUNS_ENDED
+from tidemill.server.counting import FencedLeases, Histogram
+from tidemill.server.metrics import COUNTED, RUN_DURATION, RUN_WAIT, RUNS_ENDED
 from tools import reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +36,22 @@ def sift(run):
 
 
 app.schedule("two", sift, trigger=tm.NewPartitions(orders, 2), constraints=[tm.Delay("1h")])
+"""
+REASONS = """
+import tidemill as tm
+
+app = tm.App("shop")
+orders = app.fileset("orders", keys={"day": "date"})
+
+
+@app.python()
+def sift(run):
+    pass
+
+
+app.schedule("delayed", sift, trigger=tm.NewPartitions(orders, 1), constraints=[tm.Delay("1h")])
+app.schedule("crowded", sift, trigger=tm.NewPartitions(orders, 1), constraints=[tm.Concurrency(1)])
+app.schedule("two", sift, trigger=tm.NewPartitions(orders, 2))
 """
 DASHBOARD = ROOT / "examples" / "grafana" / "tidemill.json"
 
@@ -59,6 +78,7 @@ def test_a_scrape_has_what_waits_and_what_is_wrong(sign):
     found = scraped(sign("viewer"))
 
     assert found[Metric.FILES_QUARANTINED] == {("default.raw",): 1}
+    assert found[Metric.FILES] == {("default.raw", state): 0 for state in ("NEW", "ERROR", "IN_PROGRESS")}
     assert found[Metric.JOBS_WAITING] == {("PENDING_TRIGGER",): 1, ("PENDING_CONSTRAINT",): 0}
     assert found[Metric.RUNS_PENDING] == {(): 1}
     assert found[Metric.DATASET_LATE] == {("default.raw",): 0}
@@ -80,6 +100,77 @@ def test_ends_of_runs_are_counted_once_from_the_first_scrape_on(sign, stage):
     assert first == again
 
 
+def histogram_of(client, metric: str) -> dict[str, dict[str, float]]:
+    """Return the samples of a histogram by program: `sum`, `count`, and each bucket by its bound."""
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(client.get("/metrics").text):
+        for one in family.samples if family.name == metric else ():
+            part = one.labels.get("le", one.name.rpartition("_")[2])
+            found.setdefault(one.labels.get("program", ""), {})[part] = one.value
+    return found
+
+
+def test_runs_that_end_are_in_the_histograms_once(sign, stage):
+    """A quantile of runs that are counted twice, or of runs before the first scrape, is of nothing that happened."""
+    client = sign("viewer")
+    assert histogram_of(client, RUN_WAIT) == {}
+    run_id = stage.mill.runs.start("shop.broken").run_id
+    stage.play()
+    stage.sql(
+        f"UPDATE run SET created_at = 1000, started_at = 61500, ended_at = 62000 WHERE run_id = '{run_id}' RETURNING 1"
+    )
+
+    first = histogram_of(client, RUN_WAIT)["default.shop.broken"], histogram_of(client, RUN_DURATION)
+    again = histogram_of(client, RUN_WAIT)["default.shop.broken"], histogram_of(client, RUN_DURATION)
+
+    wait, duration = first[0], first[1]["default.shop.broken"]
+    assert (wait["sum"], wait["count"], wait["60.0"], wait["300.0"], wait["+Inf"]) == (60.5, 1, 0, 1, 1)
+    assert (duration["sum"], duration["count"], duration["0.1"], duration["1.0"]) == (0.5, 1, 0, 1)
+    assert again == first
+
+
+def test_scrapes_at_once_count_each_run_once(sign, stage):
+    """Two servers of Prometheus scrape at any time."""
+    client = sign("viewer")
+    scraped(client)
+    for _ in range(3):
+        stage.mill.runs.start("shop.broken")
+    stage.play()
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: histogram_of(client, RUN_DURATION), range(8)))
+
+    assert {one["default.shop.broken"]["count"] for one in found} == {3}
+
+
+def test_a_bound_is_part_of_its_bucket():
+    """Prometheus counts what is less than a bound, or equal to it."""
+    histogram = Histogram((1.0, 10.0))
+    for seconds in (0.5, 1.0, 1.5, 11.0):
+        histogram.note(seconds)
+
+    assert (histogram.buckets(), histogram.sum) == ([("1.0", 2), ("10.0", 3), ("+Inf", 4)], 14.0)
+
+
+def test_a_fenced_transaction_is_counted_once_however_old(stage):
+    """The oldest transaction is the likeliest to be fenced: a position in the list of transactions would miss it."""
+    transactions = stage.mill.transactions
+
+    def begin() -> int:
+        return transactions.begin(["orders"]).write_pointer
+
+    transactions.abort(begin())
+    counts = FencedLeases(stage.mill)
+    found = [counts.count()]
+    old, new, third = begin(), begin(), begin()
+    for several in ((), (new,), (), (old,), (), (third, begin())):
+        for write_pointer in several:
+            transactions.abort(write_pointer)
+        found.append(counts.count())
+
+    assert found == [0, 0, 1, 1, 2, 2, 4]
+
+
 def test_the_oldest_job_waits_since_its_trigger_was_satisfied(catalog_url, tmp_path):
     """A job that waits for a rare trigger is not late: an alert on its age would fire as soon as it can start."""
     clock = ManualClock()
@@ -94,6 +185,35 @@ def test_the_oldest_job_waits_since_its_trigger_was_satisfied(catalog_url, tmp_p
         found = {one.metric: one.value for one in stage.mill.metrics().samples}
 
     assert found[Metric.JOB_OLDEST] == 60
+
+
+def test_jobs_are_counted_by_the_reasons_that_why_gives(catalog_url, tmp_path):
+    """A count beside the answer of `tidemill why` sends a person to the wrong place."""
+    clock = ManualClock()
+    with staged(tmp_path, catalog_url, REASONS, clock) as stage:
+        mill = stage.mill
+
+        def counted() -> dict[str, float]:
+            return {
+                one.labels["reason"]: one.value
+                for one in mill.metrics().samples
+                if one.metric is Metric.JOBS_BY_REASON and one.value
+            }
+
+        def explained() -> Counter[str]:
+            return Counter(
+                code for one in mill.jobs.list() for code in {why.code for why in mill.jobs.show(one.job_id).because}
+            )
+
+        mill.runs.start("shop.sift")
+        stage.publish("orders", "day=2026-01-01")
+        stage.schedule()
+        assert counted() == {"waits_for_delay": 1, "waits_for_slot": 1, "waits_for_partitions": 1} == explained()
+        mill.schedules.suspend("shop.two", mode="hold")
+        assert counted()["schedule_suspended"] == 1
+        clock.pass_by(timedelta(hours=2))
+        assert counted() == explained()
+        assert counted()["waits_for_scheduler"] == 1
 
 
 def test_alerts_deliveries_subscribers_and_lag_are_counted(catalog_url, tmp_path):
@@ -143,15 +263,17 @@ def test_each_query_of_the_dashboard_asks_for_a_metric_and_its_labels(sign, stag
     asked = set()
     for query in queries:
         (name,) = re.findall(r"tidemill_\w+", query)
-        asked.add(name.removesuffix("_total"))
+        family_name = name.removesuffix("_total").removesuffix("_bucket")
+        asked.add(family_name)
         assert "max" in query.partition(name)[0], f"{query}: each server has all numbers, so that a sum doubles them"
         grouped = re.findall(r"by \(([^)]*)\)", query)
         labels = [*re.findall(r"\w+", " ".join(grouped)), *re.findall(r"\{(\w+)=", query)]
-        family = families.get(name.removesuffix("_total"))
+        family = families.get(family_name)
         if family is None:
             none = {Metric.RUNS_LIVE, Metric.LAST_ARRIVAL, Metric.WATERMARK_DELAY, Metric.ALERTS_OPEN}
             assert name in {*none, Metric.SUBSCRIBER_WAITING}, query  # nothing of the kind is there
             continue
-        assert all(label in one.labels for label in labels for one in family.samples), query
+        samples = [one for one in family.samples if not name.endswith("_bucket") or one.name == name]
+        assert all(label in one.labels for label in labels for one in samples), query
 
-    assert asked == {*Metric, RUNS_ENDED}
+    assert asked == {*Metric, *COUNTED}

@@ -6,8 +6,9 @@ what waits ends at 10,001: a greater one says no more to a person, and would cos
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -18,13 +19,19 @@ from tidemill.alerts.subscribers import SQL as SUBSCRIBERS
 from tidemill.alerts.subscribers import Subscriber, iterate_lag
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import ALL_ROWS, load_sql
+from tidemill.catalog.transactions import TxState
 from tidemill.epoch import from_micros
 from tidemill.lake.consumer.managed import list_consumers
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.expectations import find_expectations
+from tidemill.lake.inbox.inbox import FileState
 from tidemill.mill.overview import SQL as OVERVIEW
 from tidemill.mill.project import Project, program_names
-from tidemill.names import DatasetId, Namespace, ProgramId, qualified
+from tidemill.names import DatasetId, Namespace, ProgramId, RunId, qualified
+from tidemill.reasons import Reason
+from tidemill.schedule.explain import WAITING, stored_reasons
+from tidemill.schedule.jobs import JobState
+from tidemill.schedule.specs import Status
 from tidemill.shapes.expectation import ArrivalState
 
 if TYPE_CHECKING:
@@ -33,6 +40,9 @@ if TYPE_CHECKING:
 SQL: Sql = load_sql(__file__)
 
 _MOST: Final = 10_001
+_PART: Final = 1000
+_EXPLAINED: Final = 500
+_FILE_STATES: Final = (FileState.NEW, FileState.ERROR, FileState.IN_PROGRESS)
 
 
 class Metric(StrEnum):
@@ -41,10 +51,12 @@ class Metric(StrEnum):
     RUNS_LIVE = "tidemill_runs_live"
     RUNS_PENDING = "tidemill_runs_pending"
     JOBS_WAITING = "tidemill_jobs_waiting"
+    JOBS_BY_REASON = "tidemill_jobs_waiting_by_reason"
     JOB_OLDEST = "tidemill_job_oldest_waiting_seconds"
     TRANSACTIONS_OPEN = "tidemill_transactions_open"
     TRANSACTION_OLDEST = "tidemill_transaction_oldest_seconds"
     GARBAGE_DUE = "tidemill_garbage_due"
+    FILES = "tidemill_inbox_files"
     FILES_WAITING = "tidemill_inbox_files_waiting"
     FILES_QUARANTINED = "tidemill_inbox_files_quarantined"
     PARTITIONS_WAITING = "tidemill_fileset_partitions_waiting"
@@ -63,10 +75,12 @@ HELP: Final[Mapping[Metric, str]] = {
     Metric.RUNS_LIVE: "Runs with an attempt under way, by program and state.",
     Metric.RUNS_PENDING: "Runs that wait for a runner or a retry.",
     Metric.JOBS_WAITING: "Jobs that wait, by state.",
+    Metric.JOBS_BY_REASON: "Jobs that wait, by reason: of each state the 500 oldest. A job may have several reasons.",
     Metric.JOB_OLDEST: "Longest time for which a job has waited for its constraints, since its trigger was satisfied.",
     Metric.TRANSACTIONS_OPEN: "Open transactions.",
     Metric.TRANSACTION_OLDEST: "Age of the oldest open transaction.",
     Metric.GARBAGE_DUE: "Locations that the janitor has to delete now.",
+    Metric.FILES: "Files of an inbox that are not processed, by state. Those in quarantine have a metric of their own.",
     Metric.FILES_WAITING: "Files of an inbox that wait for a run.",
     Metric.FILES_QUARANTINED: "Files of an inbox in quarantine.",
     Metric.PARTITIONS_WAITING: "Partitions of a file set that wait for its consumers.",
@@ -115,6 +129,56 @@ def measure(project: Project) -> Metrics:
     return project.catalog.read(block)
 
 
+@dataclass(frozen=True, slots=True)
+class _WaitingJob:
+    """A job, with the JSON of its schedule."""
+
+    status: Status
+    next_check_at: datetime | None
+    spec: Mapping[str, object]
+    verdict: Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The times of a run that has ended. `started_at` is None if no attempt started."""
+
+    run_id: RunId
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime
+
+
+def find_spans(project: Project, run_ids: Sequence[str]) -> Mapping[str, Span]:
+    """Return the times of runs that have ended, by run. Cost: look-ups."""
+    if not run_ids:
+        return {}
+    runs = json.dumps(run_ids)
+    found = project.catalog.read(lambda db: db.records(SQL.list_spans, Span, runs=runs))
+    return {one.run_id: one for one in found}
+
+
+def find_fenced(project: Project, after: int | None) -> tuple[int, frozenset[int]]:
+    """Return the fenced transactions with a write pointer above `after`, and the `after` of the next call.
+
+    What is fenced later was open at this call, or begins later: it is above the new `after`. None for the first call.
+    """
+
+    def block(db: Db) -> tuple[int, frozenset[int]]:
+        # The first statement: without one snapshot for all, what is fenced between them is in the list.
+        floor = (db.value(SQL.find_fence_floor, int) or 0) - 1
+        last = floor if after is None else after
+        found: list[int] = []
+        while True:
+            part = db.records(SQL.list_fenced, int, state=TxState.INVALID, after=last, limit=_PART)
+            found += part
+            if len(part) < _PART:
+                return floor, frozenset(found)
+            last = part[-1]
+
+    return project.catalog.read(block)
+
+
 def _work(db: Db, at: datetime) -> Iterator[Sample]:
     live = db.records(SQL.count_live_runs, tuple[ProgramId, str, int])
     names = program_names(db, (program_id for program_id, _, _ in live))
@@ -123,12 +187,24 @@ def _work(db: Db, at: datetime) -> Iterator[Sample]:
     yield Sample(Metric.RUNS_PENDING, {}, db.value(SQL.count_pending_runs, int, limit=_MOST) or 0)
     for state, number in db.records(SQL.count_jobs, tuple[str, int], limit=_MOST):
         yield Sample(Metric.JOBS_WAITING, {"state": state}, number)
+    yield from _reasons(db, at)
     oldest = db.value(SQL.find_oldest_job, datetime, limit=_MOST)
     yield Sample(Metric.JOB_OLDEST, {}, 0.0 if oldest is None else (at - oldest).total_seconds())
     ((number, began_at),) = db.records(SQL.count_open_transactions, tuple[int, datetime | None])
     yield Sample(Metric.TRANSACTIONS_OPEN, {}, number)
     yield Sample(Metric.TRANSACTION_OLDEST, {}, 0.0 if began_at is None else (at - began_at).total_seconds())
     yield Sample(Metric.GARBAGE_DUE, {}, db.value(SQL.count_garbage, int, limit=_MOST) or 0)
+
+
+def _reasons(db: Db, at: datetime) -> Iterator[Sample]:
+    reasons: Counter[Reason] = Counter()
+    for state in JobState:
+        for job in db.records(SQL.list_waiting_jobs, _WaitingJob, state=state, limit=_EXPLAINED):
+            due = job.next_check_at is not None and job.next_check_at <= at
+            suspended = job.status is Status.SUSPENDED
+            reasons.update(stored_reasons(job.spec, job.verdict or {}, suspended=suspended, due=due))
+    for reason in WAITING:
+        yield Sample(Metric.JOBS_BY_REASON, {"reason": reason}, reasons[reason])
 
 
 def _data(db: Db, at: datetime, datasets: Iterable[Dataset]) -> Iterator[Sample]:
@@ -138,8 +214,11 @@ def _data(db: Db, at: datetime, datasets: Iterable[Dataset]) -> Iterator[Sample]
     for dataset in datasets:
         labels = {"dataset": dataset.qualified_name}
         if dataset.kind is DatasetKind.INBOX:
-            waiting = db.value(OVERVIEW.count_waiting_files, int, dataset_id=dataset.dataset_id, limit=_MOST)
-            yield Sample(Metric.FILES_WAITING, labels, waiting or 0)
+            counted = db.records(SQL.count_files, tuple[str, int], dataset_id=dataset.dataset_id, limit=_MOST)
+            files = Counter(dict(counted))
+            for status in _FILE_STATES:
+                yield Sample(Metric.FILES, {**labels, "state": status}, files[status])
+            yield Sample(Metric.FILES_WAITING, labels, files[FileState.NEW] + files[FileState.ERROR])
             yield Sample(Metric.FILES_QUARANTINED, labels, bad[dataset.dataset_id])
         elif dataset.kind is DatasetKind.FILESET:
             waiting = db.value(OVERVIEW.count_waiting_partitions, int, dataset_id=dataset.dataset_id, limit=_MOST)

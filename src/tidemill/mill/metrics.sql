@@ -21,6 +21,14 @@ SELECT 'PENDING_TRIGGER' AS state, count(*) AS jobs
 SELECT 'PENDING_CONSTRAINT' AS state, count(*) AS jobs
   FROM (SELECT 1 FROM job WHERE state = 'PENDING_CONSTRAINT' LIMIT :limit) AS waiting
 
+-- name: list_waiting_jobs
+-- gives: status, next_check_at, spec, verdict
+-- Ids are in the order of creation: the oldest jobs.
+SELECT schedule.status, job.next_check_at, schedule.spec, job.verdict
+  FROM (SELECT schedule_id, next_check_at, verdict FROM job {indexed_by:job_state}
+         WHERE state = :state ORDER BY job_id LIMIT :limit) AS job
+  JOIN schedule ON schedule.schedule_id = job.schedule_id
+
 -- name: find_oldest_job
 -- gives: satisfied_at
 -- The order of ids is that of creation. A job may have waited for its trigger for weeks before.
@@ -31,10 +39,39 @@ SELECT min(satisfied_at) AS satisfied_at
 -- gives: transactions, began_at
 SELECT count(*) AS transactions, min(began_at) AS began_at FROM tx WHERE state = 'in_progress'
 
+-- name: find_fence_floor
+-- gives: write_pointer
+-- All transactions that can be fenced from now on have this write pointer or a greater one.
+-- The sum: no database may look for the minimum by the primary key, along the history.
+SELECT coalesce((SELECT min(write_pointer + 0) FROM tx {indexed_by:tx_open} WHERE state = 'in_progress'),
+                (SELECT max(write_pointer) FROM tx), 0) AS write_pointer
+
+-- name: list_fenced
+-- gives: write_pointer
+SELECT write_pointer FROM tx {indexed_by:tx_failed}
+ WHERE state = :state AND state IN ('aborted', 'invalid') AND write_pointer > :after
+ ORDER BY write_pointer LIMIT :limit
+
+-- name: list_spans
+-- gives: run_id, created_at, started_at, ended_at
+SELECT run_id, created_at, started_at, ended_at FROM run WHERE run_id IN ({texts:runs}) AND ended_at IS NOT NULL
+
 -- name: count_garbage
 -- gives: locations
 SELECT count(*) AS locations
   FROM (SELECT 1 FROM garbage WHERE not_before <= tidemill_now() LIMIT :limit) AS due
+
+-- name: count_files
+-- gives: status, files
+-- Processed files are the history, and no index of states has them.
+SELECT status, count(*) AS files
+  FROM (SELECT status FROM inbox_file {indexed_by:inbox_file_open}
+         WHERE dataset_id = :dataset_id AND status IN ('NEW', 'ERROR') LIMIT :limit) AS waiting
+ GROUP BY status
+ UNION ALL
+SELECT 'IN_PROGRESS' AS status, count(*) AS files
+  FROM (SELECT 1 FROM inbox_file {indexed_by:inbox_file_claimed}
+         WHERE dataset_id = :dataset_id AND status = 'IN_PROGRESS' LIMIT :limit) AS held
 
 -- name: count_quarantined_files
 -- gives: dataset_id, files

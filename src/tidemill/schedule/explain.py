@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from tidemill.json_specs import write_plain
 from tidemill.names import RunId
@@ -59,6 +59,20 @@ _OF_OUTCOME: Final[Mapping[Outcome, Reason]] = {
     Outcome.NEVER: Reason.JOB_REFUSED,
     Outcome.MISSING_SOURCE: Reason.JOB_REFUSED,
 }
+WAITING: Final = tuple(
+    dict.fromkeys(
+        (
+            *_OF_TRIGGER.values(),
+            Reason.WAITS_FOR_TRIGGER,
+            *_OF_CONSTRAINT.values(),
+            Reason.WAITS_FOR_CONSTRAINT,
+            Reason.WAITS_FOR_LAUNCH,
+            Reason.WAITS_FOR_SCHEDULER,
+            Reason.SCHEDULE_SUSPENDED,
+        )
+    )
+)
+"""The reasons that `stored_reasons` gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,28 @@ def explain_job(job: Job, schedule: Schedule, now: datetime, holders: Sequence[S
         cure = "a scheduler looks at the job at once, as `tidemill up` has it"
         reasons = (Because(Reason.WAITS_FOR_SCHEDULER, why, {"due_at": at}, cure, at), *reasons)
     return reasons
+
+
+def stored_reasons(
+    spec: Mapping[str, Any], verdict: Mapping[str, Any], *, suspended: bool, due: bool
+) -> frozenset[Reason]:
+    """Return what an open job waits for, by its last check and the JSON of its schedule: cheap, to count many jobs.
+
+    A trigger of several parts gives one code. `explain_job` has those of the parts.
+    """
+    if suspended:
+        return frozenset({Reason.SCHEDULE_SUSPENDED})
+    trigger, found = verdict.get("trigger", {}), set()
+    if trigger and trigger["answer"] != "satisfied":
+        whole = Reason.WAITS_FOR_TIME if trigger["answer"] == "not_before" else Reason.WAITS_FOR_TRIGGER
+        found.add(_OF_TRIGGER.get(spec["trigger"]["type"], whole))
+    else:
+        for constraint, answer in zip(spec.get("constraints", ()), verdict.get("constraints", ()), strict=False):
+            if answer["answer"] != "satisfied":
+                found.add(_OF_CONSTRAINT.get(constraint["type"], Reason.WAITS_FOR_CONSTRAINT))
+        if verdict.get("launch"):
+            found.add(Reason.WAITS_FOR_LAUNCH)
+    return frozenset({*found, Reason.WAITS_FOR_SCHEDULER} if due or not found else found)
 
 
 def limit_keys_of(job: Job) -> list[str]:

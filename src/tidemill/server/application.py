@@ -30,7 +30,7 @@ from tidemill.server.conditions import read_condition, tag_of
 from tidemill.server.guard import GuardedRoute, check_all_guarded, guarded, open_to_all
 from tidemill.server.limits import RequestLimits
 from tidemill.server.logs import logs
-from tidemill.server.metrics import EndedRuns, metrics
+from tidemill.server.metrics import Counts, metrics
 from tidemill.server.openapi import OPENAPI, PROBLEMS, answer_type, describe, write_document
 from tidemill.server.pages.routes import add_pages
 from tidemill.server.prefix import AddPrefix, StripPrefix
@@ -81,7 +81,7 @@ def make_application(door: Door, *, documented: bool = False) -> FastAPI:
         app.add_api_route(path, endpoint, methods=["GET"], tags=["server"])
     for method, path, asked in (("GET", LOGIN, show_login), ("POST", LOGIN, login), ("POST", LOGOUT, logout)):
         app.add_api_route(path, asked, methods=[method], include_in_schema=False)
-    app.state.ended_runs = EndedRuns(door.mill)
+    app.state.counts = Counts(door.mill)
     app.add_api_route("/metrics", metrics, methods=["GET"], include_in_schema=False)
     app.add_api_route(f"{PREFIX}/runs/{{run_id}}/logs", logs, methods=["GET"], tags=["run"], include_in_schema=False)
     app.add_api_route(f"{PREFIX}/stream", stream, methods=["GET"], tags=["server"])

@@ -1,0 +1,152 @@
+"""Counts of `/metrics` that grow: of what happened since the first scrape of a server, and of its own process."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tidemill.errors import NotFound
+from tidemill.mill.metrics import find_fenced, find_spans
+from tidemill.run.records.runs import RunState
+
+if TYPE_CHECKING:
+    from tidemill.mill.mill import Mill
+
+_TOPIC: Final = "program"
+_PART: Final = 1000
+_PARTS: Final = 10
+_ENDS: Final = tuple(state for state in RunState if state.ended)
+_BOUNDS: Final = (0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 28800.0)
+"""Seconds of runs: few, since each program has each of them."""
+
+
+class Histogram:
+    """Durations in seconds, counted below `bounds`. The caller keeps other threads away."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._numbers = [0] * (len(self._bounds) + 1)
+        self.sum = 0.0
+
+    def note(self, seconds: float) -> None:
+        """Count a duration."""
+        self._numbers[bisect_left(self._bounds, seconds)] += 1
+        self.sum += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return the number of durations up to each bound, and of all, as Prometheus wants them."""
+        below = 0
+        found: list[tuple[str, float]] = []
+        for bound, number in zip((*map(str, self._bounds), "+Inf"), self._numbers, strict=True):
+            below += number
+            found.append((bound, below))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A histogram as one scrape shows it."""
+
+    labels: tuple[str, ...]
+    buckets: list[tuple[str, float]]
+    sum: float
+
+
+def show(histograms: Mapping[str, Histogram]) -> list[Shown]:
+    """Return histograms with one label as they are now."""
+    return [Shown((label,), one.buckets(), one.sum) for label, one in histograms.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The runs that ended: their number by program and state, and histograms by program."""
+
+    numbers: Counter[tuple[str, str]]
+    waits: list[Shown]
+    durations: list[Shown]
+
+
+class EndedRuns:
+    """Counts the ends of runs by their messages, from its first count on. A count costs what is new.
+
+    Each program has a count of zero before its first end: Prometheus sees no increase in a series that begins at one.
+    """
+
+    def __init__(self, mill: Mill) -> None:
+        self._mill = mill
+        self._position: str | None = None
+        self._numbers: Counter[tuple[str, str]] = Counter()
+        self._waits: dict[str, Histogram] = {}
+        self._durations: dict[str, Histogram] = {}
+        self._lock = threading.Lock()
+
+    def count(self, programs: Iterable[str]) -> Ends:
+        """Return the ends of `programs`, and of those that ended a run. What is beyond 10,000 waits for the next call.
+
+        A failure counts nothing: the next call reads the same messages.
+        """
+        with self._lock:
+            for program in programs:
+                for state in _ENDS:
+                    self._numbers.setdefault((program, state), 0)
+            for _ in range(_PARTS):
+                if not self._read_on():
+                    break
+            return Ends(Counter(self._numbers), show(self._waits), show(self._durations))
+
+    def _read_on(self) -> bool:
+        """Count a part of the new messages; return whether there are more."""
+        topics = self._mill.topics
+        if self._position is None:
+            try:
+                newest = topics.read(_TOPIC, limit=1)
+            except NotFound:
+                newest = None
+            self._position = newest[0].position if newest else "0"
+            return False
+        page = topics.read(_TOPIC, after=self._position, limit=_PART)
+        ends = [message.payload for message in page if message.event_type == "run_ended"]
+        spans = find_spans(self._mill.project, [str(end["run_id"]) for end in ends])
+        for end in ends:
+            program = str(end["program"])
+            self._numbers[program, str(end["state"])] += 1
+            span = spans.get(str(end["run_id"]))
+            if span is not None and span.started_at is not None:
+                _note(self._waits, program, (span.started_at - span.created_at).total_seconds())
+                _note(self._durations, program, (span.ended_at - span.started_at).total_seconds())
+        if page:
+            self._position = page[-1].position
+        return page.next is not None
+
+
+def _note(histograms: dict[str, Histogram], label: str, seconds: float) -> None:
+    histograms.setdefault(label, Histogram(_BOUNDS)).note(seconds)
+
+
+class FencedLeases:
+    """Counts the transactions that were fenced, from its first count on. A count costs what is new.
+
+    A transaction that began long ago may be fenced now, so that a position would miss it: all that were open at the
+    last count are looked at.
+    """
+
+    def __init__(self, mill: Mill) -> None:
+        self._mill = mill
+        self._after: int | None = None
+        self._known: set[int] = set()
+        self._number = 0
+        self._lock = threading.Lock()
+
+    def count(self) -> int:
+        """Return the number of transactions that were fenced since the first call."""
+        with self._lock:
+            after, found = find_fenced(self._mill.project, self._after)
+            if self._after is not None:
+                self._number += len(found - self._known)
+            self._known = {one for one in found if one > after}
+            self._after = after
+            return self._number

@@ -130,7 +130,7 @@ def measure(project: Project) -> Metrics:
 
 
 @dataclass(frozen=True, slots=True)
-class _WaitingJob:
+class _JobWithReason:
     """A job, with the JSON of its schedule."""
 
     status: Status
@@ -140,7 +140,7 @@ class _WaitingJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RunSpan:
     """The times of a run that has ended. `started_at` is None if no attempt started."""
 
     run_id: RunId
@@ -149,12 +149,12 @@ class Span:
     ended_at: datetime
 
 
-def find_spans(project: Project, run_ids: Sequence[str]) -> Mapping[str, Span]:
+def find_spans(project: Project, run_ids: Sequence[str]) -> Mapping[str, RunSpan]:
     """Return the times of runs that have ended, by run. Cost: look-ups."""
     if not run_ids:
         return {}
     runs = json.dumps(run_ids)
-    found = project.catalog.read(lambda db: db.records(SQL.list_spans, Span, runs=runs))
+    found = project.catalog.read(lambda db: db.records(SQL.list_spans, RunSpan, runs=runs))
     return {one.run_id: one for one in found}
 
 
@@ -199,7 +199,7 @@ def _work(db: Db, at: datetime) -> Iterator[Sample]:
 def _reasons(db: Db, at: datetime) -> Iterator[Sample]:
     reasons: Counter[Reason] = Counter()
     for state in JobState:
-        for job in db.records(SQL.list_waiting_jobs, _WaitingJob, state=state, limit=_EXPLAINED):
+        for job in db.records(SQL.list_waiting_jobs, _JobWithReason, state=state, limit=_EXPLAINED):
             due = job.next_check_at is not None and job.next_check_at <= at
             suspended = job.status is Status.SUSPENDED
             reasons.update(stored_reasons(job.spec, job.verdict or {}, suspended=suspended, due=due))

@@ -39,7 +39,7 @@ COUNTED: Final[Mapping[str, tuple[str, str]]] = {
         "Transactions that others ended since the first scrape of this server: of runs that were lost or killed.",
     ),
 }
-"""What a server counts from its first scrape on: kinds and meanings."""
+"""Metrics that a server counts from its first scrape on: kinds and meanings."""
 
 
 class _Scrape(Collector):

@@ -366,8 +366,9 @@ def test_a_broken_app_file_is_one_line(tidemill, project):
     assert len(errors.strip().splitlines()) == 1
 
 
+@BESIDE
 def test_a_location_that_cannot_be_made_is_one_line(tidemill, project):
-    """A file where a folder should be."""
+    """A file where a folder should be. A server has read its settings before, and keeps them."""
     (project / "blocked").write_text("", encoding="utf-8")
     (project / "tidemill.toml").write_text('data = "blocked/data"\n', encoding="utf-8")
 

@@ -23,11 +23,11 @@ SELECT 'PENDING_CONSTRAINT' AS state, count(*) AS jobs
 
 -- name: list_waiting_jobs
 -- gives: status, next_check_at, spec, verdict
--- Ids are in the order of creation: the oldest jobs.
-SELECT schedule.status, job.next_check_at, schedule.spec, job.verdict
+-- Ids are in the order of creation: the oldest jobs. Look-ups, since PostgreSQL reads all schedules for a join.
+SELECT (SELECT status FROM schedule WHERE schedule.schedule_id = job.schedule_id) AS status, job.next_check_at,
+       (SELECT spec FROM schedule WHERE schedule.schedule_id = job.schedule_id) AS spec, job.verdict
   FROM (SELECT schedule_id, next_check_at, verdict FROM job {indexed_by:job_state}
          WHERE state = :state ORDER BY job_id LIMIT :limit) AS job
-  JOIN schedule ON schedule.schedule_id = job.schedule_id
 
 -- name: find_oldest_job
 -- gives: satisfied_at

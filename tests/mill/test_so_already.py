@@ -83,7 +83,7 @@ MADE_EACH_TIME = {
     "sql": "says of each statement what it did",
     "topic.publish": "makes a message",
     "watermark.reset": "has windows computed again",
-    "alert.silence": "begins a time anew, and shows its end",
+    "alert.silence": "begins another period, and shows its end",
     "catalog.adopt": "says how many files it adopted",
     "catalog.move": "works on a catalog beside the server",
     "catalog.restore": "works on a catalog beside the server",

@@ -80,7 +80,7 @@ def age(mill: Mill) -> None:
                 "run_id": f"'run_00000000000000000000' || (100000 + i % {RUNS})",
                 "row_count": "100 + i % 900",
                 "bytes": "1000 * (1 + i % 900)",
-                "at": "at - (1000000 - i) * 30000",
+                "at": "at - (1000000 - i) * CAST(30000 AS BIGINT)",
             },
         )
         where = f"dataset_id = (SELECT dataset_id FROM dataset WHERE name = '{BIG.partition('.')[2]}')"
@@ -95,7 +95,7 @@ def age(mill: Mill) -> None:
             numbers = f"SELECT {key}, row_number() OVER (ORDER BY {key}) - 1 AS number FROM {name}"
             execute(f"CREATE TEMP TABLE numbered_{name} AS {numbers}")
             execute(f"CREATE INDEX numbered_{name}_number ON numbered_{name} (number)")
-        created = "created_at - (200000 - i) * 150000"
+        created = "created_at - (200000 - i) * CAST(150000 AS BIGINT)"
         _copy(
             execute,
             "run",

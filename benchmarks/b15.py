@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,37 @@ CLIENTS: Final = 4
 STARTS: Final = 200
 STREAMS: Final = 500
 _QUIET: Final = 2.0
+_SETTLE: Final = 10.0
+"""Seconds from the start of `up` until nothing is left to do."""
+SMALL: Final = """
+import tidemill as tm
+
+app = tm.App("bench")
+
+
+@app.python()
+def load(run):
+    pass
+
+
+app.schedule("nightly", load, trigger=tm.Cron("30 2 * * *"))
+"""
+MANY_SCHEDULES: Final = """
+import tidemill as tm
+
+app = tm.App("scraped")
+
+
+@app.python()
+def load(run):
+    pass
+
+
+for n in range(10_000):
+    app.schedule(f"s{n:05}", load, trigger=tm.Cron("30 2 * * *"))
+"""
+_PER_TOKEN: Final = 100
+"""The cap of a token on open streams, by default."""
 PAGES: Final = {
     "overview": "/",
     "data sets": "/datasets",
@@ -77,7 +109,13 @@ def run(url: str) -> Iterator[Figure]:
         yield from _lists(address, secret, database)
         started = [client.ask("/v1/runs", {"program": f"bench.p{number:04}"}) for number in range(STARTS)]
         yield Figure("B15", "start a run", database, started, "ms")
-        yield from _streams(mill, address, secret, database)
+        yield from _streams(mill, address, database)
+    with running_project(url, MANY_SCHEDULES, command=("server",)) as mill:
+        client = _Client(_address(mill), mill.tokens.create("scraper", role="viewer").secret)
+        client.ask("/metrics")
+        yield Figure("B15", "a scrape with 10,000 schedules", database, _repeat(client, "/metrics"), "ms", "≤ 50")
+    if database == "SQLite":
+        yield from _idle()
 
 
 def _address(mill: Mill) -> str:
@@ -107,14 +145,16 @@ def _lists(address: str, secret: str, database: str) -> Iterator[Figure]:
     yield Figure("B15", "the same, 99th percentile", database, [sorted(taken)[int(len(taken) * 0.99)]], "ms", "≤ 50")
 
 
-def _streams(mill: Mill, address: str, secret: str, database: str) -> Iterator[Figure]:
+def _streams(mill: Mill, address: str, database: str) -> Iterator[Figure]:
     """Open streams, and look what they cost while nothing happens."""
     server = next(one for one in psutil.Process().children() if "server" in one.cmdline())
     parts = urlsplit(address)
     before = server.memory_info().rss
-    head = f"GET /v1/stream HTTP/1.1\r\nhost: {parts.hostname}\r\nauthorization: Bearer {secret}\r\n\r\n".encode()
+    secrets = [mill.tokens.create(f"watcher{number}", role="viewer").secret for number in range(STREAMS // _PER_TOKEN)]
     opened = []
-    for _ in range(STREAMS):
+    for number in range(STREAMS):
+        secret = secrets[number % len(secrets)]
+        head = f"GET /v1/stream HTTP/1.1\r\nhost: {parts.hostname}\r\nauthorization: Bearer {secret}\r\n\r\n".encode()
         one = socket.create_connection((parts.hostname, parts.port), timeout=60)
         one.sendall(head)
         assert one.recv(16).startswith(b"HTTP/1.1 200"), "a stream was refused"
@@ -125,6 +165,19 @@ def _streams(mill: Mill, address: str, secret: str, database: str) -> Iterator[F
     yield Figure("B15", f"{STREAMS} quiet streams", database, [_share_of_a_core(server)], "% of a core")
     for one in opened:
         one.close()
+
+
+def _idle() -> Iterator[Figure]:
+    """Compare `tidemill up` of a small project, while nothing happens, with and without its server."""
+    for what, command in (("up", ("up",)), ("up --no-server", ("up", "--no-server"))):
+        with (
+            tempfile.TemporaryDirectory(prefix="tidemill-b15-") as folder,
+            running_project(f"sqlite:///{folder}/catalog.db", SMALL, command=command),
+        ):
+            time.sleep(_SETTLE)
+            up = next(one for one in psutil.Process().children() if "up" in one.cmdline())
+            yield Figure("B15", f"memory of idle `{what}`", "SQLite", [up.memory_info().rss / 2**20], "MiB")
+            yield Figure("B15", f"idle `{what}`", "SQLite", [_share_of_a_core(up, 60.0)], "% of a core")
 
 
 def _share_of_a_core(process: psutil.Process, seconds: float = 10.0) -> float:

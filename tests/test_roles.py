@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -35,6 +37,16 @@ from tidemill.testing.clock import VirtualClock
 from tidemill.world import World
 
 PATIENCE_S = patience(20)
+PLAIN = """
+import tidemill as tm
+
+app = tm.App("shop")
+
+
+@app.python()
+def load(run):
+    pass
+"""
 
 
 @pytest.fixture
@@ -282,6 +294,27 @@ def test_a_closed_terminal_ends_nothing_under_nohup(sqlite_catalog_url):
 
     assert not asked
     assert after is signal.SIG_IGN
+
+
+def test_a_signal_right_after_the_line_ready_ends_up_in_order(tmp_path):
+    """A shell starts a command with SIGINT ignored when the command ends in `&`: `up` never heard the signal."""
+    (tmp_path / "app.py").write_text(PLAIN, encoding="utf-8")
+    program = "from tidemill.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "--project", str(tmp_path), "up"]
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1", "TIDEMILL_SERVER_PORT": "0"}
+    with _inherited(signal.SIGINT, signal.SIG_IGN):
+        up = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
+    with up:
+        assert up.stdout is not None
+        assert " ready " in up.stdout.readline()
+        up.send_signal(signal.SIGINT)
+        try:
+            told, _ = up.communicate(timeout=patience(60))
+        finally:
+            up.kill()
+
+    assert " stopped " in told
+    assert up.returncode == 0
 
 
 @contextmanager

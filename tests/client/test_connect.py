@@ -109,7 +109,7 @@ def test_each_read_gives_the_same_record(stage, far):
         assert found == known or to_answer(found) == to_answer(known), name
 
 
-def test_each_list_gives_the_same_pages(tmp_path):
+def test_each_list_gives_the_same_pages(tmp_path, monkeypatch):
     """Rows, order and the key of the next page."""
     with staged(tmp_path, f"sqlite:///{tmp_path}/catalog.db", LISTED, environ=ANY_PORT) as stage:
         fill(stage)
@@ -118,6 +118,10 @@ def test_each_list_gives_the_same_pages(tmp_path):
                 one, many = bind(far)(limit=1), bind(far)(limit=50)
                 assert (one, many) == (bind(stage.mill)(limit=1), bind(stage.mill)(limit=50)), action
                 assert isinstance(many, tm.Page)
+                with monkeypatch.context() as patched:  # a page of any size is read in parts
+                    patched.setattr("tidemill.client.connect.MOST", 2)
+                    for limit in (3, 4, 50):
+                        assert bind(far)(limit=limit) == bind(stage.mill)(limit=limit), action
             assert list(tm.iterate(far.runs.list, limit=1)) == list(stage.mill.runs.list())
 
 

@@ -52,6 +52,56 @@ def test_the_log_of_a_run_is_text(sign, stage, tmp_path):
     assert client.get(f"/v1/runs/{run_id}/logs?whole=true").text == "one\ntwo\nspark\n"
     assert client.get(f"/v1/runs/{run_id}/logs?attempt=9").status_code == 404
     assert client.get("/v1/runs/run_none/logs").status_code == 404
+    assert client.get(f"/v1/runs/{run_id}/logs").headers["accept-ranges"] == "bytes"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "text", "place"),
+    [
+        ("bytes=4-", 206, "two\n", "bytes 4-7/8"),
+        ("bytes=0-2", 206, "one", "bytes 0-2/8"),
+        ("bytes=-3", 206, "wo\n", "bytes 5-7/8"),
+        ("bytes=-30", 206, "one\ntwo\n", "bytes 0-7/8"),
+        ("bytes=6-99", 206, "o\n", "bytes 6-7/8"),
+        ("bytes=8-", 416, "", "bytes */8"),
+        ("bytes=5-4", 416, "", "bytes */8"),
+        ("bytes=-0", 416, "", "bytes */8"),
+        ("bytes=0-1,3-4", 200, "one\ntwo\n", None),
+        ("bytes=-", 200, "one\ntwo\n", None),
+        ("lines=1-2", 200, "one\ntwo\n", None),
+    ],
+)
+def test_a_part_of_a_log_is_named_by_its_bytes(sign, stage, tmp_path, wanted, status, text, place):
+    """A caller reads on where it stopped, or reads the end of a long log."""
+    run_id = stage.mill.runs.start("shop.load").run_id
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "stdout").write_text("one\ntwo\n", encoding="utf-8")
+    stage.sql(f"UPDATE run SET log_location = '{tmp_path / '1'}' WHERE run_id = '{run_id}' RETURNING 1")
+
+    answer = sign("viewer").get(f"/v1/runs/{run_id}/logs", headers={"range": wanted})
+
+    assert (answer.status_code, answer.text, answer.headers.get("content-range")) == (status, text, place)
+
+
+def test_a_page_of_a_list_is_bounded(sign):
+    """One caller could have the server build records of all runs in memory."""
+    client = sign("viewer")
+
+    assert client.get("/v1/runs?limit=1000").status_code == 200
+    refused = client.get("/v1/runs?limit=1001")
+    assert (refused.status_code, refused.json()["code"]) == (422, "bad_page")
+    assert "from 1 to 1,000" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(("version", "code"), [(99, "newer_catalog"), (-1, "older_catalog")])
+def test_a_server_is_not_ready_for_the_catalog_of_another_version(client, stage, version, code):
+    """A load balancer sends requests to the servers that were upgraded."""
+    stage.sql(f"UPDATE migration SET version = {version} RETURNING 1")
+
+    answer = client.get("/ready")
+
+    assert (answer.status_code, answer.json()["code"]) == (503, code)
+    assert answer.headers["retry-after"]
 
 
 def test_health_ready_and_version_are_open(client):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import ssl
 import stat
@@ -19,8 +20,8 @@ import pytest
 
 from tidemill.config import ServerSettings
 from tidemill.mill.mill import Mill
-from tidemill.server import limits
-from tidemill.server.listen import Listener, NoServer, Unprotected, find_server, make_link
+from tidemill.server import application, limits
+from tidemill.server.listen import BadCertificate, Listener, NoServer, Unprotected, find_server, make_link
 
 
 def with_settings(stage, **settings) -> Mill:
@@ -96,6 +97,33 @@ def test_tls_is_spoken_and_cookies_are_for_tls(stage, tmp_path):
 
     assert link.startswith("https://")
     assert "Secure" in answer.headers["set-cookie"]
+    listener.stop()
+
+
+def test_a_certificate_that_cannot_be_shown_is_refused_at_once(stage, tmp_path):
+    """The address was printed, and no caller ever got an answer."""
+    broken = tmp_path / "cert.pem"
+    broken.write_text("no certificate")
+
+    with pytest.raises(BadCertificate, match=r"server.tls_cert.*No such file"):
+        Listener(with_settings(stage, tls_cert=str(tmp_path / "none.pem")))
+    with pytest.raises(BadCertificate, match=r"PEM"):
+        Listener(with_settings(stage, tls_cert=str(broken)))
+
+
+def test_a_server_that_fails_tells_its_process(stage, monkeypatch):
+    """Its socket still takes connections: a process that lives on would look like a server that hangs."""
+
+    def fail(_door):
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(application, "make_application", fail)
+    told: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    listener = Listener(with_settings(stage))
+
+    listener.start(told.put)
+
+    assert str(told.get(timeout=20)) == "a defect"
     listener.stop()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
@@ -119,6 +120,7 @@ CREATE TABLE migration (
 """
 
 
+@cache
 def _migrations() -> dict[int, tuple[str, dict[Dialect, list[str]]]]:
     folder = resources.files("tidemill.catalog") / "migrations"
     texts = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")}

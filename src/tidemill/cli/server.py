@@ -23,9 +23,10 @@ def command(*, as_json: bool) -> None:
         listener = Listener(mill, with_link=sys.stdout.isatty())
         loops = Loops(mill.project.catalog, mill.project.world)
         with stopped_by_signals(loops), log_to(narrator, as_json=as_json):
-            link = listener.start()
+            link = listener.start(loops.fail)
             opening = f"\nopen    {link}" if link else ""
             say({"url": listener.url, "link": link}, f"ready   {listener.url}{opening}", as_json=as_json)
             while not loops.wait(LONGEST_NAP):
                 mill.project.catalog.check_place()
             listener.stop()
+            loops.stop()

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast, get_origin
 from urllib.parse import quote
 
 from tidemill.client.deploying import Deploying
@@ -16,6 +16,7 @@ from tidemill.client.line import Line, parse_line
 from tidemill.errors import UserError
 from tidemill.mill.mill import Mill
 from tidemill.mill.operations import NOUNS, OPERATIONS, Operation
+from tidemill.mill.page import MOST, Page
 from tidemill.mill.routes import CONDITION, route_of
 from tidemill.run.records.logs import LogLine
 from tidemill.world import World
@@ -112,11 +113,31 @@ def _call(line: Line, operation: Operation, *given: object, **named: object) -> 
     for name in route.in_path:
         path = path.replace(f"{{{name}}}", _quote(wanted.pop(name)))
     if not route.has_body:
+        if get_origin(operation.returns) is Page and "after" in route.inputs:
+            return _read_pages(line, operation, path, wanted)
         return read_answer(operation.returns, line.ask(path, wanted))
     keyed = not operation.mark.no_key
     generation = wanted.pop(CONDITION, None) if route.conditional else None
     body = wanted if route.document is None else wanted[route.document.name]
     return read_answer(operation.returns, line.change(route.method, path, body, keyed=keyed, generation=generation))
+
+
+def _read_pages(line: Line, operation: Operation, path: str, wanted: dict[str, object]) -> object:
+    """Return a page of any size, which the server gives in parts.
+
+    The newest messages of a topic are the last page of its list: they have no parts, and the server refuses too many.
+    """
+    limit, items = wanted.get("limit"), list[object]()
+    newest = operation.action == "topic.read" and "after" not in wanted
+    while isinstance(limit, int) and limit > MOST and not newest:
+        part = cast("Page[object]", read_answer(operation.returns, line.ask(path, {**wanted, "limit": MOST})))
+        items += part.items
+        if part.next is None:
+            return Page(tuple(items))
+        limit -= len(part)
+        wanted |= {"limit": limit, "after": part.next}
+    last = cast("Page[object]", read_answer(operation.returns, line.ask(path, wanted)))
+    return Page((*items, *last.items), last.next)
 
 
 def _quote(value: object) -> str:

@@ -20,6 +20,8 @@ K = TypeVar("K", bound=tuple[int | str | datetime, ...])
 
 PAGE: Final = 100
 """The number of items of a page, unless the caller gives another."""
+MOST: Final = 1000
+"""The most items of a page that a server gives at once."""
 
 _PLAIN: Final = " =:@+,"
 """Characters of a key that are no letters and stand for themselves."""

@@ -60,20 +60,21 @@ class Loops:
                 try:
                     run(waiter, lambda: self._stopped)
                 except CatalogGone as error:
-                    self._fail(error)  # a deleted catalog does not come back
+                    self.fail(error)  # a deleted catalog does not come back
                     return
                 except Unavailable as error:
                     _log.warning("%s waits: %s", name, error)
                     self._world.clock.sleep(AWAY)
                 except BaseException as error:  # noqa: BLE001  # raised again by stop(), after all have ended
-                    self._fail(error)
+                    self.fail(error)
                     return
 
         self._waiters.append(waiter)
         self._threads.append(threading.Thread(target=body, name=name))
         self._threads[-1].start()
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """End all loops by an error, which `stop` raises."""
         self._errors.append(error)
         self._asked.set()
 

@@ -44,8 +44,11 @@ class Served(Protocol):
     def url(self) -> str:
         """The address for browsers."""
 
-    def start(self) -> str:
-        """Serve beside everything else; return a link that signs a browser in once, or an empty text."""
+    def start(self, failed: Callable[[BaseException], None]) -> str:
+        """Serve beside everything else; return a link that signs a browser in once, or an empty text.
+
+        An error that ends the server is given to `failed`.
+        """
 
     def stop(self) -> None:
         """End the server."""
@@ -110,7 +113,7 @@ def _run_roles(
         text = f"catalog {shown}   spark {spark}   deployed {'; '.join(deployed) or 'nothing new'}"
         place = str(config.folder) if server is None else server.url
         narrator.tell("ready", place, text, catalog=shown, spark=spark, deployed=deployed)
-        if server is not None and (link := server.start()):
+        if server is not None and (link := server.start(loops.fail)):
             text = "signs one browser in, within 10 minutes; `tidemill open` makes another"
             narrator.tell("open", link, text, link=link)
 

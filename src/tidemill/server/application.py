@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import anyio.to_thread
 from fastapi import Body, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.exceptions import HTTPException
 
-from tidemill.catalog.migrate import read_version
+from tidemill.catalog.migrate import NewerCatalog, OlderCatalog, check_version
 from tidemill.errors import TidemillError
 from tidemill.mill.mill import Mill
 from tidemill.mill.once import KeyedRequest, carry_out
+from tidemill.mill.page import MOST, BadPage
 from tidemill.mill.plain import to_answer
 from tidemill.mill.routes import CONDITION, PREFIX, Route, list_routes, wire_type
 from tidemill.server.access import Door
@@ -31,10 +32,10 @@ from tidemill.server.guard import GuardedRoute, check_all_guarded, guarded, open
 from tidemill.server.limits import RequestLimits
 from tidemill.server.logs import logs
 from tidemill.server.metrics import Counts, metrics
-from tidemill.server.openapi import OPENAPI, PROBLEMS, answer_type, describe, write_document
+from tidemill.server.openapi import ANY_REQUEST, OPENAPI, PROBLEMS, answer_type, describe, write_document
 from tidemill.server.pages.routes import add_pages
 from tidemill.server.prefix import AddPrefix, StripPrefix
-from tidemill.server.problems import answer_error
+from tidemill.server.problems import answer_error, problem
 from tidemill.server.sign_in import LOGIN, LOGOUT, login, logout, show_login
 from tidemill.server.stream import Watcher, stream
 
@@ -62,6 +63,7 @@ def make_application(door: Door, *, documented: bool = False) -> FastAPI:
 
     app = FastAPI(
         title="Tidemill",
+        description=ANY_REQUEST,
         version=version("tidemill"),
         openapi_url=None,
         docs_url=None,
@@ -82,8 +84,8 @@ def make_application(door: Door, *, documented: bool = False) -> FastAPI:
     for method, path, asked in (("GET", LOGIN, show_login), ("POST", LOGIN, login), ("POST", LOGOUT, logout)):
         app.add_api_route(path, asked, methods=[method], include_in_schema=False)
     app.state.counts = Counts(door.mill)
-    app.add_api_route("/metrics", metrics, methods=["GET"], include_in_schema=False)
-    app.add_api_route(f"{PREFIX}/runs/{{run_id}}/logs", logs, methods=["GET"], tags=["run"], include_in_schema=False)
+    app.add_api_route("/metrics", metrics, methods=["GET"], tags=["server"])
+    app.add_api_route(f"{PREFIX}/runs/{{run_id}}/logs", logs, methods=["GET"], tags=["run"])
     app.add_api_route(f"{PREFIX}/stream", stream, methods=["GET"], tags=["server"])
     add_pages(app)
     check_all_guarded(app)
@@ -129,6 +131,8 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
         inputs: BaseModel | None = given.pop("inputs", None)
         named = {} if inputs is None else {name: getattr(inputs, name) for name in inputs.model_fields_set}
         arguments = given | named
+        if _is_paged(route) and (limit := arguments.get("limit")) is not None and limit > MOST:
+            raise BadPage("limit", str(limit), MOST)
         if route.conditional and (wanted := read_condition(request.headers)) is not None:
             arguments[CONDITION] = wanted
         mill: Mill = request.state.mill
@@ -176,6 +180,10 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
     )
 
 
+def _is_paged(route: Route) -> bool:
+    return "after" in route.inputs
+
+
 def _note_change(request: Request, operation: Operation, subject: str, key: str) -> None:
     """Log a change that a caller asked for. Inputs are left out: they may hold secrets."""
     mill: Mill = request.state.mill
@@ -196,6 +204,8 @@ def model_of(route: Route) -> type[BaseModel]:
             free = True
             continue
         kind = wire_type(one.annotation)
+        if name == "limit" and _is_paged(route):
+            kind = Annotated[kind, Field(json_schema_extra={"minimum": 1, "maximum": MOST})]
         fields[name] = (kind, ...) if one.default is Parameter.empty else (kind | None, None)
     config = ConfigDict(extra="allow" if free else "forbid", strict=route.has_body, protected_namespaces=())
     title = "".join(word.capitalize() for word in route.operation.action.replace(".", "_").split("_"))
@@ -221,10 +231,15 @@ def _health() -> dict[str, str]:
 
 
 @open_to_all
-def _ready(request: Request) -> dict[str, object]:
+def _ready(request: Request) -> Response:
     """Say that the catalog is reached, and of the version of this server."""
     door: Door = request.app.state.door
-    return {"status": "ready", "catalog_version": read_version(door.catalog)}
+    try:
+        check_version(door.catalog, create=False)
+    except (OlderCatalog, NewerCatalog) as error:
+        # No fault of the request: whoever sends requests to this server should send them to another.
+        return problem(503, error.code, str(error), request.state.request_id, error.fields())
+    return Response(json.dumps({"status": "ready"}), media_type="application/json")
 
 
 @open_to_all

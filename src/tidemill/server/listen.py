@@ -40,6 +40,22 @@ class Unprotected(UserError):
         )
 
 
+class BadCertificate(UserError):
+    """The server has no certificate that it can show."""
+
+    code = "bad_certificate"
+
+    def __init__(self, certificate: str, key: str, why: str) -> None:
+        self.certificate = certificate
+        self.key = key
+        self.why = why
+        files = f"server.tls_cert = {certificate!r} and server.tls_key = {key!r}"
+        super().__init__(
+            f"{files} cannot be used: {why}; name files in PEM form: the certificate with its chain, and its key "
+            "without a password"
+        )
+
+
 class NoServer(Unavailable):
     """No server of the project was started on this machine."""
 
@@ -71,6 +87,8 @@ class Listener:
         config = mill.project.config.server
         if config.host not in _LOOPBACK and not (config.tls_cert or config.behind_proxy):
             raise Unprotected(config.host)
+        if config.tls_cert:
+            _check_certificate(config.tls_cert, config.tls_key)
         TrustedUsers(config)  # a table that cannot be read is refused before anything is served
         self._socket = _bind(config.host, config.port)
         self._end: Callable[[], object] | None = None
@@ -90,15 +108,16 @@ class Listener:
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self._mill.project.config.server.tls_cert else 'http'}://{shown}:{port}"
 
-    def start(self) -> str:
+    def start(self, failed: Callable[[BaseException], None] | None = None) -> str:
         """Serve in a thread, and return a link that signs a browser in once; empty if none is wanted.
 
         The file `server` in the state folder names the address, the file `token` has a token of the project's user.
+        The thread calls `failed` with an error that ends the server before `stop`.
         """
         project = self._mill.project
         write_token(self._mill)
         project.world.disk.write_bytes(project.config.state / _ADDRESS_FILE, f"{self.url}\n".encode())
-        self._thread = threading.Thread(target=self._serve, name="server", daemon=True)
+        self._thread = threading.Thread(target=self._serve_until, args=[failed], name="server", daemon=True)
         self._thread.start()
         return make_link(self._mill, self.url) if self._with_link else ""
 
@@ -111,12 +130,21 @@ class Listener:
             self._thread.join()
         self._socket.close()
 
+    def _serve_until(self, failed: Callable[[BaseException], None] | None) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            if failed is None:
+                raise
+            failed(error)
+
     def _serve(self) -> None:
         import uvicorn
         from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
         from tidemill.server.access import Door
         from tidemill.server.application import make_application
+        from tidemill.server.connections import make_protocol, most_connections
         from tidemill.server.proxies import Peers, proxies_of
 
         config = self._mill.project.config.server
@@ -149,7 +177,7 @@ class Listener:
             ws="none",
             lifespan="on",
             loop="asyncio",
-            http="h11",
+            http=make_protocol(most_connections()),
             timeout_keep_alive=30,
             timeout_graceful_shutdown=3,
             ssl_certfile=config.tls_cert or None,
@@ -183,6 +211,15 @@ def make_link(mill: Mill, url: str) -> str:
     project = mill.project
     code = make_code(project.catalog, project.world, role=Role.ADMIN, by=project.actor)
     return f"{url}/login?code={code}"
+
+
+def _check_certificate(certificate: str, key: str) -> None:
+    """Raise `BadCertificate` where the server's thread would fail, after its address has been printed."""
+    try:
+        # A password is never asked for: the terminal may be nobody's.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key or None, password=lambda: b"")
+    except OSError as error:  # `ssl.SSLError` is one
+        raise BadCertificate(certificate, key, error.strerror or str(error)) from None
 
 
 def _hosts(config: ServerSettings) -> frozenset[str]:

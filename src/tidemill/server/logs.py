@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 from anyio.to_thread import run_sync
-from fastapi import Request
+from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
 from tidemill.errors import Unavailable
 from tidemill.mill.operation import Right
 from tidemill.mill.runs import read_log
 from tidemill.server.guard import guarded
+from tidemill.server.ranges import cut_out
 from tidemill.server.rates import CountedStream
 
 if TYPE_CHECKING:
@@ -40,11 +41,11 @@ class LogElsewhere(Unavailable):
 @guarded(Right.READ)
 def logs(
     request: Request, run_id: str, attempt: int | None = None, *, whole: bool = False, follow: bool = False
-) -> StreamingResponse:
+) -> Response:
     """Return what the program wrote in an attempt of a run (the newest), as text; with `whole` Spark's log after it.
 
     With `follow` new lines come until the run has ended. `Accept: application/x-ndjson` asks for JSON lines, each with
-    `file` and `line`.
+    `file` and `line`. `Range: bytes=1000-` asks for a part of the text, which is not followed.
     """
     mill: Mill = request.state.mill
     reader = read_log(mill.project, run_id, attempt=attempt, whole=whole)
@@ -58,7 +59,10 @@ def logs(
     begun = map(write, chain(first, lines))
     media_type = JSON_LINES if as_json else "text/plain"
     if not follow:
-        return StreamingResponse(begun, media_type=media_type)
+        wanted = request.headers.get("range")
+        if wanted is not None and not as_json:
+            return cut_out("".join(begun).encode(), wanted, media_type)
+        return StreamingResponse(begun, media_type=media_type, headers={} if as_json else {"accept-ranges": "bytes"})
     return CountedStream(
         _followed(begun, reader, write),
         streams=request.app.state.door.streams,

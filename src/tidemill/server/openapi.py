@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, get_args, get_origin
 
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+from tidemill.mill.operation import Right
 from tidemill.mill.operations import Operation
 from tidemill.mill.page import Page
 from tidemill.mill.routes import Route, list_routes
@@ -17,6 +19,11 @@ from tidemill.server.examples import example_answer, example_inputs, example_of
 from tidemill.server.problems import MEDIA_TYPE
 
 OPENAPI: Final = "/v1/openapi.json"
+ANY_REQUEST: Final = (
+    "Besides what stands at its route, any request may be refused with 405 (the path has another method), 408 (the "
+    "body did not come within 20 seconds) or 421 (the server does not answer for this host)."
+)
+"""Answers that no route causes by itself."""
 
 
 class Problem(BaseModel):
@@ -57,6 +64,41 @@ _HEADERS: Final = {
     "If-None-Match": "`*` for a thing that must not exist yet.",
 }
 _HEADER_EXAMPLES: Final = {"Idempotency-Key": "4f1c-7", "If-Match": '"7"', "If-None-Match": "*"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Other:
+    """What is to be said of a route that is no operation: its right, its answers by media type, its refusals."""
+
+    right: Right | None
+    answers: Mapping[str, object]
+    refusals: Sequence[str] = ()
+    header: tuple[str, str, str] | None = None
+    """A header that it takes: its name, its meaning, an example."""
+    further: Mapping[str, str] = field(default_factory=dict)
+    """Further answers without a problem: the meaning of each status."""
+
+
+_CALLERS: Final = ("401", "403", "422", "429", "503")
+_OTHERS: Final[Mapping[str, _Other]] = {
+    "/health": _Other(None, {"application/json": {"status": "alive"}}),
+    "/ready": _Other(None, {"application/json": {"status": "ready"}}, ["503"]),
+    "/version": _Other(None, {"application/json": {"version": "0.1.0"}}),
+    "/metrics": _Other(Right.READ, {"text/plain": "tidemill_runs_ended_total 3\n"}, _CALLERS),
+    "/v1/stream": _Other(
+        Right.READ,
+        {"text/event-stream": "event: commit\ndata: {}\n\n"},
+        _CALLERS,
+        ("Last-Event-ID", "The `id` of the last event that the caller has seen.", "orders=41"),
+    ),
+    "/v1/runs/{run_id}/logs": _Other(
+        Right.READ,
+        {"text/plain": "3 rows\n", "application/x-ndjson": '{"file": "stdout", "line": "3 rows"}\n'},
+        ["404", *_CALLERS],
+        ("Range", "The part of the text that is wanted, by its bytes.", "bytes=1000-"),
+        {"206": "The part that `Range` asks for.", "416": "The text ends before the part that `Range` asks for."},
+    ),
+}
 
 
 def problems_of(route: Route) -> dict[str, str]:
@@ -105,6 +147,8 @@ def write_document(app: FastAPI) -> str:
             _mend(described)
     for route in list_routes():
         _complete(document["paths"][route.path][route.method.lower()], route)
+    for place, other in _OTHERS.items():
+        _complete_other(document["paths"][place]["get"], other)
     return json.dumps(document, indent=1)
 
 
@@ -132,19 +176,40 @@ def _complete(described: dict[str, Any], route: Route) -> None:
     for parameter in described.get("parameters", []):
         parameter["example"] = example_of(route, parameter["name"])
     for name, (words, example) in headers_of(route).items():
-        described.setdefault("parameters", []).append(
-            {
-                "name": name,
-                "in": "header",
-                "required": False,
-                "description": words,
-                "schema": {"type": "string"},
-                "example": example,
-            }
-        )
+        described.setdefault("parameters", []).append(_header(name, words, example))
     if "requestBody" in described:
         described["requestBody"]["content"]["application/json"]["example"] = example_inputs(route)
     described["responses"]["200"]["content"]["application/json"]["example"] = example_answer(route)
+
+
+def _complete_other(described: dict[str, Any], other: _Other) -> None:
+    """Describe a route that is no operation, as `_complete` does one that is."""
+    summary, _, rest = described["description"].partition("\n")
+    right = "Open to all callers." if other.right is None else f"Needs the right `{other.right}`."
+    described |= {"summary": summary.strip(), "description": f"{rest.strip()}\n\n{right}".strip()}
+    described["x-right"] = None if other.right is None else str(other.right)
+    content = {
+        media: {"schema": {"type": "string" if isinstance(example, str) else "object"}, "example": example}
+        for media, example in other.answers.items()
+    }
+    described["responses"] = {
+        "200": {"description": "The answer.", "content": content},
+        **{status: {"description": words} for status, words in other.further.items()},
+        **{status: PROBLEMS[status] for status in other.refusals},
+    }
+    if other.header is not None:
+        described.setdefault("parameters", []).append(_header(*other.header))
+
+
+def _header(name: str, words: str, example: str) -> dict[str, object]:
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": words,
+        "schema": {"type": "string"},
+        "example": example,
+    }
 
 
 def _mend(route: dict[str, Any]) -> None:

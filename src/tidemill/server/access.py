@@ -72,6 +72,8 @@ class Door:
         self.secure = secure
         """True if browsers come by TLS, so that cookies are for TLS alone."""
         settings = mill.project.config.server
+        self.cookie_path = settings.prefix or "/"
+        """The path of cookies: a browser sends them to no other server of the same host."""
         self.users = TrustedUsers(settings)
         self.rates = Rates(mill.project.world, settings.most_requests)
         self.streams = Streams(settings.most_streams)
@@ -114,7 +116,18 @@ class Door:
 
     def keep_seed(self, response: Response, seed: str) -> None:
         """Have the browser keep a seed."""
-        response.set_cookie(SEED, seed, httponly=True, samesite="strict", secure=self.secure)
+        self.set_cookie(response, SEED, seed)
+
+    def set_cookie(self, response: Response, name: str, value: str, *, lives: timedelta | None = None) -> None:
+        """Have the browser keep a cookie: for `lives`, else until the browser is closed."""
+        seconds = None if lives is None else int(lives.total_seconds())
+        response.set_cookie(
+            name, value, seconds, path=self.cookie_path, httponly=True, samesite="strict", secure=self.secure
+        )
+
+    def delete_cookie(self, response: Response, name: str) -> None:
+        """Have the browser forget a cookie."""
+        response.delete_cookie(name, self.cookie_path, httponly=True, samesite="strict", secure=self.secure)
 
     def note_failure(self, request: Request) -> None:
         """Count a failed sign-in of an address. `TooManyFailures`."""

@@ -92,7 +92,7 @@ def make_application(door: Door, *, documented: bool = False) -> FastAPI:
     prefix = door.mill.project.config.server.prefix
     if prefix:
         app.add_middleware(AddPrefix, prefix=prefix)
-    app.add_middleware(RequestLimits, world=door.world, hosts=door.hosts)
+    app.add_middleware(RequestLimits, world=door.world, hosts=door.hosts, prefix=prefix)
     if prefix:
         app.add_middleware(StripPrefix, prefix=prefix)
     return app

@@ -47,8 +47,11 @@ class ClientGone(Exception):  # no failure of ours
 class RequestLimits:
     """Refuse what no route should see; give each request an id, and each answer the headers that browsers obey."""
 
-    def __init__(self, inner: Asgi, *, world: World, hosts: frozenset[str], most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, inner: Asgi, *, world: World, hosts: frozenset[str], most_bytes: int = MOST_BYTES, prefix: str = ""
+    ) -> None:
         self._inner = inner
+        self._prefix = prefix
         self._world = world
         self._hosts = hosts
         self._most_bytes = most_bytes
@@ -102,7 +105,9 @@ class RequestLimits:
         except Exception as error:
             if begun:
                 raise
-            await answer_error(Request(scope), error)(scope, receive, answer)
+            # The page of the defect has links too. The scope out here lacks the prefix, which `AddPrefix` adds.
+            asked = {**scope, "root_path": self._prefix, "path": self._prefix + scope["path"]}
+            await answer_error(Request(asked), error)(scope, receive, answer)
 
     def _refuse(self, path: str, named: Mapping[str, str], request_id: str) -> Response | None:
         """Return the refusal of a request by its head alone; None for a request that may go on."""

@@ -109,7 +109,11 @@ def answer_error(request: Request, error: Exception) -> Response:
         return redirect_to_login(request)
     document = json.loads(bytes(found.body))
     title, detail = document["title"], document["detail"]
-    hint = f"the next step: open {LOGIN} to sign in" if found.status_code == 401 else ""
+    hint = (
+        f"the next step: open {request.scope.get('root_path', '')}{LOGIN} to sign in"
+        if found.status_code == 401
+        else ""
+    )
     page = render(request, "message.html", found.status_code, title=title, detail=detail, hint=hint)
     page.headers.update({name: found.headers[name] for name in ("retry-after",) if name in found.headers})
     return page

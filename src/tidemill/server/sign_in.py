@@ -81,7 +81,7 @@ def logout(request: Request, form: _Form = b"") -> Response:
         end_session(door.catalog, principal)
         _note(request, "sign-out", principal.name)
     left = RedirectResponse(_prefix(request) + LOGIN, 303)
-    left.delete_cookie(SESSION, httponly=True, samesite="strict", secure=door.secure)
+    door.delete_cookie(left, SESSION)
     return left
 
 
@@ -109,8 +109,7 @@ def _signed_in(request: Request, secret: str, following: str) -> Response:
     door: Door = request.app.state.door
     _note(request, "sign-in", find_principal(door.catalog, secret, TokenKind.SESSION).name)
     found = RedirectResponse(_prefix(request) + _own(following), 303)
-    lives = int(SESSION_FOR.total_seconds())
-    found.set_cookie(SESSION, secret, max_age=lives, httponly=True, samesite="strict", secure=door.secure)
+    door.set_cookie(found, SESSION, secret, lives=SESSION_FOR)
     return found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -105,24 +107,65 @@ def test_a_viewer_sees_no_button_and_no_tokens(stage, browser):
 @pytest.mark.parametrize("stripped", [True, False])
 def test_pages_know_the_prefix_of_a_proxy(stage, stripped):
     """Behind a path prefix every link, form and script begins with the prefix, and each leads somewhere."""
-    config = stage.mill.project.config
-    server = replace(config.server, prefix="/mill")
     secret = stage.mill.tokens.create(f"prefixed-{stripped}", role="admin").secret
-    listener = Listener(Mill(replace(stage.mill.project, config=replace(config, server=server))))
-    link = listener.start()
     headers = {"accept": "text/html", "authorization": f"Bearer {secret}"}
     before = "" if stripped else "/mill"
+    with below_a_prefix(stage) as (listener, link), Client(base_url=listener.url, headers=headers) as one:
+        for path in ("/", "/flow", "/runs", "/schedules/default.shop.on_orders", "/apps/default.shop", "/tokens"):
+            text = one.get(f"{before}{path}").text
+            assert "<h1>" in text, path
+            hrefs = re.findall(r'(?:href|src|action)="(/[^"]*)"', text)
+            assert [href for href in hrefs if not href.startswith("/mill/")] == [], path
+            assert 'aria-current="page"' in text
+            for href in hrefs[:6]:
+                assert one.get(href.removeprefix("/mill") if stripped else href).status_code == 200, href
+        assert one.get(f"{before}/v1/runs", headers={"accept": "application/json"}).json()["items"]
+        assert one.get(link).headers["location"] == "/mill/"
+
+
+def test_a_browser_behind_a_prefix_sends_its_cookies_there_alone(stage):
+    """Another server of the same host gets no session, and signing out deletes the cookie that signing in has set."""
+    with below_a_prefix(stage) as (listener, link), Client(base_url=listener.url) as one:
+        opened = one.get(link)
+        form = one.get("/mill/login")
+        word = re.search(r'name="word" value="([^"]*)"', one.get("/mill/").text)[1]
+        left = one.post("/mill/logout", data={"word": word})
+
+    for answer in (opened, form, left):
+        assert [one.partition(" Path=")[2].partition(";")[0] for one in answer.headers.get_list("set-cookie")] == [
+            "/mill"
+        ]
+    assert left.headers["location"] == "/mill/login"
+    assert 'tidemill_session=""' in left.headers["set-cookie"]
+
+
+def test_the_page_of_a_defect_knows_the_prefix(stage, monkeypatch):
+    """Without its style sheet and its links, the page of a defect looks like one more defect."""
+
+    def fail(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("tidemill.server.pages.overview.render", fail)
+    secret = stage.mill.tokens.create("defects", role="admin").secret
+    headers = {"accept": "text/html", "authorization": f"Bearer {secret}"}
+    with below_a_prefix(stage) as (listener, _), Client(base_url=listener.url, headers=headers) as one:
+        answer = one.get("/mill/")
+        hrefs = re.findall(r'(?:href|src|action)="(/[^"]*)"', answer.text)
+
+        assert answer.status_code == 500
+        assert hrefs
+        assert [href for href in hrefs if not href.startswith("/mill/")] == []
+        assert one.get(hrefs[0]).status_code == 200
+
+
+@contextmanager
+def below_a_prefix(stage) -> Iterator[tuple[Listener, str]]:
+    """Run a server below the path /mill."""
+    config = stage.mill.project.config
+    server = replace(config.server, prefix="/mill")
+    listener = Listener(Mill(replace(stage.mill.project, config=replace(config, server=server))))
+    link = listener.start()
     try:
-        with Client(base_url=listener.url, headers=headers) as one:
-            for path in ("/", "/flow", "/runs", "/schedules/default.shop.on_orders", "/apps/default.shop", "/tokens"):
-                text = one.get(f"{before}{path}").text
-                assert "<h1>" in text, path
-                hrefs = re.findall(r'(?:href|src|action)="(/[^"]*)"', text)
-                assert [href for href in hrefs if not href.startswith("/mill/")] == [], path
-                assert 'aria-current="page"' in text
-                for href in hrefs[:6]:
-                    assert one.get(href.removeprefix("/mill") if stripped else href).status_code == 200, href
-            assert one.get(f"{before}/v1/runs", headers={"accept": "application/json"}).json()["items"]
-            assert one.get(link).headers["location"] == "/mill/"
+        yield listener, link
     finally:
         listener.stop()

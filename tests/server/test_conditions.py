@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import product
 
 import pytest
 
@@ -11,6 +12,8 @@ from tests.served import serving
 from tidemill.cli.main import main
 from tidemill.client.connect import connect
 from tidemill.mill.operations import OPERATIONS
+from tidemill.mill.routes import list_routes
+from tidemill.server.examples import example_inputs
 
 CONDITIONAL = {
     "app.delete",
@@ -109,8 +112,22 @@ def test_a_condition_that_cannot_be_read_is_refused(sign, stage, headers):
     """A condition with a slip is never taken for none."""
     answer = sign("developer").post(f"{SCHEDULE}:suspend", json={}, headers=headers)
 
-    assert (answer.status_code, answer.json()["code"]) == (422, "bad_condition")
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_condition")
     assert stage.mill.schedules.show("shop.nightly").status == "SCHEDULED"
+
+
+def test_a_change_that_checks_no_condition_refuses_one(sign, subtests):
+    """A caller that sends a condition believes that a lost update is refused."""
+    client = sign("admin")
+    routes = [one for one in list_routes() if one.method != "GET" and not one.conditional]
+    for route, header in product(routes, ("If-Match", "If-None-Match")):
+        with subtests.test(route.operation.action, header=header):
+            path = route.path.format(**dict.fromkeys(route.in_path, "1"))
+            body = [] if route.document is not None else example_inputs(route)
+            answer = client.request(route.method, path, json=body, headers={header: "*"})
+
+            assert (answer.status_code, answer.json()["code"]) == (400, "bad_condition"), answer.text
+            assert f"{route.operation.action} checks no condition" in answer.json()["detail"]
 
 
 def test_any_generation_and_none_at_all(sign, stage):

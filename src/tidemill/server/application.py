@@ -27,7 +27,7 @@ from tidemill.mill.page import MOST, BadPage
 from tidemill.mill.plain import to_answer
 from tidemill.mill.routes import CONDITION, PREFIX, Route, list_routes, wire_type
 from tidemill.server.access import Door
-from tidemill.server.conditions import read_condition, tag_of
+from tidemill.server.conditions import read_condition, refuse_conditions, tag_of
 from tidemill.server.guard import GuardedRoute, check_all_guarded, guarded, open_to_all
 from tidemill.server.limits import RequestLimits
 from tidemill.server.logs import logs
@@ -133,8 +133,11 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
         arguments = given | named
         if _is_paged(route) and (limit := arguments.get("limit")) is not None and limit > MOST:
             raise BadPage("limit", str(limit), MOST)
-        if route.conditional and (wanted := read_condition(request.headers)) is not None:
-            arguments[CONDITION] = wanted
+        if route.conditional:
+            if (wanted := read_condition(request.headers)) is not None:
+                arguments[CONDITION] = wanted
+        elif route.method != "GET":
+            refuse_conditions(request.headers, operation.action)
         mill: Mill = request.state.mill
         if route.method == "GET":
             return answer(operation.bind(mill)(**arguments))

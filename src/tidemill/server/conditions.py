@@ -23,17 +23,15 @@ _TAG: Final = re.compile(r'"(\d{1,18})"')
 
 
 class BadCondition(UserError):
-    """A header with a condition that is no tag of a generation."""
+    """A header with a condition that is no tag of a generation, or with which the route compares nothing."""
 
     code = "bad_condition"
 
-    def __init__(self, header: str, given: str) -> None:
+    def __init__(self, header: str, given: str, why: str = "") -> None:
         self.header = header
         self.given = given[:100]
-        super().__init__(
-            f"the header {header} {self.given!r} is refused: If-Match takes the ETag of one answer, such as "
-            '"7", and If-None-Match takes *'
-        )
+        forms = 'If-Match takes the ETag of one answer, such as "7", and If-None-Match takes *'
+        super().__init__(f"the header {header} {self.given!r} is refused: {why or forms}")
 
 
 def tag_of(result: object) -> str | None:
@@ -45,6 +43,14 @@ def tag_of(result: object) -> str | None:
             return f'"{version}"'
         case _:
             return None
+
+
+def refuse_conditions(headers: Mapping[str, str], action: str) -> None:
+    """Raise `BadCondition` for a condition of a change that checks none: its caller believes in a guard."""
+    for header in ("If-Match", "If-None-Match"):
+        if (given := headers.get(header.lower())) is not None:
+            why = f"{action} checks no condition; leave the header out"
+            raise BadCondition(header, given, why)
 
 
 def read_condition(headers: Mapping[str, str]) -> int | None:

@@ -38,7 +38,7 @@ class Problem(BaseModel):
 
 
 _WORDS: Final = {
-    "400": "The body cannot be read.",
+    "400": "The body or a condition cannot be read, or the route checks no condition.",
     "401": "The request names no caller.",
     "403": "The caller has not the right.",
     "404": "There is no such thing, or the caller may not see it.",

@@ -16,6 +16,7 @@ from tidemill.mill.access import Forbidden
 from tidemill.mill.plain import to_plain
 from tidemill.mill.tokens import Principal, Unauthorized
 from tidemill.server.access import Forged, TooManyFailures
+from tidemill.server.conditions import BadCondition
 from tidemill.server.pages.render import render
 from tidemill.server.proxies import UnknownUser
 from tidemill.server.rates import TooManyRequests, TooManyStreams
@@ -56,6 +57,7 @@ _STATUSES: Final = (
     (UnknownUser, 403),
     (Forbidden, 403),
     (NotFound, 404),
+    (BadCondition, 400),
     (UserError, 422),
     (ChangedMeanwhile, 412),
     (Conflict, 409),

@@ -83,6 +83,21 @@ def test_a_reader_gets_the_same_messages_until_it_acknowledges(room):
     assert room.read("erp", after=room.mill.subscribers.read("erp").position) == []
 
 
+def test_a_topic_lists_its_subscribers_outside(room):
+    """A person who looks at a topic sees each reader that stands still, whoever it belongs to."""
+    room.publish(1, 2)
+    room.mill.subscribers.create("scheduler", "paid", start="beginning")
+    room.mill.subscribers.create("other", "unpaid")
+    room.publish(3, topic="unpaid")
+    position = room.mill.subscribers.show("scheduler").position
+
+    assert room.mill.topics.show("paid").outside == {"scheduler": position}
+    assert {one.topic: set(one.outside) for one in room.mill.topics.list() if one.topic.endswith("paid")} == {
+        "paid": {"scheduler"},
+        "unpaid": {"other"},
+    }
+
+
 def test_of_two_readers_under_one_name_one_is_refused(room):
     """Compare and set; a late request moves nothing back."""
     room.mill.subscribers.create("erp", "paid", start="beginning")

@@ -839,6 +839,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "topics.list_quarantined": {"before_seq": 1000, "before_n": 0, "before_name": ""},
     "datasets.list_first_changes": {"dataset_id": "deep", "lower": "", "upper": "\U0010ffff", "limit": 20},
     "transactions.list_published": {"write_pointer": 300_001},
+    "topics.list_outside": {"topics": _list("data")},
     "runs.list_inputs": {"run_id": "run_1"},
     "audit.find_bound_of_changes": {"after": 599_000, "pointer": _SNAPSHOT},
     "audit.read_changes": {"after": 599_800, "bound": 599_900, "pointer": _SNAPSHOT},

@@ -19,7 +19,7 @@ def list_(*, limit: int, after: str, as_json: bool) -> None:
     """List topics with their newest message, and how far each subscriber has read."""
     with open_mill() as mill:
         rows = mill.topics.list(limit=limit, after=after)
-    columns = ("topic", "newest", "newest_at", "subscribers", "quarantined")
+    columns = ("topic", "newest", "newest_at", "subscribers", "outside", "quarantined")
     show_page(rows, columns, as_json=as_json, empty="no messages yet; the first commit publishes one")
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message, MessageRow, Position, Topic, read_messages, to_message, write_message
@@ -39,9 +39,14 @@ class BadPosition(UserError):
         )
 
 
+_Positions: TypeAlias = dict[str, dict[str, str]]
+
+
 @dataclass(frozen=True, slots=True)
 class TopicView:
     """A topic: its newest message, the position of each subscriber, and how many messages none could read.
+
+    `subscribers` are those of Tidemill, such as the scheduler. `outside` are those of other systems.
 
     `newest` is empty, and `newest_at` None, for a topic without messages.
     """
@@ -50,6 +55,7 @@ class TopicView:
     newest: str
     newest_at: datetime | None
     subscribers: Mapping[str, str]
+    outside: Mapping[str, str]
     quarantined: int
 
 
@@ -121,9 +127,7 @@ class Topics(Noun):
         def block(db: Db) -> Page[TopicView]:
             found = db.records(SQL.list_newest, _Newest, after=behind, limit=one_more(limit))
             topics = json.dumps([one.topic for one in found])
-            positions: dict[str, dict[str, str]] = {}
-            for topic, name, seq, n in db.records(SQL.list_positions, tuple[str, str, int, int], topics=topics):
-                positions.setdefault(topic, {})[name] = show_position(seq, n)
+            positions, outside = _positions(db, topics)
             bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=topics))
 
             def view(one: _Newest) -> TopicView:
@@ -132,6 +136,7 @@ class Topics(Noun):
                     show_position(one.seq, one.n),
                     one.at,
                     positions.get(one.topic, {}),
+                    outside.get(one.topic, {}),
                     bad.get(one.topic, 0),
                 )
 
@@ -148,13 +153,14 @@ class Topics(Noun):
             if newest is None:
                 _check_topic(db, topic)
             only = json.dumps([topic])
-            rows = db.records(SQL.list_positions, tuple[str, str, int, int], topics=only)
+            positions, outside = _positions(db, only)
             bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=only))
             return TopicView(
                 topic,
                 "" if newest is None else show_position(newest.seq, newest.n),
                 None if newest is None else newest.at,
-                {name: show_position(seq, n) for _, name, seq, n in rows},
+                positions.get(topic, {}),
+                outside.get(topic, {}),
                 bad.get(topic, 0),
             )
 
@@ -218,6 +224,15 @@ class Topics(Noun):
             return PublishedMessage(topic, show_position(seq, 0))
 
         return self._catalog.write(block)
+
+
+def _positions(db: Db, topics: str) -> tuple[_Positions, _Positions]:
+    """Return the positions of subscribers by topic and name: of those of Tidemill, and of those outside."""
+    found: tuple[_Positions, _Positions] = {}, {}
+    for positions, statement in zip(found, (SQL.list_positions, SQL.list_outside), strict=True):
+        for topic, name, seq, n in db.records(statement, tuple[str, str, int, int], topics=topics):
+            positions.setdefault(topic, {})[name] = show_position(seq, n)
+    return found
 
 
 def _check_topic(db: Db, topic: str) -> None:

@@ -41,12 +41,14 @@ def test_an_app_shows_what_each_deployment_changed(stage, browser, read):
     assert 'data-body="{&#34;to&#34;: 1}"' in browser.get("/apps/default.shop").text
 
 
-def test_a_topic_shows_how_far_its_subscribers_are(read):
+def test_a_topic_shows_how_far_its_subscribers_are(stage, read):
     """A subscriber that stands still is a scheduler that does not work."""
+    stage.mill.subscribers.create("erp", "data", start="beginning")
     words = read("/topics/data")
     own = read("/topics/own")
 
-    assert re.search(r"Subscriber Has read up to Is scheduler \d+\.\d at the newest message", words)
+    assert re.search(r"Subscriber Belongs to Has read up to Is scheduler Tidemill \d+\.\d at the newest message", words)
+    assert re.search(r"erp another system \d+\.\d+ behind", words)
     assert '{"text": "<i>hostile</i>"}' in own
 
 

@@ -95,6 +95,7 @@ CREATE TABLE outside_subscriber (
     error         TEXT,
     next_try_at   BIGINT NOT NULL DEFAULT 0
 ) {hot};
+CREATE INDEX outside_subscriber_topic ON outside_subscriber (topic, name);
 CREATE INDEX outside_subscriber_pushed ON outside_subscriber (next_try_at) WHERE target IS NOT NULL;
 
 -- Messages that a subscriber could not read. Its position has passed them; the reason is kept for a person.

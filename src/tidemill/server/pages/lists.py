@@ -273,6 +273,7 @@ LISTS: Final[tuple[ListPage, ...]] = (
             Column("newest", "Newest"),
             Column("newest_at", "Published", "time"),
             Column("subscribers", "Subscribers at", "long"),
+            Column("outside", "Outside at", "long"),
             Column("quarantined", "Quarantined", "number"),
         ),
         "topic list",

@@ -41,6 +41,7 @@ _PUBLISHED: Final = (
 )
 _SUBSCRIBERS: Final = (
     Column("name", "Subscriber", "name"),
+    Column("belongs", "Belongs to"),
     Column("position", "Has read up to"),
     Column("is_at", "Is"),
 )
@@ -100,8 +101,14 @@ def show_topic(request: Request, topic: str, after: str = "", bad_after: str = "
     quarantined = mill.topics.quarantined(topic, limit=_MESSAGES, after=bad_after)
     newest = found.newest
     readers = [
-        {"name": name, "position": position, "is_at": "at the newest message" if position == newest else "behind"}
-        for name, position in found.subscribers.items()
+        {
+            "name": name,
+            "belongs": belongs,
+            "position": position,
+            "is_at": "at the newest message" if position == newest else "behind",
+        }
+        for belongs, positions in (("Tidemill", found.subscribers), ("another system", found.outside))
+        for name, position in positions.items()
     ]
     messages = dict(section("Messages", page, MESSAGE_COLUMNS, "no message behind this position", _place(after)))
     messages["next"] = _following(page)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -361,6 +362,37 @@ def test_a_receiver_that_hangs_holds_up_no_other(room):
     finally:
         hang.set()
         couriers.stop()
+
+
+def test_a_courier_that_leaves_a_lane_wakes_the_loop(room):
+    """A message that commits while a courier is about to leave its lane would wait for the longest nap of the loop."""
+    room.look()
+    entered, leave, taken = threading.Event(), threading.Event(), []
+
+    class Lane:
+        """A lane in which there is always something; a courier looks, finds nothing, and is slow to leave."""
+
+        def list_due(self) -> list[str]:
+            return ["lane"]
+
+        def work_off(self, lane: str, stopped: Callable[[], bool]) -> None:
+            taken.append((lane, stopped()))
+            entered.set()
+            leave.wait(60)
+
+        def find_next(self) -> None:
+            return None
+
+    woken = threading.Event()
+    couriers = Couriers(room.world, [Lane()])
+    couriers.wake = woken.set
+    couriers.start_due()
+    assert entered.wait(60)
+    assert not woken.is_set()
+    couriers.start_due()  # the message is there, and its lane is taken
+    leave.set()
+    assert woken.wait(60)
+    couriers.stop()
 
 
 def test_an_error_of_a_courier_is_raised_by_the_loop(room):

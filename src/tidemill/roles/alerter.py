@@ -55,8 +55,8 @@ class Alerter:
 
     def start(self, loops: Loops) -> None:
         """Start the two loops."""
-        for name, step in (("alerts", self.look), ("deliveries", self.send)):
-            loops.start(name, loop(self._world, step, look_again=LOOK_AGAIN))
+        loops.start("alerts", loop(self._world, self.look, look_again=LOOK_AGAIN))
+        loops.start("deliveries", loop(self._world, self.send, look_again=LOOK_AGAIN, hints=self._couriers))
 
     def look(self) -> timedelta:
         """Look at what is due, and return the time until the next look."""
@@ -78,13 +78,20 @@ class Alerter:
 
 
 class Couriers:
-    """Threads of one process that send, each in one lane at a time. There are as many as lanes were due at once."""
+    """Threads of one process that send, each in one lane at a time. There are as many as lanes were due at once.
+
+    A lane that was due while a courier was in it, or while all couriers were busy, may have something to send when the
+    courier leaves: `wake` is called then, so that the loop looks again.
+    """
 
     def __init__(self, world: World, kinds: Sequence[Lanes], most: int = _MOST_COURIERS) -> None:
         self._world = world
         self._kinds = kinds
         self._most = most
+        self.wake: Callable[[], None] = lambda: None
         self._busy: set[tuple[int, str]] = set()
+        self._passed_over = False
+        """True if a lane that was due was left to a later look."""
         self._threads: list[threading.Thread] = []
         self._orders: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -116,6 +123,7 @@ class Couriers:
     def _order(self, number: int, lane: str) -> None:
         with self._lock:
             if (number, lane) in self._busy or len(self._busy) >= self._most or self._stopped:
+                self._passed_over = True
                 return
             self._busy.add((number, lane))
             self._orders.put((number, lane))
@@ -138,3 +146,6 @@ class Couriers:
             finally:
                 with self._lock:
                     self._busy.remove(order)
+                    wake, self._passed_over = self._passed_over, False
+                if wake:
+                    self.wake()

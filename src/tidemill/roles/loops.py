@@ -8,13 +8,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from tidemill.catalog.db import Catalog, CatalogGone
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import Unavailable
-from tidemill.names import DatasetId
-from tidemill.storage.hints import FolderHints
 from tidemill.world import World
 
 _log = logging.getLogger(__name__)
@@ -27,6 +25,12 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Loop: TypeAlias = Callable[[Waiter, Callable[[], bool]], None]
 """The body of a thread: works until the second argument returns true, and sleeps by the waiter."""
+
+
+class Waking(Protocol):
+    """A source of work other than commits, which wakes the loop that does the work."""
+
+    wake: Callable[[], None]
 
 
 class Loops:
@@ -104,11 +108,11 @@ def loop(
     step: Callable[[], timedelta],
     *,
     look_again: timedelta | None = None,
-    hints: FolderHints[DatasetId] | None = None,
+    hints: Waking | None = None,
 ) -> Loop:
     """Call `step` again after the time that it returned.
 
-    A commit or one of `hints` has it called earlier: `look_again` after the last call, if `look_again` is given.
+    A commit or `hints` has it called earlier: `look_again` after the last call, if `look_again` is given.
     """
 
     def run(waiter: Waiter, stopped: Callable[[], bool]) -> None:

@@ -690,6 +690,63 @@ def test_each_machine_looks_at_its_own_disk(room, monkeypatch):
     assert of(room, "disk") == ["resolved"]
 
 
+def test_an_alert_of_a_machine_that_is_gone_is_resolved(room, monkeypatch):
+    """The machine itself would never say that its disk has room: another one has to see that it says nothing."""
+
+    def watch(host: str, free: int) -> Watch:
+        made = Watch(room.catalog, room.world, Path("/somewhere"))
+        made._machine = MachineState(host)
+        monkeypatch.setattr(made, "_measure", lambda: free)
+        return made
+
+    elapsed = [timedelta(0)]
+    monkeypatch.setattr(room.clock, "monotonic", lambda: elapsed[0])
+    full, other = watch("a", 5), watch("b", 50_000_000_000)
+    add(room, "disk", tm.DiskLow("10 GB"))
+    full.look()
+    other.look()
+    for _ in range(8):  # as long as it lives, however often others look
+        elapsed[0] += timedelta(minutes=1)
+        full.look()
+        other.look()
+    assert of(room, "disk") == ["opened"]
+    elapsed[0] += timedelta(minutes=4)
+    other.look()
+    assert of(room, "disk") == []
+    elapsed[0] += timedelta(minutes=1)
+    other.look()
+
+    assert of(room, "disk") == ["resolved"]
+    assert [rule for rule, _, _ in room.open() if rule == "disk"] == []
+    full.look()  # it was only stopped for a while
+    assert of(room, "disk") == ["opened"]
+
+
+def test_a_machine_that_comes_back_meanwhile_keeps_its_alert(room, monkeypatch):
+    """Its renewal comes between the look of the other machine and the transaction that would resolve the alert."""
+
+    def watch(host: str) -> Watch:
+        made = Watch(room.catalog, room.world, Path("/somewhere"))
+        made._machine = MachineState(host)
+        monkeypatch.setattr(made, "_measure", lambda: 5)
+        return made
+
+    elapsed = [timedelta(0)]
+    monkeypatch.setattr(room.clock, "monotonic", lambda: elapsed[0])
+    late, other = watch("a"), watch("b")
+    add(room, "disk", tm.DiskLow("10 GB"))
+    late.look()
+    other.look()
+    late.look()
+    other.look()
+    elapsed[0] += timedelta(minutes=5)
+    seen = room.catalog.read(other._find_changed)[1]
+    late.look()
+    other._watch_machines(seen)
+
+    assert [subject for rule, subject, _ in room.open() if rule == "disk"] == ["a", "b"]
+
+
 def test_a_disk_that_cannot_be_measured_keeps_its_alert(room, monkeypatch):
     """A disk that hangs or is away is not a disk with room again: its alert stays open."""
     free: int | None = 5_000_000_000

@@ -532,6 +532,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "alerts.look_at_namespace": {"namespace": "few"},
     "alerts.silence_rule": {"rule_id": "rule_9000", "silent_until": 5},
     "alerts.list_live": {"rule_id": "rule_9950"},
+    "alerts.list_machines": {"rule_id": "rule_1"},
+    "alerts.renew_alert": {"alert_id": "alert_1"},
     "alerts.find_alert": {"alert_id": "alert_299950"},
     "alerts.list_newest": {"after": "alert_299950", "limit": 100},
     "alerts.list_newest_live": {"after": "\U0010ffff", "limit": 100},

@@ -6,12 +6,12 @@ noted, and sent, once. Terms are those of Prometheus' alert manager: acknowledge
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.alerts.conditions import MachineState, Violation, check_names, look
 from tidemill.alerts.outbox import Notice, put_deliveries
@@ -20,6 +20,7 @@ from tidemill.alerts.specs import AlertSpec
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Position, Topic, read_messages
 from tidemill.catalog.named import load_sql
+from tidemill.durations import format_duration
 from tidemill.epoch import show_time
 from tidemill.errors import NotFound
 from tidemill.json_specs import write_checked, write_text
@@ -36,6 +37,10 @@ KEEP: Final = timedelta(days=90)
 _SOON: Final = timedelta(milliseconds=100)
 """The shortest time between two looks that time brings."""
 _BATCH: Final = 100
+RENEW_EVERY: Final = timedelta(minutes=1)
+"""The time between two renewals of an open alert about a machine, by that machine."""
+GONE_AFTER: Final = timedelta(minutes=5)
+"""A process that has seen no renewal of such an alert for this time, by its own clock, resolves the alert."""
 
 
 class AlertState(StrEnum):
@@ -82,6 +87,14 @@ class Alert:
     notified_at: datetime | None
     acknowledged_by: str | None
     resolved_at: datetime | None
+
+
+class _MachineAlert(NamedTuple):
+    """An open alert about a machine."""
+
+    alert_id: str
+    subject: str
+    renewals: int
 
 
 def put_rule(db: Db, world: World, namespace: Namespace, app: str, name: str, spec: AlertSpec) -> None:
@@ -167,6 +180,9 @@ class Watch:
         """The folder whose disk is looked at; None for none."""
         self._machine = MachineState(world.spawner.host())
         self._position: Position | None = None
+        self._renewed_at: timedelta | None = None
+        self._renewals: dict[str, tuple[int, timedelta]] = {}
+        """Of each open alert about another machine, the number of its renewals, and since when that was seen."""
 
     def look(self) -> datetime | None:
         """Look at what is due, and return the time of the next look; None for never.
@@ -175,10 +191,11 @@ class Watch:
         is due and nothing has changed.
         """
         self._machine = MachineState(self._machine.host, self._measure())
-        changed, position = self._catalog.read(self._find_changed)
+        changed, machines, position = self._catalog.read(self._find_changed)
         for rule_id, subjects in changed:
             self._look_at(rule_id, subjects)
         self._position = position  # last: a look that an error cut off is made again
+        self._watch_machines(machines)
         while due := self._catalog.read(self._find_due):
             for rule_id, subjects in due:
                 self._look_at(rule_id, subjects)
@@ -193,9 +210,41 @@ class Watch:
         except OSError:
             return None
 
-    def _find_changed(self, db: Db) -> tuple[list[tuple[str, Collection[str]]], Position | None]:
-        """Return the rules whose state commits have changed, with its subjects, and the position of the next look."""
+    def _watch_machines(self, alerts: Sequence[tuple[str, _MachineAlert]]) -> None:
+        """Renew the alerts about this machine, and resolve those that their machine does not renew any more.
+
+        Only while such an alert is open. A stopped machine would never say that its disk has room again.
+        """
+        now = self._world.clock.monotonic()
+        own = [one for _, one in alerts if one.subject == self._machine.host]
+        others = [(rule_id, one) for rule_id, one in alerts if one.subject != self._machine.host]
+        if own and (self._renewed_at is None or now - self._renewed_at >= RENEW_EVERY):
+            self._catalog.write(lambda db: [db.run(SQL.renew_alert, alert_id=one.alert_id) for one in own])
+            self._renewed_at = now
+        before, self._renewals = self._renewals, {}
+        for rule_id, one in others:
+            number, since = before.get(one.alert_id, (-1, now))
+            self._renewals[one.alert_id] = (one.renewals, since if number == one.renewals else now)
+            if number == one.renewals and now - since >= GONE_AFTER:
+                self._end(rule_id, one)
+
+    def _end(self, rule_id: str, alert: _MachineAlert) -> None:
+        self._catalog.write(lambda db: _resolve_gone(db, self._world, rule_id, alert))
+
+    def _find_changed(
+        self, db: Db
+    ) -> tuple[list[tuple[str, Collection[str]]], list[tuple[str, _MachineAlert]], Position | None]:
+        """Return the rules whose state commits have changed, with its subjects, and the position of the next look.
+
+        Also the open alerts about machines, each with its rule.
+        """
         rules = db.records(SQL.list_after, AlertRule)
+        machines = [
+            (rule.rule_id, alert)
+            for rule in rules
+            if rule.is_open and rule.spec.rule.looks_after is LooksAfter.MACHINE
+            for alert in db.records(SQL.list_machines, _MachineAlert, rule_id=rule.rule_id)
+        ]
         ended: Collection[str] | None = None
         position = None
         if any(rule.spec.rule.looks_after is LooksAfter.RUNS for rule in rules):
@@ -209,7 +258,7 @@ class Watch:
             sooner = next_at is not None and (rule.next_look_at is None or next_at < rule.next_look_at)
             if subjects or sooner:
                 changed.append((rule.rule_id, subjects))
-        return changed, position
+        return changed, machines, position
 
     def _read_ends(self, db: Db) -> tuple[Collection[str] | None, Position]:
         """Return the programs of which a run has ended since the last look; None at the first look."""
@@ -292,6 +341,22 @@ def _look_at(db: Db, world: World, rule_id: str, only: Collection[str], machine:
     if (next_look_at, is_open) != (rule.next_look_at, rule.is_open):
         db.run(SQL.note_look, rule_id=rule_id, next_look_at=next_look_at, is_open=int(is_open))
     db.run(SQL.forget_old_alerts, keep=KEEP)
+
+
+def _resolve_gone(db: Db, world: World, rule_id: str, seen: _MachineAlert) -> None:
+    """Resolve an alert about a machine that has not renewed the alert; no effect if it has, or if the alert ended."""
+    seq = db.tick()
+    rule = db.record(SQL.find_rule_by_id, AlertRule, rule_id=rule_id)
+    live = {one.alert_id: one for one in db.records(SQL.list_live, Alert, rule_id=rule_id)}
+    if rule is None or seen not in db.records(SQL.list_machines, _MachineAlert, rule_id=rule_id):
+        return
+    alert = live[seen.alert_id]
+    db.run(SQL.resolve_alert, alert_id=alert.alert_id)
+    if alert.notified_at is not None:
+        why = f"no process of `tidemill up` on {alert.subject} has looked for {format_duration(GONE_AFTER)}"
+        put_deliveries(db, world, seq, rule.spec.to, [_notice(rule, alert, "resolved", f"{why}; before: {alert.why}")])
+    if len(live) == 1:
+        db.run(SQL.note_look, rule_id=rule_id, next_look_at=rule.next_look_at, is_open=0)
 
 
 def _resolve(db: Db, rule: AlertRule, alert: Alert) -> Notice | None:

@@ -62,6 +62,14 @@ UPDATE alert_rule SET silent_until = :silent_until, next_look_at = tidemill_now(
 SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
   FROM alert WHERE rule_id = :rule_id AND state <> 'RESOLVED'
 
+-- name: list_machines
+-- gives: alert_id, subject, renewals
+-- Alerts of a rule about machines: each machine renews its own, so that others see that it lives.
+SELECT alert_id, subject, renewals FROM alert WHERE rule_id = :rule_id AND state <> 'RESOLVED'
+
+-- name: renew_alert
+UPDATE alert SET renewals = renewals + 1 WHERE alert_id = :alert_id AND state <> 'RESOLVED'
+
 -- name: find_alert
 -- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
 SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at

@@ -876,6 +876,7 @@ CREATE TABLE alert (
     notified_at     BIGINT,
     acknowledged_by TEXT,
     resolved_at     BIGINT,
+    renewals        BIGINT NOT NULL DEFAULT 0,
     CHECK ((resolved_at IS NOT NULL) = (state = 'RESOLVED'))
 ) {hot};
 CREATE UNIQUE INDEX alert_live ON alert (rule_id, subject) WHERE state <> 'RESOLVED';

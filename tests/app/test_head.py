@@ -54,7 +54,7 @@ class Shop:
         key = fileset.keys.check({"day": day})
         published = PartitionWrite(key, WriteOp.APPEND, Manifest((file,)), location=f"old/{day}")
         with open_transaction(self.mill.project.catalog, self.mill.project.world, [fileset.qualified_name]) as tx:
-            outputs_of(tx).register(fileset.qualified_name, [published], SCHEMA)
+            outputs_of(tx).register(fileset.qualified_name, [published], SCHEMA, base=SCHEMA)
         return path
 
 
@@ -137,7 +137,7 @@ def test_a_compressed_text_is_read_too(shop):
     file = DataFile("a.gz", (folder / "a.gz").stat().st_size, 1, "")
     with open_transaction(shop.mill.project.catalog, shop.mill.project.world, ["default.json"]) as tx:
         written = PartitionWrite(fileset.keys.check({"day": DAY}), WriteOp.CREATE, Manifest((file,)), location="x")
-        outputs_of(tx).register("default.json", [written], SCHEMA)
+        outputs_of(tx).register("default.json", [written], SCHEMA, base=None)
 
     assert shop.mill.datasets.head("json") == [{"id": 7, "day": "2026-01-01"}]
 

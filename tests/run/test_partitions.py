@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc, parquet
 
+from tests.errors import raises_code
 from tests.lake.conftest import make_lake
 from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
@@ -127,6 +128,30 @@ def test_a_tree_below_a_folder_beside_what_tidemill_wrote(works, declared, memor
     assert ["exists already" in one.why for one in again.refused] == [True]
     columns = works.catalog.read(lambda db: find_schema(db, fileset.dataset_id))
     assert '"name":"name"' in columns.text
+
+
+def test_a_column_that_another_transaction_adds_meanwhile_is_not_lost(works, declared, memory_folder):
+    """Both read the columns before either has committed: the second is refused, and can be called again."""
+    fileset = declared(policy="evolve")
+    put(memory_folder, "first/day=2026-01-01/hour=0/a.parquet", TABLE.select(["id"]))
+    put(memory_folder, "one/day=2026-01-01/hour=1/a.parquet", TABLE.select(["id"]).append_column("size", [[1, 2]]))
+    put(memory_folder, "other/day=2026-01-01/hour=2/a.parquet")
+    adopt_partitions(works.catalog, works.world, fileset, "first")
+
+    def adopt_another(mark: str) -> None:
+        if mark == "external.created":
+            object.__setattr__(works.world, "marked", lambda _: None)
+            adopt_partitions(works.catalog, works.world, fileset, "other")
+
+    object.__setattr__(works.world, "marked", adopt_another)
+    with raises_code("schema_conflict"):
+        adopt_partitions(works.catalog, works.world, fileset, "one")
+    between = works.catalog.read(lambda db: find_schema(db, fileset.dataset_id))
+    adopt_partitions(works.catalog, works.world, fileset, "one")
+    columns = works.catalog.read(lambda db: find_schema(db, fileset.dataset_id))
+
+    assert list(between.types) == ["id", "name"]
+    assert set(columns.types) == {"id", "name", "size"}
 
 
 def test_one_day_of_a_tree_can_be_adopted(works, declared, memory_folder):

@@ -213,16 +213,16 @@ def _write(step: Step, wanted: OutsideCommit) -> dict[str, int]:
         if change.op is WriteOp.DROP:
             # A drop also drops what the same commit has written before it.
             if name in waiting:
-                outputs.register(name, waiting.pop(name), checkers[name].columns, based=True)
+                outputs.register(name, waiting.pop(name), checkers[name].columns, base=checkers[name].base)
             key = dict(zip(fileset.keys.names, fileset.keys.read(change.key), strict=True))
             outputs.drop(name, make_filter(fileset.keys, key))
             continue
         if name not in checkers:
             files = open_files(fileset.dataset.location, catalog.world)
-            checkers[name] = FileChecker(fileset, files, tx_directory(step.tx), outputs.read_base(name))
+            checkers[name] = FileChecker(fileset, files, tx_directory(step.tx), _read_columns(catalog, fileset))
         waiting.setdefault(name, []).append(checkers[name].check(change))
     for name, writes in waiting.items():
-        outputs.register(name, writes, checkers[name].columns, based=True)
+        outputs.register(name, writes, checkers[name].columns, base=checkers[name].base)
     for message in wanted.messages:
         step.workspace.publish(message.topic, message.payload, message.key)
     names = dict.fromkeys(change.dataset for change in wanted.changes)
@@ -244,3 +244,7 @@ def _describe_output(step: Step, name: str, fileset: Fileset, columns: ColumnSch
         fileset.keys.types,
         None if columns is None else columns.text,
     )
+def _read_columns(catalog: Catalog, fileset: Fileset) -> ColumnSchema | None:
+    return catalog.read(lambda db: find_schema(db, fileset.dataset_id))
+
+

@@ -137,7 +137,8 @@ def adopt_partitions(
     """Register what lies below the folder `below` of the file set's location, in Hive's layout, as its partitions.
 
     The files stay where they are, and are never deleted by Tidemill. Idempotent: what is registered is passed over, so
-    that a call that was ended in the middle goes on. At most `batch` partitions a transaction.
+    that a call that was ended in the middle goes on. At most `batch` partitions a transaction. `SchemaConflict` if
+    another transaction has added a column meanwhile: call again.
     """
     from tidemill.frames.schema import look_into
 
@@ -149,11 +150,14 @@ def adopt_partitions(
         places = {partition.partition_key: partition.changes[0].location for partition in found}
         return places, find_schema(db, fileset.dataset_id)
 
-    tree = look_through(fileset, files, below, *catalog.read(block), look_into)
+    places, base = catalog.read(block)
+    tree = look_through(fileset, files, below, places, base, look_into)
     transactions = 0
     for start in range(0, len(tree.writes), batch):
         with open_transaction(catalog, world, [fileset.qualified_name], also=also) as tx:
-            outputs_of(tx).register(fileset.qualified_name, tree.writes[start : start + batch], tree.columns)
+            writes = tree.writes[start : start + batch]
+            outputs_of(tx).register(fileset.qualified_name, writes, tree.columns, base=base)
+        base = tree.columns
         transactions += 1
     return Adoption(
         len(tree.writes),

@@ -298,23 +298,16 @@ class Outputs:
         output.writes += [PartitionWrite(keys.decode(key), WriteOp.DROP) for key in dropped]
         return [describe_partition(output.fileset, partition) for partition in gone]
 
-    def read_base(self, name: str) -> ColumnSchema | None:
-        """Read the columns that a file set has now; the columns of files to register are made of them."""
-        output = self._find_partitioned(name)
-        output.base = self.catalog.read(lambda db: find_schema(db, output.fileset.dataset_id))
-        return output.base
-
     def register(
-        self, name: str, writes: Sequence[PartitionWrite], columns: ColumnSchema | None, *, based: bool = False
+        self, name: str, writes: Sequence[PartitionWrite], columns: ColumnSchema | None, *, base: ColumnSchema | None
     ) -> None:
         """Publish files that are there already, each where its write says, with the commit.
 
-        `based` says that `columns` were made of those that `read_base` gave. If they changed since, the commit is
-        refused.
+        `columns` were made of `base`, the columns that the file set had when they were read. If another transaction has
+        changed these since, the commit is refused: it would lose what the other one has added.
         """
         output = self._find_partitioned(name)
-        if not based:
-            self.read_base(name)
+        output.base = base
         output.schema = columns
         output.writes += writes
 

@@ -133,15 +133,15 @@ class OutsideCommit:
 class FileChecker:
     """Compares the files of one file set with what their writer says of them, in the directory of a transaction.
 
-    `columns` are those that the file set has. Cost: a stat a file, and its footer; of text formats, and of file sets
+    `base` are the columns that the file set has. Cost: a stat a file, and its footer; of text formats, and of file sets
     with checksums, the whole file.
     """
 
-    def __init__(self, fileset: Fileset, files: Files, directory: str, columns: ColumnSchema | None) -> None:
+    def __init__(self, fileset: Fileset, files: Files, directory: str, base: ColumnSchema | None) -> None:
+        self.base = base
         self._fileset = fileset
         self._files = files
         self._directory = directory
-        self._columns = columns
         self._offered: ColumnSchema | None = None
         self._named: set[str] = set()
 
@@ -211,11 +211,11 @@ class FileChecker:
         for column in offered.names:
             if column.lower() in keys:
                 raise BadKey(column, "is a column in the files as well: leave it out of the files, the commit says it")
-        self._offered = reconcile(self._fileset, self._offered or self._columns, offered)
+        self._offered = reconcile(self._fileset, self._offered or self.base, offered)
         return rows
 
     def _read_text(self, path: str, file_format: FileFormat) -> tuple[int, ColumnSchema]:
-        columns = self._columns
+        columns = self.base
         if columns is None:
             raise BadFormat(
                 file_format,

@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from tidemill.errors import Fenced
+from tidemill.mill.keeping import KeyedRequest
 from tidemill.mill.mill import Mill
-from tidemill.mill.once import KeyedRequest, KeyReused, carry_out
+from tidemill.mill.once import KeyReused, carry_out
 
 REQUEST = KeyedRequest("ann", "key-1", "d")
 
@@ -38,6 +39,16 @@ def test_a_repeated_request_starts_one_run_and_gets_the_same_answer(sign, stage)
     assert first.status_code == again.status_code == 200
     assert first.json() == again.json() != other.json()
     assert runs_of(stage) == 2
+
+
+def test_a_repeated_answer_has_its_etag(sign):
+    """A client that takes the tag of its own change for the next one must not lose the tag with a connection."""
+    client = sign("developer")
+    body = {"name": "shop.own", "program": "shop.load", "trigger": {"type": "every", "duration": "1h"}}
+    first, again = (client.post("/v1/schedules", json=body, headers={"idempotency-key": "one"}) for _ in range(2))
+
+    assert (first.status_code, first.headers["etag"]) == (200, '"1"')
+    assert (again.json(), again.headers["etag"]) == (first.json(), '"1"')
 
 
 def test_a_key_of_another_request_is_refused(sign):

@@ -126,6 +126,13 @@ def refused(code: str, details: Sequence[str | None]) -> TidemillError:
     return made
 
 
+def write_effects(db: Db, effects: Iterable[Effect]) -> None:
+    """Run the guards and writes of effects within a block, which has their locks in the right order."""
+    for effect in effects:
+        for call in (*effect.guards(), *effect.writes()):
+            db.call(call)
+
+
 class Table(NamedTuple):
     """The content of one table: rows in no order, each with the values of `columns`; names are plain (`tx`)."""
 

@@ -90,7 +90,7 @@ class CatalogUpkeep(Noun):
         note = self._note("move", "catalog", to=str(self._config.folder))
         return move(self._catalog, self._config.folder, None if old is None else old.absolute(), note)
 
-    @operation(Right.ADMIN, whole=True)
+    @operation(Right.ADMIN, repeats="a commit that was adopted is known", whole=True)
     def adopt(self) -> Adopted:
         """Publish again the commits of another life of the catalog that this life does not know."""
         return adopt(self._catalog, [self._note("adopt", "catalog")])

@@ -294,6 +294,10 @@ class Consumers(Noun):
         """
         start = Start.parse(to)
         found, consumer = self._catalog.read(lambda db: self._consumer(db, dataset, name))
+        if self._part is not None:  # an earlier try of the same request has reset it
+            return self._catalog.read(
+                lambda db: _consumer_view(db, consumer, {found.dataset_id: found}, list_reads(db))
+            )
         chosen = None
         if where or time_from is not None or time_until is not None:
             if not consumer_kind_of(found).delivers_partitions:
@@ -301,12 +305,11 @@ class Consumers(Noun):
             chosen = _choose(Fileset.of(found), where, time_from, time_until)
         which, subject = chosen.shown if chosen else "all", f"{found.qualified_name} {consumer.name}"
         note = self._note("reset", subject, to=str(to), partitions=which)
-        after = reset(
-            self._catalog, consumer.dataset_id, consumer.name, start, self._project.actor, chosen, also=[note]
-        )
+        also = [note, *self._keep_part({"reset": subject})]
+        after = reset(self._catalog, consumer.dataset_id, consumer.name, start, self._project.actor, chosen, also=also)
         return self._catalog.read(lambda db: _consumer_view(db, after, {found.dataset_id: found}, list_reads(db)))
 
-    @operation(Right.DEPLOY)
+    @operation(Right.DEPLOY, in_block=True)
     def drop(self, dataset: str, name: str) -> DroppedConsumer:
         """Drop a consumer by which no program reads any more: nothing is kept or counted for it from then on.
 
@@ -344,8 +347,11 @@ class Consumers(Noun):
                     raise NotFound("discarded partition", partition, nearest(partition, by_name))
             return [by_name[partition] for partition in partitions]
 
-        number = requeue(self._catalog, consumer, self._catalog.read(chosen), [note])
-        return Requeued(found.qualified_name, consumer.name, number)
+        def made(number: int) -> Requeued:
+            return Requeued(found.qualified_name, consumer.name, number)
+
+        keys = self._catalog.read(chosen)
+        return made(requeue(self._catalog, consumer, keys, lambda number: [note, *self._keep(made(number))]))
 
     @operation(Right.READ)
     def lag(

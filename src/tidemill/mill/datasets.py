@@ -420,7 +420,7 @@ class Datasets(Noun):
             self._transaction(fileset, taken) as tx,
         ):
             if compacted := tx.compact(spark, fileset.qualified_name, where=accepted):
-                taken.append(self._note("compact", fileset.qualified_name))
+                taken += [self._note("compact", fileset.qualified_name), *self._keep(compacted)]
             return compacted
 
     @operation(Right.READ)
@@ -471,9 +471,10 @@ class Datasets(Noun):
             key = dict(zip(fileset.keys.names, fileset.keys.parse(key), strict=True))
         changed = {"add": add or {}, "set": set or {}, "remove": [*remove]}
         note = self._note("describe", fileset.qualified_name, key=key, **changed)
-        with self._transaction(fileset, [note]) as tx:
+        described = Described(fileset.qualified_name, fileset.keys.show(fileset.keys.check(key)))
+        with self._transaction(fileset, [note, *self._keep(described)]) as tx:
             tx.fileset(fileset.qualified_name).describe(key, add=add, set=set, remove=remove)
-        return Described(fileset.qualified_name, fileset.keys.show(fileset.keys.check(key)))
+        return described
 
     @operation(Right.DEPLOY)
     def adopt(self, name: str, below: str = "") -> Adoption:
@@ -482,7 +483,7 @@ class Datasets(Noun):
 
         fileset = self._fileset(name)
         note = self._note("adopt", fileset.qualified_name, below=below)
-        return adopt_partitions(self._catalog, self._world, fileset, below, also=[note])
+        return adopt_partitions(self._catalog, self._world, fileset, below, also=[note], at_last=self._keep)
 
     @operation(Right.DEPLOY)
     def add(self, name: str, key: Mapping[str, object] | str) -> Adoption:
@@ -496,7 +497,11 @@ class Datasets(Noun):
         checked = fileset.keys.parse(key) if isinstance(key, str) else fileset.keys.check(key)
         place = fileset.keys.to_path(checked)
         note = self._note("add", fileset.qualified_name, partition=fileset.keys.show(checked))
-        done = adopt_partitions(self._catalog, self._world, fileset, place, also=[note])
+
+        def keep(done: Adoption) -> Sequence[Effect]:
+            return () if done.refused else self._keep(done)
+
+        done = adopt_partitions(self._catalog, self._world, fileset, place, also=[note], at_last=keep)
         if done.refused:
             raise PartitionNotAdded(fileset.qualified_name, fileset.keys.show(checked), done.refused[0].why)
         if not done.partitions + done.known:
@@ -531,7 +536,8 @@ class Datasets(Noun):
             return found
         some = [one.partition for one in found[:_NOTED]]
         note = self._note(verb, fileset.qualified_name, dropped=len(found), partitions=some)
-        return drop_matching(self._catalog, self._world, fileset, where, [note])
+        also = lambda dropped: [note, *self._keep(dropped)]  # noqa: E731  # typed where it is taken
+        return drop_matching(self._catalog, self._world, fileset, where, also)
 
     def _transaction(self, fileset: Fileset, also: Sequence[Effect]) -> AbstractContextManager[ExternalTransaction]:
         from tidemill.run.processes.external import open_transaction

@@ -21,7 +21,7 @@ from tidemill.mill.page import PAGE, Page, one_more, read_name
 from tidemill.mill.project import Noun
 from tidemill.mill.why_work import explain_readers, list_readers
 from tidemill.names import DatasetId, RunId, advise
-from tidemill.run.records.runs import find_run
+from tidemill.run.records.runs import RunState, find_run
 from tidemill.storage.files import StorageUnavailable
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class Inboxes(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, repeats="a file that was found is known")
     def scan(self, name: str, *, reconcile: bool = False, accept_empty: bool = False) -> ScanView:
         """Look for new files now, as `tidemill up` does when the time comes; with `reconcile` at all there are.
 
@@ -284,7 +284,12 @@ class Inboxes(Noun):
             str(longest),
         )
 
-    @operation(Right.OPERATE, no_audit="looks at files, as a listing does", document="body")
+    @operation(
+        Right.OPERATE,
+        no_audit="looks at files, as a listing does",
+        repeats="a file that was found is known",
+        document="body",
+    )
     def events(self, name: str, body: object) -> EventsView:
         """Look at the files that a notification of S3 names, as if they were listed now.
 
@@ -316,7 +321,7 @@ class Inboxes(Noun):
             watched.qualified_name, len(events.found), looked.new, looked.held_back, tuple(dict.fromkeys(ignored))
         )
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, in_block=True)
     def release(self, name: str, files: Sequence[str]) -> ReleasedFiles:
         """Release files from quarantine: each is retried by itself. Return their number."""
         from tidemill.lake.inbox.file_endings import release_quarantined
@@ -332,7 +337,7 @@ class Inboxes(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, in_block=True)
     def retry(self, name: str, files: Sequence[str] = ()) -> RetriedFiles:
         """Retry files in ERROR now, all if none is named, and return their number."""
         from tidemill.lake.inbox.file_endings import retry_files
@@ -359,9 +364,11 @@ class Inboxes(Noun):
 
         watched = self._inbox(name)
         note = self._note("reprocess", watched.qualified_name, files=files)
-        count = reprocess(self._catalog, watched, files, self._project.actor, [note])
         readers = self._catalog.read(lambda db: list_readers(db, watched.dataset))
-        return ReprocessView(watched.qualified_name, count, tuple(one.qualified_name for one in readers if one.writes))
+        appending = tuple(one.qualified_name for one in readers if one.writes)
+        view = ReprocessView(watched.qualified_name, len(set(files)), appending)
+        reprocess(self._catalog, watched, files, self._project.actor, [note, *self._keep(view)])
+        return view
 
     @operation(Right.DEPLOY, command="inbox claim", no_audit="its run is the record")
     def get_latest_files(
@@ -384,7 +391,16 @@ class Inboxes(Noun):
         watched = self._inbox(name)
         if scan:
             discover_settled(self._catalog, watched)
-        return get_latest_files(self._catalog, watched, limit=limit, lease=parse_lease(lease), owner=owner)
+        earlier = None if self._part is None else RunId(str(self._part["claim_id"]))
+        return get_latest_files(
+            self._catalog,
+            watched,
+            limit=limit,
+            lease=parse_lease(lease),
+            owner=owner,
+            earlier=earlier,
+            also=lambda claim_id: self._keep_part({"claim_id": claim_id}),
+        )
 
     @operation(Right.DEPLOY, command="inbox update", no_audit="the run of the claim is the record")
     def update_file_status(
@@ -397,9 +413,14 @@ class Inboxes(Noun):
         from tidemill.run.step.outside_claims import update_file_status
 
         claim_id, state = self._claim_id(claim), file_state(status)
-        return ClosedFiles(claim_id, state, update_file_status(self._catalog, claim_id, files, state, error=error))
 
-    @operation(Right.DEPLOY, command="inbox renew", no_audit="keeps a lease alive")
+        def made(left: int) -> ClosedFiles:
+            return ClosedFiles(claim_id, state, left)
+
+        also = lambda left: self._keep(made(left))  # noqa: E731  # typed where it is taken
+        return made(update_file_status(self._catalog, claim_id, files, state, error=error, also=also))
+
+    @operation(Right.DEPLOY, command="inbox renew", no_audit="keeps a lease alive", repeats="keeps it alive again")
     def renew_claim(self, claim: FileClaim | str, *, lease: str | timedelta = _CLAIM_LEASE) -> RenewedClaim:
         """Keep a claim for `lease` from now; `Fenced` when it has ended."""
         from tidemill.run.step.outside_claims import renew_claim
@@ -414,7 +435,8 @@ class Inboxes(Noun):
         from tidemill.run.step.outside_claims import release_claim
 
         claim_id = self._claim_id(claim)
-        return ReleasedClaim(claim_id, release_claim(self._catalog, claim_id))
+        killed = self._keep(ReleasedClaim(claim_id, RunState.KILLED))
+        return ReleasedClaim(claim_id, release_claim(self._catalog, claim_id, killed))
 
     def _claim_id(self, claim: FileClaim | str) -> RunId:
         """Return the id of a claim on an inbox that the caller may see. To others, the claim does not exist."""

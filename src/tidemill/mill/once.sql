@@ -1,6 +1,6 @@
 -- name: find_request
--- gives: digest, attempt, answer
-SELECT digest, attempt, answer FROM request_key WHERE caller = :caller AND request_key = :request_key
+-- gives: digest, attempt, part, answer
+SELECT digest, attempt, part, answer FROM request_key WHERE caller = :caller AND request_key = :request_key
 
 -- name: insert_request
 INSERT INTO request_key (caller, request_key, digest, attempt, at)
@@ -11,13 +11,11 @@ VALUES (:caller, :request_key, :digest, 1, tidemill_now())
 UPDATE request_key SET attempt = attempt + 1
  WHERE caller = :caller AND request_key = :request_key AND attempt = :attempt AND answer IS NULL
 
--- name: keep_answer
-UPDATE request_key SET answer = :answer
- WHERE caller = :caller AND request_key = :request_key AND attempt = :attempt AND answer IS NULL
-
 -- name: forget_request
+-- A part is a change: its repetition goes on from there.
 DELETE FROM request_key
- WHERE caller = :caller AND request_key = :request_key AND attempt = :attempt AND answer IS NULL
+ WHERE caller = :caller AND request_key = :request_key AND attempt = :attempt
+   AND answer IS NULL AND part IS NULL
 
 -- name: forget_old_requests
 DELETE FROM request_key WHERE at < tidemill_now() - :keep

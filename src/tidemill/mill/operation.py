@@ -38,6 +38,7 @@ class Mark:
     no_key: str
     whole: bool
     in_block: bool
+    repeats: str
     document: str
 
 
@@ -51,6 +52,7 @@ def operation(  # noqa: PLR0913  # options by keyword, each with a default
     no_key: str = "",
     whole: bool = False,
     in_block: bool = False,
+    repeats: str = "",
     document: str = "",
 ) -> Callable[[Method], Method]:
     """Declare a method of a noun as an operation that needs `right`.
@@ -60,12 +62,15 @@ def operation(  # noqa: PLR0913  # options by keyword, each with a default
     `no_route` is the reason why the server does not offer it, `no_key` the reason why it keeps no answer for a repeated
     request. A `whole` operation is about all namespaces at once: a
     caller needs the right in all of them. `in_block` says that it is one transaction whose result is its own result, so
-    that a request with a key is answered by that transaction (`tidemill.mill.once`). `document` is the parameter that
-    is the body of a request as a whole, for a document of another system.
+    that a request with a key is answered by that transaction (`tidemill.mill.once`). `repeats` is the reason why a
+    repetition after a crash does no harm, for an operation whose transaction keeps no answer. `document` is the
+    parameter that is the body of a request as a whole, for a document of another system.
     """
 
     def mark(method: Method) -> Method:
-        vars(method)[_MARK] = Mark(right, command, no_command, no_audit, no_route, no_key, whole, in_block, document)
+        vars(method)[_MARK] = Mark(
+            right, command, no_command, no_audit, no_route, no_key, whole, in_block, repeats, document
+        )
         return method
 
     return mark

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config, load_config
@@ -17,6 +18,7 @@ from tidemill.errors import NotFound, UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.access import EVERYTHING, Access
+from tidemill.mill.keeping import RequestTry
 from tidemill.mill.page import one_more
 from tidemill.names import Namespace, ProgramId, ScheduleId, nearest, qualified, split_qualified
 from tidemill.run.records.declared import Declared
@@ -62,6 +64,8 @@ class Project:
     """The person or program that asks; the user of this process if empty."""
     access: Access = EVERYTHING
     """The namespaces in which the caller may do what it asks for."""
+    attempt: RequestTry | None = None
+    """The try of a request with a key, for a change that keeps its answer itself."""
     beside: Catalog | None = None
     """The same catalog for writes that are no part of the change, where `catalog` keeps the result of its write."""
 
@@ -167,6 +171,25 @@ class Noun:
     def _note(self, verb: str, subject: str, **detail: object) -> NoteChange:
         """Return the audit row of a change by this caller, which the transaction of the change has to take along."""
         return self._project.note(f"{self.noun}.{verb}", subject, **detail)
+
+    def _keep(self, answer: object) -> Sequence[Effect]:
+        """Return what the transaction of a change takes along to keep its answer; nothing for a request without a key.
+
+        Not for an operation with `in_block`, whose transaction does so by itself.
+        """
+        attempt = self._project.attempt
+        return () if attempt is None else (attempt.keep_answer(answer),)
+
+    def _keep_part(self, part: object) -> Sequence[Effect]:
+        """Return what a transaction takes along that is a part of a change; see `_part`."""
+        attempt = self._project.attempt
+        return () if attempt is None else (attempt.keep_part(part),)
+
+    @property
+    def _part(self) -> Any:  # noqa: ANN401  # JSON of the operation's own
+        """The part that an earlier try of the same request has kept by `_keep_part`; None without one."""
+        attempt = self._project.attempt
+        return None if attempt is None else attempt.part
 
 
 def find_project(

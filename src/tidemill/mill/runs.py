@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db
+from tidemill.catalog.effects import Effect
 from tidemill.catalog.named import FROM_LATEST, Row, load_sql
 from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, UserError
@@ -282,7 +283,12 @@ class Runs(Noun):
         from tidemill.run.step.attempts import kill_run
 
         self._catalog.read(lambda db: self._project.check_run(db, run_id))
-        state, changed = kill_run(self._catalog, RunId(run_id), self._note("kill", run_id))
+        note = self._note("kill", run_id)
+
+        def also(state: RunState) -> Sequence[Effect]:
+            return [note, *self._keep(KilledRun(RunId(run_id), state, changed=True))]
+
+        state, changed = kill_run(self._catalog, RunId(run_id), also)
         return KilledRun(RunId(run_id), state, changed)
 
     @operation(Right.READ)

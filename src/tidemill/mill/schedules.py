@@ -334,27 +334,24 @@ class Schedules(Noun):
 
         With `if_generation` the schedule must have this generation, else `ChangedMeanwhile`. `NotFound`.
         """
-        return self._delete([name], if_generation)[0]
+        return self._catalog.write(lambda db: self._delete(db, [name], if_generation)[0])
 
     @operation(Right.DEPLOY, command="schedule delete", in_block=True)
     def delete_many(self, names: Sequence[str]) -> Sequence[ScheduleChange]:
         """Delete schedules, all of them or none, and drop their pending jobs. `NotFound` for the first that is not."""
-        return self._delete(names, None)
+        return self._catalog.write(lambda db: self._delete(db, names, None))
 
-    def _delete(self, names: Sequence[str], if_generation: int | None) -> Sequence[ScheduleChange]:
+    def _delete(self, db: Db, names: Sequence[str], if_generation: int | None) -> Sequence[ScheduleChange]:
         from tidemill.schedule.changes import Delete
 
-        def block(db: Db) -> Sequence[ScheduleChange]:
-            seq = db.tick()
-            found = {one.schedule_id: one for one in (self._find(db, name, if_generation) for name in names)}
-            notes = [self._note("delete", one.qualified_name) for one in found.values()]
-            changed = self._change(db, seq, [Delete(schedule_id) for schedule_id in found], notes)
-            return [
-                ScheduleChange(found[one.schedule_id].qualified_name, None, one.dropped_jobs, changed=True)
-                for one in changed
-            ]
-
-        return self._catalog.write(block)
+        seq = db.tick()
+        found = {one.schedule_id: one for one in (self._find(db, name, if_generation) for name in names)}
+        notes = [self._note("delete", one.qualified_name) for one in found.values()]
+        changed = self._change(db, seq, [Delete(schedule_id) for schedule_id in found], notes)
+        return [
+            ScheduleChange(found[one.schedule_id].qualified_name, None, one.dropped_jobs, changed=True)
+            for one in changed
+        ]
 
     def _find(self, db: Db, name: str, if_generation: int | None) -> Schedule:
         """Return the schedule of that name, to be changed in this transaction; `NotFound`, `ChangedMeanwhile`."""

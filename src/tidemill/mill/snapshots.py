@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tidemill.catalog.db import Db
+from tidemill.catalog.effects import Effect
 from tidemill.frames.version_diff import NotComparable, VersionDiff, check_key, count_changes
 from tidemill.lake.snapshot.comparison import VersionComparison, compare_versions
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
@@ -68,10 +69,16 @@ class Snapshots(Noun):
         snapshot = self._catalog.read(lambda db: self._snapshot(db, name))
         qualified = snapshot.qualified_name
         note = self._note("rollback", qualified, to=version)
-        with open_transaction(self._catalog, self._world, [qualified], lease=self._config.lease, also=[note]) as tx:
-            tx.roll_back(qualified, version)
+        if self._part is None:
+            also: list[Effect] = [note]
+            with open_transaction(self._catalog, self._world, [qualified], lease=self._config.lease, also=also) as tx:
+                tx.roll_back(qualified, version)
+                also += self._keep_part({"version": tx.write_pointer})
+            made = tx.write_pointer
+        else:  # an earlier try of the same request has made it
+            made = self._part["version"]
         versions = self._catalog.read(lambda db: list_versions(db, snapshot))
-        return next(one for one in versions if one.version == tx.write_pointer)
+        return next(one for one in versions if one.version == made)
 
     @operation(Right.DEPLOY)
     def expire(self, name: str, versions: Collection[int] = ()) -> ExpiredVersions:
@@ -81,8 +88,12 @@ class Snapshots(Noun):
         """
         snapshot = self._catalog.read(lambda db: self._snapshot(db, name))
         note = self._note("expire", snapshot.qualified_name, versions=[*versions] or "by retention")
-        expired = expire_of(self._catalog, snapshot, self._config.keep_superseded, versions, note)
-        return ExpiredVersions(snapshot.qualified_name, tuple(expired))
+
+        def made(expired: Sequence[int]) -> ExpiredVersions:
+            return ExpiredVersions(snapshot.qualified_name, tuple(expired))
+
+        also = lambda expired: [note, *self._keep(made(expired))]  # noqa: E731  # typed where it is taken
+        return made(expire_of(self._catalog, snapshot, self._config.keep_superseded, versions, also))
 
     @operation(Right.READ, no_route="compares on the Spark of the calling process")
     def diff(self, name: str, old: int, new: int, *, key: Sequence[str] = (), limit: int = 1000) -> VersionDiff:

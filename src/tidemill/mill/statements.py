@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tidemill.catalog.db import Db
+from tidemill.catalog.db import Db, write_effects
 from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import write_plain
 from tidemill.lake import datasets
@@ -17,6 +17,7 @@ from tidemill.lake.fileset.publish import SQL as PUBLISH
 from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.window.watermark import Reread, declare_watermark
 from tidemill.lake.window.windows import list_states
+from tidemill.mill.plain import to_plain
 from tidemill.mill.project import Noun, Project
 from tidemill.names import DatasetId, qualified
 from tidemill.shapes.formats import FileFormat
@@ -64,12 +65,26 @@ def carry_out(project: Project, text: str) -> list[Done]:
     from tidemill.sql.dialect import split_statements
 
     statements = [read_statement(one) for one in split_statements(text)]
-    tables = _Tables(project)
-    return [tables.carry_out(statement) for statement in statements]
+    return _Tables(project).carry_out_all(statements)
 
 
 class _Tables(Noun):
     """Tables of a project, which statements make and change."""
+
+    def carry_out_all(self, statements: Sequence[Statement]) -> list[Done]:
+        """Carry out statements, each in a transaction of its own, but those that an earlier try of the request did."""
+        self._done = [Done(one["said"], tuple(one["notices"]), tuple(one["rows"])) for one in self._part or ()]
+        for statement in statements[len(self._done) :]:
+            self._done.append(self.carry_out(statement))
+        return self._done
+
+    def _write(self, block: Callable[[Db], Done]) -> Done:
+        def kept(db: Db) -> Done:
+            done = block(db)
+            write_effects(db, self._keep_part([to_plain(one) for one in (*self._done, done)]))
+            return done
+
+        return self._catalog.write(kept)
 
     def carry_out(self, statement: Statement) -> Done:
         from tidemill.sql import ddl
@@ -94,7 +109,7 @@ class _Tables(Noun):
             told = [] if reread is None else [str(reread)]
             return Done(said, (*told, *notices))
 
-        return self._catalog.write(block)
+        return self._write(block)
 
     def _create_table(self, statement: CreateTable) -> Done:
         namespace, (name,) = self._project.split("table", statement.name, 1)
@@ -140,7 +155,7 @@ class _Tables(Noun):
             return Done(f"table {dataset.qualified_name} is there", tuple(notices))
 
         files.prepare()
-        return self._catalog.write(block)
+        return self._write(block)
 
     def _change(self, db: Db, dataset: Dataset, spec: dict[str, Any]) -> Reread | None:
         before = Fileset.of(dataset)

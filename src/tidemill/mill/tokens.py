@@ -178,7 +178,7 @@ class Tokens(Noun):
         )
         return cut(rows, limit, lambda row: write_key(row.name, row.token_id), _view)
 
-    @operation(Right.ADMIN, whole=True)
+    @operation(Right.ADMIN, whole=True, in_block=True)
     def revoke(self, name: str) -> RevokedToken:
         """Revoke a token: each server refuses it from now on. `NotFound`."""
 

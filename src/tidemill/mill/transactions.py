@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, cast
 
-from tidemill.catalog.db import Db
+from tidemill.catalog.db import Db, write_effects
 from tidemill.catalog.named import Row, load_sql
 from tidemill.catalog.transactions import EndTransaction, TransactionRow, TxState, find_transaction, list_transactions
 from tidemill.durations import format_duration, parse_lease
@@ -20,7 +20,7 @@ from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, fields_of
 from tidemill.mill.project import SQL as PROJECT
-from tidemill.names import DatasetId, WritePointer
+from tidemill.names import DatasetId, RunId, WritePointer
 from tidemill.run.records.runs import Cause, find_run
 from tidemill.run.step.outside_writes import OutsideChange, OutsideCommit, OutsideMessage
 from tidemill.shapes.keys import KeyText
@@ -129,9 +129,18 @@ class Transactions(Noun):
             raise UserError("the transaction declares no file sets: name those that it writes")
         filesets = self._catalog.read(lambda db: [Fileset.of(self._project.dataset(db, name)) for name in names])
         given = owner or self._project.actor
-        return begin_outside(self._catalog, self._world, filesets, owner=given, lease=parse_lease(lease))
+        earlier = None if self._part is None else RunId(str(self._part["run_id"]))
+        return begin_outside(
+            self._catalog,
+            self._world,
+            filesets,
+            owner=given,
+            lease=parse_lease(lease),
+            earlier=earlier,
+            also=lambda run_id: self._keep_part({"run_id": run_id}),
+        )
 
-    @operation(Right.DEPLOY, no_audit="keeps a lease alive")
+    @operation(Right.DEPLOY, no_audit="keeps a lease alive", repeats="keeps it alive again")
     def renew(self, write_pointer: int, *, lease: str | timedelta = _LEASE) -> RenewedTransaction:
         """Keep a transaction that `begin` has begun for `lease` from now; `TransactionEnded`, `NotFound`."""
         from tidemill.run.processes.outside_writers import renew_outside
@@ -141,7 +150,7 @@ class Transactions(Noun):
         renew_outside(self._catalog, row.write_pointer, duration)
         return RenewedTransaction(row.write_pointer, format_duration(duration))
 
-    @operation(Right.DEPLOY)
+    @operation(Right.DEPLOY, repeats="the same commit again has the same answer")
     def commit(
         self,
         write_pointer: int,
@@ -184,8 +193,9 @@ class Transactions(Noun):
         changed = row.state is TxState.IN_PROGRESS
         if changed:
             end = AttemptEnd(Cause.KILLED, f"transaction {write_pointer} was aborted by hand", zombie=True)
-            note = self._note("abort", str(write_pointer), run_id=row.run_id)
-            if end_attempt(self._catalog, row.run_id, row.epoch, end, [note]) is None:
+            aborted = AbortedTransaction(row.write_pointer, TxState.INVALID, changed=True)
+            also = [self._note("abort", str(write_pointer), run_id=row.run_id), *self._keep(aborted)]
+            if end_attempt(self._catalog, row.run_id, row.epoch, end, also) is None:
 
                 def block(db: Db) -> bool:
                     db.tick()  # no other commit ends it between the look and the end
@@ -193,7 +203,7 @@ class Transactions(Noun):
                     if is_open:
                         for call in EndTransaction(row.write_pointer, TxState.INVALID, "aborted by hand").writes():
                             db.call(call)
-                        note.write(db)
+                        write_effects(db, also)
                     return is_open
 
                 changed = self._catalog.write(block)

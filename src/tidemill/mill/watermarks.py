@@ -298,16 +298,21 @@ class Watermarks(Noun):
         next_time = self._catalog.read(lambda db: find_next_slot(db, fileset, value))
         note = self._note("advance", fileset.qualified_name, to=to)
         changed = True
+
+        def made() -> MovedWatermark:
+            return MovedWatermark(fileset.qualified_name, _shown(value, zone) or "", changed)
+
         try:
-            self._catalog.apply([AdvanceWatermark(fileset, value, self._by_hand(), next_time), note])
+            advance = AdvanceWatermark(fileset, value, self._by_hand(), next_time)
+            self._catalog.apply([advance, note, *self._keep(made())])
         except WatermarkThere:
             row = self._catalog.read(lambda db: find_watermark(db, fileset.dataset_id))
             if row is None or row.value != value:
                 raise
             changed = False
-        return MovedWatermark(fileset.qualified_name, _shown(value, zone) or "", changed)
+        return made()
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, in_block=True)
     def rewind(self, name: str, to: str) -> Rewound:
         """Move a watermark back to a wall-clock time of its zone, and open the windows that end after that time.
 
@@ -327,7 +332,7 @@ class Watermarks(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, in_block=True)
     def reset(self, program: str, to: str | None = None) -> ResetProgram:
         """Have a window program (`app.program`) compute again the windows that end after `to`, or all windows.
 

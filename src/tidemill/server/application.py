@@ -21,8 +21,9 @@ from starlette.exceptions import HTTPException
 
 from tidemill.catalog.migrate import NewerCatalog, OlderCatalog, check_version
 from tidemill.errors import TidemillError
+from tidemill.mill.keeping import KeyedRequest
 from tidemill.mill.mill import Mill
-from tidemill.mill.once import KeyedRequest, carry_out
+from tidemill.mill.once import carry_out
 from tidemill.mill.page import MOST, BadPage
 from tidemill.mill.plain import to_answer
 from tidemill.mill.routes import CONDITION, PREFIX, Route, list_routes, wire_type
@@ -98,21 +99,14 @@ def make_application(door: Door, *, documented: bool = False) -> FastAPI:
     return app
 
 
-def answer(result: object) -> Response:
-    """Return the answer for the result of an operation: a record as an object, a list as `{"items": …, "next": …}`."""
-    response = _answer_plain(to_answer(result))
-    tag = tag_of(result)
-    if tag is not None:
-        response.headers["etag"] = tag
-    return response
-
-
-def _answer_plain(plain: object) -> Response:
+def _answer(operation: Operation, plain: Mapping[str, object]) -> Response:
+    """Return the answer for the result of an operation, which may be one that was kept."""
     try:
         text = json.dumps(plain, allow_nan=False)
     except ValueError:  # rows of users may hold numbers that JSON has not
         text = json.dumps(_without_nan(plain))
-    return Response(text, media_type="application/json")
+    tag = tag_of(operation.returns, plain)
+    return Response(text, media_type="application/json", headers={} if tag is None else {"etag": tag})
 
 
 def _without_nan(value: Any) -> Any:  # noqa: ANN401  # JSON
@@ -140,18 +134,17 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
             refuse_conditions(request.headers, operation.action)
         mill: Mill = request.state.mill
         if route.method == "GET":
-            return answer(operation.bind(mill)(**arguments))
+            return _answer(operation, to_answer(operation.bind(mill)(**arguments)))
         key = request.headers.get("idempotency-key")
         if key is None or operation.mark.no_key:
-            made = answer(operation.bind(mill)(**arguments))
+            made = to_answer(operation.bind(mill)(**arguments))
         else:
             plain = json.dumps([operation.action, arguments], sort_keys=True, default=str)
             asked = KeyedRequest(request.state.principal.token_id, key, sha256(plain.encode()).hexdigest())
             in_block = operation.mark.in_block
-            kept = carry_out(mill, asked, lambda one: operation.bind(one)(**arguments), in_block=in_block)
-            made = _answer_plain(kept)
+            made = carry_out(mill, asked, lambda one: operation.bind(one)(**arguments), in_block=in_block)
         _note_change(request, operation, " ".join(str(arguments[name]) for name in route.in_path), key or "")
-        return made
+        return _answer(operation, made)
 
     parameters = [Parameter("request", Parameter.KEYWORD_ONLY, annotation=Request)]
     parameters += [

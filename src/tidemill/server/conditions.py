@@ -19,6 +19,13 @@ from tidemill.mill.schedule_views import ScheduleView
 IF_MATCH: Final = "if-match"
 IF_NONE_MATCH: Final = "if-none-match"
 _ANY: Final = "*"
+_FIELDS: Final[Mapping[type, str]] = {
+    ScheduleView: "generation",
+    DatasetView: "generation",
+    AppView: "version",
+    Deployed: "version",
+}
+"""The field of a record that is the generation of a thing."""
 _TAG: Final = re.compile(r'"(\d{1,18})"')
 
 
@@ -34,15 +41,13 @@ class BadCondition(UserError):
         super().__init__(f"the header {header} {self.given!r} is refused: {why or forms}")
 
 
-def tag_of(result: object) -> str | None:
-    """Return the tag of a thing that has a generation; None for other results."""
-    match result:
-        case ScheduleView(generation=generation) | DatasetView(generation=generation):
-            return f'"{generation}"'
-        case AppView(version=version) | Deployed(version=version):
-            return f'"{version}"'
-        case _:
-            return None
+def tag_of(kind: object, answer: Mapping[str, object]) -> str | None:
+    """Return the tag of the thing in an answer, which was made from a record of `kind`; None for a thing without one.
+
+    An answer that was kept for a repeated request has the tag of the first time.
+    """
+    field = next((field for one, field in _FIELDS.items() if isinstance(kind, type) and issubclass(kind, one)), None)
+    return None if field is None else f'"{answer[field]}"'
 
 
 def refuse_conditions(headers: Mapping[str, str], action: str) -> None:

@@ -938,6 +938,7 @@ CREATE TABLE request_key (
     request_key {key} NOT NULL,
     digest      TEXT NOT NULL,
     attempt     BIGINT NOT NULL,
+    part        TEXT,
     answer      TEXT,
     at          BIGINT NOT NULL,
     PRIMARY KEY (caller, request_key)

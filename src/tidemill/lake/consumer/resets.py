@@ -210,20 +210,25 @@ def drop_consumer(db: Db, consumer: Consumer, by: str) -> None:
 
 
 def requeue(
-    catalog: Catalog, consumer: Consumer, keys: Sequence[KeyText] | None = None, also: Sequence[Effect] = ()
+    catalog: Catalog,
+    consumer: Consumer,
+    keys: Sequence[KeyText] | None = None,
+    also: Callable[[int], Sequence[Effect]] = lambda _: (),
 ) -> int:
     """Requeue the discarded partitions (of these keys, or all) without their failures; return how many they are.
+
+    The transaction takes along what `also` gives for their number.
 
     They are announced as work that is left, so that schedules start for them. Cost: the discarded partitions.
     """
     rows = catalog.read(lambda db: db.all(SQL.find_discarded, consumer_id=consumer.consumer_id))
     wanted = None if keys is None else set(keys)
     chosen = [row for row in rows if wanted is None or row[1] in wanted]
+    number = len({row[1] for row in chosen})
     if chosen:
-        catalog.apply(
-            [_Requeue(consumer.consumer_id, tuple(chosen)), Announce(CONSUMERS, [consumer.consumer_id]), *also]
-        )
-    return len({row[1] for row in chosen})
+        announce = Announce(CONSUMERS, [consumer.consumer_id])
+        catalog.apply([_Requeue(consumer.consumer_id, tuple(chosen)), announce, *also(number)])
+    return number
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from tidemill.catalog.audit_log import NoteChange, write_note
-from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.db import Catalog, Db, refusal, write_effects
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, load_sql
 from tidemill.catalog.transactions import Transaction
@@ -180,9 +179,11 @@ def expire_of(
     snapshot: SnapshotDataset,
     keep: timedelta = KEEP_SUPERSEDED,
     by_hand: Collection[int] = (),
-    note: NoteChange | None = None,
+    also: Callable[[Sequence[WritePointer]], Sequence[Effect]] = lambda _: (),
 ) -> list[WritePointer]:
     """Expire what retention does not keep of one snapshot, and the versions `by_hand`; return the expired ones.
+
+    If there are some, the transaction takes along what `also` gives for them.
 
     A version that is current or has a reader never expires: `VersionHeld` if it was named. `NotFound`.
     """
@@ -206,9 +207,10 @@ def expire_of(
             left = timedelta(0) if one.replaced_at is None else one.replaced_at + keep - db.now()
             wait = max(min(keep, BEFORE_DELETION), left)
             expire(db, snapshot.dataset_id, [(one.version, _KEY)], wait)
+        expired = [one.version for one in going]
         if going:
-            write_note(db, note)
-        return [one.version for one in going]
+            write_effects(db, also(expired))
+        return expired
 
     catalog.world.mark("versions.before_expiry")
     if not catalog.read(find):

@@ -6,12 +6,12 @@ C call that holds the interpreter for a whole lease may lose the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.db import Catalog, Db, write_effects
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import TidemillError, Unavailable
@@ -156,15 +156,22 @@ def open_transaction(
 
 
 def create_run(
-    catalog: Catalog, world: World, *, owner: str, lease: timedelta, cause: Mapping[str, object] | None = None
+    catalog: Catalog,
+    world: World,
+    *,
+    owner: str,
+    lease: timedelta,
+    cause: Mapping[str, object] | None = None,
+    also: Callable[[RunId], Sequence[Effect]] = lambda _: (),
 ) -> RunRecord:
-    """Create the run of a transaction of a caller outside. `cause` is JSON."""
+    """Create the run of a transaction of a caller outside, with what `also` gives for its id. `cause` is JSON."""
     run_id = RunId(world.new_id("run"))
     given = {} if cause is None else {"cause": cause}
 
     def create(db: Db) -> RunRecord:
         host, pid = world.spawner.host(), world.spawner.pid()
         create_external(db, run_id, owner=owner, host=host, pid=pid, lease=lease, **given)
+        write_effects(db, also(run_id))
         return find_run(db, run_id)
 
     record = catalog.write(create)
@@ -178,9 +185,10 @@ def begin_step(
     filesets: Mapping[str, Fileset],
     writer: Writer = write_frames,
     spans: Mapping[DatasetId, tuple[Instant, Instant]] | None = None,
+    also: Sequence[Effect] = (),
 ) -> Step:
-    """Begin the transaction of a run that `create_run` made."""
-    return Step.begin("external", catalog, record, filesets, writer, spans=spans)
+    """Begin the transaction of a run that `create_run` made, with `also`."""
+    return Step.begin("external", catalog, record, filesets, writer, spans=spans, announced=also)
 
 
 def resume_step(catalog: Catalog, record: RunRecord, tx: Transaction, filesets: Mapping[str, Fileset]) -> Step:

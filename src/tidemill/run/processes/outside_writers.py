@@ -6,7 +6,7 @@ block is another one: no process of ours renews its lease, and the files are wri
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -94,9 +94,20 @@ class CommittedTransaction:
 
 
 def begin_outside(
-    catalog: Catalog, world: World, filesets: Sequence[Fileset], *, owner: str, lease: timedelta
+    catalog: Catalog,
+    world: World,
+    filesets: Sequence[Fileset],
+    *,
+    owner: str,
+    lease: timedelta,
+    earlier: RunId | None = None,
+    also: Callable[[RunId], Sequence[Effect]] = lambda _: (),
 ) -> OutsideTransaction:
-    """Begin a transaction that may write these file sets, and answer where to put the files of each."""
+    """Begin a transaction that may write these file sets, and answer where to put the files of each.
+
+    What `also` gives for the id of the run comes with the run, and again with its transaction. `earlier` is the run of
+    an earlier try of the same request: as long as the run lasts, its transaction is the answer.
+    """
     named = {fileset.qualified_name: fileset for fileset in filesets}
     for name, fileset in named.items():
         if fileset.dataset.kind is DatasetKind.SNAPSHOT:
@@ -104,9 +115,15 @@ def begin_outside(
     for fileset in named.values():
         open_files(fileset.dataset.location, world).prepare()
     cause = {"asked": "by an outside writer", WRITES: sorted(named), _LEASE: format_duration(lease)}
-    record = create_run(catalog, world, owner=owner, lease=lease, cause=cause)
+    record = None if earlier is None else catalog.read(lambda db: find_run(db, earlier))
+    if record is None or not record.state.live:
+        record = create_run(catalog, world, owner=owner, lease=lease, cause=cause, also=also)
     try:
-        step = begin_step(catalog, record, named)
+        if record.write_pointer is None:
+            step = begin_step(catalog, record, named, also=also(record.run_id))
+        else:
+            pointer = record.write_pointer
+            step = _resume(catalog, catalog.read(lambda db: find_transaction(db, pointer)), record)
     except BaseException as error:
         end_failed(catalog, record.run_id, error)
         raise
@@ -235,6 +252,10 @@ def _write(step: Step, wanted: OutsideCommit) -> dict[str, int]:
     }
 
 
+def _read_columns(catalog: Catalog, fileset: Fileset) -> ColumnSchema | None:
+    return catalog.read(lambda db: find_schema(db, fileset.dataset_id))
+
+
 def _describe_output(step: Step, name: str, fileset: Fileset, columns: ColumnSchema | None) -> TransactionOutput:
     directory = f"{tx_directory(step.tx)}/{WRITE_CALL}"
     return TransactionOutput(
@@ -244,7 +265,3 @@ def _describe_output(step: Step, name: str, fileset: Fileset, columns: ColumnSch
         fileset.keys.types,
         None if columns is None else columns.text,
     )
-def _read_columns(catalog: Catalog, fileset: Fileset) -> ColumnSchema | None:
-    return catalog.read(lambda db: find_schema(db, fileset.dataset_id))
-
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -73,16 +73,20 @@ def _read_current(catalog: Catalog, fileset: Fileset, where: KeyFilter) -> list[
 
 
 def drop_matching(
-    catalog: Catalog, world: World, fileset: Fileset, where: KeyFilter, also: Sequence[Effect] = ()
+    catalog: Catalog,
+    world: World,
+    fileset: Fileset,
+    where: KeyFilter,
+    also: Callable[[Sequence[Dropped]], Sequence[Effect]] = lambda _: (),
 ) -> list[Dropped]:
-    """Drop the partitions that `where` accepts, in one transaction, and return them; `also` only if there are some.
+    """Drop the partitions that `where` accepts, in one transaction, and return them.
 
-    `Conflict`: nothing was dropped.
+    If there are some, the transaction takes along what `also` gives for them. `Conflict`: nothing was dropped.
     """
     taken: list[Effect] = []
     with open_transaction(catalog, world, [fileset.qualified_name], also=taken) as tx:
         if dropped := outputs_of(tx).drop(fileset.qualified_name, where):
-            taken += also
+            taken += also(dropped)
     return dropped
 
 
@@ -133,12 +137,14 @@ def adopt_partitions(
     *,
     batch: int = MOST_CHANGES,
     also: Sequence[Effect] = (),
+    at_last: Callable[[Adoption], Sequence[Effect]] = lambda _: (),
 ) -> Adoption:
     """Register what lies below the folder `below` of the file set's location, in Hive's layout, as its partitions.
 
     The files stay where they are, and are never deleted by Tidemill. Idempotent: what is registered is passed over, so
-    that a call that was ended in the middle goes on. At most `batch` partitions a transaction. `SchemaConflict` if
-    another transaction has added a column meanwhile: call again.
+    that a call that was ended in the middle goes on. At most `batch` partitions a transaction. Each transaction takes
+    `also` along, and the last one what `at_last` gives for the result. `SchemaConflict` if another transaction has
+    added a column meanwhile: call again.
     """
     from tidemill.frames.schema import look_into
 
@@ -152,18 +158,19 @@ def adopt_partitions(
 
     places, base = catalog.read(block)
     tree = look_through(fileset, files, below, places, base, look_into)
-    transactions = 0
-    for start in range(0, len(tree.writes), batch):
-        with open_transaction(catalog, world, [fileset.qualified_name], also=also) as tx:
-            writes = tree.writes[start : start + batch]
-            outputs_of(tx).register(fileset.qualified_name, writes, tree.columns, base=base)
-        base = tree.columns
-        transactions += 1
-    return Adoption(
+    starts = range(0, len(tree.writes), batch)
+    adoption = Adoption(
         len(tree.writes),
         sum(write.manifest.total_rows for write in tree.writes),
         sum(write.manifest.total_bytes for write in tree.writes),
         tree.known,
-        transactions,
+        len(starts),
         tuple(tree.refused),
     )
+    for start in starts:
+        taken = [*also, *(at_last(adoption) if start == starts[-1] else ())]
+        with open_transaction(catalog, world, [fileset.qualified_name], also=taken) as tx:
+            writes = tree.writes[start : start + batch]
+            outputs_of(tx).register(fileset.qualified_name, writes, tree.columns, base=base)
+        base = tree.columns
+    return adoption

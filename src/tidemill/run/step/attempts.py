@@ -8,13 +8,12 @@ transaction: its catalog transaction, the run's state, its claims, its slots and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, assert_never
 
-from tidemill.catalog.audit_log import NoteChange, write_note
-from tidemill.catalog.db import Catalog, Db, LostReply, refusal
+from tidemill.catalog.db import Catalog, Db, LostReply, refusal, write_effects
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import Call, Param, load_sql
@@ -391,37 +390,46 @@ def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inp
     return run, program, inputs, find_claims(db, run_id)
 
 
-def ask_kill(catalog: Catalog, run_id: RunId, note: NoteChange | None = None) -> RunState:
+def ask_kill(catalog: Catalog, run_id: RunId) -> RunState:
     """Ask for the end of a run; return its state afterwards. See `kill_run`."""
-    return kill_run(catalog, run_id, note)[0]
+    return kill_run(catalog, run_id)[0]
 
 
-def kill_run(catalog: Catalog, run_id: RunId, note: NoteChange | None = None) -> tuple[RunState, bool]:
+def kill_run(
+    catalog: Catalog, run_id: RunId, also: Callable[[RunState], Sequence[Effect]] = lambda _: ()
+) -> tuple[RunState, bool]:
     """Ask for the end of a run; return its state afterwards, and whether this call has changed the state.
 
     A waiting run is KILLED at once, and so is an external one, which has no runner: its process is refused when it
-    commits. One under way is STOPPING until its runner has ended its processes. An ended run stays as it is. `note` is
-    written with the change.
+    commits. One under way is STOPPING until its runner has ended its processes. An ended run stays as it is. The change
+    takes along what `also` gives for the state afterwards.
     """
 
     def ask(db: Db) -> int:
         asked = db.run(RUNS.ask_kill, run_id=run_id)
         if asked:
-            write_note(db, note)
+            write_effects(db, also(RunState.STOPPING))
         return asked
 
-    also = () if note is None else (note,)
     while True:
         run = catalog.read(lambda db: find_run(db, run_id))
         if run.state is RunState.PENDING:
             killed = end_attempt(
-                catalog, run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed before it was started"), also
+                catalog,
+                run_id,
+                run.epoch,
+                AttemptEnd(Cause.KILLED, "killed before it was started"),
+                also(RunState.KILLED),
             )
             if killed is not None:
                 return killed, True
         elif run.kind is RunKind.EXTERNAL and run.state.live:
             killed = end_attempt(
-                catalog, run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed on request", zombie=True), also
+                catalog,
+                run_id,
+                run.epoch,
+                AttemptEnd(Cause.KILLED, "killed on request", zombie=True),
+                also(RunState.KILLED),
             )
             if killed is not None:
                 return killed, True

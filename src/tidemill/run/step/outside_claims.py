@@ -8,12 +8,12 @@ can share a claim. Once the claim has ended, every call with its id is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.db import Catalog, Db, write_effects
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.errors import Conflict, UserError
@@ -73,12 +73,22 @@ class NotClaimed(Conflict):
 
 
 def get_latest_files(
-    catalog: Catalog, inbox: Inbox, *, limit: int = 1000, lease: timedelta = CLAIM_LEASE, owner: str = ""
+    catalog: Catalog,
+    inbox: Inbox,
+    *,
+    limit: int = 1000,
+    lease: timedelta = CLAIM_LEASE,
+    owner: str = "",
+    earlier: RunId | None = None,
+    also: Callable[[RunId], Sequence[Effect]] = lambda _: (),
 ) -> FileClaim:
     """Claim the oldest files of the inbox that wait, new ones and those in ERROR whose time has come.
 
     No two claims, and no claim and run, ever hold the same file. As for runs, a file that failed twice comes with ever
     fewer others, and one that was blamed by name comes alone. What is not there any more is left out, and closed.
+
+    The transaction takes along what `also` gives for the id of the claim. `earlier` is the claim of an earlier try of
+    the same request: as long as it lasts, its files are given again.
     """
     world = catalog.world
     run_id = RunId(world.new_id("run"))
@@ -100,9 +110,14 @@ def get_latest_files(
                 lease=lease,
                 cause={"asked": "by a claim of files", "inbox": inbox.qualified_name, "dataset_id": inbox.dataset_id},
             )
+            write_effects(db, also(run_id))
         return claimed
 
-    claimed = catalog.write(block)
+    claimed = [] if earlier is None else catalog.read(lambda db: read_claims(db, earlier))
+    if claimed and earlier is not None:
+        run_id = earlier
+    else:
+        claimed = catalog.write(block)
     world.mark("outside.claimed")
     if not claimed:
         return FileClaim(RunId(""), inbox.qualified_name, ())
@@ -125,47 +140,66 @@ def renew_claim(catalog: Catalog, claim_id: RunId, lease: timedelta = CLAIM_LEAS
 
 
 def update_file_status(
-    catalog: Catalog, claim_id: RunId, names: Sequence[str] | None, status: FileState, *, error: str = ""
+    catalog: Catalog,
+    claim_id: RunId,
+    names: Sequence[str] | None,
+    status: FileState,
+    *,
+    error: str = "",
+    also: Callable[[int], Sequence[Effect]] = lambda _: (),
 ) -> int:
     """Close files of a claim (all that it still holds when None); how many it holds afterwards.
 
     SUCCESS: processed; refused with `FileRewritten` when the file has changed since it was claimed. ERROR: to be tried
     again after the inbox's wait; one that failed alone, and too often, is QUARANTINED. NEW: returned. With its last
-    file the claim ends. Called again, it changes nothing. `RunTaken` when the claim has ended otherwise, `NotClaimed`.
+    file the claim ends. Called again, it changes nothing. `RunTaken` when the claim has
+    ended otherwise, `NotClaimed`. The transaction takes along what `also` gives for the result.
     """
     if status not in _CLOSING:
         raise UserError(f"a claimed file becomes {', '.join(_CLOSING)}, not {status}")
-    return close_claim(catalog, catalog.read(lambda db: _find_inbox(db, claim_id)), claim_id, names, status, error)
+    inbox = catalog.read(lambda db: _find_inbox(db, claim_id))
+    return close_claim(catalog, inbox, claim_id, names, status, error, also)
 
 
 def close_claim(
-    catalog: Catalog, inbox: Inbox, claim_id: RunId, names: Sequence[str] | None, status: FileState, error: str = ""
+    catalog: Catalog,
+    inbox: Inbox,
+    claim_id: RunId,
+    names: Sequence[str] | None,
+    status: FileState,
+    error: str = "",
+    also: Callable[[int], Sequence[Effect]] = lambda _: (),
 ) -> int:
     """`update_file_status` of a claim on `inbox`."""
     held = {file.name: file for file in catalog.read(lambda db: read_claims(db, claim_id))}
     wanted = list(held) if names is None else list(dict.fromkeys(names))
     closing = [held[name] for name in wanted if name in held]
     _check_closed(catalog, inbox, claim_id, [name for name in wanted if name not in held], status, list(held))
+    left = len(held) - len(closing)
     if closing:
         if status is FileState.SUCCESS:
             verify_claims(catalog.world, [inbox], closing)
-        _close(catalog, inbox, claim_id, [_outcome(inbox, file, status, error, len(closing)) for file in closing])
-    return len(held) - len(closing)
+        outcomes = [_outcome(inbox, file, status, error, len(closing)) for file in closing]
+        _close(catalog, inbox, claim_id, outcomes, also(left))
+    return left
 
 
-def release_claim(catalog: Catalog, claim_id: RunId) -> RunState:
-    """Return all files of the claim as new; return the state of its run afterwards."""
+def release_claim(catalog: Catalog, claim_id: RunId, also: Sequence[Effect] = ()) -> RunState:
+    """Return all files of the claim as new, with `also`; return the state of its run afterwards."""
     catalog.read(lambda db: _find_inbox(db, claim_id))
-    ended = end_attempt(catalog, claim_id, _EPOCH, AttemptEnd(Cause.KILLED, "released"))
+    ended = end_attempt(catalog, claim_id, _EPOCH, AttemptEnd(Cause.KILLED, "released"), also)
     return ended or catalog.read(lambda db: find_run(db, claim_id)).state
 
 
-def _close(catalog: Catalog, inbox: Inbox, claim_id: RunId, outcomes: Sequence[FileOutcome]) -> None:
+def _close(
+    catalog: Catalog, inbox: Inbox, claim_id: RunId, outcomes: Sequence[FileOutcome], also: Sequence[Effect] = ()
+) -> None:
     catalog.world.mark("outside.before_close")
     effects: list[Effect] = [
         CloseFiles(claim_id, _EPOCH, tuple(outcomes), some=True),
         _FinishClaim(claim_id, catalog.world.spawner.host()),
         Announce(INBOXES, [inbox.dataset_id]),
+        *also,
     ]
     catalog.apply(effects)
     catalog.world.mark("outside.after_close")

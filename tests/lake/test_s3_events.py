@@ -100,6 +100,17 @@ def test_the_number_of_events_is_bounded():
         read_events([{"Records": [record()] * MOST_EVENTS}, {"Records": [record()]}])
 
 
+@pytest.mark.parametrize("key", ["a" * 1025, "%C3%A4" * 513, "a/" * 512 + "bc"])
+def test_a_key_that_no_object_has_is_refused(key):
+    """By its bytes in UTF-8, as S3 counts them; one that is as long as a key may be is read."""
+    with raises_code("object_key_too_long", match="at most"):
+        read_events(record(key))
+    batch = read_events({"Records": [record(key), record("a" * 1024), record("%C3%A4" * 512)]})
+
+    assert [len(event.key.encode()) for event in batch.found] == [1024, 1024]
+    assert "1024 at most" in batch.unreadable[0]
+
+
 def test_a_subscription_is_confirmed_by_its_owner():
     """A server that visits addresses in requests can be sent anywhere."""
     asked = {"Type": "SubscriptionConfirmation", "TopicArn": "arn:t", "SubscribeURL": "http://169.254.169.254/"}

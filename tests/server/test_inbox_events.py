@@ -26,6 +26,7 @@ import tidemill as tm
 app = tm.App("shop")
 orders = app.inbox("orders", "landing/orders", schema="id int", settle="0s")
 users = app.inbox("users", "landing/users", schema="id int", settle="200ms")
+late = app.fileset("late", keys={"day": "date"})
 
 @app.python(reads=[orders])
 def load(run):
@@ -149,6 +150,40 @@ def test_a_body_that_is_no_notification_is_refused(sign, body, code):
     refused = sign("operator").post("/v1/inboxes/orders/events", json=body)
 
     assert (refused.status_code, refused.json()["code"]) == (422, code)
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("/events", record(f"{AT}/{'a' * 1024}")),
+        (":release", {"files": ["a" * 1025]}),
+        (":retry", {"files": ["ä" * 513]}),
+        (":reprocess", {"files": ["a" * 1025]}),
+    ],
+)
+def test_a_name_that_no_file_has_is_refused_by_its_length(sign, verb, body):
+    """A name of a megabyte would be looked for in the index of all files, and be echoed."""
+    answer = sign("operator").post(f"/v1/inboxes/orders{verb}", json=body)
+
+    assert (answer.status_code, answer.json()["code"]) == (
+        422,
+        "object_key_too_long" if verb == "/events" else "bad_file_name",
+    )
+    assert len(answer.text) < 3000
+
+
+def test_a_claimed_file_and_a_committed_one_are_refused_by_their_length(sign, stage):
+    """By the routes of outside engines and writers."""
+    client = sign("developer")
+    land(stage, "a.csv")
+    claim = client.post("/v1/inboxes/orders:get-latest-files", json={}).json()["claim_id"]
+    files, change = ["a" * 1025], {"dataset": "late", "key": "day=2026-01-01", "op": "append"}
+    closed = client.post(f"/v1/inboxes/{claim}:update-file-status", json={"files": files, "status": "SUCCESS"})
+    pointer = client.post("/v1/transactions", json={"writes": ["late"]}).json()["write_pointer"]
+    named = change | {"files": [{"name": f"day=2026-01-01/{files[0]}", "bytes": 1, "rows": 1}]}
+    committed = client.post(f"/v1/transactions/{pointer}:commit", json={"partitions": [named]})
+
+    assert [(one.status_code, one.json()["code"]) for one in (closed, committed)] == [(422, "bad_file_name")] * 2
 
 
 def test_a_viewer_and_a_token_of_another_namespace_send_no_events(sign):

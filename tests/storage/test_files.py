@@ -63,6 +63,26 @@ def test_one_unusable_name_does_not_hide_the_others(tmp_path):
     }
 
 
+def test_a_path_that_is_longer_than_keys_of_s3_is_unusable(tmp_path):
+    """The catalog has names in indexes, whose entries are bounded: one deep folder would fail the whole listing."""
+    parts = ["d" * 250] * 4  # 1,003 bytes and a slash
+    folder = tmp_path.joinpath(*parts)
+    folder.mkdir(parents=True)
+    for length in (20, 21):
+        (folder / ("n" * length)).write_text("x")
+    unusable: list[Unusable] = []
+    files = open_files(tmp_path, World())
+
+    (listed,) = files.list_after("", None, None, unusable)
+    assert len(listed.name) == 1024
+    assert files.stat(listed.name) is not None
+    assert [one.why for one in unusable] == [
+        "it is longer than 1024 bytes, the most for a key of S3; use a shorter name"
+    ]
+    with pytest.raises(BadFileName, match="longer than 1024 bytes"):
+        files.stat(f"{listed.name}n")
+
+
 def test_a_name_that_no_folder_can_have_is_not_there(tmp_path):
     """A done-flag is made of a file's name, which may be as long as names can be."""
     assert open_files(tmp_path, World()).stat("n" * 256) is None

@@ -22,7 +22,7 @@ from tidemill.mill.project import Noun
 from tidemill.mill.why_work import explain_readers, list_readers
 from tidemill.names import DatasetId, RunId, advise
 from tidemill.run.records.runs import RunState, find_run
-from tidemill.storage.files import StorageUnavailable
+from tidemill.storage.files import StorageUnavailable, check_file_names
 
 if TYPE_CHECKING:
     from tidemill.mill.datasets import DatasetView
@@ -241,6 +241,7 @@ class Inboxes(Noun):
 
         def block(db: Db) -> Lineage:
             watched = inbox.Inbox.of(self._project.dataset(db, name))
+            check_file_names([file])
             return trace_file(self._project, db, watched, file, bounds)
 
         return self._catalog.read(block)
@@ -327,6 +328,7 @@ class Inboxes(Noun):
         from tidemill.lake.inbox.file_endings import release_quarantined
 
         watched = self._inbox(name)
+        check_file_names(files)
         note = self._note("release", watched.qualified_name, files=files)
 
         def block(db: Db) -> ReleasedFiles:
@@ -343,6 +345,7 @@ class Inboxes(Noun):
         from tidemill.lake.inbox.file_endings import retry_files
 
         watched = self._inbox(name)
+        check_file_names(files)
         note = self._note("retry", watched.qualified_name, files=files or "all")
 
         def block(db: Db) -> RetriedFiles:
@@ -363,6 +366,7 @@ class Inboxes(Noun):
         from tidemill.lake.inbox.reprocess import reprocess
 
         watched = self._inbox(name)
+        check_file_names(files)
         note = self._note("reprocess", watched.qualified_name, files=files)
         readers = self._catalog.read(lambda db: list_readers(db, watched.dataset))
         appending = tuple(one.qualified_name for one in readers if one.writes)
@@ -413,6 +417,7 @@ class Inboxes(Noun):
         from tidemill.run.step.outside_claims import update_file_status
 
         claim_id, state = self._claim_id(claim), file_state(status)
+        check_file_names(files or ())
 
         def made(left: int) -> ClosedFiles:
             return ClosedFiles(claim_id, state, left)

@@ -58,15 +58,21 @@ class FileStatus:
     etag: str
 
 
+MOST_NAME_BYTES: Final = 1024
+"""The most bytes of a file's name below its location, as of a key of S3. Names are entries of indexes."""
+_TOO_LONG: Final = f"it is longer than {MOST_NAME_BYTES} bytes, the most for a key of S3; use a shorter name"
+_SHOWN: Final = 200
+
+
 class BadFileName(UserError):
     """A name that could lead out of its location, or that no store can keep."""
 
     code = "bad_file_name"
 
     def __init__(self, name: str, why: str) -> None:
-        self.name = name
+        self.name = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
         self.why = why
-        super().__init__(f"file name {name!r} is refused: {why}")
+        super().__init__(f"file name {self.name!r} is refused: {why}")
 
 
 class BadLocation(UserError):
@@ -323,6 +329,13 @@ def check_file_name(name: str) -> str:
     return name
 
 
+def check_file_names(names: Iterable[str]) -> None:
+    """Raise `BadFileName` for the first of `names` that is too long for a file. Nothing else of a name is looked at."""
+    for name in names:
+        if is_too_long(name):
+            raise BadFileName(name, _TOO_LONG)
+
+
 def read_chunks(files: Files, name: str) -> Iterator[bytes]:
     """The content of a file, a piece after the other; `FileNotFoundError`."""
     offset = 0
@@ -491,7 +504,8 @@ class LocalFiles:
     ) -> Iterator[FileStatus]:
         for part, entry in self._entries(folder, above, unusable):
             name = above + part
-            if (why := _refusal(part.removesuffix("/"))) is not None:
+            why = _TOO_LONG if is_too_long(name) else _refusal(part.removesuffix("/"))
+            if why is not None:
                 unusable.append(Unusable(_shown(name), why))
             elif part.endswith("/"):
                 may_match = name.startswith(prefix) or prefix.startswith(name)
@@ -715,7 +729,15 @@ def _folder(location: str) -> Path:
     return Path(folder)
 
 
+def is_too_long(name: str) -> bool:
+    """Return whether a name has more than `MOST_NAME_BYTES`."""
+    # A character has four bytes at most: names of listings are seldom encoded.
+    return len(name) * 4 > MOST_NAME_BYTES and len(name.encode(errors="surrogatepass")) > MOST_NAME_BYTES
+
+
 def _refusal(name: str) -> str | None:
+    if is_too_long(name):
+        return _TOO_LONG
     if not name or name.startswith("/"):
         return "it is empty or absolute; names are relative to their location"
     if any(part in {"", ".", ".."} for part in name.split("/")):

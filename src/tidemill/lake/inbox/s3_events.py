@@ -14,11 +14,13 @@ from typing import Final
 from urllib.parse import unquote, unquote_plus, urlsplit
 
 from tidemill.errors import UserError
+from tidemill.storage.files import MOST_NAME_BYTES, is_too_long
 
 MOST_EVENTS: Final = 10_000
 """The most events in one body. S3 itself sends one, SQS hands out ten."""
 _MOST_LEVELS: Final = 8
 """Envelopes in envelopes: a list of messages of SQS, each of which holds a message of SNS, takes five."""
+_SHOWN: Final = 80
 _CREATED: Final = "Object Created"
 _CONFIRMATIONS: Final = ("SubscriptionConfirmation", "UnsubscribeConfirmation")
 
@@ -37,6 +39,20 @@ class TooManyEvents(BadEvents):
     """More events than one body may have."""
 
     code = "too_many_events"
+
+
+class ObjectKeyTooLong(BadEvents):
+    """A key that no object of S3 has."""
+
+    code = "object_key_too_long"
+
+    def __init__(self, bucket: str, key: str) -> None:
+        self.bucket = bucket
+        self.bytes = len(key.encode(errors="surrogatepass"))
+        super().__init__(
+            f"the key {key[:_SHOWN]!r}… of bucket {bucket[:_SHOWN]!r} has {self.bytes} bytes, and keys of S3 have "
+            f"{MOST_NAME_BYTES} at most"
+        )
 
 
 class NotConfirmed(UserError):
@@ -73,7 +89,8 @@ class Events:
 def read_events(body: object) -> Events:
     """Read the events of a body, which is decoded JSON. An unreadable part of a list is noted, and stops no other part.
 
-    `BadEvents` for a body that is unreadable as a whole, and for more than `MOST_EVENTS`; `NotConfirmed`.
+    `BadEvents` for a body that is unreadable as a whole, and for more than `MOST_EVENTS`; `ObjectKeyTooLong`,
+    `NotConfirmed`.
     """
     events = Events()
     _read(body, events, _MOST_LEVELS)
@@ -101,8 +118,7 @@ def _read(value: object, events: Events, levels: int) -> None:
     if isinstance(value, str):
         value = _parse(value)
     if (event := _read_event(value)) is not None:
-        events.found.append(event)
-        _check_number(events)
+        _add(event, events)
         return
     match value:
         case list(entries) | {"Records": list(entries)} | {"Messages": list(entries)}:
@@ -119,6 +135,13 @@ def _read(value: object, events: Events, levels: int) -> None:
             raise BadEvents(f"it has the fields {', '.join(sorted(map(str, value))[:10]) or 'none'}")
         case _:
             raise BadEvents(f"{str(value)[:80]!r} is no JSON object")
+
+
+def _add(event: ObjectEvent, events: Events) -> None:
+    if is_too_long(event.key):
+        raise ObjectKeyTooLong(event.bucket, event.key)
+    events.found.append(event)
+    _check_number(events)
 
 
 def _read_event(value: object) -> ObjectEvent | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 
 import pytest
@@ -12,6 +13,8 @@ from tests.served import serving
 from tests.stage import staged
 from tidemill.cli.main import main
 from tidemill.client.connect import connect
+from tidemill.client.deploying import MOST_SENT
+from tidemill.server.limits import MOST_BYTES
 
 ONE = """
 import tidemill as tm
@@ -105,18 +108,26 @@ def test_a_client_elsewhere_deploys_to_the_project_of_the_server(projects, tmp_p
     assert far.mill.apps.show("shop").file == f"{tmp_path}/far/app.py"
 
 
-def test_what_does_not_fit_into_a_request_is_refused_before_it_is_sent(projects, tmp_path, monkeypatch):
-    """With the next step, which 413 alone would not name."""
+def test_what_does_not_fit_into_a_request_is_refused_before_it_is_sent(projects, tmp_path):
+    """With both sizes and the next step, which 413 alone would not name. What fits is taken by a real server."""
     _, far, address, secret = projects
     content(tmp_path / "far", ONE)
-    monkeypatch.setattr("tidemill.client.deploying.MOST_SENT", 100)
-    with (
-        connect(address, token=secret, project=tmp_path / "far") as mill,
-        raises_code("bundle_too_large_to_send", match="beside the catalog"),
-    ):
+    noise = tmp_path / "far" / "sql" / "noise.sql"
+    noise.write_bytes(random.Random(1).randbytes(6_500_000))
+    with connect(address, token=secret, project=tmp_path / "far") as mill:
+        with raises_code("bundle_too_large_to_send", match=r"is 6\.5 MB, and 6\.3 MB fit .* beside the catalog"):
+            mill.deploy()
+        before = [one.name for one in far.mill.apps.list()]
+        noise.write_bytes(random.Random(1).randbytes(6_200_000))
         mill.deploy()
 
-    assert [one.name for one in far.mill.apps.list()] == ["default.seed"]
+    assert before == ["default.seed"]
+    assert "default.shop" in [one.name for one in far.mill.apps.list()]
+
+
+def test_the_client_knows_what_a_server_takes():
+    """Each has its own constant: a client does not load a server."""
+    assert MOST_SENT == MOST_BYTES
 
 
 def test_a_folder_without_an_app_file_is_named(projects, tmp_path, capsys, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import TYPE_CHECKING, Final
 
 from tidemill.app.declaration import write_declaration
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from tidemill.run.records.bundles import Bundle
     from tidemill.world import World
 
-MOST_SENT: Final = 7 * 2**20
-"""The most letters of a packed bundle. The rest of a request of 8 MiB is for the declaration."""
+MOST_SENT: Final = 8 * 2**20
+"""The most bytes of a request that a server takes."""
+_REST: Final = 2**12
+"""Bytes of a request beside its declarations and its code: names and options."""
 
 
 class BundleTooLargeToSend(UserError):
@@ -34,12 +37,14 @@ class BundleTooLargeToSend(UserError):
 
     code = "bundle_too_large_to_send"
 
-    def __init__(self, app_file: Path, found: int) -> None:
+    def __init__(self, app_file: Path, found: int, most: int) -> None:
         self.app_file = str(app_file)
         self.bytes = found
+        self.most = most
         super().__init__(
-            f"the packed code of {app_file} is {format_bytes(found)}, and a server takes {format_bytes(MOST_SENT)}: "
-            "move data files elsewhere, or deploy beside the catalog"
+            f"the packed code of {app_file} is {format_bytes(found)}, and {format_bytes(most)} fit beside the "
+            f"declaration into a request of {format_bytes(MOST_SENT)}, where code grows by a third: move data files "
+            "elsewhere, or deploy beside the catalog, without --server"
         )
 
 
@@ -53,21 +58,25 @@ class Deploying:
         """Deploy the apps of the app file, one after the other; `NoProject`, `BrokenApp`, `BundleTooLargeToSend`."""
         config, apps, bundle = self._load()
         check_single(apps, if_generation)
-        packed = base64.b64encode(bundle.to_zip()).decode()
-        if len(packed) > MOST_SENT:
-            raise BundleTooLargeToSend(config.app, len(packed))
         names = [qualified(app.namespace, app.name) for app in apps]
+        declarations = [write_declaration(app) for app in apps]
+        code = bundle.to_zip()
+        beside = max(len(json.dumps(one)) for one in declarations) + len(json.dumps(names)) + _REST
+        most = max(MOST_SENT - beside, 0) // 4 * 3  # base64: four letters for three bytes
+        if len(code) > most:
+            raise BundleTooLargeToSend(config.app, len(code), most)
+        packed = base64.b64encode(code).decode()
         return [
             self._apps.deploy(
                 name,
-                write_declaration(app),
+                declaration,
                 packed,
                 file=_file_of(config),
-                declared=names if app is apps[-1] else None,
+                declared=names if number == len(names) else None,
                 update_schedules=update_schedules,
                 if_generation=if_generation,
             )
-            for name, app in zip(names, apps, strict=True)
+            for number, (name, declaration) in enumerate(zip(names, declarations, strict=True), 1)
         ]
 
     def plan(self, *, update_schedules: bool | None = None) -> list[AppPlan]:

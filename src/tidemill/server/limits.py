@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from fastapi import Request, Response
 
 from tidemill.server.problems import answer_error, problem
+from tidemill.sizes import exact_bytes
 from tidemill.world import World
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -131,7 +132,7 @@ class RequestLimits:
     def _too_large(self, size: int, request_id: str) -> Response | None:
         if size <= self._most_bytes:
             return None
-        detail = f"the body is larger than {self._most_bytes} bytes; send it in parts"
+        detail = f"the body is larger than {exact_bytes(self._most_bytes)}; send less in one request"
         return problem(413, "body_too_large", detail, request_id)
 
     async def _read(self, receive: Receive) -> bytes:

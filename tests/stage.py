@@ -16,6 +16,7 @@ from tests.run.conftest import rows_of
 from tests.spawners import InProcess
 from tidemill import Mill
 from tidemill.app.deploy import Deployed
+from tidemill.catalog.meter import Meter
 from tidemill.mill.mill import open_project
 from tidemill.names import RunId
 from tidemill.roles.janitor import Janitor
@@ -217,7 +218,7 @@ def open_stage(
     world = World(
         clock=clock or SystemClock(), spawner=InProcess(), marked=lambda mark: at.pop(mark, lambda: None)(), **more
     )
-    return kind(open_project(folder, create=True, world=world), spark, at)
+    return kind(open_project(folder, create=True, world=world, meter=Meter()), spark, at)
 
 
 @contextlib.contextmanager

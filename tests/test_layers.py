@@ -38,6 +38,7 @@ LAYERS = (
         "crontab",
         "zones",
         "secret_places",
+        "histograms",
     },
     {"catalog", "storage"},
     {"shapes"},

@@ -23,7 +23,7 @@ from tidemill.mill.routes import list_routes
 from tidemill.server.access import Door
 from tidemill.server.application import make_application
 from tidemill.server.guard import OPEN, needs_of
-from tidemill.server.metrics import COUNTED
+from tidemill.server.metrics import COUNTED, OF_PROCESS
 from tidemill.server.openapi import write_document
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
@@ -47,9 +47,12 @@ of a GET, and the JSON body of any other method.
 
 _METRICS: Final = """# Metrics
 
-`/metrics` of [the server](../server.md) has these metrics for Prometheus, and `tidemill metrics` prints them. Labels
-are names of programs and data sets, or states. A count of what waits ends at 10,001. For Grafana there is a dashboard,
-`examples/grafana/tidemill.json`. `make reference` writes this page.
+`/metrics` of [the server](../server.md) has these metrics for Prometheus. `tidemill metrics` prints the gauges of the
+catalog. Labels are names of what is declared, states, kinds or reasons. A count of what waits ends at 10,001. For
+Grafana there is a dashboard, `examples/grafana/tidemill.json`. `make reference` writes this page.
+
+Each server shows the whole catalog: take the maximum over servers. The metrics `tidemill_catalog_…` are those of one
+process: take the sum.
 
 | Metric | Type | Meaning |
 |---|---|---|"""
@@ -166,7 +169,7 @@ def write_rights() -> str:
 def write_metrics() -> str:
     """Return the page of metrics."""
     rows = [f"| `{metric}` | gauge | {text} |" for metric, text in HELP.items()]
-    for metric, (kind, text) in COUNTED.items():
+    for metric, (kind, text) in (COUNTED | OF_PROCESS).items():
         rows.append(f"| `{metric}{'_total' if kind == 'counter' else ''}` | {kind} | {text} |")
     return "\n".join([_METRICS, *rows, ""])
 

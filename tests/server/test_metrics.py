@@ -16,10 +16,21 @@ import tidemill as tm
 from tests.manual_clock import ManualClock
 from tests.server.busy import APP, make_busy
 from tests.stage import staged
+from tests.yardstick import patience
 from tidemill.alerts.alerts import Watch
 from tidemill.mill.metrics import HELP, Metric
-from tidemill.server.counting import FencedLeases, Histogram
-from tidemill.server.metrics import COUNTED, RUN_DURATION, RUN_WAIT, RUNS_ENDED
+from tidemill.server.counting import EndedRuns, FencedLeases
+from tidemill.server.metrics import (
+    CATALOG_BLOCKS,
+    CATALOG_CONNECTIONS,
+    CATALOG_WAITS,
+    CATALOG_WAKEUPS,
+    COUNTED,
+    OF_PROCESS,
+    RUN_DURATION,
+    RUN_WAIT,
+    RUNS_ENDED,
+)
 from tools import reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,6 +64,7 @@ app.schedule("delayed", sift, trigger=tm.NewPartitions(orders, 1), constraints=[
 app.schedule("crowded", sift, trigger=tm.NewPartitions(orders, 1), constraints=[tm.Concurrency(1)])
 app.schedule("two", sift, trigger=tm.NewPartitions(orders, 2))
 """
+DECLARED = {"default.shop.load", "default.shop.sift", "default.shop.broken"}
 DASHBOARD = ROOT / "examples" / "grafana" / "tidemill.json"
 
 
@@ -100,20 +112,23 @@ def test_ends_of_runs_are_counted_once_from_the_first_scrape_on(sign, stage):
     assert first == again
 
 
-def histogram_of(client, metric: str) -> dict[str, dict[str, float]]:
+def histogram_of(client, metric: str, label: str = "program") -> dict[str, dict[str, float]]:
     """Return the samples of a histogram by program: `sum`, `count`, and each bucket by its bound."""
     found: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(client.get("/metrics").text):
         for one in family.samples if family.name == metric else ():
             part = one.labels.get("le", one.name.rpartition("_")[2])
-            found.setdefault(one.labels.get("program", ""), {})[part] = one.value
+            found.setdefault(one.labels.get(label, ""), {})[part] = one.value
     return found
 
 
 def test_runs_that_end_are_in_the_histograms_once(sign, stage):
     """A quantile of runs that are counted twice, or of runs before the first scrape, is of nothing that happened."""
     client = sign("viewer")
-    assert histogram_of(client, RUN_WAIT) == {}
+    for metric in (RUN_WAIT, RUN_DURATION):
+        zero = histogram_of(client, metric)
+        assert zero.keys() == DECLARED, "an increase needs a number to increase from"
+        assert {one["count"] for one in zero.values()} == {0}
     run_id = stage.mill.runs.start("shop.broken").run_id
     stage.play()
     stage.sql(
@@ -129,6 +144,48 @@ def test_runs_that_end_are_in_the_histograms_once(sign, stage):
     assert again == first
 
 
+def test_a_program_that_ends_before_it_was_ever_shown_starts_at_zero(sign, stage):
+    """It was deployed after a scrape, and has ended before the next: an increase to one is seen by nobody otherwise."""
+    counts = EndedRuns(stage.mill)
+    counts.count([])
+    stage.mill.runs.start("shop.broken")
+    stage.play()
+    found = [counts.count(["default.shop.broken"]) for _ in range(2)]
+
+    assert [one.numbers["default.shop.broken", "FAILED"] for one in found] == [0, 1]
+    assert [one.durations[0].buckets[-1] for one in found] == [("+Inf", 0), ("+Inf", 1)]
+    assert [(one.waits[0].labels, one.waits[0].buckets[-1][1]) for one in found] == [
+        (("default.shop.broken",), number) for number in (0, 1)
+    ]
+
+
+def test_a_scrape_has_the_blocks_connections_and_wake_ups_of_the_process(sign, stage):
+    """A slow catalog and an empty pool are seen before a person complains."""
+    client = sign("viewer")
+
+    def counted() -> dict[str, float]:
+        return {kind: one["count"] for kind, one in histogram_of(client, CATALOG_BLOCKS, "kind").items()}
+
+    waiter = stage.mill.project.catalog.waiter()
+    before, wakeups = counted(), scraped(client)[CATALOG_WAKEUPS][()]
+    tx = stage.mill.transactions.begin(["orders"])
+    stage.mill.transactions.abort(tx.write_pointer)
+    woken = waiter.wait(timedelta(seconds=patience(10)))
+    while waiter.wait(timedelta(0)):
+        pass
+    waiter.close()
+    after, found = counted(), scraped(client)
+
+    assert before.keys() == {"read", "write", "commit"}
+    assert after["read"] > before["read"]
+    assert after["commit"] > before["commit"]
+    assert woken
+    assert found[CATALOG_WAKEUPS][()] > wakeups
+    assert found[CATALOG_CONNECTIONS]["idle",] >= 1
+    assert found[CATALOG_CONNECTIONS]["used",] == 0
+    assert found[CATALOG_WAITS][()] >= 0
+
+
 def test_scrapes_at_once_count_each_run_once(sign, stage):
     """Two servers of Prometheus scrape at any time."""
     client = sign("viewer")
@@ -141,15 +198,6 @@ def test_scrapes_at_once_count_each_run_once(sign, stage):
         found = list(pool.map(lambda _: histogram_of(client, RUN_DURATION), range(8)))
 
     assert {one["default.shop.broken"]["count"] for one in found} == {3}
-
-
-def test_a_bound_is_part_of_its_bucket():
-    """Prometheus counts what is less than a bound, or equal to it."""
-    histogram = Histogram((1.0, 10.0))
-    for seconds in (0.5, 1.0, 1.5, 11.0):
-        histogram.note(seconds)
-
-    assert (histogram.buckets(), histogram.sum) == ([("1.0", 2), ("10.0", 3), ("+Inf", 4)], 14.0)
 
 
 def test_a_fenced_transaction_is_counted_once_however_old(stage):
@@ -249,6 +297,7 @@ def test_the_page_of_metrics_is_current():
     """An alert on a metric that was renamed never fires."""
     assert reference.METRICS.read_text(encoding="utf-8") == reference.write_metrics(), "run `make reference`"
     assert set(HELP) == set(Metric)
+    assert not COUNTED.keys() & OF_PROCESS.keys()
 
 
 def test_each_query_of_the_dashboard_asks_for_a_metric_and_its_labels(sign, stage):
@@ -265,7 +314,10 @@ def test_each_query_of_the_dashboard_asks_for_a_metric_and_its_labels(sign, stag
         (name,) = re.findall(r"tidemill_\w+", query)
         family_name = name.removesuffix("_total").removesuffix("_bucket")
         asked.add(family_name)
-        assert "max" in query.partition(name)[0], f"{query}: each server has all numbers, so that a sum doubles them"
+        if family_name in OF_PROCESS:
+            assert "sum" in query.partition(name)[0], f"{query}: each server has its own numbers"
+        else:
+            assert "max" in query.partition(name)[0], f"{query}: each server has all numbers; a sum doubles them"
         grouped = re.findall(r"by \(([^)]*)\)", query)
         labels = [*re.findall(r"\w+", " ".join(grouped)), *re.findall(r"\{(\w+)=", query)]
         family = families.get(family_name)
@@ -276,4 +328,4 @@ def test_each_query_of_the_dashboard_asks_for_a_metric_and_its_labels(sign, stag
         samples = [one for one in family.samples if not name.endswith("_bucket") or one.name == name]
         assert all(label in one.labels for label in labels for one in samples), query
 
-    assert asked == {*Metric, *COUNTED}
+    assert asked == {*Metric, *COUNTED, *OF_PROCESS}

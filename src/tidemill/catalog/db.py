@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tidemill.catalog.effects import Commit, Effect
+from tidemill.catalog.meter import BlockKind
 from tidemill.catalog.named import GREATEST, LOCK_ORDER, Call, Dialect, P, Param, Row, Statement
 from tidemill.catalog.records import R, decoder_of
 from tidemill.config import without_password
@@ -22,6 +23,7 @@ from tidemill.names import CommitSeq
 from tidemill.texts import printable
 
 if TYPE_CHECKING:
+    from tidemill.catalog.meter import Connections, Meter
     from tidemill.catalog.wakeups import Waiter
     from tidemill.world import World
 
@@ -230,24 +232,26 @@ class Catalog(ABC):
 
     dialect: Dialect
 
-    def __init__(self, url: str, world: World) -> None:
+    def __init__(self, url: str, world: World, meter: Meter | None = None) -> None:
         self.url = url
         self.shown_url = without_password(url)
         self.world = world
+        self.meter = meter
+        """Counts blocks and wake-ups for the metrics of this process; None costs nothing."""
         self.incarnation = ""
         """The name of this catalog's life, part of every transaction's directory name; a restore gives another."""
 
-    @abstractmethod
     def read(self, block: Callable[[Db], T]) -> T:
         """Run `block` on a read-only view and give its result."""
+        return self._metered(BlockKind.READ, lambda: self._read(block))
 
-    @abstractmethod
     def write(self, block: Callable[[Db], T], *, urgent: bool = False) -> T:
         """Run `block` as one database transaction and give its result; an exception rolls it back.
 
         The block is run again after busy, deadlock and serialization errors, so it changes nothing but the database.
         `urgent` goes first where SQLite makes writers queue (lease renewals). `LostReply` when the outcome is unknown.
         """
+        return self._metered(BlockKind.WRITE, lambda: self._write(block, urgent=urgent))
 
     def apply(self, effects: Sequence[Effect], *, outcome: Call | None = None) -> CommitSeq:
         """Commit `effects` as one transaction, and return its commit sequence.
@@ -262,7 +266,7 @@ class Catalog(ABC):
         while True:
             try:
                 self.world.mark("apply.before_commit")
-                seq = self._apply(commit.guards, commit.writes)
+                seq = self._metered(BlockKind.COMMIT, lambda: self._apply(commit.guards, commit.writes))
                 self.world.mark("apply.before_reply")
             except LostReply as error:
                 if outcome is None:
@@ -295,6 +299,21 @@ class Catalog(ABC):
                     raise lost from None
                 self.world.clock.sleep(_ASK_AGAIN)
 
+    def _metered(self, kind: BlockKind, work: Callable[[], T]) -> T:
+        if self.meter is None:
+            return work()
+        began = self.world.clock.monotonic()
+        try:
+            return work()
+        finally:
+            self.meter.note_block(kind, self.world.clock.monotonic() - began)
+
+    @abstractmethod
+    def _read(self, block: Callable[[Db], T]) -> T: ...
+
+    @abstractmethod
+    def _write(self, block: Callable[[Db], T], *, urgent: bool) -> T: ...
+
     @abstractmethod
     def _apply(self, guards: Sequence[Call], writes: Sequence[Call]) -> CommitSeq: ...
 
@@ -324,9 +343,18 @@ class Catalog(ABC):
         `tables` and `then` may be called again.
         """
 
-    @abstractmethod
     def waiter(self) -> Waiter:
         """Return a waiter for the next commit of any process. One waiter for each process is enough."""
+        made = self._waiter()
+        made.meter = self.meter
+        return made
+
+    @abstractmethod
+    def _waiter(self) -> Waiter: ...
+
+    @abstractmethod
+    def count_connections(self) -> Connections:
+        """Return the connections of this process. Waiters have connections of their own, which are not counted."""
 
     def check_place(self) -> None:  # noqa: B027  # a server's database cannot be taken from under its connections
         """Raise `CatalogGone` where the database was deleted or replaced, so that only this process still has it."""

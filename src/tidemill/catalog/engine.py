@@ -10,6 +10,7 @@ from tidemill.errors import UserError
 
 if TYPE_CHECKING:
     from tidemill.catalog.db import Catalog
+    from tidemill.catalog.meter import Meter
     from tidemill.world import World
 
 
@@ -23,15 +24,15 @@ class BadCatalogUrl(UserError):
         super().__init__(f"catalog {url!r} is refused: use sqlite:///PATH or postgresql://USER@HOST/DATABASE")
 
 
-def open_catalog(url: str, world: World, *, create: bool = True) -> Catalog:
+def open_catalog(url: str, world: World, *, create: bool = True, meter: Meter | None = None) -> Catalog:
     """Open the catalog at `url` (`sqlite:///PATH`, `postgresql://…`), making or checking its schema.
 
     `sqlite:///NAME?vfs=memdb` is one in the memory of this process, which all its connections share and which goes
-    with the last of them.
+    with the last of them. `meter` counts the blocks and the wake-ups of the catalog.
     Raises `BadCatalogUrl`, `CatalogUnavailable` (no such catalog and not `create`, or not reachable), `OlderCatalog`,
     `NewerCatalog`.
     """
-    catalog = connect(url, world, create=create)
+    catalog = connect(url, world, create=create, meter=meter)
     try:
         check_version(catalog, create=create)
         catalog.incarnation = read_incarnation(catalog)
@@ -41,7 +42,7 @@ def open_catalog(url: str, world: World, *, create: bool = True) -> Catalog:
     return catalog
 
 
-def connect(url: str, world: World, *, create: bool = True) -> Catalog:
+def connect(url: str, world: World, *, create: bool = True, meter: Meter | None = None) -> Catalog:
     """Open the database at `url` without looking at its schema: what a migration starts from."""
     try:
         parts = urlsplit(url)
@@ -51,10 +52,10 @@ def connect(url: str, world: World, *, create: bool = True) -> Catalog:
         case ("sqlite", "", path, "" | "vfs=memdb", "") if path.startswith("/") and path.strip("/"):
             from tidemill.catalog.sqlite import SqliteCatalog  # only the database in use is loaded
 
-            return SqliteCatalog(url, world, create=create)
+            return SqliteCatalog(url, world, create=create, meter=meter)
         case ("postgresql" | "postgres", *_):
             from tidemill.catalog.postgres import PostgresCatalog  # an optional extra
 
-            return PostgresCatalog(url, world)
+            return PostgresCatalog(url, world, meter)
         case _:
             raise BadCatalogUrl(url)

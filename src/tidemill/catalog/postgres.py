@@ -32,6 +32,7 @@ from tidemill.catalog.db import (
     check_values,
     refused,
 )
+from tidemill.catalog.meter import Connections
 from tidemill.catalog.named import GREATEST, Call, Dialect, Param, Row, Statement
 from tidemill.catalog.records import to_stored
 from tidemill.catalog.wakeups import Waiter
@@ -39,6 +40,7 @@ from tidemill.epoch import from_ms
 from tidemill.names import CommitSeq
 
 if TYPE_CHECKING:
+    from tidemill.catalog.meter import Meter
     from tidemill.world import World
 
 T = TypeVar("T")
@@ -82,8 +84,8 @@ class PostgresCatalog(Catalog):
 
     dialect = Dialect.POSTGRES
 
-    def __init__(self, url: str, world: World) -> None:
-        super().__init__(url, world)
+    def __init__(self, url: str, world: World, meter: Meter | None = None) -> None:
+        super().__init__(url, world, meter)
         self._prepared: WeakKeyDictionary[_Connection, set[str]] = WeakKeyDictionary()
         try:
             # psycopg's pool retries in the background and would hide the reason: ask once by ourselves.
@@ -103,13 +105,13 @@ class PostgresCatalog(Catalog):
             open=True,
         )
 
-    def read(self, block: Callable[[Db], T]) -> T:
+    def _read(self, block: Callable[[Db], T]) -> T:
         def attempt(connection: _Connection) -> T:
             return block(_PostgresDb(self, connection))
 
         return self._repeated(attempt)
 
-    def write(self, block: Callable[[Db], T], *, urgent: bool = False) -> T:
+    def _write(self, block: Callable[[Db], T], *, urgent: bool) -> T:
         del urgent  # writers of different rows do not queue here
 
         def attempt(connection: _Connection) -> T:
@@ -200,7 +202,12 @@ class PostgresCatalog(Catalog):
                         target.write_row(row)
             return then(_PostgresDb(self, connection))
 
-    def waiter(self) -> Waiter:
+    def count_connections(self) -> Connections:
+        found = self._pool.get_stats()  # what is zero may be left out
+        idle = found.get("pool_available", 0)
+        return Connections(found.get("pool_size", 0) - idle, idle, found.get("requests_queued", 0))
+
+    def _waiter(self) -> Waiter:
         with self._translated():
             return PostgresWaiter(self.url)
 
@@ -294,7 +301,7 @@ class PostgresWaiter(Waiter):
         self._connection: _Connection | None = None
         self._listen()
 
-    def wait(self, timeout: timedelta) -> bool:
+    def _wait(self, timeout: timedelta) -> bool:
         try:
             if self._connection is None:
                 self._listen()

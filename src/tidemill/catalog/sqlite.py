@@ -28,6 +28,7 @@ from tidemill.catalog.db import (
     check_values,
     refused,
 )
+from tidemill.catalog.meter import Connections
 from tidemill.catalog.named import Call, Dialect, Param, Row
 from tidemill.catalog.records import to_stored
 from tidemill.epoch import from_ms, to_ms
@@ -35,6 +36,7 @@ from tidemill.errors import Unavailable, UserError
 from tidemill.names import CommitSeq
 
 if TYPE_CHECKING:
+    from tidemill.catalog.meter import Meter
     from tidemill.catalog.wakeups import Waiter
     from tidemill.world import World
 
@@ -70,8 +72,8 @@ class SqliteCatalog(Catalog):
 
     dialect = Dialect.SQLITE
 
-    def __init__(self, url: str, world: World, *, create: bool) -> None:
-        super().__init__(url, world)
+    def __init__(self, url: str, world: World, *, create: bool, meter: Meter | None = None) -> None:
+        super().__init__(url, world, meter)
         parts = urlsplit(url)
         self.path = Path(unquote(parts.path[1:]))
         self._in_memory = bool(parts.query)
@@ -79,6 +81,7 @@ class SqliteCatalog(Catalog):
         self._local = threading.local()
         self._connections: list[apsw.Connection] = []
         self._lock = threading.Lock()
+        self._waits = 0
         if create and not self._in_memory:
             try:
                 world.disk.make_folder(self.path.parent)
@@ -90,10 +93,10 @@ class SqliteCatalog(Catalog):
         self._connection()
         self._identity = "" if self._in_memory else world.disk.identity(self.path)
 
-    def read(self, block: Callable[[Db], T]) -> T:
+    def _read(self, block: Callable[[Db], T]) -> T:
         return self._transaction("BEGIN", lambda connection: block(_SqliteDb(connection)))
 
-    def write(self, block: Callable[[Db], T], *, urgent: bool = False) -> T:
+    def _write(self, block: Callable[[Db], T], *, urgent: bool) -> T:
         wait = _URGENT_WAIT if urgent else _WAIT
         return self._transaction("BEGIN IMMEDIATE", lambda connection: block(_SqliteDb(connection)), wait)
 
@@ -145,7 +148,12 @@ class SqliteCatalog(Catalog):
 
         return self._transaction("BEGIN EXCLUSIVE", block)
 
-    def waiter(self) -> Waiter:
+    def count_connections(self) -> Connections:
+        with self._lock:
+            used = sum(map(_is_used, self._connections))
+            return Connections(used, len(self._connections) - used, self._waits)
+
+    def _waiter(self) -> Waiter:
         from tidemill.catalog.wakeups import SqliteWaiter  # ctypes and select, for roles only
 
         try:
@@ -244,7 +252,10 @@ class SqliteCatalog(Catalog):
                 return attempt()
             except (apsw.BusyError, apsw.LockedError) as error:
                 now = self.world.clock.monotonic()
-                give_up_at = give_up_at or now + RETRY_FOR
+                if give_up_at is None:
+                    give_up_at = now + RETRY_FOR
+                    with self._lock:
+                        self._waits += 1
                 if now > give_up_at:
                     raise CatalogUnavailable(self.url, "another process has held its lock for a minute") from error
                 self.world.clock.sleep(self.world.between(*wait))
@@ -273,6 +284,13 @@ def _execute(connection: apsw.Connection, text: str, params: Mapping[str, Param]
     except (OverflowError, UnicodeEncodeError):
         check_values(params.values())
         raise
+
+
+def _is_used(connection: apsw.Connection) -> bool:
+    try:
+        return connection.in_transaction
+    except apsw.ThreadingViolationError:  # another thread is within a statement
+        return True
 
 
 def _has_table(connection: apsw.Connection, name: str) -> bool:

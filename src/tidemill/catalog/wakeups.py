@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tidemill.catalog.meter import Meter
     from tidemill.world import Clock
 
 _INOTIFY_WRITTEN: Final = 0x00000002 | 0x00000100 | 0x00000200 | 0x00000080  # modify, create, delete, moved to
@@ -44,10 +45,14 @@ class Waiter(ABC):
         self._woken_read, self._woken_write = os.pipe()
         os.set_blocking(self._woken_read, False)
         os.set_blocking(self._woken_write, False)
+        self.meter: Meter | None = None
 
-    @abstractmethod
     def wait(self, timeout: timedelta) -> bool:
         """Give True as soon as something committed since the last call, or at `wake`; False at the time-out."""
+        woken = self._wait(timeout)
+        if woken and self.meter is not None:
+            self.meter.note_wakeup()
+        return woken
 
     def wake(self) -> None:
         """Wake the waiting thread."""
@@ -58,6 +63,9 @@ class Waiter(ABC):
         """Close the files that waiting holds open."""
         os.close(self._woken_read)
         os.close(self._woken_write)
+
+    @abstractmethod
+    def _wait(self, timeout: timedelta) -> bool: ...
 
     def _select(self, also: int | None, timeout: timedelta) -> tuple[bool, bool]:
         """Wait at most `timeout`. Return whether `wake` was called, and whether `also` is readable."""
@@ -86,7 +94,7 @@ class SqliteWaiter(Waiter):
         """The time of the last report of a write. It outlives a wait, which another commit may have ended before."""
         self._moved()
 
-    def wait(self, timeout: timedelta) -> bool:
+    def _wait(self, timeout: timedelta) -> bool:
         until = self._clock.monotonic() + timeout
         while not self._moved():
             now = self._clock.monotonic()

@@ -15,6 +15,7 @@ from tidemill.errors import TidemillError, UserError
 from tidemill.mill.plain import to_plain
 
 if TYPE_CHECKING:
+    from tidemill.catalog.meter import Meter
     from tidemill.mill.mill import Mill
     from tidemill.mill.page import Page
 
@@ -33,17 +34,17 @@ DEFAULT_TOKEN: Final = "env:TIDEMILL_TOKEN"  # noqa: S105  # the place of a secr
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 
 
-def open_mill(*, create: bool = False) -> Mill:
-    """Open the project that the command line names."""
+def open_mill(*, create: bool = False, meter: Meter | None = None) -> Mill:
+    """Open the project that the command line names; `meter` counts what its catalog does in this process."""
     from tidemill.mill.mill import open_project
 
     if _root()["server"]:
         return _connect()
     folder, options = read_project()
-    return open_project(folder, options=options, create=create)
+    return open_project(folder, options=options, create=create, meter=meter)
 
 
-def begin_mill(*, new: bool) -> Mill:
+def begin_mill(*, new: bool, meter: Meter | None = None) -> Mill:
     """The facade for the project that the command line names, whose app file is to be deployed."""
     from tidemill.mill.mill import begin_project
 
@@ -52,7 +53,7 @@ def begin_mill(*, new: bool) -> Mill:
             raise BadOption("--server", server, "the server has a catalog already; leave --new out")
         return _connect()
     folder, options = read_project()
-    return begin_project(folder, options=options, new=new)
+    return begin_project(folder, options=options, new=new, meter=meter)
 
 
 def open_plan() -> Mill:

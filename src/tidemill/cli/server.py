@@ -13,11 +13,12 @@ from tidemill.cli.output import json_option, logs_json, open_mill, say
 @json_option
 def command(*, as_json: bool) -> None:
     """Serve pages and REST of the project until Ctrl-C; `tidemill up` does so beside all else."""
+    from tidemill.catalog.meter import Meter
     from tidemill.narration import Narrator, log_to
     from tidemill.roles.loops import LONGEST_NAP, Loops, stopped_by_signals
     from tidemill.server.listen import Listener
 
-    with open_mill() as mill:
+    with open_mill(meter=Meter()) as mill:
         as_json = as_json or logs_json(mill)
         narrator = Narrator(mill.project.world, click.echo, as_json=as_json)
         listener = Listener(mill, with_link=sys.stdout.isatty())

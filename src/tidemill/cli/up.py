@@ -28,12 +28,14 @@ from tidemill.durations import parse_duration
 @json_option
 def command(drain: str, *, no_deploy: bool, until_idle: str | None, no_server: bool, new: bool, as_json: bool) -> None:
     """Run scheduler, runner, inbox listing, janitor and server until Ctrl-C. Print a line for each event."""
+    from tidemill.catalog.meter import Meter
     from tidemill.roles.up import UntilIdle, run_all
     from tidemill.server.listen import Listener
 
     idle = None if until_idle is None else UntilIdle(until_idle)
     wait = parse_duration(drain) if drain != "0s" else timedelta(0)
-    with open_mill() if no_deploy else begin_mill(new=new) as mill:
+    meter = None if no_server or idle else Meter()
+    with open_mill(meter=meter) if no_deploy else begin_mill(new=new, meter=meter) as mill:
         # A link in a log would let its readers in.
         server = None if no_server or idle else Listener(mill, with_link=sys.stdout.isatty())
         run_all(

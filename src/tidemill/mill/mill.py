@@ -30,6 +30,7 @@ from tidemill.world import World
 
 if TYPE_CHECKING:
     from tidemill.app.deploy import Deployed
+    from tidemill.catalog.meter import Meter
     from tidemill.mill.alerts import Alerts
     from tidemill.mill.apps import Apps
     from tidemill.mill.catalog import CatalogUpkeep
@@ -85,14 +86,24 @@ class OldData(UserError):
 
 
 def open_project(
-    folder: Path, *, options: Mapping[str, str] | None = None, create: bool = False, world: World | None = None
+    folder: Path,
+    *,
+    options: Mapping[str, str] | None = None,
+    create: bool = False,
+    world: World | None = None,
+    meter: Meter | None = None,
 ) -> Mill:
     """Open the project in `folder`; `options` override its settings. `create` makes the catalog if there is none."""
-    return Mill(find_project(folder, options=options, create=create, world=world))
+    return Mill(find_project(folder, options=options, create=create, world=world, meter=meter))
 
 
 def begin_project(
-    folder: Path, *, options: Mapping[str, str] | None = None, new: bool = False, world: World | None = None
+    folder: Path,
+    *,
+    options: Mapping[str, str] | None = None,
+    new: bool = False,
+    world: World | None = None,
+    meter: Meter | None = None,
 ) -> Mill:
     """Open the project in `folder` to deploy its app file; the first time, that makes its catalog.
 
@@ -103,7 +114,7 @@ def begin_project(
     config = load_begun(world, folder, options)
     if not new and not _has_catalog(config.catalog, world):
         _refuse_old_data(world, config)
-    return Mill(Project(open_catalog(config.catalog, world), world, config))
+    return Mill(Project(open_catalog(config.catalog, world, meter=meter), world, config))
 
 
 def open_planned(folder: Path, *, options: Mapping[str, str] | None = None, world: World | None = None) -> Mill:

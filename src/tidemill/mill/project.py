@@ -28,6 +28,7 @@ from tidemill.world import World
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from tidemill.catalog.meter import Meter
     from tidemill.mill.project_sql import Sql
 
 SQL: Sql = load_sql(__file__)
@@ -193,12 +194,17 @@ class Noun:
 
 
 def find_project(
-    folder: Path, *, options: Mapping[str, str] | None = None, create: bool = False, world: World | None = None
+    folder: Path,
+    *,
+    options: Mapping[str, str] | None = None,
+    create: bool = False,
+    world: World | None = None,
+    meter: Meter | None = None,
 ) -> Project:
     """Return the project in `folder`, with its catalog open; `options` override settings."""
     world = world or World()
     config = load_config(world, folder, options)
-    return Project(open_catalog(config.catalog, world, create=create), world, config)
+    return Project(open_catalog(config.catalog, world, create=create, meter=meter), world, config)
 
 
 def complete(kind: str, short: str, known: Sequence[str]) -> str:

@@ -1,15 +1,15 @@
-"""Counts of `/metrics` that grow: of what happened since the first scrape of a server, and of its own process."""
+"""Counts of `/metrics` that grow: of what happened since the first scrape of a server."""
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tidemill.errors import NotFound
+from tidemill.histograms import Histogram, Shown
 from tidemill.mill.metrics import find_fenced, find_spans
 from tidemill.run.records.runs import RunState
 
@@ -24,43 +24,6 @@ _BOUNDS: Final = (0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 28800.0)
 """Seconds of runs: few, since each program has each of them."""
 
 
-class Histogram:
-    """Durations in seconds, counted below `bounds`. The caller keeps other threads away."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = tuple(bounds)
-        self._numbers = [0] * (len(self._bounds) + 1)
-        self.sum = 0.0
-
-    def note(self, seconds: float) -> None:
-        """Count a duration."""
-        self._numbers[bisect_left(self._bounds, seconds)] += 1
-        self.sum += seconds
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Return the number of durations up to each bound, and of all, as Prometheus wants them."""
-        below = 0
-        found: list[tuple[str, float]] = []
-        for bound, number in zip((*map(str, self._bounds), "+Inf"), self._numbers, strict=True):
-            below += number
-            found.append((bound, below))
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A histogram as one scrape shows it."""
-
-    labels: tuple[str, ...]
-    buckets: list[tuple[str, float]]
-    sum: float
-
-
-def show(histograms: Mapping[str, Histogram]) -> list[Shown]:
-    """Return histograms with one label as they are now."""
-    return [Shown((label,), one.buckets(), one.sum) for label, one in histograms.items()]
-
-
 @dataclass(frozen=True, slots=True)
 class Ends:
     """The runs that ended: their number by program and state, and histograms by program."""
@@ -73,7 +36,8 @@ class Ends:
 class EndedRuns:
     """Counts the ends of runs by their messages, from its first count on. A count costs what is new.
 
-    Each program has a count of zero before its first end: Prometheus sees no increase in a series that begins at one.
+    The first answer with a program says zero, also of a program that was deployed and has ended since the answer
+    before: Prometheus sees no increase in a series that begins at one.
     """
 
     def __init__(self, mill: Mill) -> None:
@@ -82,6 +46,7 @@ class EndedRuns:
         self._numbers: Counter[tuple[str, str]] = Counter()
         self._waits: dict[str, Histogram] = {}
         self._durations: dict[str, Histogram] = {}
+        self._shown: set[str] = set()
         self._lock = threading.Lock()
 
     def count(self, programs: Iterable[str]) -> Ends:
@@ -91,12 +56,24 @@ class EndedRuns:
         """
         with self._lock:
             for program in programs:
-                for state in _ENDS:
-                    self._numbers.setdefault((program, state), 0)
+                self._add(program)
             for _ in range(_PARTS):
                 if not self._read_on():
                     break
-            return Ends(Counter(self._numbers), show(self._waits), show(self._durations))
+            numbers = Counter({key: number * (key[0] in self._shown) for key, number in self._numbers.items()})
+            ends = Ends(numbers, self._show(self._waits), self._show(self._durations))
+            self._shown = set(self._waits)
+            return ends
+
+    def _add(self, program: str) -> None:
+        if program not in self._waits:
+            self._waits[program], self._durations[program] = Histogram(_BOUNDS), Histogram(_BOUNDS)
+            self._numbers.update({(program, state): 0 for state in _ENDS})
+
+    def _show(self, histograms: Mapping[str, Histogram]) -> list[Shown]:
+        none = Histogram(_BOUNDS)
+        found = ((program, one if program in self._shown else none) for program, one in histograms.items())
+        return [Shown((program,), one.buckets(), one.sum) for program, one in found]
 
     def _read_on(self) -> bool:
         """Count a part of the new messages; return whether there are more."""
@@ -113,18 +90,16 @@ class EndedRuns:
         spans = find_spans(self._mill.project, [str(end["run_id"]) for end in ends])
         for end in ends:
             program = str(end["program"])
+            self._add(program)
             self._numbers[program, str(end["state"])] += 1
             span = spans.get(str(end["run_id"]))
             if span is not None and span.started_at is not None:
-                _note(self._waits, program, (span.started_at - span.created_at).total_seconds())
-                _note(self._durations, program, (span.ended_at - span.started_at).total_seconds())
+                wait, duration = span.started_at - span.created_at, span.ended_at - span.started_at
+                self._waits[program].note(wait.total_seconds())
+                self._durations[program].note(duration.total_seconds())
         if page:
             self._position = page[-1].position
         return page.next is not None
-
-
-def _note(histograms: dict[str, Histogram], label: str, seconds: float) -> None:
-    histograms.setdefault(label, Histogram(_BOUNDS)).note(seconds)
 
 
 class FencedLeases:

@@ -1,8 +1,8 @@
-"""`/metrics` for Prometheus: the metrics of the catalog, and the ends of runs since the first scrape of a server."""
+"""`/metrics` for Prometheus: the metrics of the catalog, what a server has counted, and its own process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from fastapi import Request, Response
@@ -10,21 +10,23 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from tidemill.histograms import Shown
 from tidemill.mill.metrics import HELP, Metric, Sample
 from tidemill.mill.operation import Right
-from tidemill.server.counting import EndedRuns, Ends, FencedLeases, Shown
+from tidemill.server.counting import EndedRuns, Ends, FencedLeases
 from tidemill.server.guard import guarded
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
+    from tidemill.catalog.db import Catalog
     from tidemill.mill.mill import Mill
 
 RUNS_ENDED: Final = "tidemill_runs_ended"
 RUN_WAIT: Final = "tidemill_run_wait_seconds"
 RUN_DURATION: Final = "tidemill_run_duration_seconds"
 LEASES_FENCED: Final = "tidemill_leases_fenced"
-COUNTED: Final[Mapping[str, tuple[str, str]]] = {
+COUNTED: Final[dict[str, tuple[str, str]]] = {
     RUNS_ENDED: (
         "counter",
         "Runs that ended since the first scrape of this server, by program and state. Each server counts all runs.",
@@ -41,14 +43,33 @@ COUNTED: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Metrics that a server counts from its first scrape on: kinds and meanings."""
 
+CATALOG_BLOCKS: Final = "tidemill_catalog_block_seconds"
+CATALOG_CONNECTIONS: Final = "tidemill_catalog_connections"
+CATALOG_WAITS: Final = "tidemill_catalog_waits"
+CATALOG_WAKEUPS: Final = "tidemill_catalog_wakeups"
+OF_PROCESS: Final[dict[str, tuple[str, str]]] = {
+    CATALOG_BLOCKS: (
+        "histogram",
+        "Duration of the blocks of this process on the catalog, waits included, by kind: read, write or commit.",
+    ),
+    CATALOG_CONNECTIONS: ("gauge", "Connections of this process to the catalog, by state: used or idle."),
+    CATALOG_WAITS: (
+        "counter",
+        "Blocks of this process that waited: for a connection on PostgreSQL, for the lock of the database on SQLite.",
+    ),
+    CATALOG_WAKEUPS: ("counter", "Wake-ups of this process: by commits of any process, or by itself."),
+}
+"""Metrics of the process of a server, from its start on: kinds and meanings. All servers together are their sum."""
+
 
 class _Scrape(Collector):
     """The metrics of one scrape."""
 
-    def __init__(self, samples: Iterable[Sample], ends: Ends, fenced: int) -> None:
+    def __init__(self, samples: Iterable[Sample], ends: Ends, fenced: int, catalog: Catalog) -> None:
         self._samples = samples
         self._ends = ends
         self._fenced = fenced
+        self._catalog = catalog
 
     def collect(self) -> Iterator[Family]:
         families: dict[Metric, GaugeMetricFamily] = {}
@@ -64,10 +85,24 @@ class _Scrape(Collector):
         yield _histogram(RUN_WAIT, "program", self._ends.waits)
         yield _histogram(RUN_DURATION, "program", self._ends.durations)
         yield CounterMetricFamily(LEASES_FENCED, COUNTED[LEASES_FENCED][1], value=self._fenced)
+        yield from _of_process(self._catalog)
+
+
+def _of_process(catalog: Catalog) -> Iterator[Family]:
+    connections = catalog.count_connections()
+    states = GaugeMetricFamily(CATALOG_CONNECTIONS, OF_PROCESS[CATALOG_CONNECTIONS][1], labels=["state"])
+    states.add_metric(["used"], connections.used)
+    states.add_metric(["idle"], connections.idle)
+    yield states
+    yield CounterMetricFamily(CATALOG_WAITS, OF_PROCESS[CATALOG_WAITS][1], value=connections.waits)
+    if catalog.meter is not None:
+        yield _histogram(CATALOG_BLOCKS, "kind", catalog.meter.blocks())
+        wakeups = catalog.meter.wakeups()
+        yield CounterMetricFamily(CATALOG_WAKEUPS, OF_PROCESS[CATALOG_WAKEUPS][1], value=wakeups)
 
 
 def _histogram(name: str, label: str, shown: Iterable[Shown]) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(name, COUNTED[name][1], labels=[label])
+    family = HistogramMetricFamily(name, (COUNTED | OF_PROCESS)[name][1], labels=[label])
     for one in shown:
         family.add_metric(one.labels, one.buckets, one.sum)
     return family
@@ -88,5 +123,6 @@ def metrics(request: Request) -> Response:
     counts: Counts = request.app.state.counts
     registry = CollectorRegistry(auto_describe=False)
     found = mill.metrics()
-    registry.register(_Scrape(found.samples, counts.ended_runs.count(found.programs), counts.fenced_leases.count()))
+    ends, fenced = counts.ended_runs.count(found.programs), counts.fenced_leases.count()
+    registry.register(_Scrape(found.samples, ends, fenced, mill.project.catalog))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

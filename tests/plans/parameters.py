@@ -644,6 +644,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "expires_at": None,
     },
     "tokens.find_by_prefix": {"prefix": "p299000"},
+    "tokens.list_live": {"token_ids": _list(*(f"tok_{298_900 + i}" for i in range(100)))},
     "tokens.find_by_name": {"name": "n299000"},
     "tokens.find_ended": {"name": "n299500"},
     "tokens.list_tokens": {"after_name": "n299", "after_id": "", "limit": 100},

@@ -70,6 +70,7 @@ _WAKING: Final = frozenset(
         "alert_rule",
         "delivery",
         "outside_subscriber",
+        "token",
     }
 )
 

@@ -1,4 +1,5 @@
 -- name: insert_token
+-- quiet
 INSERT INTO token (token_id, kind, name, prefix, digest, role, namespace, created_at, created_by, opened_by,
                    expires_at)
 VALUES (:token_id, :kind, :name, :prefix, :digest, :role, :namespace, tidemill_now(), :created_by, :opened_by,
@@ -14,6 +15,19 @@ SELECT token_id, kind, name, digest, role, namespace, last_used_at
         OR EXISTS (SELECT 1 FROM token AS opener
                     WHERE opener.token_id = token.opened_by AND opener.ended_at IS NULL
                       AND (opener.expires_at IS NULL OR opener.expires_at > tidemill_now())))
+
+-- name: list_live
+-- gives: token_id, lives_for
+-- Those by which callers are still let in, and how long yet: a session ends with itself or with its token.
+SELECT token.token_id,
+       CASE WHEN opener.expires_at IS NULL OR token.expires_at < opener.expires_at
+            THEN token.expires_at ELSE opener.expires_at END - tidemill_now() AS lives_for
+  FROM token LEFT JOIN token AS opener ON opener.token_id = token.opened_by
+ WHERE token.token_id IN ({texts:token_ids})
+   AND token.ended_at IS NULL AND (token.expires_at IS NULL OR token.expires_at > tidemill_now())
+   AND (token.opened_by IS NULL
+        OR (opener.token_id IS NOT NULL AND opener.ended_at IS NULL
+            AND (opener.expires_at IS NULL OR opener.expires_at > tidemill_now())))
 
 -- name: find_by_name
 -- gives: token_id
@@ -31,12 +45,15 @@ SELECT name, prefix, role, namespace, created_at, created_by, expires_at, last_u
  ORDER BY name, token_id LIMIT :limit
 
 -- name: end_token
+-- It wakes: each server ends the streams of the token.
 UPDATE token SET ended_at = tidemill_now() WHERE token_id = :token_id AND ended_at IS NULL
 
 -- name: note_use
+-- quiet
 UPDATE token SET last_used_at = :last_used_at
  WHERE token_id = :token_id AND (last_used_at IS NULL OR last_used_at < :last_used_at)
 
 -- name: delete_expired
+-- quiet
 -- Sessions and codes leave nothing behind; ended tokens stay listed.
 DELETE FROM token WHERE kind <> 'token' AND expires_at < tidemill_now()

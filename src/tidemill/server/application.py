@@ -38,7 +38,8 @@ from tidemill.server.pages.routes import add_pages
 from tidemill.server.prefix import AddPrefix, StripPrefix
 from tidemill.server.problems import answer_error, problem
 from tidemill.server.sign_in import LOGIN, LOGOUT, login, logout, show_login
-from tidemill.server.stream import Watcher, stream
+from tidemill.server.stream import stream
+from tidemill.server.watcher import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

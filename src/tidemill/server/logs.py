@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
-import anyio
 from anyio.to_thread import run_sync
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
@@ -18,10 +17,12 @@ from tidemill.mill.runs import read_log
 from tidemill.server.guard import guarded
 from tidemill.server.ranges import cut_out
 from tidemill.server.rates import CountedStream
+from tidemill.server.watcher import Client
 
 if TYPE_CHECKING:
     from tidemill.mill.mill import Mill
     from tidemill.run.records.logs import LogLine, LogReader
+    from tidemill.server.watcher import Watcher
 
 JSON_LINES: Final = "application/x-ndjson"
 _EVERY: Final = 1.0
@@ -64,23 +65,33 @@ def logs(
             return cut_out("".join(begun).encode(), wanted, media_type)
         return StreamingResponse(begun, media_type=media_type, headers={} if as_json else {"accept-ranges": "bytes"})
     return CountedStream(
-        _followed(begun, reader, write),
+        _followed(request.app.state.watcher, Client(request.state.principal), begun, reader, write),
         streams=request.app.state.door.streams,
         caller=request.state.principal.token_id,
         media_type=media_type,
     )
 
 
-async def _followed(begun: Iterator[str], reader: LogReader, write: Callable[[LogLine], str]) -> AsyncIterator[str]:
-    """Yield the lines until the run has ended. Only a read needs a thread, not the wait for the next one."""
-    part = await run_sync(lambda: list(begun))
-    while True:
-        for text in part:
-            yield text
-        if reader.ended:
+async def _followed(
+    watcher: Watcher, client: Client, begun: Iterator[str], reader: LogReader, write: Callable[[LogLine], str]
+) -> AsyncIterator[str]:
+    """Yield the lines until the run has ended, or the caller is let in no more.
+
+    Only a read needs a thread, not the wait for the next one.
+    """
+    watcher.add(client)
+    try:
+        if not await run_sync(watcher.check, client):
             return
-        await anyio.sleep(_EVERY)
-        part = await run_sync(lambda: list(map(write, reader.read_on())))
+        part = await run_sync(lambda: list(begun))
+        while not client.ended:
+            for text in part:
+                yield text
+            if reader.ended or await client.ends_within(_EVERY):
+                return
+            part = await run_sync(lambda: list(map(write, reader.read_on())))
+    finally:
+        watcher.remove(client)
 
 
 def _as_text(line: LogLine) -> str:

@@ -61,7 +61,8 @@ def test_the_script_prints_each_failed_run_once_and_what_is_quarantined(sqlite_c
 
     first, second = run("alerts.py"), run("alerts.py")
 
-    quarantined = "default.orders: 1.csv is quarantined: ValueError: no such customer (tidemill inbox release)"
+    thing = "default.orders 1.csv"
+    quarantined = f"{thing} is quarantined: ValueError: no such customer (tidemill inbox release {thing})"
     assert [line.partition(" (")[0] for line in first] == [
         "default.shop.load failed: ValueError: no such customer",
         quarantined.partition(" (")[0],

@@ -70,7 +70,7 @@ def test_each_command_has_an_operation():
 OTHER_WORDS = {
     "app.deploy": ("deploy", "the app file is that of the project, and names its apps"),
     "app.plan": ("plan", "the app file is that of the project, and names its apps"),
-    "catalog.audit": ("audit", "the command that people look for in an alarm"),
+    "catalog.audit": ("audit check", "`tidemill audit` alone is the command that people look for in an alarm"),
     "inbox.explain": ("inbox files", "the list of the files says why they wait"),
     "inbox.get_latest_files": ("inbox claim", "GetLatestFiles and UpdateFileStatus are the words of seed 004"),
     "inbox.update_file_status": ("inbox update", "as above"),
@@ -85,6 +85,7 @@ OTHER_WORDS = {
 """Operations whose command has other words, with the reason."""
 CRUD = {
     "list": "GET",
+    "log": "GET",
     "show": "GET",
     "begin": "POST",
     "create": "POST",
@@ -93,11 +94,12 @@ CRUD = {
     "delete": "DELETE",
 } | {"deploy": "PUT"}
 NO_LIST_PAGE = {
-    "catalog": "/audit shows its log",
+    "catalog": "its upkeep is done beside it, by commands",
     "hook": "fired from outside; a hook is a node of /flow",
     "snapshot": "a data set of that kind, which /datasets lists",
 }
 NO_THING_PAGE = NO_LIST_PAGE | {
+    "audit": "the list shows all of an entry",
     "subscriber": "the list shows all of a subscriber",
     "token": "the list shows all of a token",
 }

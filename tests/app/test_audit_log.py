@@ -30,7 +30,7 @@ def deployed(mill):
 
 def actions(mill: Mill) -> list[tuple[str, str]]:
     """Return action and subject of each entry, sorted: ids of one millisecond are in no order."""
-    return sorted((entry.action, entry.subject) for entry in mill.catalog.log())
+    return sorted((entry.action, entry.subject) for entry in mill.audit.log())
 
 
 def announce_partition(mill: Mill) -> str:
@@ -77,8 +77,8 @@ def test_each_change_has_one_row_with_its_actor(deployed):
             ("app.delete", "default.shop"),
         ]
     )
-    (newest,) = deployed.catalog.log(subject=run_id, limit=1)
-    (older,) = deployed.catalog.log(subject=run_id, after=newest.audit_id)
+    (newest,) = deployed.audit.log(subject=run_id, limit=1)
+    (older,) = deployed.audit.log(subject=run_id, after=newest.audit_id)
     details = {entry.action: (entry.actor, entry.detail) for entry in (newest, older)}
     assert details == {"run.kill": ("ann@desk", {}), "run.retry": ("ann@desk", {"run_id": retry_id})}
 
@@ -161,8 +161,8 @@ def test_arguments_are_not_in_the_audit_log(deployed):
     deployed.runs.start("shop.load", {"limit": 71_077})
     deployed.schedules.update("shop.on_orders", arguments={"limit": 71_077})
 
-    assert "71077" not in repr(deployed.catalog.log())
-    (changed,) = deployed.catalog.log(subject="default.shop.on_orders")
+    assert "71077" not in repr(deployed.audit.log())
+    (changed,) = deployed.audit.log(subject="default.shop.on_orders")
     assert changed.detail == {"options": ["arguments"]}
 
 
@@ -174,7 +174,7 @@ def test_a_row_has_what_was_there_before(deployed):
     deployed.schedules.update("shop.on_orders", priority=3, description="late", arguments={"limit": 71_077})
 
     # Ids of one millisecond are in no order.
-    details = [one.detail for one in deployed.catalog.log(subject="default.shop.on_orders")]
+    details = [one.detail for one in deployed.audit.log(subject="default.shop.on_orders")]
     modes = {(one["before"], one.get("mode")) for one in details if "after" not in one}
     assert modes == {("SCHEDULED", "hold"), ("hold", "drop"), ("drop", None)}
     (changed,) = [one for one in details if "after" in one]
@@ -227,8 +227,8 @@ def test_changes_of_one_actor_are_found_alone(deployed):
     bob.schedules.suspend("shop.on_orders")
     deployed.schedules.resume("shop.on_orders")
 
-    assert [one.action for one in deployed.catalog.log(actor="bob@desk")] == ["schedule.suspend"]
-    assert {one.actor for one in deployed.catalog.log(actor="ann@desk")} == {"ann@desk"}
-    of_both = deployed.catalog.log(subject="default.shop.on_orders", actor="bob@desk")
+    assert [one.action for one in deployed.audit.log(actor="bob@desk")] == ["schedule.suspend"]
+    assert {one.actor for one in deployed.audit.log(actor="ann@desk")} == {"ann@desk"}
+    of_both = deployed.audit.log(subject="default.shop.on_orders", actor="bob@desk")
     assert [one.action for one in of_both] == ["schedule.suspend"]
-    assert list(deployed.catalog.log(subject="default.shop.on_orders", actor="eve@desk")) == []
+    assert list(deployed.audit.log(subject="default.shop.on_orders", actor="eve@desk")) == []

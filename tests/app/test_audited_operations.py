@@ -294,7 +294,7 @@ def test_an_operation_has_one_row_with_its_actor(stage, action):
 
     play.act(stage.mill.acting_as("ann@desk"), prepared)
 
-    rows = [one for one in stage.mill.catalog.log(subject=play.subject) if one.actor == "ann@desk"]
+    rows = [one for one in stage.mill.audit.log(subject=play.subject) if one.actor == "ann@desk"]
     assert [(one.action, one.subject) for one in rows] == [(action, play.subject)]
 
 

@@ -67,7 +67,7 @@ def test_the_rows_stay_the_same_in_every_format(site, file_format):
     ]
     assert read(site) == before
     assert len(before) == 9
-    assert [one.action for one in site.mill.catalog.log(subject="default.clicks")] == ["dataset.compact"]
+    assert [one.action for one in site.mill.audit.log(subject="default.clicks")] == ["dataset.compact"]
     assert len(site.mill.datasets.files("clicks")) == 2
     assert site.mill.datasets.compact("clicks") == []
 

@@ -49,7 +49,7 @@ def names_of(mill):
 
 def changes_of(mill):
     """Return action and subject of each audit row about schedules."""
-    return sorted((one.action, one.subject) for one in mill.catalog.log() if one.action.startswith("schedule."))
+    return sorted((one.action, one.subject) for one in mill.audit.log() if one.action.startswith("schedule."))
 
 
 def test_many_schedules_are_created_in_the_order_of_the_list(deployed):

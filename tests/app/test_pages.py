@@ -117,7 +117,7 @@ LISTS: dict[str, Callable[[Mill], Callable[..., Page[object]]]] = {
     "alert.rules": lambda mill: mill.alerts.rules,
     "app.history": lambda mill: bind(mill.apps.history, "shop"),
     "app.list": lambda mill: mill.apps.list,
-    "catalog.log": lambda mill: mill.catalog.log,
+    "audit.log": lambda mill: mill.audit.log,
     "consumer.lag": lambda mill: mill.consumers.lag,
     "consumer.list": lambda mill: mill.consumers.list,
     "dataset.dropped": lambda mill: bind(mill.datasets.dropped, "lines"),
@@ -241,7 +241,7 @@ def test_no_key_is_an_error_of_the_database(catalog_url, tmp_path, after):
 def test_an_unknown_entry_of_the_audit_log_is_refused(stage):
     """A list that begins again by itself never ends for a caller that goes on until the last page."""
     with pytest.raises(NotFound, match="begins with the newest"):
-        stage.mill.catalog.log(after="audit_unknown")
+        stage.mill.audit.log(after="audit_unknown")
 
 
 def test_a_key_comes_back_whole():
@@ -299,7 +299,7 @@ def test_pages_on_each_database(catalog_url, tmp_path):
             mill.datasets.list,
             mill.consumers.list,
             mill.transactions.list,
-            mill.catalog.log,
+            mill.audit.log,
         ):
             whole = [str(one) for one in operation(limit=999)]
             assert len(whole) > 1

@@ -101,7 +101,7 @@ def test_a_moved_project_goes_on_with_all_that_it_had(stage):
         said = (target.parent / "said.txt").read_text().splitlines()
         checked = (mill.catalog.audit().clean, mill.catalog.fsck().clean)
         location = mill.datasets.show("lines").location
-        logged = [entry.action for entry in mill.catalog.log(subject="catalog")]
+        logged = [entry.action for entry in mill.audit.log(subject="catalog")]
 
     assert logged == ["catalog.move"]
     assert moved.datasets == ("default.lines", "default.raw")

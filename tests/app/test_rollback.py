@@ -58,7 +58,7 @@ def test_a_rollback_brings_back_code_and_declarations_as_a_new_deployment(stage)
     stage.mill.runs.start("shop.load")
     stage.work()
     newest, *_ = stage.mill.apps.history("shop")
-    (entry,) = stage.mill.catalog.log(subject="default.shop", limit=1)
+    (entry,) = stage.mill.audit.log(subject="default.shop", limit=1)
 
     assert parts(stage) == stage.first
     assert stage.lines_of() == ["one 1"]

@@ -184,7 +184,7 @@ def judge(mill: Mill, site: Site) -> None:
         if made.get(number) != [named]:
             breaches.append(f"change {number} was answered {named}, and made {made.get(number)}")
     breaches += [f"change {number} was never asked for" for number in made.keys() - site.answers.keys()]
-    rows = Counter(one.action for one in iterate(mill.catalog.log, limit=1000) if one.actor.startswith("load@"))
+    rows = Counter(one.action for one in iterate(mill.audit.log, limit=1000) if one.actor.startswith("load@"))
     wanted = Counter("run.start" if number % 2 else "topic.publish" for number in range(site.seen.changes))
     if rows != wanted:
         breaches.append(f"the audit log has {rows}, and {wanted} were asked for")

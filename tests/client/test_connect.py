@@ -134,7 +134,7 @@ def test_each_change_is_made(tmp_path, action):
         with served(stage) as far:
             done = play.act(far, prepared)
 
-        (row,) = [one for one in stage.mill.catalog.log(subject=play.subject) if one.actor.startswith("client@")]
+        (row,) = [one for one in stage.mill.audit.log(subject=play.subject) if one.actor.startswith("client@")]
         assert (row.action, row.subject) == (action, play.subject)
         assert done is None or type(done).__module__.startswith("tidemill") or isinstance(done, list)
 

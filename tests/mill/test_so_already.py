@@ -152,15 +152,15 @@ def test_a_repeated_change_changes_nothing(stage, action):
     """200 with `"changed": false`, by REST; and one row of audit for the first, none for the second."""
     play = FLAGGED[action]
     prepared = play.prepare(stage)
-    before = len(stage.mill.catalog.log())
+    before = len(stage.mill.audit.log())
     first = play.act(stage.mill, prepared)
-    between = len(stage.mill.catalog.log())
+    between = len(stage.mill.audit.log())
     second = play.act(stage.mill, prepared)
 
     assert (first.changed, second.changed) == (True, False)
     assert between == before + 1
     # Each deployment has its row, also one that finds nothing to do: its code may be of another machine.
-    assert len(stage.mill.catalog.log()) == between + (action in {"deploy", "app.deploy"})
+    assert len(stage.mill.audit.log()) == between + (action in {"deploy", "app.deploy"})
 
 
 @pytest.mark.parametrize("action", sorted(COUNTED.keys() & PLAYS.keys()))

@@ -155,7 +155,7 @@ def test_a_change_by_rest_has_a_row_with_its_caller(stage, action):
     with serving(stage.mill) as (url, secret), connect(url, token=secret) as far:
         play.act(far, prepared)
 
-    rows = [one for one in stage.mill.catalog.log() if one.actor == "client@127.0.0.1"]
+    rows = [one for one in stage.mill.audit.log() if one.actor == "client@127.0.0.1"]
     named = {(one.action, one.subject) for one in rows}
     assert (NAMED_OTHERWISE.get(action, action), play.subject.format(prepared)) in named
 

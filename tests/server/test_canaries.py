@@ -140,7 +140,7 @@ def test_no_secret_leaves_its_place(project):
                 rows = repr(mill.project.catalog.dump())
             said, session = look_at_everything(url, secret, names)
             logs = "".join(tidemill(project, "run", "logs", run_id))
-            commands = [("doctor", "--json"), ("catalog", "log", "--json"), ("token", "list"), ("alert", "deliveries")]
+            commands = [("doctor", "--json"), ("audit", "log", "--json"), ("token", "list"), ("alert", "deliveries")]
             for words in (*commands, ("run", "show", run_id), ("why", run_id), ("metrics",), ("nonsense",)):
                 said[" ".join(words)] = tidemill(project, *words)
         finally:

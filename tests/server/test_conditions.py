@@ -84,9 +84,9 @@ def test_a_lost_update_is_refused(sign, stage, change):
     client = sign("developer")
     thing = SCHEDULE if "schedules" in path else "/v1/apps/shop"
     tag = client.get(thing).headers["etag"]
-    before, notes = client.get(thing).json(), len(stage.mill.catalog.log())
+    before, notes = client.get(thing).json(), len(stage.mill.audit.log())
     refused = client.request(method, path, json=body, headers={"if-match": '"77"'})
-    unchanged = (client.get(thing).json(), len(stage.mill.catalog.log()))
+    unchanged = (client.get(thing).json(), len(stage.mill.audit.log()))
     made = client.request(method, path, json=body, headers={"if-match": tag})
 
     assert (refused.status_code, refused.json()["code"]) == (412, "changed_meanwhile")

@@ -69,7 +69,7 @@ def test_an_app_is_deployed_in_one_audited_step(sign, stage, sent):
 
     answer = client.put("/v1/apps/shop", json=sent)
     newest, *_ = stage.mill.apps.history("shop")
-    (note,) = [one for one in stage.mill.catalog.log(subject="default.shop") if one.action == "app.deploy"]
+    (note,) = [one for one in stage.mill.audit.log(subject="default.shop") if one.action == "app.deploy"]
 
     assert (answer.status_code, answer.json()["version"]) == (200, 2)
     assert answer.json()["schedules_added"] == ["hourly"]

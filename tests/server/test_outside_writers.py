@@ -255,7 +255,7 @@ def test_a_commit_is_on_record_with_its_actor(sign, stage):
 
     commit(client, begun, change(write(begun)))
 
-    (row,) = [one for one in stage.mill.catalog.log(subject=str(begun["write_pointer"])) if one.action == "tx.commit"]
+    (row,) = [one for one in stage.mill.audit.log(subject=str(begun["write_pointer"])) if one.action == "tx.commit"]
     assert row.actor == "flink@127.0.0.1"
     assert row.detail["changes"] == ["append default.orders day=2026-01-01"]
 

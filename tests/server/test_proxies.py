@@ -113,7 +113,7 @@ def test_a_browser_behind_a_proxy_needs_the_word_of_its_pages(serve, stage):
     assert [change({}), change({"cookie": cookie}), change({"x-csrf-token": word})] == [403, 403, 403]
     assert change({**known, "origin": "https://evil.example"}) == 403
     assert change(known) == 200
-    (entry,) = stage.mill.catalog.log(subject="default.shop.nightly")
+    (entry,) = stage.mill.audit.log(subject="default.shop.nightly")
     assert entry.actor == "ann@example.com@127.0.0.1"
     assert "Sign out" not in page.text
 
@@ -126,7 +126,7 @@ def test_the_address_of_a_caller_is_the_one_that_the_proxy_names(serve, stage):
 
     client.post("/v1/schedules/shop.nightly:suspend", json={}, headers=headers)
 
-    (entry,) = stage.mill.catalog.log(subject="default.shop.nightly")
+    (entry,) = stage.mill.audit.log(subject="default.shop.nightly")
     assert entry.actor == "ci@198.51.100.7"
 
 

@@ -1,4 +1,4 @@
-"""`tidemill audit`: whether everything that was committed came through, once."""
+"""`tidemill audit`: whether everything that was committed came through, once, and the log of changes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,33 @@ import sys
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_mill, show_list
+from tidemill.cli.output import FOUND, json_option, open_mill, page_options, show_list, show_page
 from tidemill.mill.plain import to_plain
 from tidemill.upkeep.balance import Balance
 
 
-@click.command(name="audit")
+class _CheckByDefault(click.Group):
+    """A group whose command is `check` unless the first word is another one: `tidemill audit orders` checks orders."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = args[:1] and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if named else ["check", *args])
+
+
+@click.group(
+    name="audit",
+    cls=_CheckByDefault,
+    help="Check that each change came through once, and list the changes that callers asked for.",
+)
+def command() -> None:
+    """Group of the verbs."""
+
+
+@command.command()
 @click.argument("datasets", nargs=-1, metavar="[DATASET]...")
 @json_option
-def command(datasets: tuple[str, ...], *, as_json: bool) -> None:
-    """Check that each committed change was delivered, consumed and announced once.
+def check(datasets: tuple[str, ...], *, as_json: bool) -> None:
+    """Check that each committed change was delivered, consumed and announced once; `tidemill audit` alone does so too.
 
     Reads the whole history while other processes work, and changes nothing. Ends with 6 if there are findings.
     """
@@ -51,6 +68,19 @@ def command(datasets: tuple[str, ...], *, as_json: bool) -> None:
         if found.not_shown:
             click.echo(f"and {found.not_shown} more")
     sys.exit(0 if found.clean else FOUND)
+
+
+@command.command()
+@click.option("--subject", metavar="NAME", help="Only changes of this subject: a qualified name or an id.")
+@click.option("--actor", metavar="ACTOR", help="Only changes of this actor, as the list names actors.")
+@page_options
+@json_option
+def log(subject: str | None, actor: str | None, *, limit: int, after: str, as_json: bool) -> None:
+    """List the changes that people and programs asked for, newest first: actor, action, subject."""
+    with open_mill() as mill:
+        rows = mill.audit.log(subject=subject, actor=actor, limit=limit, after=after)
+    columns = ("at", "actor", "action", "subject", "detail", "audit_id")
+    show_page(rows, columns, as_json=as_json, empty="no such changes")
 
 
 def _balance(balance: Balance) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_mill, page_options, read_project, say, show_list, show_page
+from tidemill.cli.output import FOUND, json_option, open_mill, read_project, say, show_list
 from tidemill.mill.plain import to_plain
 from tidemill.sizes import format_bytes
 
@@ -32,19 +32,6 @@ def migrate(*, as_json: bool) -> None:
     applied = migrate_project(folder, options=options)
     sentence = f"applied {', '.join(map(str, applied))}" if applied else "nothing to do: the schema is up to date"
     say({"applied": applied}, sentence, as_json=as_json)
-
-
-@command.command()
-@click.option("--subject", metavar="NAME", help="Only changes of this subject: a qualified name or an id.")
-@click.option("--actor", metavar="ACTOR", help="Only changes of this actor, as the list names actors.")
-@page_options
-@json_option
-def log(subject: str | None, actor: str | None, *, limit: int, after: str, as_json: bool) -> None:
-    """List the changes that people and programs asked for, newest first: actor, action, subject."""
-    with open_mill() as mill:
-        rows = mill.catalog.log(subject=subject, actor=actor, limit=limit, after=after)
-    columns = ("at", "actor", "action", "subject", "detail", "audit_id")
-    show_page(rows, columns, as_json=as_json, empty="no such changes")
 
 
 @command.command()

@@ -47,7 +47,10 @@ _COMMANDS: Final = {
     "why": ("tidemill.cli.why", "Explain why a file, partition, message, window, job, run or data set waits."),
     "search": ("tidemill.cli.search", "Find things by the beginning of a name, id, file or partition."),
     "flow": ("tidemill.cli.flow", "Show all that is declared as one graph: data sets, programs, schedules."),
-    "audit": ("tidemill.cli.audit", "Check that each committed change was delivered, consumed and announced once."),
+    "audit": (
+        "tidemill.cli.audit",
+        "Check that each change came through once, and list the changes that callers asked for.",
+    ),
     "catalog": ("tidemill.cli.catalog", "The catalog: backup, restore, checks and migration."),
 }
 _BESIDE_THE_CATALOG: Final = frozenset({"init", "up", "server", "open", "demo", "doctor"})

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tidemill.catalog.audit_log import AuditEntry, has_entry, list_entries
 from tidemill.catalog.db import Db
-from tidemill.errors import NotFound
 from tidemill.lake import datasets
 from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, one_more, read_name
 from tidemill.mill.project import Noun
 from tidemill.upkeep.audit import Audit, audit
 from tidemill.upkeep.backup import Written, write_backup
@@ -26,7 +23,7 @@ class CatalogUpkeep(Noun):
 
     noun = "catalog"
 
-    @operation(Right.READ, command="audit", whole=True)
+    @operation(Right.READ, command="audit check", whole=True)
     def audit(self, names: Sequence[str] = ()) -> Audit:
         """Check that all commits (to these data sets) were delivered, consumed and announced once.
 
@@ -34,25 +31,6 @@ class CatalogUpkeep(Noun):
         """
         chosen = self._catalog.read(lambda db: [self._project.dataset(db, name) for name in names]) if names else None
         return audit(self._catalog, chosen)
-
-    @operation(Right.READ, whole=True)
-    def log(
-        self, *, subject: str | None = None, actor: str | None = None, limit: int = PAGE, after: str = ""
-    ) -> Page[AuditEntry]:
-        """List the changes that callers asked for (to a subject, by an actor), newest first.
-
-        `after` is the id of an entry. `NotFound` for an entry that is not there, or that retention has deleted.
-        """
-        read_name(after)
-
-        def block(db: Db) -> Page[AuditEntry]:
-            if after and not has_entry(db, after):
-                hint = "`tidemill catalog log` without --after begins with the newest"
-                raise NotFound("entry of the audit log", after, hint=hint)
-            found = list_entries(db, subject=subject, actor=actor, after=after, limit=one_more(limit))
-            return cut(found, limit, lambda entry: entry.audit_id, lambda entry: entry)
-
-        return self._catalog.read(block)
 
     @operation(Right.READ, whole=True)
     def fsck(self, names: Sequence[str] = ()) -> Fsck:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tidemill.catalog.meter import Meter
     from tidemill.mill.alerts import Alerts
     from tidemill.mill.apps import Apps
+    from tidemill.mill.audit import AuditLog
     from tidemill.mill.catalog import CatalogUpkeep
     from tidemill.mill.consumers import Consumers
     from tidemill.mill.datasets import Datasets
@@ -326,6 +327,13 @@ class Mill:
         from tidemill.mill.apps import Apps
 
         return Apps(self.project)
+
+    @cached_property
+    def audit(self) -> AuditLog:
+        """The audit log: the changes that callers asked for."""
+        from tidemill.mill.audit import AuditLog
+
+        return AuditLog(self.project)
 
     @cached_property
     def catalog(self) -> CatalogUpkeep:

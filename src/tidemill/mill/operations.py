@@ -13,6 +13,7 @@ from tidemill.app.deploy import Deleted, Deployed
 from tidemill.app.deployments import Deployment
 from tidemill.mill.alerts import Alerts
 from tidemill.mill.apps import Apps
+from tidemill.mill.audit import AuditLog
 from tidemill.mill.catalog import CatalogUpkeep
 from tidemill.mill.consumers import Consumers
 from tidemill.mill.datasets import Datasets, DatasetView
@@ -44,6 +45,7 @@ from tidemill.run.step.outside_writes import OutsideChange, OutsideMessage
 NOUNS: Final = (
     Alerts,
     Apps,
+    AuditLog,
     CatalogUpkeep,
     Consumers,
     Datasets,

@@ -84,7 +84,7 @@ def _place(operation: Operation, in_path: Collection[str]) -> tuple[str, str]:
     match verb:
         case _ if not operation.noun:
             method, path = ("GET" if reads else "POST"), f"{PREFIX}/{verb}"
-        case "list" | "show":
+        case "list" | "show" | "log":
             method, path = "GET", thing
         case _ if verb in _CREATES:
             method, path = "POST", things

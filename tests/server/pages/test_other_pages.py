@@ -58,18 +58,19 @@ def test_open_transactions_come_first(stage, read):
         opened = stage.mill.transactions.list(open_only=True)[0]
         words = read("/transactions")
 
-    assert words.index(f"{opened.write_pointer} ● in progress") < words.index("All newest first")
+    first = words.partition("All newest first")[0]
+    assert re.search(rf"Open \(1\) oldest first .* {opened.write_pointer} \S+", first)
     assert "Open (1) oldest first" in words
 
 
 def test_audit_is_found_by_subject_and_by_actor(browser, stage, read):
     """A person asks for the changes of a thing, then for the other changes of the actor."""
-    actor = stage.mill.catalog.log(limit=1)[0].actor
+    actor = stage.mill.audit.log(limit=1)[0].actor
 
     assert "schedule.suspend" in read("/audit?subject=default.shop.nightly")
     assert "nothing fits" in read("/audit?actor=eve%40desk")
     assert "schedule.suspend" in read(f"/audit?actor={actor}")
-    assert "catalog log --actor" in read(f"/audit?actor={actor}")
+    assert "audit log --actor" in read(f"/audit?actor={actor}")
 
 
 def test_a_filter_of_few_values_is_a_choice(browser):

@@ -299,7 +299,7 @@ LISTS: Final[tuple[ListPage, ...]] = (
     ListPage(
         "/audit",
         "Audit",
-        lambda mill, **asked: mill.catalog.log(limit=_PAGE, **asked),
+        lambda mill, **asked: mill.audit.log(limit=_PAGE, **asked),
         (
             Column("at", "When", "time"),
             Column("actor", "Who", "text", "/audit?actor={actor}"),
@@ -307,7 +307,7 @@ LISTS: Final[tuple[ListPage, ...]] = (
             Column("subject", "On", "name", "/audit?subject={subject}"),
             Column("detail", "Details", "code"),
         ),
-        "catalog log",
+        "audit log",
         "no changes yet",
         (Filter("subject", "Subject"), Filter("actor", "Actor")),
         order="newest first",
@@ -327,4 +327,5 @@ def section(
         "columns": columns,
         "empty": empty,
         "next": None,
+        "acts": False,
     }

@@ -116,6 +116,8 @@ class Reason(StrEnum):
     """The file has failed, and is tried again at a later time."""
     FILE_QUARANTINED = "file_quarantined"
     """The file has failed too often, or was refused by rule."""
+    FILE_IGNORED_BY_HAND = "file_ignored_by_hand"
+    """A person has decided that no run gets the file."""
     FILE_PROCESSED = "file_processed"
     """A run has processed the file and committed."""
     FILE_SKIPPED = "file_skipped"

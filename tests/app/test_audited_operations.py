@@ -203,6 +203,11 @@ PLAYS = {
         lambda stage: land(stage, "QUARANTINED"),
         lambda mill, _: mill.inboxes.release("raw", ["a.csv"]),
     ),
+    "inbox.ignore": Play(
+        "default.raw",
+        lambda stage: land(stage, "QUARANTINED"),
+        lambda mill, _: mill.inboxes.ignore("raw", ["a.csv"]),
+    ),
     "inbox.reprocess": Play(
         "default.raw",
         lambda stage: land(stage, "SUCCESS"),

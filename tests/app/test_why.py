@@ -492,6 +492,14 @@ def _(stage):
     return "orders/1.txt"
 
 
+@case(Reason.FILE_IGNORED_BY_HAND)
+def _(stage):
+    land(stage, "orders/1.txt")
+    stage.sql("UPDATE inbox_file SET status = 'QUARANTINED', error = 'line 3' RETURNING 1")
+    stage.mill.inboxes.ignore("orders", ["1.txt"])
+    return "orders/1.txt"
+
+
 @case(Reason.FILE_SKIPPED)
 def _(stage):
     land(stage, "orders/1.txt")

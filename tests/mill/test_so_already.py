@@ -65,6 +65,7 @@ COUNTED = {
     "dataset.compact": "the list of partitions is empty",
     "dataset.drop": "the list of partitions is empty",
     "dataset.expire": "the list of partitions is empty",
+    "inbox.ignore": "ignored",
     "inbox.release": "released",
     "inbox.scan": "found",
     "schedule.resume_suspended": "the list of schedules is empty",

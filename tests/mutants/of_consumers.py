@@ -379,7 +379,7 @@ MUTANTS: Final = (
     _mutant(
         "released_whatever_it_is",
         "a file that a person gives another chance is new again, though a run has it, or has processed it",
-        Sql("release_quarantined").swap("{texts:names}) AND status = 'QUARANTINED'", "{texts:names})"),
+        Sql("deliver_alone").swap("{texts:names}) AND coalesce(status = :status, FALSE)", "{texts:names})"),
         scenario="inbox-released",
     ),
     _mutant(

@@ -733,7 +733,12 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "file_endings.postpone": {"id": "landing"},
     "file_endings.retry_named": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(297_300, 297_400)))},
     "file_endings.retry_all": {"dataset_id": "landing"},
-    "file_endings.release_quarantined": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(100)))},
+    "file_endings.ignore_quarantined": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(100)))},
+    "file_endings.deliver_alone": {
+        "dataset_id": "landing",
+        "names": _list(*(f"f{i}" for i in range(100))),
+        "status": "QUARANTINED",
+    },
     "file_endings.guard_some": {"files": len(_BEING_PROCESSED)},
     "outside_writes.list_declared": {"write_pointer": _OPEN},
     "outside_claims.complete_claim": {"run_id": "live_5"},

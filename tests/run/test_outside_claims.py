@@ -16,7 +16,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.errors import Fenced, NotFound, UserError
 from tidemill.lake.backlog import publish_due
 from tidemill.lake.inbox.file_checks import FileRewritten
-from tidemill.lake.inbox.file_endings import INBOXES, release_quarantined, retry_files
+from tidemill.lake.inbox.file_endings import INBOXES, ignore_quarantined, release_quarantined, retry_files
 from tidemill.lake.inbox.inbox import FileState
 from tidemill.run.processes.reaper import Reaper
 from tidemill.run.records.runs import RunState, find_run
@@ -227,6 +227,45 @@ def test_files_in_error_and_in_quarantine_come_back_on_request(mill):
     assert mill.catalog.write(block) == (1, 2, 1)
     assert publish_due(mill.catalog, INBOXES) == [mill.inbox.dataset_id]
     assert [file.name for file in claim(mill).files] == ["c"] or mill.states()["c"] == "NEW"
+
+
+def test_an_ignored_file_is_no_more_handed_out_until_a_retry_by_name(mill):
+    """The word of a person is final: no listing, no claim and no retry of all files brings the file back."""
+    mill.land("a", "b")
+    mill.discover()
+    got = claim(mill)
+    close(mill, got, None, "ERROR")
+    mill.catalog.write(lambda db: db.run(COUNT.quarantine, name="b"))
+
+    ignored = mill.catalog.write(lambda db: ignore_quarantined(db, mill.inbox, ["a", "b", "c"]))
+    mill.discover()
+    again = mill.catalog.write(
+        lambda db: (retry_files(db, mill.inbox, ()), release_quarantined(db, mill.inbox, ["a", "b"]))
+    )
+    claimed = claim(mill)
+    assert (ignored, again, [file.name for file in claimed.files]) == (1, (1, 0), ["a"])
+    assert mill.states() == {"a": "IN_PROGRESS", "b": "IGNORED"}
+    close(mill, claimed, None, "SUCCESS")
+
+    retried = mill.catalog.write(lambda db: retry_files(db, mill.inbox, ["a", "b"]))
+
+    assert retried == 1
+    assert publish_due(mill.catalog, INBOXES) == [mill.inbox.dataset_id]
+    assert [(file.name, file.failures) for file in claim(mill).files] == [("b", 0)]
+
+
+def test_an_ignored_file_that_was_written_again_stays_ignored(mill):
+    """The new content is delivered, and never the old one after it."""
+    mill.land("a")
+    mill.discover()
+    close(mill, claim(mill), None, "ERROR")
+    mill.catalog.write(lambda db: db.run(COUNT.quarantine, name="a"))
+    mill.catalog.write(lambda db: ignore_quarantined(db, mill.inbox, ["a"]))
+    mill.land("a", content="mended")
+    mill.discover()
+
+    assert mill.catalog.write(lambda db: retry_files(db, mill.inbox, ["a"])) == 0
+    assert sorted(row.status for row in mill.list()) == ["IGNORED", "NEW"]
 
 
 def test_wrong_calls_are_refused(mill):

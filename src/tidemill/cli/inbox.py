@@ -10,7 +10,7 @@ from tidemill.cli.lineage import lineage_options, show_lineage
 from tidemill.cli.output import json_option, open_mill, page_options, parse_json, read_file, say, show_one, show_page
 from tidemill.errors import UserError
 
-_STATES = ("NEW", "IN_PROGRESS", "SUCCESS", "ERROR", "QUARANTINED", "SKIPPED")
+_STATES = ("NEW", "IN_PROGRESS", "SUCCESS", "ERROR", "QUARANTINED", "IGNORED", "SKIPPED")
 _lease_option = click.option(
     "--lease",
     default="10m",
@@ -182,10 +182,21 @@ def release(name: str | None, files: tuple[str, ...], claim_id: str | None, *, a
 
 @command.command()
 @click.argument("name")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@json_option
+def ignore(name: str, files: tuple[str, ...], *, as_json: bool) -> None:
+    """Ignore quarantined files: no run gets them, and no alert counts them. `retry` with their names takes it back."""
+    with open_mill() as mill:
+        done = mill.inboxes.ignore(name, files)
+    say(done, f"{done.ignored} files of {done.inbox} ignored", as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @json_option
 def retry(name: str, files: tuple[str, ...], *, as_json: bool) -> None:
-    """Retry files in ERROR now. Without a file name, all of them."""
+    """Retry files in ERROR now, and ignored files. Without a file name, all files in ERROR."""
     with open_mill() as mill:
         done = mill.inboxes.retry(name, files)
     say(done, f"{done.retried} files of {done.inbox} retried", as_json=as_json)

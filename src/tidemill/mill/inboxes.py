@@ -116,8 +116,16 @@ class ReleasedFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class IgnoredFiles:
+    """The number of files in quarantine that are ignored from now on."""
+
+    inbox: str
+    ignored: int
+
+
+@dataclass(frozen=True, slots=True)
 class RetriedFiles:
-    """The number of files in ERROR that are retried now."""
+    """The number of files that are retried now."""
 
     inbox: str
     retried: int
@@ -340,8 +348,25 @@ class Inboxes(Noun):
         return self._catalog.write(block)
 
     @operation(Right.OPERATE, in_block=True)
+    def ignore(self, name: str, files: Sequence[str]) -> IgnoredFiles:
+        """Ignore files in quarantine: no run gets them, and no alert counts them. Return their number.
+
+        The files stay in the list of the inbox, as IGNORED. `retry` with their names takes that back.
+        """
+        from tidemill.lake.inbox.file_endings import ignore_quarantined
+
+        def block(db: Db) -> IgnoredFiles:
+            watched = inbox.Inbox.of(self._project.dataset(db, name))
+            ignored = ignore_quarantined(db, watched, files)
+            if ignored:
+                self._note("ignore", watched.qualified_name, files=files).write(db)
+            return IgnoredFiles(watched.qualified_name, ignored)
+
+        return self._catalog.write(block)
+
+    @operation(Right.OPERATE, in_block=True)
     def retry(self, name: str, files: Sequence[str] = ()) -> RetriedFiles:
-        """Retry files in ERROR now, all if none is named, and return their number."""
+        """Retry files in ERROR now, all if none is named, and ignored files that are named. Return their number."""
         from tidemill.lake.inbox.file_endings import retry_files
 
         watched = self._inbox(name)

@@ -143,6 +143,10 @@ def _of_content(db: Db, inbox: Inbox, file: InboxFile, thing: str) -> Iterator[B
             why = f"{thing} is in quarantine after {file.failures} of {attempts} attempts: {file.error}"
             cure = f"correct the file under its name, or `tidemill inbox release {name} {quote(file.name)}`"
             yield Because(Reason.FILE_QUARANTINED, why, {**evidence, **failed}, cure)
+        case FileState.IGNORED:
+            why = f"{thing} is ignored: a person has decided that no run gets it; it had failed: {file.error}"
+            cure = f"`tidemill inbox retry {name} {quote(file.name)}`"
+            yield Because(Reason.FILE_IGNORED_BY_HAND, why, {**evidence, **failed}, cure)
         case FileState.SKIPPED:
             why = f"{thing} was not processed: {file.error or 'the file was rewritten or deleted'}"
             yield Because(Reason.FILE_SKIPPED, why, evidence, "the writer puts the file there again")

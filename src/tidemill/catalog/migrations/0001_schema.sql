@@ -319,7 +319,7 @@ CREATE TABLE inbox_file (
     modified_at     BIGINT NOT NULL,
     first_seen      BIGINT NOT NULL,
     status          TEXT NOT NULL
-        CHECK (status IN ('NEW', 'IN_PROGRESS', 'SUCCESS', 'ERROR', 'QUARANTINED', 'SKIPPED')),
+        CHECK (status IN ('NEW', 'IN_PROGRESS', 'SUCCESS', 'ERROR', 'QUARANTINED', 'IGNORED', 'SKIPPED')),
     failures        BIGINT NOT NULL DEFAULT 0,
     not_before      BIGINT NOT NULL DEFAULT 0,
     error           TEXT,

@@ -13,12 +13,12 @@ SELECT listed.place,
 
 -- name: compare_named
 -- gives: place, others, skipped, twins
--- Of files whose names are known: how far another content of the same name has come (2 claimed, 1 processed or
--- quarantined, else 0), whether this very content is recorded as skipped, and how many contents of the name have its
+-- Of files whose names are known: how far another content of the same name has come (2 claimed, 1 processed,
+-- quarantined or ignored, else 0), whether this very content is recorded as skipped, and how many contents of the name have its
 -- size and time and may be the same: a copy has another etag.
 SELECT listed.place,
        coalesce((SELECT max(CASE other.status WHEN 'IN_PROGRESS' THEN 2 WHEN 'SUCCESS' THEN 1 WHEN 'QUARANTINED' THEN 1
-                                              ELSE 0 END)
+                                              WHEN 'IGNORED' THEN 1 ELSE 0 END)
                    FROM inbox_file AS other
                   WHERE other.dataset_id = listed.dataset_id AND other.name = listed.name
                     AND other.content_version <> listed.content_version), 0) AS others,
@@ -151,7 +151,7 @@ SELECT late_files, missed_files, longest_late FROM inbox_marker WHERE dataset_id
 -- Closed files in a window of names that a listing of it does not hold; since when, NULL for those it held before.
 SELECT name, nullif(min(coalesce(absent_since, 0)), 0) AS absent_since FROM inbox_file
  WHERE dataset_id = :dataset_id AND name > :after AND name <= :bound
-   AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED') AND name NOT IN (SELECT listed.name FROM {rows:listed(name text)} AS listed)
+   AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED', 'IGNORED') AND name NOT IN (SELECT listed.name FROM {rows:listed(name text)} AS listed)
  GROUP BY name ORDER BY name LIMIT :limit
 
 -- name: find_returned
@@ -168,14 +168,14 @@ UPDATE inbox_file SET absent_since = NULL WHERE dataset_id = :dataset_id AND nam
 -- name: note_absent
 -- locks: inbox_file
 UPDATE inbox_file SET absent_since = tidemill_now()
- WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED')
+ WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED', 'IGNORED')
    AND coalesce(absent_since IS NULL, FALSE)
 
 -- name: forget_absent
 -- locks: inbox_file
 -- Never what one listing alone did not show: a folder may be away for a while.
 DELETE FROM inbox_file
- WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED')
+ WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED', 'IGNORED')
    AND absent_since <= tidemill_now() - :forget_after
 
 -- name: select_due_listings

@@ -92,15 +92,28 @@ def blame_file(file: ClaimedFile, error: str, *, alone: bool = True) -> Blamed:
 
 
 def retry_files(db: Db, inbox: Inbox, names: Sequence[str]) -> int:
-    """Have files in ERROR tried again now, all when no names are given; how many. The keeper announces them."""
+    """Try files in ERROR again now, all when no names are given, and return their number. The keeper announces them.
+
+    A file that was ignored is tried again if it is named: as a released one, unless it was replaced meanwhile.
+    """
     if not names:
         return db.run(SQL.retry_all, dataset_id=inbox.dataset_id)
-    return db.run(SQL.retry_named, dataset_id=inbox.dataset_id, names=json.dumps(names))
+    failed = db.run(SQL.retry_named, dataset_id=inbox.dataset_id, names=json.dumps(names))
+    return failed + _deliver_alone(db, inbox, names, FileState.IGNORED)
+
+
+def ignore_quarantined(db: Db, inbox: Inbox, names: Sequence[str]) -> int:
+    """Ignore these files in quarantine, and return their number: no run gets them, and no rule counts them."""
+    return db.run(SQL.ignore_quarantined, dataset_id=inbox.dataset_id, names=json.dumps(names))
 
 
 def release_quarantined(db: Db, inbox: Inbox, names: Sequence[str]) -> int:
     """Give these files in quarantine another chance, each by itself; how many. What was replaced meanwhile stays."""
-    return db.run(SQL.release_quarantined, dataset_id=inbox.dataset_id, names=json.dumps(names))
+    return _deliver_alone(db, inbox, names, FileState.QUARANTINED)
+
+
+def _deliver_alone(db: Db, inbox: Inbox, names: Sequence[str], state: FileState) -> int:
+    return db.run(SQL.deliver_alone, dataset_id=inbox.dataset_id, names=json.dumps(names), status=state)
 
 
 INBOXES: Final = Backlog(

@@ -177,11 +177,17 @@ UPDATE inbox_file SET not_before = tidemill_now()
 UPDATE inbox_file {indexed_by:inbox_file_open} SET not_before = tidemill_now()
  WHERE dataset_id = :dataset_id AND status IN ('NEW', 'ERROR') AND status = 'ERROR'
 
--- name: release_quarantined
+-- name: ignore_quarantined
 -- locks: inbox_file
+UPDATE inbox_file SET status = 'IGNORED'
+ WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND coalesce(status = 'QUARANTINED', FALSE)
+
+-- name: deliver_alone
+-- locks: inbox_file
+-- Files in a state of which a person takes them back, unless another content of the name is under way.
 UPDATE inbox_file
    SET status = 'NEW', failures = 0, alone = 1, error = NULL, run_id = NULL, epoch = NULL, not_before = tidemill_now()
- WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND status = 'QUARANTINED'
+ WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND coalesce(status = :status, FALSE)
    AND NOT EXISTS (SELECT 1 FROM inbox_file AS newer
                     WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
                       AND newer.content_version <> inbox_file.content_version

@@ -49,6 +49,8 @@ class FileState(StrEnum):
     """Failed, and will be tried again."""
     QUARANTINED = "QUARANTINED"
     """Failed too often, or refused by rule: a person has to look."""
+    IGNORED = "IGNORED"
+    """Never delivered: a person has looked, and decided so. A retry by name takes that back."""
     SKIPPED = "SKIPPED"
     """Never delivered: another content took its place, or it was gone. New again should it come back."""
 

@@ -18,6 +18,8 @@ from tests.stage import Stage, staged
 from tidemill.alerts.alerts import Watch
 from tidemill.alerts.conditions import MachineState
 from tidemill.alerts.outbox import Sender
+from tidemill.alerts.rule_sentences import describe_rule
+from tidemill.alerts.rules import RULES
 from tidemill.alerts.targets import Target
 from tidemill.catalog.db import CatalogUnavailable
 from tidemill.epoch import to_ms
@@ -556,6 +558,50 @@ def test_a_rule_of_a_person_is_made_and_deleted(room):
         room.mill.alerts.delete("mine")
     with raises_code("bad_json"):
         room.mill.alerts.create("mine", {"type": "nothing"})
+
+
+def test_a_rule_of_a_person_is_changed_in_place(room):
+    """A target that moved, or a limit that rings too often, must not cost the silence and the open alerts."""
+    room.mill.alerts.create("mine", tm.RunFailed("shop.load"), to=[tm.Slack("env:X")], repeat="1h")
+    room.run(bad=True)
+    room.look()
+    room.mill.alerts.silence("mine", duration="2h")
+    silent = next(one for one in room.mill.alerts.rules() if one.name == "default.mine").silent_until
+
+    changed = room.mill.alerts.update("mine", to=[tm.WebHook("https://example.org/a")], repeat="0s", description="call")
+    again = room.mill.alerts.update("mine", description="call")
+    open_after_words = [one.rule for one in room.mill.alerts.list() if one.rule == "default.mine"]
+    other = room.mill.alerts.update("mine", rule={"type": "late", "dataset": "orders"}, to=[])
+    room.look()
+
+    assert (changed.changed, changed.to, changed.repeat) == (True, ("WebHook example.org",), None)
+    assert (changed.description, changed.rule["program"]) == ("call", "default.shop.load")
+    assert (changed.silent_until, again.changed, open_after_words) == (silent, False, ["default.mine"])
+    assert (other.to, other.rule["type"], other.description) == ((), "late", "call")
+    assert [one for one in room.mill.alerts.list() if one.rule == "default.mine"] == []
+    with raises_code("bad_rule", match="app shop declares"):
+        room.mill.alerts.update("failed", description="x")
+    with raises_code("not_found"):
+        room.mill.alerts.update("other", description="x")
+    with raises_code("not_found"):
+        room.mill.alerts.update("mine", rule={"type": "late", "dataset": "nothing"})
+    with raises_code("bad_rule", match="one minute"):
+        room.mill.alerts.update("mine", repeat="1s")
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_each_rule_has_a_sentence_of_its_own(rule):
+    """A page says when an alert opens, in words, for every kind of rule."""
+    given = {
+        "program": "shop.load", "schedule": "shop.nightly", "dataset": "orders", "inbox": "raw", "fileset": "orders",
+        "longer_than": "2h", "consumer": "shop.load", "by": "3m", "free": "10 GB",
+    }  # fmt: skip
+    wanted = {name: value for name, value in given.items() if name in rule.__dataclass_fields__}
+
+    said = describe_rule(rule(**wanted))
+
+    shown = [value for name, value in wanted.items() if name != "consumer"]
+    assert all(value.rpartition(".")[2] in said for value in shown), said
 
 
 def test_a_caller_of_a_namespace_sees_its_alerts_only(room):

@@ -165,6 +165,11 @@ PLAYS = {
         lambda stage: stage.mill.alerts.create("mine", RunFailed()),
         lambda mill, _: mill.alerts.delete("mine"),
     ),
+    "alert.update": Play(
+        "default.mine",
+        lambda stage: stage.mill.alerts.create("mine", RunFailed()),
+        lambda mill, _: mill.alerts.update("mine", description="call the desk"),
+    ),
     "alert.retry": Play("delivery_1", bury, lambda mill, delivery_id: mill.alerts.retry(delivery_id)),
     "alert.silence": Play(
         "default.mine",

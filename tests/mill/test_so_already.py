@@ -35,6 +35,7 @@ def begin(stage: Stage) -> int:
 
 FLAGGED = {
     "alert.acknowledge": PLAYS["alert.acknowledge"],
+    "alert.update": PLAYS["alert.update"],
     "app.deploy": PLAYS["app.deploy"],
     "deploy": Play("default.shop", lambda stage: stage.mill.apps.delete("shop"), lambda mill, _: mill.deploy()[0]),
     "job.drop": Play("", wait, lambda mill, job_id: mill.jobs.drop(job_id)),

@@ -77,6 +77,34 @@ def create(
 
 @command.command()
 @click.argument("name")
+@click.option("--rule", metavar="JSON", help='Another rule, such as \'{"type": "run_failed"}\'.')
+@click.option("--to", "targets", multiple=True, metavar="JSON", help="The targets, instead of those that the rule has.")
+@click.option("--no-targets", is_flag=True, help="Notify no target any more.")
+@click.option("--repeat", metavar="DURATION", help="Notify again after this time; 0s for never.")
+@click.option("--description", metavar="TEXT", help="A text for the people that are notified.")
+@json_option
+def update(
+    name: str,
+    rule: str | None,
+    targets: Sequence[str],
+    repeat: str | None,
+    description: str | None,
+    *,
+    no_targets: bool,
+    as_json: bool,
+) -> None:
+    """Change what is given of a rule that no app declares. Its alerts and its silence stay."""
+    if targets and no_targets:
+        raise click.UsageError("--to and --no-targets exclude each other")
+    to = [parse_json("--to", one) for one in targets] if targets or no_targets else None
+    wanted = None if rule is None else parse_json("--rule", rule)
+    with open_mill() as mill:
+        made = mill.alerts.update(name, rule=wanted, to=to, repeat=repeat, description=description)
+    say(made, f"{made.name} {'is changed' if made.changed else 'was so before'}", as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
 @json_option
 def delete(name: str, *, as_json: bool) -> None:
     """Delete a rule that no app declares, and resolve its alerts."""

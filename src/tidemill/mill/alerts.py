@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from tidemill.alerts import alerts, outbox
 from tidemill.alerts.alerts import Alert, AlertRule, AlertState
@@ -19,7 +19,7 @@ from tidemill.durations import parse_duration
 from tidemill.json_specs import read_plain, read_text, write_plain
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, read_name, write_key
-from tidemill.mill.project import Noun
+from tidemill.mill.project import Noun, fields_of
 from tidemill.names import check_name, qualified
 
 T = TypeVar("T")
@@ -56,6 +56,13 @@ class AlertRuleView:
     description: str
     silent_until: datetime | None
     next_look_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedAlertRule(AlertRuleView):
+    """A rule after an update; `changed` is false if the rule was so before."""
+
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +190,47 @@ class Alerts(Noun):
 
         return self._catalog.write(block)
 
+    @operation(Right.DEPLOY, whole=True, in_block=True)
+    def update(
+        self,
+        name: str,
+        *,
+        rule: object = None,
+        to: Sequence[object] | None = None,
+        repeat: str | timedelta | None = None,
+        description: str | None = None,
+    ) -> UpdatedAlertRule:
+        """Change what is given of a rule that a person made; the rest stays, as do its silence and its alerts.
+
+        `rule` and `to` are as for `create`. An empty `to` leaves no target, and a `repeat` of `0s` ends repetitions.
+        The rule is looked at at once: an alert whose state the changed rule does not have is resolved. `NotFound`;
+        `BadRule` for a rule of an app.
+        """
+        namespace, (local,) = self._project.split("alert rule", name, 1)
+        changes: dict[str, Any] = {}
+        if rule is not None:
+            changes["rule"] = _read(Rule, rule)
+        if to is not None:
+            changes["to"] = tuple(_read(Target, one) for one in to)
+        if repeat is not None:
+            changes["repeat"] = (parse_duration(repeat) if isinstance(repeat, str) else repeat) or None
+        if description is not None:
+            changes["description"] = description
+
+        def block(db: Db) -> UpdatedAlertRule:
+            db.tick()
+            stored = _of_a_person(alerts.find_rule(db, namespace, local))
+            spec = replace(stored.spec, **changes)
+            if spec != stored.spec:
+                check_names(db, spec.rule)
+                alerts.put_rule(db, self._world, namespace, "", local, spec)
+                before, after = ({one: write_plain(of).get(one) for one in changes} for of in (stored.spec, spec))
+                self._note("update", stored.qualified_name, before=before, after=after).write(db)
+            found = _view_rule(alerts.find_rule(db, namespace, local))
+            return UpdatedAlertRule(**fields_of(found), changed=spec != stored.spec)
+
+        return self._catalog.write(block)
+
     @operation(Right.DEPLOY, in_block=True)
     def delete(self, name: str) -> DeletedAlertRule:
         """Delete a rule that a person made, and resolve its alerts. `NotFound`; `BadRule` for a rule of an app."""
@@ -190,9 +238,7 @@ class Alerts(Noun):
 
         def block(db: Db) -> DeletedAlertRule:
             seq = db.tick()
-            rule = alerts.find_rule(db, namespace, local)
-            if rule.app:
-                raise BadRule(local, f"app {rule.app} declares it; take it out of the app, and deploy")
+            rule = _of_a_person(alerts.find_rule(db, namespace, local))
             alerts.delete_rule(db, self._world, seq, rule)
             self._note("delete", rule.qualified_name).write(db)
             return DeletedAlertRule(rule.qualified_name)
@@ -257,6 +303,13 @@ class Alerts(Noun):
 
 def _read(kind: type[T], given: object) -> T:
     return given if isinstance(given, kind) else read_plain(kind, given)
+
+
+def _of_a_person(rule: AlertRule) -> AlertRule:
+    """Return a rule that a person made; `BadRule` for a rule of an app."""
+    if rule.app:
+        raise BadRule(rule.name, f"app {rule.app} declares it; change the app, and deploy")
+    return rule
 
 
 def _view(row: Alert) -> AlertView:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db, write_effects
@@ -50,9 +50,17 @@ class PublishedView:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDetail(TransactionRow):
-    """A transaction with the changes that it published."""
+    """A transaction with the changes that it published.
+
+    `owner` is the runner of its run, or the name that an outside writer gave. `leased_until` is the end of its lease
+    while the transaction is open. `writes` are the file sets that an outside writer has declared.
+    """
 
     published: tuple[PublishedView, ...]
+    outside: bool
+    owner: str | None
+    leased_until: datetime | None
+    writes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,8 @@ class Transactions(Noun):
 
     @operation(Right.READ)
     def show(self, write_pointer: int) -> TransactionDetail:
-        """Return a transaction with the changes that it published; `NotFound`."""
+        """Return a transaction with its owner, its lease, and the changes that it published; `NotFound`."""
+        from tidemill.run.processes.outside_writers import WRITES
 
         def block(db: Db) -> TransactionDetail:
             row = self._find(db, write_pointer)
@@ -110,7 +119,17 @@ class Transactions(Noun):
             published = tuple(
                 _published_view(one, by_id) for one in rows if sees(by_id[DatasetId(str(one[0]))].namespace)
             )
-            return TransactionDetail(**fields_of(row), published=published)
+            run = find_run(db, row.run_id)
+            declared = run.triggered_by.get(WRITES)
+            writes = tuple(map(str, declared)) if isinstance(declared, list) else ()
+            return TransactionDetail(
+                **fields_of(row),
+                published=published,
+                outside=WRITES in run.triggered_by,
+                owner=run.owner,
+                leased_until=run.lease_until if row.state is TxState.IN_PROGRESS else None,
+                writes=writes,
+            )
 
         return self._catalog.read(block)
 

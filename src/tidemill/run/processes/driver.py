@@ -280,7 +280,8 @@ class DriverProcess:
 
 
 def _facts_of(home: SparkHome) -> dict[str, object]:
-    return {"spark": home.application_id, "spark_conf": home.settings}
+    facts: dict[str, object] = {"spark": home.application_id, "spark_conf": home.settings}
+    return facts | ({"spark_ui": home.ui} if home.ui else {})
 
 
 def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, dict[str, Fileset]]:

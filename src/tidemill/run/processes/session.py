@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MASTER: Final = "spark.master"
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 _ALWAYS: Final = {
-    "spark.ui.enabled": "false",
+    "spark.ui.killEnabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -37,6 +37,8 @@ _ALWAYS: Final = {
 """The settings that a site cannot change: results must not depend on them, nor may Spark listen beyond this machine."""
 
 _USUAL: Final = {
+    # Spark's pages have no sign-in: leave them off on a machine that other people use.
+    "spark.ui.enabled": "false",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(FILE_BYTES),
     # HotSpot compiles no method of more than 8,000 bytes, and Spark's own limit is 65,535. The strict reading of CSV
     # with seven typed columns makes one of 9,067: with this limit it takes two thirds of the CPU (measured).
@@ -147,6 +149,11 @@ class SparkHome:
     def application_id(self) -> str:
         """Spark's name for it."""
         return str(self._base.sparkContext.applicationId)
+
+    @property
+    def ui(self) -> str | None:
+        """The address of its own pages, on this machine; None where `spark.ui.enabled` is off."""
+        return self._base.sparkContext.uiWebUrl
 
     @property
     def usable(self) -> bool:

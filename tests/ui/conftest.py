@@ -71,6 +71,9 @@ def visit(site, chromium, cookies):
         page.on("pageerror", lambda one: wrong.append(str(one)))
         host = urlsplit(site[0]).netloc
         page.on("request", lambda one: wrong.append(one.url) if urlsplit(one.url).netloc not in {host, ""} else None)
+        page.add_init_script(
+            "document.addEventListener('securitypolicyviolation', one => console.error('CSP', one.violatedDirective))"
+        )
         page.goto(site[0] + path)
         return page
 

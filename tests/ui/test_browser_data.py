@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from urllib.parse import urlsplit
+from collections.abc import Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from tests.server.lake import APP, fill_lake
 from tests.stage import Stage, staged
+from tests.ui.conftest import CHROMIUM
 from tests.yardstick import patience
-from tidemill.server.listen import Listener
-
-CHROMIUM = Path("/usr/bin/chromium")
 
 pytestmark = [
     pytest.mark.browser,
@@ -37,7 +33,10 @@ PAGES = [
     "/datasets/empty",
     f"{PARTITION}?lineage=1&ask=drop",
     "/datasets/planes",
+    "/datasets/planes?ask=rollback&version=20",
+    "/datasets/planes?old=18&new=22",
     "/inboxes/raw",
+    "/inboxes/raw?state=QUARANTINED&ask=ignore",
     "/inboxes/raw?state=ERROR&hours=168&ask=retry",
     "/consumers/flights/sum_up?ask=reset&to=beginning",
     "/consumers/flights/sum_up?ask=requeue",
@@ -89,60 +88,6 @@ def give_up(stage: Stage) -> None:
         "INSERT INTO window_failure (program_id, window_end, window_start, reason, partitions, since, tried_at) "
         f"VALUES ('{program[0]}', {begin + 5 * hour}, {begin + 4 * hour}, 'a row is wrong', '[]', 1, 2) RETURNING 1"
     )
-
-
-@pytest.fixture(scope="module")
-def site(stage: Stage) -> Iterator[tuple[str, str]]:
-    """The address of a server, and a link that signs in."""
-    listener = Listener(stage.mill)
-    link = listener.start()
-    yield listener.url, link
-    listener.stop()
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """A browser."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def cookies(site, chromium):
-    """The session of a browser."""
-    context = chromium.new_context()
-    context.new_page().goto(site[1])
-    found = context.cookies()
-    context.close()
-    return found
-
-
-@pytest.fixture
-def visit(site, chromium, cookies) -> Iterator[Callable[..., Page]]:
-    """Return a page of the browser that fails the test for an error, a breach of the CSP, or another host."""
-    contexts, wrong = [], []
-
-    def opened(path: str, **options) -> Page:
-        context = chromium.new_context(**options)
-        context.add_cookies(cookies)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda one: wrong.append(one.text) if one.type in {"error", "warning"} else None)
-        page.on("pageerror", lambda one: wrong.append(str(one)))
-        host = urlsplit(site[0]).netloc
-        page.on("request", lambda one: wrong.append(one.url) if urlsplit(one.url).netloc not in {host, ""} else None)
-        page.add_init_script(
-            "document.addEventListener('securitypolicyviolation', one => console.error('CSP', one.violatedDirective))"
-        )
-        page.goto(site[0] + path)
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert wrong == []
 
 
 def press(page: Page, name: str) -> None:
@@ -308,6 +253,38 @@ def test_files_are_released_retried_and_processed_again(visit, stage):
     page.get_by_role("button", name="Look now").click()
     page.get_by_role("dialog").get_by_role("button", name="Look now").click()
     expect_report(page, "the folder was listed")
+
+
+def test_a_file_is_ignored_and_taken_back(visit, stage):
+    """A word of a person that holds, and is not lost: the file stays in the list, and a retry brings it back."""
+    stage.sql("UPDATE inbox_file SET status = 'QUARANTINED' WHERE name = '<i>x.csv' RETURNING 1")
+    page = visit("/inboxes/raw?state=QUARANTINED")
+
+    page.get_by_role("link", name="Ignore <i>x.csv").click()
+    press(page, "Ignore 1 file")
+    expect_report(page, "1 file ignored")
+    assert stage.mill.inboxes.show("raw").files["IGNORED"] == 1
+    page.goto(page.url.partition("?")[0] + "?state=IGNORED")
+    page.get_by_role("link", name="Retry <i>x.csv").click()
+    press(page, "Retry 1 file")
+
+    expect_report(page, "1 file offered again")
+    assert "IGNORED" not in stage.mill.inboxes.show("raw").files
+
+
+def test_two_versions_of_a_snapshot_are_compared(visit, stage):
+    """From the time line to the difference by the keyboard, and to any two versions by the form."""
+    newest, middle, oldest = (one.version for one in stage.mill.snapshots.versions("planes")[:3])
+    page = visit("/datasets/planes")
+
+    page.locator(f"svg.versions a[aria-label^='version {oldest}:']").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#difference")).to_contain_text(f"Version {newest} has")
+    page.get_by_label("To version").select_option(str(middle))
+    page.get_by_role("button", name="Compare", exact=True).click()
+
+    page.wait_for_url(re.compile(f"old={oldest}&new={middle}"))
+    expect(page.locator("#difference")).to_contain_text(f"Version {middle} has")
 
 
 def test_a_snapshot_is_rolled_back(visit, stage):

@@ -170,6 +170,72 @@ def test_a_rule_is_silenced_and_speaks_again(visit, stage):
     expect_answer(page, "the rule is deleted")
 
 
+def test_a_rule_is_made_changed_and_deleted_by_forms(visit, stage):
+    """A person at 3 in the morning knows no JSON: the page asks in words, and says what the rule will do."""
+    page = visit("/alert-rules")
+    page.get_by_role("link", name="runs fail", exact=True).click()
+    page.get_by_label("Name of the rule").fill("night")
+    page.get_by_label("Program, or nothing for all").fill("shop.broken")
+    page.get_by_label("Runs one after the other").fill("2")
+    page.get_by_label("Notify (optional)").fill("https://ops.example.com/hook")
+    page.get_by_role("button", name="What would it do?").click()
+    expect(page.locator("#preview")).to_contain_text(
+        "This opens an alert when the last 2 runs of default.shop.broken failed. It notifies WebHook ops.example.com."
+    )
+    click(page, "Make the rule", "the last 2 runs")
+    expect_answer(page, "night is watched")
+    made = next(one for one in stage.mill.alerts.rules() if one.name == "default.night")
+    assert (made.rule["times"], made.to) == (2, ("WebHook ops.example.com",))
+
+    page.goto(page.url.partition("?")[0])
+    page.get_by_role("link", name="Change default.night").click()
+    expect(page.get_by_label("Runs one after the other")).to_have_value("2")
+    page.get_by_label("Runs one after the other").fill("3")
+    page.get_by_role("button", name="What would it do?").click()
+    expect(page.locator("#preview")).to_contain_text("Its targets stay: WebHook ops.example.com.")
+    click(page, "Change the rule", "the last 3 runs")
+    page.wait_for_url(re.compile("/alert-rules$"))
+    expect(page.locator("tr", has_text="night")).to_contain_text("the last 3 runs of shop.broken failed")
+
+    page.locator("tr", has_text="night").get_by_role("button", name="Delete").click()
+    page.locator("#ask").get_by_role("button", name="Delete").click()
+    expect_answer(page, "the rule is deleted")
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("new=late&ask=create&name=x&dataset=", "dataset"),
+        ("new=run_failed&ask=create&name=x&times=many", "times must be a whole number"),
+        ("new=disk_low&ask=create&name=x&free=much", "much"),
+        ("new=run_failed&ask=create&name=x&to=ops", "'ops' is no target of this form"),
+    ],
+)
+def test_a_rule_that_cannot_be_meant_is_refused_in_words(visit, query, says):
+    """The form says what is wrong, before anything is made."""
+    page = visit(f"/alert-rules?{query}")
+
+    expect(page.locator("#preview")).to_contain_text("This cannot be done")
+    expect(page.locator("#preview")).to_contain_text(says)
+    expect(page.locator("#preview button:not([data-copy])")).to_have_count(0)
+
+
+def test_a_transaction_of_an_outside_writer_shows_its_owner_and_is_aborted(visit, stage):
+    """A writer that hangs holds up others: the page says whose it is, since when, and for how long."""
+    begun = stage.mill.transactions.begin(["late"], owner="nightly-flink", lease="30m")
+    page = visit("/transactions")
+    row = page.get_by_role("region", name=re.compile("Open")).locator("tr", has_text="nightly-flink")
+    expect(row).to_contain_text("nightly-flink, outside")
+    expect(row).to_contain_text("late")
+
+    page.goto(page.url.rpartition("/")[0] + f"/transactions/{begun.write_pointer}")
+    expect(page.locator("p.sub")).to_contain_text(
+        re.compile("by nightly-flink, outside; its lease ends in (29|30) min")
+    )
+    click(page, "Abort", "of nightly-flink, outside")
+    expect_answer(page, "the transaction is aborted")
+
+
 def test_a_transaction_is_aborted(visit, stage):
     """A writer outside that hangs holds up others."""
     with suppress(TidemillError), stage.transaction("late"):

@@ -133,7 +133,26 @@ def test_a_snapshot_shows_its_versions_on_a_line(read, stage):
     assert f"current version {newest} rows 3" in words(text)
     assert text.count("<circle class=") == 3
     assert f"{oldest} ‖ kept" in words(text)
-    assert f"tidemill snapshot diff default.planes {middle} {newest}" in words(text)
+    assert f'href="?old={oldest}&amp;new={newest}#difference"' in text
+    assert f"tidemill snapshot compare default.planes {middle} {newest}" in words(text)
+
+
+def test_two_versions_of_a_snapshot_are_compared_in_numbers(read, stage):
+    """Before a roll back, the page shows what would be lost; a command shows the rows."""
+    newest, middle, oldest = (one.version for one in stage.mill.snapshots.versions("planes"))
+
+    wider = words(read(f"/datasets/planes?old={oldest}&new={newest}"))
+    back = words(read(f"/datasets/planes?old={middle}&new={oldest}"))
+    same = words(read(f"/datasets/planes?old={oldest}&new={oldest}"))
+
+    assert f"Version {newest} has 2 rows more than version {oldest}." in wider
+    assert "rows 1 → 3 2 more size 2 B → 6 B 4 B more files added 1 files removed 1 files in both 0" in wider
+    assert f"tidemill snapshot diff default.planes {oldest} {newest}" in wider
+    assert f"Version {oldest} has 1 row fewer than version {middle}." in back
+    assert f"Versions {oldest} and {oldest} have the same rows" in same
+    assert "snapshot diff" not in same
+    assert "77 of default.planes" in words(read(f"/datasets/planes?old=77&new={newest}"))
+    assert "A version is a whole number" in words(read("/datasets/planes?old=x"))
 
 
 def test_a_watermark_shows_its_slots_and_what_holds_it(read):
@@ -170,6 +189,8 @@ QUESTIONS = [
     ),
     ("/datasets/flights/day=2026-01-03%20hour=3?ask=describe&entry=a", "This removes a from day=2026-01-03 hour=3."),
     ("/inboxes/raw?ask=release", "This releases the file bad.csv (23 B) from quarantine."),
+    ("/inboxes/raw?ask=ignore", "This ignores the file bad.csv (23 B): no run gets it, and no alert counts it."),
+    ("/inboxes/raw?ask=retry&state=IGNORED", "No such file of default.raw is ignored."),
     ("/inboxes/raw?ask=retry", "This tries 2 files (46 B) again at once"),
     ("/inboxes/raw?ask=retry&file=b.csv", "This tries the file b.csv (23 B) again at once"),
     ("/inboxes/raw?ask=reprocess&file=a.csv", "This delivers the file a.csv (7 rows, 23 B) again"),

@@ -53,6 +53,29 @@ def test_each_link_of_each_page_leads_somewhere(browser):
     assert [text for text in pages if not COMMAND.search(text)] == []
 
 
+def test_a_caller_of_one_namespace_has_no_link_that_is_refused(browser, stage):
+    """A team looks at its own work: a link to what is of all namespaces would end at a refusal."""
+    secret = stage.mill.tokens.create("team", role="operator", namespace="default").secret
+    headers = {"cookie": "", "authorization": f"Bearer {secret}"}
+    seen: dict[str, str] = {}
+    refused: list[tuple[str, str]] = []
+    left = [("/", "")]
+    while left:
+        path, of = left.pop()
+        answer = browser.get(path, headers=headers)
+        seen[path] = answer.text
+        if answer.status_code != 200:
+            refused.append((of, path))
+            continue
+        found = {one.replace("&amp;", "&") for one in re.findall(r'href="([/?][^"]*)"', answer.text)}
+        wholes = {path.partition("?")[0] + one if one.startswith("?") else one for one in found}
+        known = seen.keys() | {one for one, _ in left}
+        left += [(one, path) for one in wholes - known if not one.startswith("/static")]
+
+    assert refused == []
+    assert len(seen) > 40
+
+
 def test_values_of_users_are_text_and_no_markup(browser, stage):
     """Errors, payloads and names may hold anything."""
     run = stage.mill.runs.list(program="shop.broken", limit=1)[0]
@@ -104,11 +127,11 @@ def test_a_code_signs_in_once(browser, stage):
 
 def test_the_command_of_a_page_gives_what_the_page_shows(browser, stage):
     """A filter is one word of the shell, whatever a link says, and the command goes on where the page does."""
-    after = stage.mill.catalog.log(limit=1).next
+    after = stage.mill.audit.log(limit=1).next
     subject = "$(id); 'rm' -r \"x\""
     answer = browser.get("/audit", params={"subject": subject, "after": after})
 
-    assert _command(answer.text) == ["catalog", "log", "--subject", subject, "--after", after]
+    assert _command(answer.text) == ["audit", "log", "--subject", subject, "--after", after]
 
 
 def test_the_command_of_a_thing_names_it_as_one_word(browser, stage):

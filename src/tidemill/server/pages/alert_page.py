@@ -1,9 +1,7 @@
-"""The pages of an alert, and of the rules that open alerts."""
+"""The pages of alerts, and of one alert."""
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
 from shlex import quote
 from typing import Final
 from urllib.parse import urlencode
@@ -12,12 +10,13 @@ from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.alerts.alerts import AlertState
-from tidemill.mill.alerts import AlertRuleView, AlertView
+from tidemill.alerts.outbox import DeliveryState
+from tidemill.mill.alerts import AlertView, DeliveryView
 from tidemill.mill.mill import Mill
-from tidemill.mill.operation import Right
+from tidemill.server.pages.alert_rule_page import silence
 from tidemill.server.pages.lists import Column, section
 from tidemill.server.pages.render import link, plain
-from tidemill.server.pages.thing import Action, allowed, show_page, show_table, show_thing
+from tidemill.server.pages.thing import Action, allowed, show_page, show_thing
 
 _DELIVERIES: Final = (
     Column("target", "Target", "name"),
@@ -37,14 +36,6 @@ _ENDED: Final = (
     Column("since", "Since", "time"),
     Column("resolved_at", "Resolved", "time"),
     Column("why", "Why", "long"),
-)
-_RULES: Final = (
-    Column("name", "Rule", "name"),
-    Column("app", "App", "text", "/apps/{app}"),
-    Column("rule", "Opens an alert when", "code"),
-    Column("to", "Targets", "long"),
-    Column("silent_until", "Silent until", "time"),
-    Column("next_look_at", "Next look", "time"),
 )
 _PAGE: Final = 50
 
@@ -71,55 +62,34 @@ def show_alerts(request: Request, after: str = "") -> HTMLResponse:
 
 
 def _alert_actions(alert: AlertView) -> list[Action]:
-    path, rule = link("/v1/alerts", alert.alert_id), link("/v1/alerts", alert.rule)
+    path = link("/v1/alerts", alert.alert_id)
     actions = []
     if alert.state == AlertState.OPEN:
         ask = "This says that you work on it. Targets are notified of that, and not again before the end."
         actions.append(Action("Acknowledge", f"{path}:acknowledge", ask, "the alert is acknowledged"))
     if alert.state != AlertState.RESOLVED:
-        ask = f"This sends nothing about {alert.rule} for an hour. Its alerts open and end as before."
-        body = json.dumps({"duration": "1h"})
-        actions.append(Action("Silence for 1 h", f"{rule}:silence", ask, "the rule is silent", body=body))
+        actions.append(silence(alert.rule))
     return actions
 
 
-def show_rules(request: Request, after: str = "") -> HTMLResponse:
-    """Return the page of alert rules: their state, their targets, and their silence."""
-    mill: Mill = request.state.mill
-    page = mill.alerts.rules(limit=_PAGE, after=after)
-    now = mill.project.world.clock.now()
-    table = {
-        **section("Rules", page, _RULES, "no rules yet; declare one in the app: app.alert(…)"),
-        "rows": [{**plain(one), "actions": allowed(request, _rule_actions(one, now))} for one in page],
-        "next": f"?{urlencode({'after': page.next})}" if page.next else None,
-        "acts": True,
-    }
-    command = f"alert rules --after {quote(after)}" if after else "alert rules"
-    sub = "a rule opens an alert when its state lasts; apps declare rules, and `tidemill alert create` makes one"
-    return show_table(
-        request, title="Alert rules", sub=sub, links=[("Alerts", "/alerts")], sections=[table], command=command
-    )
-
-
-def _rule_actions(rule: AlertRuleView, now: datetime) -> list[Action]:
-    path = link("/v1/alerts", rule.name)
-    if rule.silent_until is not None and rule.silent_until > now:
-        ask = f"This ends the silence of {rule.name}. What is open is sent now."
-        found = [Action("End the silence", f"{path}:silence", ask, "the silence has ended")]
-    else:
-        ask = f"This sends nothing about {rule.name} for an hour. Its alerts open and end as before."
-        body = json.dumps({"duration": "1h"})
-        found = [Action("Silence for 1 h", f"{path}:silence", ask, "the rule is silent", body=body)]
-    if not rule.app:
-        ask = f"This deletes {rule.name}, and resolves its alerts."
-        found.append(Action("Delete", path, ask, "the rule is deleted", Right.DEPLOY, "DELETE", danger=True))
-    return found
+def _delivery_actions(one: DeliveryView) -> list[Action]:
+    if one.state is not DeliveryState.DEAD:
+        return []
+    ask = f"This sends the notice to {one.target} once more, as its next."
+    path = f"{link('/v1/alerts', one.delivery_id)}:retry"
+    return [Action("Retry", path, ask, "the notice is sent again", whole=True)]
 
 
 def show_alert(request: Request, alert_id: str) -> HTMLResponse:
     """Return the page of an alert: what is wrong, since when, and the notices about it."""
     mill: Mill = request.state.mill
     alert = mill.alerts.show(alert_id)
+    notices = mill.alerts.deliveries(alert=alert_id)
+    table = {
+        **section("Notices", notices, _DELIVERIES, "nothing was sent"),
+        "rows": [{**plain(one), "actions": allowed(request, _delivery_actions(one))} for one in notices],
+        "acts": True,
+    }
     return show_thing(
         request,
         title=alert.rule,
@@ -127,7 +97,7 @@ def show_alert(request: Request, alert_id: str) -> HTMLResponse:
         sub=f"{alert.subject} · {alert.why}",
         actions=_alert_actions(alert),
         links=[("Why", link("/why", alert.subject)), ("Rules", "/alert-rules")],
-        sections=[section("Notices", mill.alerts.deliveries(alert=alert_id), _DELIVERIES, "nothing was sent")],
+        sections=[table],
         record=plain(alert),
         left_out=("why",),
         command=f"alert show {alert_id}",

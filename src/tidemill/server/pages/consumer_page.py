@@ -17,7 +17,6 @@ from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.server.pages.data_view import (
     Preview,
-    PreviewForm,
     body_of,
     command_of,
     number_of,
@@ -27,7 +26,7 @@ from tidemill.server.pages.data_view import (
 )
 from tidemill.server.pages.lists import Column
 from tidemill.server.pages.render import link, plain
-from tidemill.server.pages.thing import Action
+from tidemill.server.pages.thing import Action, Field, Form
 from tidemill.sizes import format_bytes
 
 _TAKEN: Final = (
@@ -95,13 +94,13 @@ def show_consumer(request: Request, dataset: str, name: str) -> HTMLResponse:
         resets=[plain(reset) for reset in one.resets],
         reset_columns=_RESETS,
         forms=[
-            PreviewForm(
+            Form(
                 "What would come again?",
-                "reset",
                 (
-                    ("to", "Reset to", "beginning, now, 2026-01-31T12:00Z", request.query_params.get("to", "")),
-                    ("where", "Only partitions", "day>=2026-01-01", request.query_params.get("where", "")),
+                    Field("to", "Reset to", "beginning, now, 2026-01-31T12:00Z", request.query_params.get("to", "")),
+                    Field("where", "Only partitions", "day>=2026-01-01", request.query_params.get("where", "")),
                 ),
+                ask="reset",
             )
         ],
         record=plain(one),
@@ -205,7 +204,9 @@ def _ask_reset(one: ConsumerDetail, to: str, where: Sequence[str]) -> Preview:
 
 def _ask_drop(one: ConsumerDetail) -> Preview:
     says = f"This drops {one.name}: {number_of(one.waiting, 'partition')} that are left for it are forgotten."
-    action = Action("Drop", f"{_path(one)}:drop", says, "the consumer was dropped", Right.DEPLOY, danger=True)
+    action = Action(
+        "Drop", f"{_path(one)}:drop", says, "the consumer was dropped", Right.DEPLOY, danger=True, then="/consumers"
+    )
     return Preview("Drop the consumer", says, command_of("consumer", "drop", one.dataset, one.name), action)
 
 

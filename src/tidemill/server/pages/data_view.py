@@ -14,7 +14,7 @@ from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.server.pages.render import render
-from tidemill.server.pages.thing import Action
+from tidemill.server.pages.thing import Action, allowed, may
 
 _HEIGHT: Final = 96
 """The height of a plot without JavaScript, in the units of its drawing."""
@@ -33,15 +33,6 @@ class Preview:
     action: Action | None = None
     rows: Sequence[Mapping[str, Any]] = ()
     columns: Sequence[Any] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewForm:
-    """A form that asks for the preview of an action. `fields` are name, label, example and value."""
-
-    label: str
-    name: str
-    fields: tuple[tuple[str, str, str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +115,7 @@ class Plot:
 def show_data(request: Request, template: str, *, actions: Iterable[Action] = (), **values: Any) -> HTMLResponse:  # noqa: ANN401
     """Return a page of data; of the actions, the caller sees those that it may do."""
     blank: dict[str, Any] = {"sub": "", "state": "", "links": (), "preview": None, "forms": (), "notes": ()}
-    allowed = [one for one in actions if may(request, one)]
-    return render(request, template, actions=allowed, **{**blank, **values})
-
-
-def may(request: Request, action: Action) -> bool:
-    """Return whether the caller of a page may do an action."""
-    return bool(request.state.principal.role.grants(action.right))
+    return render(request, template, actions=allowed(request, actions), **{**blank, **values})
 
 
 def offered(request: Request, preview: Preview) -> Preview:

@@ -20,7 +20,6 @@ from tidemill.server.pages.calendar_view import view_calendar
 from tidemill.server.pages.data_view import (
     Plot,
     Preview,
-    PreviewForm,
     Series,
     body_of,
     command_of,
@@ -33,7 +32,7 @@ from tidemill.server.pages.inbox_page import show_inbox
 from tidemill.server.pages.lists import PARTITION_COLUMNS, Column, section
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.snapshot_page import show_snapshot
-from tidemill.server.pages.thing import Action
+from tidemill.server.pages.thing import Action, Field, Form
 from tidemill.sizes import format_bytes
 
 LISTENERS: Final = (
@@ -333,15 +332,15 @@ def _type(kind: object) -> str:
     return kind if isinstance(kind, str) else json.dumps(kind)
 
 
-def _forms(dataset: DatasetView, asked: Mapping[str, str]) -> Sequence[PreviewForm]:
+def _forms(dataset: DatasetView, asked: Mapping[str, str]) -> Sequence[Form]:
     key = next(iter(dataset.spec.get("keys") or {"day": ""}))  # type: ignore[call-overload]  # a mapping
     return (
-        PreviewForm(
+        Form(
             "See the files of then",
-            "as_of",
-            (("as_of", "As of a commit or time", "2026-01-31T12:00Z", asked.get("as_of", "")),),
+            (Field("as_of", "As of a commit or time", "2026-01-31T12:00Z", asked.get("as_of", "")),),
+            ask="as_of",
         ),
-        PreviewForm("What would go?", "drop", (("where", "Drop partitions", f"{key}=…", asked.get("where", "")),)),
+        Form("What would go?", (Field("where", "Drop partitions", f"{key}=…", asked.get("where", "")),), ask="drop"),
     )
 
 

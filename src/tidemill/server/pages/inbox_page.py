@@ -30,18 +30,20 @@ from tidemill.server.pages.render import link, plain, state_of
 from tidemill.server.pages.thing import Action
 from tidemill.sizes import format_bytes
 
-_WAYS: Final = {
-    FileState.QUARANTINED: ("release", "Release"),
-    FileState.ERROR: ("retry", "Retry"),
-    FileState.SUCCESS: ("reprocess", "Process again"),
+_WAYS: Final[Mapping[FileState, Mapping[str, str]]] = {
+    FileState.QUARANTINED: {"release": "Release", "ignore": "Ignore"},
+    FileState.ERROR: {"retry": "Retry"},
+    FileState.IGNORED: {"retry": "Retry"},
+    FileState.SUCCESS: {"reprocess": "Process again"},
 }
-"""The way out of each state that has one: the operation and the label."""
+"""The ways out of each state that has one: the operation and the label."""
 _STACK: Final = (
     FileState.SUCCESS,
     FileState.IN_PROGRESS,
     FileState.NEW,
     FileState.ERROR,
     FileState.QUARANTINED,
+    FileState.IGNORED,
     FileState.SKIPPED,
 )
 _FILES: Final = (
@@ -95,6 +97,7 @@ def show_inbox(request: Request, name: str) -> HTMLResponse:
         files_sub=_words(state) if state else "by name",
         files_command=command_of("inbox", "files", inbox.inbox, *words),
         files_empty=_empty(inbox, state),
+        ways_of_all=_ways_of_all(inbox, state),
         next=query(after=files.next, state=state, hours=asked.get("hours", "")) if files.next else None,
         record=plain(inbox),
         left_out=("inbox", "files", "bytes", "expectation"),
@@ -116,6 +119,15 @@ def _states(inbox: InboxView, state: str, hours: int) -> Sequence[Mapping[str, A
         if (number := inbox.files.get(one.value, 0)) or state == one.value
     ]
     return found
+
+
+def _ways_of_all(inbox: InboxView, state: str) -> Sequence[tuple[str, str]]:
+    """Return the ways out of the state that is shown, for all files in it: label and link."""
+    one = next((one for one in _WAYS if one.value == state and one is not FileState.SUCCESS), None)
+    number = inbox.files.get(state, 0)
+    if one is None or number < 2:
+        return ()
+    return [(f"{label} all {number:,}", query(state=state, ask=way)) for way, label in _WAYS[one].items()]
 
 
 def _notes(inbox: InboxView) -> Sequence[tuple[str, str, str, str]]:
@@ -187,13 +199,13 @@ def _plot(arrivals: ArrivalsView) -> Plot:
 
 
 def _file(row: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
-    """Return a row of the table of files, with its way out of its state."""
-    way = _WAYS.get(FileState(row["status"]))
+    """Return a row of the table of files, with its ways out of its state."""
+    ways = _WAYS.get(FileState(row["status"]), {})
     return {
         **row,
         "size": format_bytes(row["bytes"]),
         "retry_at": None if row["retry_at"] is None or row["retry_at"] < now else row["retry_at"],
-        "way": None if way is None else (way[1], query(ask=way[0], file=row["name"], state=row["status"])),
+        "ways": [(label, query(ask=way, file=row["name"], state=row["status"])) for way, label in ways.items()],
         "why": link("/why", row["name"]),
         "run": link("/runs", row["run_id"]) if row["run_id"] else None,
     }
@@ -214,9 +226,10 @@ def _just_before(name: str) -> str:
 def _preview(request: Request, mill: Mill, inbox: InboxView) -> Preview | None:
     asked = request.query_params
     way, file = asked.get("ask", ""), asked.get("file", "")
-    state = next((state for state, (verb, _) in _WAYS.items() if verb == way), None)
-    if state is None:
+    states = [state for state, ways in _WAYS.items() if way in ways]
+    if not states:
         return None
+    state = next((one for one in states if one.value == asked.get("state")), states[0])
     try:
         if file:
             behind = mill.inboxes.files(inbox.inbox, state=state, limit=1, after=_just_before(file))
@@ -226,7 +239,7 @@ def _preview(request: Request, mill: Mill, inbox: InboxView) -> Preview | None:
     except TidemillError as error:
         return Preview("This cannot be done", str(error), command_of("inbox", "files", inbox.inbox))
     names = sorted({one.name for one in found})
-    words = names if file or way != "retry" else []
+    words = [] if way == "retry" and state is FileState.ERROR and not file else names
     command = command_of("inbox", way, inbox.inbox, *words[:5])
     if not names or (way == "reprocess" and not file):
         return Preview("Nothing to do", f"No such file of {inbox.inbox} is {_words(state)}.", command)
@@ -235,19 +248,25 @@ def _preview(request: Request, mill: Mill, inbox: InboxView) -> Preview | None:
     rows = number_of(sum(one.row_count or 0 for one in found), "row")
     says = {
         "release": f"This releases {which} ({size}) from quarantine. Each is tried again by itself.",
-        "retry": f"This tries {which} ({size}) again at once, without the back-off.",
+        "ignore": f"This ignores {which} ({size}): no run gets it, and no alert counts it. A retry takes that back."
+        if len(names) == 1
+        else f"This ignores {which} ({size}): no run gets them, and no alert counts them. A retry takes that back.",
+        "retry": f"This tries {which} ({size}) again at once, without the back-off."
+        if state is FileState.ERROR
+        else f"This ends the ignoring of {which} ({size}). Each is tried again by itself.",
         "reprocess": f"This delivers {which} ({rows}, {size}) again, as if it were new. "
         "A program that appends publishes its rows a second time.",
     }[way]
     done = {
         "release": f"{number_of(len(names), 'file')} released",
+        "ignore": f"{number_of(len(names), 'file')} ignored",
         "retry": f"{number_of(len(names), 'file')} offered again",
         "reprocess": f"{number_of(len(names), 'file')} will be processed again",
     }[way]
     body = body_of(files=words) if words else "{}"
-    label = f"{_WAYS[state][1]} {number_of(len(names), 'file')}"
+    label = f"{_WAYS[state][way]} {number_of(len(names), 'file')}"
     action = Action(
-        label, f"{link('/v1/inboxes', inbox.inbox)}:{way}", says, done, body=body, danger=way == "reprocess"
+        label, f"{link('/v1/inboxes', inbox.inbox)}:{way}", says, done, body=body, danger=way in {"reprocess", "ignore"}
     )
     columns = (
         Column("name", "File", "name"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from shlex import quote
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -15,8 +16,10 @@ from tidemill.app.deployments import Deployment
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.page import Page
+from tidemill.mill.transactions import TransactionDetail
+from tidemill.server.pages.data_view import number_of
 from tidemill.server.pages.lists import MESSAGE_COLUMNS, Column, section
-from tidemill.server.pages.render import link, plain
+from tidemill.server.pages.render import link, plain, span
 from tidemill.server.pages.thing import Action, allowed, show_page, show_table
 
 _DEPLOYMENTS: Final = 10
@@ -31,6 +34,14 @@ _TRANSACTION: Final = (
     Column("ended_at", "Ended", "time"),
     Column("run_id", "Run", "text", "/runs/{run_id}"),
     Column("reason", "Reason", "long"),
+)
+_OPENED: Final = (
+    *_TRANSACTION[:1],
+    Column("who", "Who"),
+    Column("began_at", "Open since", "time"),
+    Column("leased_until", "Lease ends", "time"),
+    Column("writes", "May write", "long"),
+    Column("run_id", "Run", "text", "/runs/{run_id}"),
 )
 _PUBLISHED: Final = (
     Column("dataset", "Data set", "name", "/datasets/{dataset}"),
@@ -131,14 +142,22 @@ def _place(after: str) -> str:
 def show_transactions(request: Request, after: str = "") -> HTMLResponse:
     """Return the page of transactions: those that are open, the oldest first, then all, the newest first."""
     mill: Mill = request.state.mill
+    at = mill.project.world.clock.now()
     newest = mill.transactions.list(limit=_TRANSACTIONS, after=after)
     opened = mill.transactions.list(open_only=True, limit=_OPEN)
     more = ", and more" if opened.next else ""
     every = dict(section("All", newest, _TRANSACTION, "no transactions yet", "newest first"))
     every["next"] = _following(newest)
     sub = "an open transaction holds back cleaning, and watermarks of what it writes"
-    shown = [section(f"Open ({len(opened)}{more})", opened, _TRANSACTION, "no transaction is open", "oldest first")]
-    sections = [*(() if after else shown), every]
+    details = [mill.transactions.show(one.write_pointer) for one in opened]
+    found = {
+        **section(f"Open ({len(opened)}{more})", (), _OPENED, "no transaction is open", "oldest first"),
+        "rows": [
+            {**plain(one), "who": _name_owner(one), "actions": allowed(request, [_abort(one, at)])} for one in details
+        ],
+        "acts": True,
+    }
+    sections = [every] if after else [found, every]
     command = f"tx list --after {quote(after)}" if after else "tx list --open"
     return show_table(request, title="Transactions", sub=sub, sections=sections, command=command)
 
@@ -146,24 +165,48 @@ def show_transactions(request: Request, after: str = "") -> HTMLResponse:
 def show_transaction(request: Request, write_pointer: int) -> HTMLResponse:
     """Return the page of a transaction: its state, and the changes that it published."""
     mill: Mill = request.state.mill
-    found = mill.transactions.show(write_pointer)
-    ask = f"This aborts transaction {write_pointer}, and ends run {found.run_id}. What it has written stays invisible."
-    path = link("/v1/transactions", write_pointer) + ":abort"
-    abort = Action("Abort", path, ask, "the transaction is aborted", danger=True)
+    found, at = mill.transactions.show(write_pointer), mill.project.world.clock.now()
     rows = sum(one.rows for one in found.published)
+    empty = "nothing is published before the commit" if found.state == "in_progress" else "it published nothing"
     said = f"{len(found.published):,} changes, {rows:,} rows" if found.published else ""
     return show_table(
         request,
         title=f"Transaction {write_pointer:,}",
         state=found.state,
-        sub=found.reason or (f"committed as {found.commit_seq:,}" if found.commit_seq else "not committed"),
-        actions=[abort] if found.state == "in_progress" else (),
+        sub=found.reason or (f"committed as {found.commit_seq:,}" if found.commit_seq else _say_open(found, at)),
+        actions=[_abort(found, at)] if found.state == "in_progress" else (),
         links=[("Run", link("/runs", found.run_id))],
-        sections=[section("Published", list(found.published), _PUBLISHED, "it published nothing", said)],
+        sections=[section("Published", list(found.published), _PUBLISHED, empty, said)],
         record=plain(found),
-        left_out=("published",),
+        left_out=("published", "outside"),
         command=f"tx show {write_pointer}",
     )
+
+
+def _name_owner(one: TransactionDetail) -> str:
+    """Return the owner of a transaction: the name that an outside writer gave, or the runner of its run."""
+    return f"{one.owner or 'a caller'}, outside" if one.outside else one.owner or "–"
+
+
+def _say_open(one: TransactionDetail, at: datetime) -> str:
+    since = f"open for {span(at - one.began_at)}, by {_name_owner(one)}"
+    if one.leased_until is None:
+        return since
+    left = one.leased_until - at
+    lease = f"its lease ends in {span(left)}" if left > timedelta(0) else f"its lease ended {span(-left)} ago"
+    return f"{since}; {lease} unless it is renewed"
+
+
+def _abort(one: TransactionDetail, at: datetime) -> Action:
+    number = len(one.writes)
+    may = f" It may write {number_of(number, 'file set')}: {', '.join(one.writes)}." if number else ""
+    ask = (
+        f"This aborts transaction {one.write_pointer} of {_name_owner(one)}, which has been open for "
+        f"{span(at - one.began_at)}, and ends run {one.run_id}.{may} What it has written stays invisible, its input is "
+        "offered again, and its commit is refused."
+    )
+    path = link("/v1/transactions", one.write_pointer) + ":abort"
+    return Action("Abort", path, ask, "the transaction is aborted", danger=True)
 
 
 def _following(page: Page[Any], name: str = "after") -> str | None:

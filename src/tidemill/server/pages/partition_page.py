@@ -15,7 +15,6 @@ from tidemill.mill.operation import Right
 from tidemill.mill.partition_views import PartitionDetail
 from tidemill.server.pages.data_view import (
     Preview,
-    PreviewForm,
     body_of,
     command_of,
     number_of,
@@ -26,7 +25,7 @@ from tidemill.server.pages.data_view import (
 from tidemill.server.pages.dataset_page import ROWS, read_rows
 from tidemill.server.pages.lists import Column
 from tidemill.server.pages.render import link, plain
-from tidemill.server.pages.thing import Action
+from tidemill.server.pages.thing import Action, Field, Form
 from tidemill.shapes.keys import split_shown
 from tidemill.sizes import format_bytes
 
@@ -102,13 +101,13 @@ def show_partition(request: Request, name: str, key: str) -> HTMLResponse:
         node_columns=_NODES,
         lineage_command=command_of("dataset", "lineage", one.dataset, one.partition),
         forms=[
-            PreviewForm(
+            Form(
                 "Change metadata",
-                "describe",
                 (
-                    ("entry", "Name", "quality", request.query_params.get("entry", "")),
-                    ("value", "Text, or nothing to remove it", "checked", request.query_params.get("value", "")),
+                    Field("entry", "Name", "quality", request.query_params.get("entry", "")),
+                    Field("value", "Text, or nothing to remove it", "checked", request.query_params.get("value", "")),
                 ),
+                ask="describe",
             )
         ]
         if one.current

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse
 
 from tidemill.config import without_password
 from tidemill.epoch import show_time
+from tidemill.mill.access import ALL_NAMESPACES
 from tidemill.mill.plain import to_plain
 from tidemill.mill.tokens import TokenKind
 from tidemill.sizes import format_bytes
@@ -48,13 +49,15 @@ PLACES: Final = (
     ("/audit", "Audit"),
     ("/tokens", "Tokens"),
 )
+_NAV_OF: Final = {"/alert-rules": "/alerts"}
+"""Pages below a place of another name."""
 _STATES: Final[Mapping[str, tuple[str, str]]] = {
     "ok": ("✓", "RESOLVED SENT COMPLETED SCHEDULED SUCCESS COMMITTED fresh filled launched present kept active"),
     "run": ("●", "RUNNING STARTING IN_PROGRESS filling open met"),
     "wait": ("◷", "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT quarantine waits ACKNOWLEDGED WAITING"),
     "late": ("!", "ERROR late BROKEN due rewritten incomplete"),
     "fail": ("✕", "FAILED REJECTED expired QUARANTINED INVALID failing failed alert DEAD missing"),
-    "off": ("–", "revoked KILLED SUSPENDED SKIPPED ABORTED quiet dropped"),
+    "off": ("–", "revoked KILLED SUSPENDED SKIPPED IGNORED ABORTED quiet dropped"),
 }
 _SHAPES: Final = {
     word.upper(): (shape, "‖" if word == "SUSPENDED" else sign)
@@ -81,11 +84,12 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
             "csrf": getattr(request.state, "csrf", ""),
             "bare": False,
             "caller": "" if caller is None else caller.name,
+            "may_open": partial(_may_open, request, caller),
             "can_leave": caller is not None and caller.kind is TokenKind.SESSION,
             "live": mill is not None,
             "again": status == HTTPStatus.SERVICE_UNAVAILABLE,
             "places": _places(request, caller),
-            "nav": "/" + request.url.path.removeprefix(prefix).split("/")[1],
+            "nav": _NAV_OF.get(place := "/" + request.url.path.removeprefix(prefix).split("/")[1], place),
             "project": project,
             "namespace": "" if mill is None else mill.project.config.namespace,
             "catalog": catalog,
@@ -97,6 +101,24 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
         }
     )
     return HTMLResponse(text, status)
+
+
+def _may_open(request: Request, caller: Principal | None, path: str) -> bool:
+    """Return whether a caller may open the page of a thing that another page names.
+
+    A caller of one namespace has no link to a transaction: it may be of another namespace, or of all.
+    """
+    if caller is None or caller.namespace == ALL_NAMESPACES:
+        return True
+    needs: Mapping[str, tuple[Right, bool]] = request.app.state.page_needs
+    place = path.partition("?")[0]
+    fitting = (need for pattern, need in needs.items() if _pattern_of(pattern).fullmatch(place))
+    return not place.startswith("/transactions/") and all(caller.may(*need) for need in fitting)
+
+
+@cache
+def _pattern_of(path: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"{\w+(:path)?}", lambda found: ".+" if found[1] else "[^/]+", path))
 
 
 def _places(request: Request, caller: Principal | None) -> list[tuple[str, str]]:

@@ -11,7 +11,8 @@ from starlette.staticfiles import StaticFiles
 
 from tidemill.mill.operations import OPERATIONS, Operation
 from tidemill.server.guard import guarded
-from tidemill.server.pages.alert_page import show_alert, show_alerts, show_rules
+from tidemill.server.pages.alert_page import show_alert, show_alerts
+from tidemill.server.pages.alert_rule_page import show_rules
 from tidemill.server.pages.consumer_page import show_consumer
 from tidemill.server.pages.dataset_page import show_dataset
 from tidemill.server.pages.explorer import DOCS, show_explorer

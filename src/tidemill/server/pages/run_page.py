@@ -99,6 +99,7 @@ def show_run(request: Request, run_id: str, attempt: int | None = None) -> HTMLR
         follow="" if run.state in _ENDED or waits or attempt else link("/v1/runs", run_id) + "/logs?follow=true",
         asked=show(run.triggered_by.get("asked") or "by hand"),
         triggers=run.triggers,
+        spark_ui=_spark_ui(run),
         next_runs=_next_runs(mill, run),
         published=run.published,
         details=_details(run),
@@ -119,6 +120,14 @@ def _actions(run: RunDetail) -> list[Action]:
     ask = f"This starts a new run of {run.program} with the same arguments. It takes what waits now."
     body = json.dumps({"program": run.program, "arguments": dict(run.arguments)})
     return [Action("Start another", "/v1/runs", ask, "a new run is pending", body=body)]
+
+
+def _spark_ui(run: RunDetail) -> str:
+    """Return the address of Spark's own pages while a run is at work; empty where its driver has none."""
+    address = run.facts.get("spark_ui")
+    if run.state in _ENDED or not isinstance(address, str) or not address.startswith(("http://", "https://")):
+        return ""
+    return address
 
 
 def _say_bad(number: int) -> str:
@@ -212,7 +221,7 @@ def _details(run: RunDetail) -> Mapping[str, object]:
         "driver": facts.get("driver", ""),
         "log folder": run.log_location or "",
     }
-    known = {"inputs", "outputs", "seconds", "spark", "spark_conf", "driver", "code", "read"}
+    known = {"inputs", "outputs", "seconds", "spark", "spark_conf", "spark_ui", "driver", "code", "read"}
     return {**shown, **{name: value for name, value in facts.items() if name not in known}}
 
 

@@ -1,4 +1,4 @@
-"""The page of a snapshot: its versions on a time line, with the reasons why they are kept, and the way back to one."""
+"""The page of a snapshot: its versions on a time line, what differs between two, and the way back to one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.errors import TidemillError
+from tidemill.lake.snapshot.comparison import VersionComparison
 from tidemill.lake.snapshot.versions import KeptVersion
 from tidemill.mill.datasets import DatasetView
 from tidemill.mill.mill import Mill
@@ -69,9 +70,10 @@ def show_snapshot(request: Request, dataset: DatasetView) -> HTMLResponse:
             ("versions kept", len(versions), "or more" if versions.next else ""),
             ("consumers", len(consumers), ""),
         ],
+        comparison=_compare(mill, name, asked, versions),
         line=_line(versions),
         plot=_plot(versions),
-        versions=[_version(dataset, plain(one), current) for one in versions],
+        versions=[_version(plain(one), current) for one in versions],
         versions_command=command_of("snapshot", "versions", name),
         next=query(after=versions.next) if versions.next else None,
         readers=[plain(one) for one in consumers],
@@ -119,10 +121,78 @@ def _line(versions: Sequence[KeptVersion]) -> Sequence[Mapping[str, Any]]:
             "shape": "ok" if one.current else "wait" if one.kept_for else "off",
             "title": f"version {one.version}: {number_of(one.rows, 'row')}, {format_bytes(one.bytes)}, "
             + (", ".join(one.kept_for) or "goes with the next sweep"),
-            "href": f"#v{one.version}",
+            "href": f"#v{one.version}" if one.current else _against_current(one.version, versions),
         }
         for one in reversed(versions)
     ]
+
+
+def _against_current(version: int, versions: Sequence[KeptVersion]) -> str:
+    """Return the link to what differs between a version and the current one."""
+    current = next((one.version for one in versions if one.current), None)
+    return f"#v{version}" if current is None else f"{query(old=version, new=current)}#difference"
+
+
+def _compare(
+    mill: Mill, name: str, asked: Mapping[str, str], versions: Sequence[KeptVersion]
+) -> Mapping[str, Any] | None:
+    """Return what differs between the two versions that the URL names, and the versions to choose from."""
+    if len(versions) < 2:  # nothing to compare
+        return None
+    old = asked.get("old", "") or str(versions[1].version)
+    new = asked.get("new", "") or str(versions[0].version)
+    view: dict[str, Any] = {
+        "choices": [str(one.version) for one in versions],
+        "old": old,
+        "new": new,
+        "command": command_of("snapshot", "compare", name, old, new),
+        "found": None,
+        "refused": "",
+    }
+    if not asked.get("old") and not asked.get("new"):
+        return view
+    if not (old.isdecimal() and new.isdecimal()):
+        return view | {"refused": "A version is a whole number: choose two versions below."}
+    try:
+        found = mill.snapshots.compare(name, int(old), int(new))
+    except TidemillError as error:
+        return view | {"refused": str(error)}
+    rows, size = abs(found.more_rows), format_bytes(abs(found.more_bytes))
+    return view | {
+        "found": found,
+        "says": _say_difference(found),
+        "facts": [
+            ("rows", f"{found.old.rows:,} → {found.new.rows:,}", f"{rows:,} {_more(found.more_rows)}"),
+            (
+                "size",
+                f"{format_bytes(found.old.bytes)} → {format_bytes(found.new.bytes)}",
+                f"{size} {_more(found.more_bytes)}",
+            ),
+            ("files added", found.files_added, ""),
+            ("files removed", found.files_removed, ""),
+            ("files in both", found.same_files, ""),
+        ],
+        "columns": [
+            *(f"column {one} was added" for one in found.columns_added),
+            *(f"column {one} was removed" for one in found.columns_removed),
+            *(f"column {one.name} was {one.old_type}, and is {one.new_type}" for one in found.columns_retyped),
+        ],
+        "rows_command": command_of("snapshot", "diff", name, old, new),
+    }
+
+
+def _say_difference(found: VersionComparison) -> str:
+    old, new = found.old.version, found.new.version
+    if found.identical:
+        return f"Versions {old} and {new} have the same rows: their columns and files are the same."
+    if not found.more_rows:
+        return f"Version {new} has as many rows as version {old}, in other files or columns."
+    rows = number_of(abs(found.more_rows), "row")
+    return f"Version {new} has {rows} {_more(found.more_rows)} than version {old}."
+
+
+def _more(number: int) -> str:
+    return "more" if number > 0 else "fewer" if number else "more or fewer"
 
 
 def _plot(versions: Sequence[KeptVersion]) -> Plot:
@@ -137,11 +207,9 @@ def _plot(versions: Sequence[KeptVersion]) -> Plot:
     )
 
 
-def _version(dataset: DatasetView, row: Mapping[str, Any], current: KeptVersion | None) -> Mapping[str, Any]:
+def _version(row: Mapping[str, Any], current: KeptVersion | None) -> Mapping[str, Any]:
     number = row["version"]
-    diff = None
-    if current is not None and not row["current"]:
-        diff = command_of("snapshot", "diff", dataset.name, number, current.version)
+    differs = current is not None and not row["current"]
     return {
         **row,
         "size": format_bytes(row["bytes"]),
@@ -152,7 +220,7 @@ def _version(dataset: DatasetView, row: Mapping[str, Any], current: KeptVersion 
         "run": link("/runs", row["run_id"]),
         "back": None if row["current"] else query(ask="rollback", version=number),
         "change": None if current is None or row["current"] else row["rows"] - current.rows,
-        "diff": diff,
+        "difference": f"{query(old=number, new=current.version)}#difference" if differs and current else None,
     }
 
 

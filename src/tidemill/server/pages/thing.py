@@ -27,27 +27,35 @@ class Action:
     danger: bool = False
     then: str = ""
     """The page to go to afterwards; empty for the same page."""
+    whole: bool = False
+    """True if the operation is about all namespaces: a caller of one namespace may not do it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a form: the name of the operation's parameter, its label, and its values where these are few."""
+    """A field of a form: the name of a parameter, its label, an example, and its values where these are few."""
 
     name: str
     label: str
+    hint: str = ""
+    value: str = ""
     choices: tuple[str, ...] = ()
     required: bool = False
-    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form that calls an operation: its button, its route, the answer after it, and its fields."""
+    """A form: its button and its fields. It asks for the preview of an action, or calls an operation by its `path`."""
 
     label: str
-    path: str
-    done: str
     fields: tuple[Field, ...]
+    ask: str = ""
+    """The preview that the form asks for, by the URL."""
+    path: str = ""
+    done: str = ""
+    """The answer after the operation."""
+    kept: tuple[tuple[str, str], ...] = ()
+    """Parts of the URL that the form keeps."""
 
 
 def show_thing(request: Request, *, actions: Iterable[Action] = (), **values: Any) -> HTMLResponse:  # noqa: ANN401
@@ -83,5 +91,9 @@ def show_page(request: Request, template: str, *, actions: Iterable[Action] = ()
 
 def allowed(request: Request, actions: Iterable[Action]) -> list[Action]:
     """Return the actions that the caller may do."""
-    role = request.state.principal.role
-    return [one for one in actions if role.grants(one.right)]
+    return [one for one in actions if may(request, one)]
+
+
+def may(request: Request, action: Action) -> bool:
+    """Return whether the caller of a page may do an action."""
+    return bool(request.state.principal.may(action.right, action.whole))

@@ -29,14 +29,14 @@ _COLUMNS: Final = (
 )
 _CREATE: Final = Form(
     "Create a token",
-    "/v1/tokens",
-    "the token is made",
     (
-        Field("name", "Name", required=True, hint="nightly-import"),
+        Field("name", "Name", "nightly-import", required=True),
         Field("role", "Role", choices=tuple(Role)),
-        Field("namespace", "Namespace", hint="all"),
-        Field("expires", "Expires after", hint="90d"),
+        Field("namespace", "Namespace", "all"),
+        Field("expires", "Expires after", "90d"),
     ),
+    path="/v1/tokens",
+    done="the token is made",
 )
 
 

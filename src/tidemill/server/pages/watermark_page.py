@@ -15,7 +15,6 @@ from tidemill.mill.watermarks import ProgramView, WatermarkDetail
 from tidemill.server.pages.calendar_view import SIGNS
 from tidemill.server.pages.data_view import (
     Preview,
-    PreviewForm,
     body_of,
     command_of,
     number_of,
@@ -25,7 +24,7 @@ from tidemill.server.pages.data_view import (
 )
 from tidemill.server.pages.lists import Column
 from tidemill.server.pages.render import link, plain
-from tidemill.server.pages.thing import Action
+from tidemill.server.pages.thing import Action, Field, Form
 
 _HOLDERS: Final = (
     Column("write_pointer", "Transaction", "name", "/transactions/{write_pointer}"),
@@ -189,30 +188,30 @@ def _program(one: ProgramView) -> Mapping[str, Any]:
     }
 
 
-def _forms(one: WatermarkDetail, asked: Mapping[str, str]) -> Sequence[PreviewForm]:
+def _forms(one: WatermarkDetail, asked: Mapping[str, str]) -> Sequence[Form]:
     example = one.watermark or "2026-01-31 06:00"
 
     def given(ask: str) -> str:
         return asked.get("to", "") if asked.get("ask") == ask else ""
 
     forms = [
-        PreviewForm("What would be late?", "advance", (("to", "Advance to", example, given("advance")),)),
-        PreviewForm("What would open again?", "rewind", (("to", "Rewind to", example, given("rewind")),)),
+        Form("What would be late?", (Field("to", "Advance to", example, given("advance")),), ask="advance"),
+        Form("What would open again?", (Field("to", "Rewind to", example, given("rewind")),), ask="rewind"),
     ]
     if one.programs:
         forms.append(
-            PreviewForm(
+            Form(
                 "What would be computed?",
-                "reset",
                 (
-                    (
+                    Field(
                         "program",
                         "Program",
                         one.programs[0].program,
                         asked.get("program", one.programs[0].program),
                     ),
-                    ("to", "Windows that end after, or all", example, given("reset")),
+                    Field("to", "Windows that end after, or all", example, given("reset")),
                 ),
+                ask="reset",
             )
         )
     return forms

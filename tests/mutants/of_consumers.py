@@ -379,7 +379,7 @@ MUTANTS: Final = (
     _mutant(
         "released_whatever_it_is",
         "a file that a person gives another chance is new again, though a run has it, or has processed it",
-        Sql("deliver_alone").swap("{texts:names}) AND coalesce(status = :status, FALSE)", "{texts:names})"),
+        Sql("deliver_alone").swap("coalesce(status = :status, FALSE)", ":status <> ''"),
         scenario="inbox-released",
     ),
     _mutant(

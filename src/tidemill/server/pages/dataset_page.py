@@ -100,7 +100,7 @@ def show_dataset(request: Request, name: str) -> HTMLResponse:
                 "Schedules that listen",
                 mill.schedules.triggered_by(name, limit=_SHOWN),
                 LISTENERS,
-                "no schedule listens",
+                "no schedule listens; declare one in the app: app.schedule(…)",
             ),
             "command": command_of("schedule", "triggered-by", dataset.name),
         },

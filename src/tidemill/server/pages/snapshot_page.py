@@ -88,7 +88,7 @@ def show_snapshot(request: Request, dataset: DatasetView) -> HTMLResponse:
                 "Schedules that listen",
                 mill.schedules.triggered_by(name, limit=_SHOWN),
                 _LISTENERS,
-                "no schedule listens",
+                "no schedule listens; declare one in the app: app.schedule(…)",
             ),
             "command": command_of("schedule", "triggered-by", name),
         },

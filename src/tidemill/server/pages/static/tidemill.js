@@ -157,8 +157,63 @@ async function follow(log) {
 }
 document.addEventListener("input", (event) => { if (event.target.id === "find-in-log") { filterLog(); } });
 
+// Tables are sorted by their headings. The URL says by which (`sort=Table:Column:down`), so that a link shows the same.
+const sizes = { B: 1, KB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 };
+function keyOf(row, place) {
+  const cell = row.cells[place];
+  const time = cell?.querySelector("time")?.dateTime;
+  const text = cell?.textContent.trim() ?? "";
+  const [, number, unit] = /^([+-]?[\d,]+(?:\.\d+)?) ?([KMGT]?B)?$/.exec(text) ?? [];
+  return time ?? (number ? Number(number.replaceAll(",", "")) * (sizes[unit] ?? 1) : text === "–" ? "" : text);
+}
+const compare = (one, other) => (typeof one === "number" && typeof other === "number"
+  ? one - other : String(one).localeCompare(String(other), undefined, { numeric: true }));
+function sortTable(table, place, down) {
+  const body = table.tBodies[0];
+  const keyed = [...body.rows].map((row) => [keyOf(row, place), row]);
+  keyed.sort(([one], [other]) => (down ? compare(other, one) : compare(one, other)));
+  body.replaceChildren(...keyed.map(([, row]) => row));
+  for (const [at, head] of [...table.tHead.rows[0].cells].entries()) {
+    if (at === place) { head.ariaSort = down ? "descending" : "ascending"; } else { head.removeAttribute("aria-sort"); }
+  }
+}
+function offerSorting() {
+  const [wanted, column, way] = (new URL(location).searchParams.get("sort") ?? "").split(":");
+  for (const [number, table] of document.querySelectorAll("main .panel > table").entries()) {
+    const name = table.parentElement.getAttribute("aria-label") ?? "";
+    if (!table.tHead || table.tBodies[0].rows.length < 2) { continue; }
+    for (const [place, head] of [...table.tHead.rows[0].cells].entries()) {
+      const label = head.textContent.trim();
+      if (head.querySelector(".unseen, button") || !label) { continue; }
+      const button = document.createElement("button");
+      Object.assign(button, { type: "button", className: "sort", textContent: label, id: `sort-${number}-${place}` });
+      button.title = `Sort this page by ${label}`;
+      button.onclick = () => {
+        const down = head.ariaSort === "ascending";
+        const url = new URL(location);
+        url.searchParams.set("sort", `${name}:${label}:${down ? "down" : "up"}`);
+        history.replaceState(null, "", url);
+        sortTable(table, place, down);
+        keepSorting();
+      };
+      head.replaceChildren(button);
+      if (name === wanted && label === column) { sortTable(table, place, way === "down"); }
+    }
+  }
+  keepSorting();
+}
+function keepSorting() {
+  const sort = new URL(location).searchParams.get("sort");
+  for (const link of sort ? document.querySelectorAll("main .pages a") : []) {
+    const url = new URL(link.href);
+    url.searchParams.set("sort", sort);
+    link.href = url;
+  }
+}
+
 // What a page needs when it was loaded, or its content replaced.
 function begin() {
+  offerSorting();
   const log = document.getElementById("log");
   if (log?.dataset.follow && !log.dataset.following) { follow(log); }
   filterLog();

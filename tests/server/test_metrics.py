@@ -145,7 +145,7 @@ def test_runs_that_end_are_in_the_histograms_once(sign, stage):
 
 
 def test_a_program_that_ends_before_it_was_ever_shown_starts_at_zero(sign, stage):
-    """A program deployed after one scrape has ended before the next. Prometheus sees no increase in what begins at one."""
+    """A program that was deployed after a scrape ends before the next. From nothing to 1 is no increase."""
     counts = EndedRuns(stage.mill)
     counts.count([])
     stage.mill.runs.start("shop.broken")

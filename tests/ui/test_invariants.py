@@ -141,7 +141,8 @@ def test_an_empty_place_says_what_to_do_next(open_each):
     """A newcomer sees an empty list, and knows how it gets its first row."""
     silent = set()
     for path, page in open_each():
-        said = page.eval_on_selector_all("main p.empty:not(:has(.state))", "all => all.map(one => one.textContent.trim())")
+        texts = "all => all.map(one => one.textContent.trim())"
+        said = page.eval_on_selector_all("main p.empty:not(:has(.state))", texts)
         silent |= {(path, one) for one in said if not re.search("[;:]", one) and one not in CALM}
 
     assert silent == set()

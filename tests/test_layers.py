@@ -39,6 +39,7 @@ LAYERS = (
         "zones",
         "secret_places",
         "histograms",
+        "token_text",
     },
     {"catalog", "storage"},
     {"shapes"},

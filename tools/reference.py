@@ -22,7 +22,7 @@ from tidemill.mill.operations import NOUNS, OPERATIONS, Operation
 from tidemill.mill.routes import list_routes
 from tidemill.server.access import Door
 from tidemill.server.application import make_application
-from tidemill.server.guard import OPEN, needs_of
+from tidemill.server.guard import OPEN, is_for_runs, needs_of
 from tidemill.server.metrics import COUNTED, OF_PROCESS
 from tidemill.server.openapi import write_document
 
@@ -62,10 +62,21 @@ _RIGHTS: Final = """# Rights
 
 Each route of [the server](../server.md) needs one right, and each role has the rights of the roles before it. A route
 *of all namespaces* needs a token without a namespace. On any other route, a caller of one namespace sees and changes
-the things of its namespace alone. A route that stands in no table is refused. `make reference` writes this page.
+the things of its namespace alone. A route that stands in no table is refused. The token of a run has no role: the last
+table lists all that it reaches. `make reference` writes this page.
 
 | Role | Right |
 |---|---|"""
+
+
+_RUNS: Final = """## The token of a run
+
+The token of a run reaches the run alone, its transaction, the inputs and outputs of its program, and the consumers of
+its program there. Each name in the path must be of such a thing. Any other route, and any other name, is refused with
+403. `GET /v1/runs/{run_id}` has the messages that the run got.
+
+| Route |
+|---|"""
 
 
 def write_reference() -> str:
@@ -160,10 +171,14 @@ def write_rights() -> str:
         for route in routes:
             right, whole = needs_of(route.endpoint)
             if right == needed:
-                method = next(iter(sorted(route.methods or ())))
-                lines.append(f"| `{method} {route.path}` | {'yes' if whole else ''} |")
+                lines.append(f"| `{_method_of(route)} {route.path}` | {'yes' if whole else ''} |")
         lines.append("")
+    lines += [_RUNS, *(f"| `{_method_of(one)} {one.path}` |" for one in routes if is_for_runs(one.endpoint)), ""]
     return "\n".join(lines)
+
+
+def _method_of(route: APIRoute) -> str:
+    return next(iter(sorted(route.methods or ())))
 
 
 def write_metrics() -> str:

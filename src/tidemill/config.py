@@ -26,6 +26,8 @@ _T = TypeVar("_T")
 Network: TypeAlias = IPv4Network | IPv6Network
 
 FILE_NAME: Final = "tidemill.toml"
+ADDRESS_FILE: Final = "server"
+"""The file in the state folder with the address of the server that was started last on this machine."""
 
 
 class BadConfig(UserError):

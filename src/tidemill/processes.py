@@ -277,7 +277,7 @@ class LocalSpawner:
         finally:
             for name, value in before.items():
                 if value is None:
-                    del os.environ[name]
+                    os.environ.pop(name, None)  # user code may have deleted it
                 else:
                     os.environ[name] = value
 

@@ -22,6 +22,7 @@ from tests.yardstick import patience
 from tidemill.mill.mill import open_project
 from tidemill.mill.routes import list_routes
 from tidemill.server.access import SESSION
+from tidemill.token_text import SECRET
 
 CANARY = "canary7f3e"
 ENVIRON = {
@@ -45,6 +46,8 @@ app.pipeline("mirror", source=crm, transform="SELECT id FROM source", sink=users
 
 @app.python(writes=[orders], arguments={"password": str})
 def load(run):
+    with open(os.environ["TOLD"], "w") as told:
+        told.write(os.environ["TIDEMILL_TOKEN"])
     assert os.environ[run.arguments["password"].removeprefix("env:")]
     raise ValueError("of the program")
 
@@ -122,7 +125,8 @@ def tidemill(project: Path, *arguments: str) -> str:
 @pytest.mark.long
 def test_no_secret_leaves_its_place(project):
     """A secret that was printed once is in a log of some tool for years."""
-    environ = {**os.environ, "TIDEMILL_SERVER_PORT": "0"}
+    told = project.parent / f"{project.name}-told"
+    environ = {**os.environ, "TIDEMILL_SERVER_PORT": "0", "TOLD": str(told)}
     command = [str(Path(sys.executable).with_name("tidemill")), "--project", str(project), "up"]
     out, errors = project.parent / f"{project.name}-out", project.parent / f"{project.name}-errors"
     with watching_arguments() as arguments, out.open("wb") as stdout, errors.open("wb") as stderr:
@@ -147,7 +151,9 @@ def test_no_secret_leaves_its_place(project):
             up.send_signal(signal.SIGTERM)
             up.wait()
 
-    secrets = (CANARY, secret, secret.removeprefix("tm_"), session)
+    of_run = told.read_text().rpartition("_")[2]
+    assert len(of_run) == SECRET
+    secrets = (CANARY, secret, secret.removeprefix("tm_"), session, of_run)
     said |= {"arguments": "\n".join(arguments), "out": out.read_text(), "errors": errors.read_text(), "rows": rows}
     said |= {"log": logs} | files_of(project)
     found = {place: one for place, text in said.items() for one in secrets if one in text}

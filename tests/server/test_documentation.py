@@ -6,7 +6,10 @@ import re
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from tests.server.test_run_tokens import begin
 from tests.stage import staged
 from tidemill.config import LogFormat, ServerSettings, load_config
 from tidemill.mill.access import Role
@@ -16,7 +19,7 @@ from tidemill.server.proxies import TrustedUsers, is_trusted, proxies_of
 from tidemill.world import World
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
-CLIENT, REST, LIVE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+RUN, CLIENT, REST, LIVE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 SETTINGS, PROXY, LOGS = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 APP = """
 import tidemill as tm
@@ -58,6 +61,22 @@ def test_the_programs_list_runs_start_one_and_follow_a_topic(sqlite_catalog_url,
         assert printed[:2] == [earlier, "PENDING"]
         assert {earlier, printed[2]} <= {run.run_id for run in stage.mill.runs.list()}
         assert capsys.readouterr().out.strip() == "partition:default.orders"
+
+
+def test_the_program_looks_at_its_own_run(sqlite_catalog_url, tmp_path, monkeypatch, capsys):
+    """A program needs no token of a person."""
+    with staged(tmp_path, sqlite_catalog_url, APP, environ={"TIDEMILL_SERVER_PORT": "0"}) as stage:
+        listener = Listener(stage.mill)
+        listener.start()
+        run, token = begin(stage)
+        monkeypatch.setenv("TIDEMILL_URL", listener.url)
+        monkeypatch.setenv("TIDEMILL_TOKEN", token)
+        names: dict[str, Any] = {}
+        exec(RUN, names)
+        names["look"](SimpleNamespace(id=run.run_id))
+        listener.stop()
+
+    assert capsys.readouterr().out.strip() == "{'asked': 'by hand'}"
 
 
 def test_the_settings_are_settings(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -29,6 +30,7 @@ def servers(stage: Stage) -> Iterator[tuple[httpx.Client, httpx.Client]]:
     listeners = [Listener(stage.mill, with_link=False) for _ in range(2)]
     for one in listeners:
         one.start()
+        httpx.get(f"{one.url}/health", timeout=patience(20))  # one after the other: both import the same modules
     headers = {"authorization": f"Bearer {stage.mill.tokens.create('ops', role='admin').secret}"}
     with ExitStack() as opened:
         yield (
@@ -55,11 +57,13 @@ class Stream:
             self.came += part
 
     def to_the_end(self) -> bytes:
-        """Read until the answer has ended, and return all of it."""
+        """Read until the answer has ended, and return all of it. Heartbeats keep no test waiting."""
+        give_up_at = time.monotonic() + patience(14)
         while not self.came.endswith(b"0\r\n\r\n"):
             part = self.socket.recv(10_000)
             assert part, f"the answer is torn: {self.came!r}"
             self.came += part
+            assert time.monotonic() < give_up_at, f"the stream goes on: {self.came!r}"
         return self.came
 
 

@@ -219,7 +219,7 @@ class Consumers(Noun):
         names(found)
         return found, by_id
 
-    @operation(Right.READ)
+    @operation(Right.READ, own=True)
     def show(self, dataset: str, name: str) -> ConsumerDetail:
         """Return a consumer, with the changes that its runs hold, its discarded changes, and its resets.
 
@@ -245,7 +245,7 @@ class Consumers(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.READ)
+    @operation(Right.READ, own=True)
     def peek(self, dataset: str, name: str, *, limit: int | None = None) -> Sequence[OfferedView]:
         """List the partitions that the next take would claim now, in order, by the consumer's terms. Claims nothing.
 

@@ -203,12 +203,12 @@ class Datasets(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.READ)
+    @operation(Right.READ, own=True)
     def show(self, name: str) -> DatasetView:
         """Return a data set; `NotFound` with the nearest name."""
         return self._catalog.read(lambda db: _dataset_views(db, [self._project.dataset(db, name)])[0])
 
-    @operation(Right.READ)
+    @operation(Right.READ, own=True)
     def partitions(
         self, name: str, *, where: Where | Sequence[str] | None = None, limit: int = PAGE, after: str = ""
     ) -> Page[PartitionView]:
@@ -268,7 +268,7 @@ class Datasets(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.READ)
+    @operation(Right.READ, own=True)
     def files(
         self,
         name: str,
@@ -307,7 +307,7 @@ class Datasets(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.READ)
+    @operation(Right.READ, own=True)
     def head(
         self, name: str, key: Mapping[str, object] | str | None = None, *, limit: int = 10
     ) -> Sequence[dict[str, object]]:
@@ -443,7 +443,7 @@ class Datasets(Noun):
             ),
         )
 
-    @operation(Right.READ)
+    @operation(Right.READ, own=True)
     def schemas(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[SchemaView]:
         """List the columns that a file set has had, oldest first."""
         (seq,) = read_key(after, (0,))

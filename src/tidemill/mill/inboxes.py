@@ -168,7 +168,7 @@ class Inboxes(Noun):
 
         return Datasets(self._project).list(kind=DatasetKind.INBOX, app=app, limit=limit, after=after)
 
-    @operation(Right.READ)
+    @operation(Right.READ, own=True)
     def show(self, name: str) -> InboxView:
         """Show what the catalog knows of an inbox. Cost: reads the states of all its files."""
         # No list of files needs this, nor what the methods below import.
@@ -207,7 +207,7 @@ class Inboxes(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.READ)
+    @operation(Right.READ, own=True)
     def files(
         self, name: str, *, state: str | None = None, limit: int = PAGE, after: str = ""
     ) -> Page[inbox.InboxFile]:

@@ -40,6 +40,7 @@ class Mark:
     in_block: bool
     repeats: str
     document: str
+    own: bool
 
 
 def operation(  # noqa: PLR0913  # options by keyword, each with a default
@@ -54,6 +55,7 @@ def operation(  # noqa: PLR0913  # options by keyword, each with a default
     in_block: bool = False,
     repeats: str = "",
     document: str = "",
+    own: bool = False,
 ) -> Callable[[Method], Method]:
     """Declare a method of a noun as an operation that needs `right`.
 
@@ -64,12 +66,13 @@ def operation(  # noqa: PLR0913  # options by keyword, each with a default
     caller needs the right in all of them. `in_block` says that it is one transaction whose result is its own result, so
     that a request with a key is answered by that transaction (`tidemill.mill.once`). `repeats` is the reason why a
     repetition after a crash does no harm, for an operation whose transaction keeps no answer. `document` is the
-    parameter that is the body of a request as a whole, for a document of another system.
+    parameter that is the body of a request as a whole, for a document of another system. `own` lets a run's own token
+    call it, for the things of the run alone: its path names them.
     """
 
     def mark(method: Method) -> Method:
         vars(method)[_MARK] = Mark(
-            right, command, no_command, no_audit, no_route, no_key, whole, in_block, repeats, document
+            right, command, no_command, no_audit, no_route, no_key, whole, in_block, repeats, document, own
         )
         return method
 

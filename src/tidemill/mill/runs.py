@@ -211,7 +211,7 @@ class Runs(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.READ)
+    @operation(Right.READ, own=True)
     def show(self, run_id: str) -> RunDetail:
         """Return a run with its attempts, its inputs, and the messages that it got and published; `NotFound`."""
 

@@ -29,7 +29,7 @@ class Snapshots(Noun):
 
     noun = "snapshot"
 
-    @operation(Right.READ)
+    @operation(Right.READ, own=True)
     def versions(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[KeptVersion]:
         """List the versions of a snapshot that can be read, newest first; `NotFound`, `NotASnapshot`.
 
@@ -42,7 +42,7 @@ class Snapshots(Noun):
         first = places.get(after, 0)
         return cut(found[first : first + one_more(limit)], limit, lambda one: str(one.version), lambda one: one)
 
-    @operation(Right.READ)
+    @operation(Right.READ, own=True)
     def compare(self, name: str, old: int, new: int) -> VersionComparison:
         """Compare two versions of a snapshot by rows, bytes, columns and contents of files, without Spark.
 

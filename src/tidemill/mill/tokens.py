@@ -24,6 +24,7 @@ from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun
 from tidemill.names import advise, check_name
+from tidemill.token_text import BEGINNING, SECRET, digest_of
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -34,10 +35,7 @@ SQL: Sql = load_sql(__file__)
 SESSION_FOR: Final = timedelta(days=14)
 CODE_FOR: Final = timedelta(minutes=10)
 _USED_EVERY: Final = timedelta(minutes=1)
-_BEGINNING: Final = "tm_"
 _PREFIX: Final = 8
-_SECRET: Final = 52
-"""Characters of 5 bits each: 260 random bits."""
 
 
 class TokenKind(StrEnum):
@@ -48,6 +46,8 @@ class TokenKind(StrEnum):
     CODE = "code"
     USER = "user"
     """No secret: a proxy before the server has signed the user in."""
+    RUN = "run"
+    """A run's own token, whose digest is in the row of the run."""
 
 
 class Unauthorized(Denied):
@@ -214,11 +214,11 @@ class _ListedToken(TokenView):
 
 def find_principal(catalog: Catalog, secret: str, kind: TokenKind) -> Principal:
     """Return the caller whose secret that is; `Unauthorized`."""
-    prefix = secret.removeprefix(_BEGINNING)[:_PREFIX]
-    whole = len(secret) == len(_BEGINNING) + _PREFIX + _SECRET and secret.isascii()
+    prefix = secret.removeprefix(BEGINNING)[:_PREFIX]
+    whole = len(secret) == len(BEGINNING) + _PREFIX + SECRET and secret.isascii()
     found = catalog.read(lambda db: db.record(SQL.find_by_prefix, Principal, prefix=prefix)) if whole else None
     # In constant time: the time of an answer tells nothing of the digest.
-    if found is None or found.kind is not kind or not hmac.compare_digest(found.digest, _digest(secret)):
+    if found is None or found.kind is not kind or not hmac.compare_digest(found.digest, digest_of(secret)):
         raise Unauthorized(f"the {kind} is not known, was revoked, or has expired")
     return found
 
@@ -228,10 +228,17 @@ def find_live(db: Db, callers: Iterable[Principal]) -> dict[str, timedelta | Non
 
     Cost: one statement, a look-up for each. The user of a proxy has no secret that could end.
     """
-    asked = list(callers)
-    named = {one.token_id: None for one in asked if one.kind is TokenKind.USER}
-    ids = json.dumps(sorted(one.token_id for one in asked if one.kind is not TokenKind.USER))
-    return named | dict(db.records(SQL.list_live, tuple[str, timedelta | None], token_ids=ids))
+    of_kind: dict[TokenKind, list[str]] = {}
+    for one in callers:
+        of_kind.setdefault(one.kind, []).append(one.token_id)
+    users, attempts = of_kind.pop(TokenKind.USER, []), of_kind.pop(TokenKind.RUN, [])
+    found = db.records(
+        SQL.list_live,
+        tuple[str, timedelta | None],
+        token_ids=json.dumps([one for ids in of_kind.values() for one in ids]),
+        runs=json.dumps([one.partition(".")[0] for one in attempts]),
+    )
+    return dict.fromkeys(users) | dict(found)
 
 
 def is_due(principal: Principal, now: datetime) -> bool:
@@ -287,15 +294,15 @@ def _insert_session(db: Db, world: World, principal: Principal, opened_by: str |
 def _insert(
     db: Db, world: World, wanted: _Wanted, by: str, opened_by: str | None = None
 ) -> tuple[str, datetime | None]:
-    secret = f"{_BEGINNING}{world.token(_PREFIX + _SECRET)}"
+    secret = f"{BEGINNING}{world.token(_PREFIX + SECRET)}"
     expires_at = None if wanted.lives is None else db.now() + wanted.lives
     db.run(
         SQL.insert_token,
         token_id=world.new_id("tok"),
         kind=wanted.kind,
         name=wanted.name,
-        prefix=secret.removeprefix(_BEGINNING)[:_PREFIX],
-        digest=_digest(secret),
+        prefix=secret.removeprefix(BEGINNING)[:_PREFIX],
+        digest=digest_of(secret),
         role=wanted.role,
         namespace=wanted.namespace,
         created_by=by,
@@ -303,10 +310,6 @@ def _insert(
         expires_at=expires_at,
     )
     return secret, expires_at
-
-
-def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _view(row: _ListedToken) -> TokenView:

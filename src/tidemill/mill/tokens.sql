@@ -18,7 +18,8 @@ SELECT token_id, kind, name, digest, role, namespace, last_used_at
 
 -- name: list_live
 -- gives: token_id, lives_for
--- Those by which callers are still let in, and how long yet: a session ends with itself or with its token.
+-- Those by which callers are still let in, and how long yet: a session ends with itself or with its token, a run's own
+-- token with its attempt.
 SELECT token.token_id,
        CASE WHEN opener.expires_at IS NULL OR token.expires_at < opener.expires_at
             THEN token.expires_at ELSE opener.expires_at END - tidemill_now() AS lives_for
@@ -28,6 +29,9 @@ SELECT token.token_id,
    AND (token.opened_by IS NULL
         OR (opener.token_id IS NOT NULL AND opener.ended_at IS NULL
             AND (opener.expires_at IS NULL OR opener.expires_at > tidemill_now())))
+ UNION ALL
+SELECT run_id || '.' || CAST(epoch AS TEXT), CAST(NULL AS BIGINT)
+  FROM run WHERE run_id IN ({texts:runs}) AND state = 'RUNNING'
 
 -- name: find_by_name
 -- gives: token_id

@@ -106,7 +106,7 @@ class Transactions(Noun):
         )
         return cut(found, limit, lambda row: write_key(row.write_pointer), lambda row: row)
 
-    @operation(Right.READ)
+    @operation(Right.READ, own=True)
     def show(self, write_pointer: int) -> TransactionDetail:
         """Return a transaction with its owner, its lease, and the changes that it published; `NotFound`."""
         from tidemill.run.processes.outside_writers import WRITES

@@ -1,8 +1,9 @@
 """Door: finds the caller of each request, and makes the facade that acts for the caller.
 
-A program sends its token as `Authorization: Bearer …`. A browser has a session in a cookie, which it got for a code or
-a token, or comes through a proxy that names its user. A change by a browser also needs a word against forged requests,
-which only our pages know: it is made of the session, or of a random cookie.
+A program sends its token as `Authorization: Bearer …`, and the program of a run may send the run's own. A browser has a
+session in a cookie, which it got for a code or a token, or comes through a proxy that names its user. A change by a
+browser also needs a word against forged requests, which only our pages know: it is made of the session, or of a random
+cookie.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from tidemill.errors import Denied, Unavailable
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
+from tidemill.mill.run_tokens import RunPrincipal, find_run_principal
 from tidemill.mill.tokens import Principal, TokenKind, Unauthorized, csrf_of, find_principal
 from tidemill.server.proxies import TrustedUsers
 from tidemill.server.rates import Rates, Streams
@@ -91,22 +93,27 @@ class Door:
         """The outside."""
         return self.mill.project.world
 
-    def enter(self, request: Request, right: Right, *, whole: bool) -> Mill:
+    def enter(self, request: Request, right: Right, *, whole: bool, own: bool = False) -> Mill:
         """Return the facade for the caller of a request that needs `right`, when `whole` in all namespaces.
 
-        `Unauthorized` for an unknown caller, `UnknownUser`, `Forbidden`, `Forged`, `TooManyRequests`,
-        `TooManyFailures`.
+        An `own` route is for a run's own token too. `Unauthorized` for an unknown caller, `UnknownUser`, `Forbidden`,
+        `OutOfReach`, `Forged`, `TooManyRequests`, `TooManyFailures`.
         """
         try:
             principal, secret = self._find(request)
         except Unauthorized:
-            self.note_failure(request)
+            # A request without a secret is no guess: a browser sends one before each sign-in.
+            if request.headers.get("authorization") or session_of(request):
+                self.note_failure(request)
             raise
         self.rates.take(principal.token_id)
-        if principal.kind is not TokenKind.TOKEN:
+        if principal.kind in {TokenKind.SESSION, TokenKind.USER}:
             self._check_word(request, secret)
         request.state.principal = principal
-        access = principal.access(right)
+        if isinstance(principal, RunPrincipal):
+            access = principal.reach(self.mill.project, right, request.path_params, own=own)
+        else:
+            access = principal.access(right)
         access.check_operation(whole=whole)
         return self.mill.acting_as(f"{principal.name}@{address_of(request)}", access)
 
@@ -147,6 +154,9 @@ class Door:
         if given:
             if scheme.lower() != "bearer":
                 raise Unauthorized("the header Authorization names another scheme than Bearer")
+            run = find_run_principal(self.catalog, secret.strip())
+            if run is not None:
+                return run, ""
             principal = find_principal(self.catalog, secret.strip(), TokenKind.TOKEN)
             self.uses.note(principal, self.world.clock.now())
             return principal, ""

@@ -121,7 +121,7 @@ def _without_nan(value: Any) -> Any:  # noqa: ANN401  # JSON
 def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
     operation = route.operation
 
-    @guarded(operation.right, whole=operation.mark.whole)
+    @guarded(operation.right, whole=operation.mark.whole, own=operation.mark.own)
     def endpoint(*, request: Request, **given: Any) -> Response:  # noqa: ANN401  # of any operation
         inputs: BaseModel | None = given.pop("inputs", None)
         named = {} if inputs is None else {name: getattr(inputs, name) for name in inputs.model_fields_set}

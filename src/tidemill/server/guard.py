@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 OPEN: Final = "open"
 """The mark of a route without a right: its answer holds nothing of the project."""
 _MARK: Final = "__needs__"
+_OWN: Final = "__own__"
 
 Endpoint = Callable[..., Any]
 
@@ -37,14 +38,15 @@ class Unguarded(Internal):
         super().__init__(f"the route {path} declares no right: use `guarded` or `open_to_all`")
 
 
-def guarded(right: Right, *, whole: bool = False) -> Callable[[Endpoint], Endpoint]:
+def guarded(right: Right, *, whole: bool = False, own: bool = False) -> Callable[[Endpoint], Endpoint]:
     """Declare that an endpoint needs `right`; `request.state.mill` is then the `Mill` of the caller.
 
-    A `whole` endpoint needs the right in all namespaces.
+    A `whole` endpoint needs the right in all namespaces. An `own` one is for a run's own token too, if its path names
+    things of the run.
     """
 
     def decorate(endpoint: Endpoint) -> Endpoint:
-        vars(endpoint)[_MARK] = (right, whole)
+        vars(endpoint)[_MARK], vars(endpoint)[_OWN] = (right, whole), own
         return endpoint
 
     return decorate
@@ -62,6 +64,11 @@ def needs_of(endpoint: Endpoint) -> tuple[Right | str | None, bool]:
     return (None, False) if mark is None else mark
 
 
+def is_for_runs(endpoint: Endpoint) -> bool:
+    """Return whether a run's own token may ask an endpoint for the things of the run."""
+    return getattr(endpoint, _OWN, False)
+
+
 class GuardedRoute(APIRoute):
     """A route that lets its caller in first: a body of a stranger is not parsed."""
 
@@ -70,13 +77,13 @@ class GuardedRoute(APIRoute):
         mark: tuple[Right, bool] | None = getattr(self.endpoint, _MARK, None)
         if mark is None:
             raise Unguarded(self.path)
-        right, whole = mark
+        (right, whole), own = mark, is_for_runs(self.endpoint)
         if right == OPEN:
             return answer
 
         async def enter(request: Request) -> Response:
             door: Door = request.app.state.door
-            request.state.mill = await run_in_threadpool(door.enter, request, right, whole=whole)
+            request.state.mill = await run_in_threadpool(door.enter, request, right, whole=whole, own=own)
             response = await answer(request)
             if seed := getattr(request.state, "new_seed", ""):
                 door.keep_seed(response, seed)

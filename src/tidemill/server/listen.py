@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from tidemill.config import ADDRESS_FILE
 from tidemill.errors import Unavailable, UserError
 from tidemill.mill.access import Role
 from tidemill.mill.tokens import make_code
@@ -23,7 +24,6 @@ _making: Final = threading.Lock()
 """Held while an application is made: pydantic fails when two threads make models at once."""
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _NEXT_PORTS: Final = 20
-_ADDRESS_FILE: Final = "server"
 _TOKEN_FILE: Final = "token"  # noqa: S105  # a name, no secret  # noqa: S105  # a name, no secret
 
 
@@ -116,7 +116,7 @@ class Listener:
         """
         project = self._mill.project
         write_token(self._mill)
-        project.world.disk.write_bytes(project.config.state / _ADDRESS_FILE, f"{self.url}\n".encode())
+        project.world.disk.write_bytes(project.config.state / ADDRESS_FILE, f"{self.url}\n".encode())
         self._thread = threading.Thread(target=self._serve_until, args=[failed], name="server", daemon=True)
         self._thread.start()
         return make_link(self._mill, self.url) if self._with_link else ""
@@ -201,7 +201,7 @@ def find_server(mill: Mill) -> str:
     """Return the address of the server of this project that was started last on this machine; `NoServer`."""
     project = mill.project
     try:
-        return project.world.disk.read_bytes(project.config.state / _ADDRESS_FILE).decode().strip()
+        return project.world.disk.read_bytes(project.config.state / ADDRESS_FILE).decode().strip()
     except FileNotFoundError:
         raise NoServer(str(project.config.folder)) from None
 

@@ -39,7 +39,7 @@ class LogElsewhere(Unavailable):
         super().__init__(f"the log of {run_id} is on the machine of its runner: ask a server on that machine")
 
 
-@guarded(Right.READ)
+@guarded(Right.READ, own=True)
 def logs(
     request: Request, run_id: str, attempt: int | None = None, *, whole: bool = False, follow: bool = False
 ) -> Response:

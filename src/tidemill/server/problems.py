@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from tidemill.errors import ChangedMeanwhile, Conflict, Fenced, NotFound, TidemillError, Unavailable, UserError
 from tidemill.mill.access import Forbidden
 from tidemill.mill.plain import to_plain
+from tidemill.mill.run_tokens import OutOfReach
 from tidemill.mill.tokens import Principal, Unauthorized
 from tidemill.server.access import Forged, TooManyFailures
 from tidemill.server.conditions import BadCondition
@@ -56,6 +57,7 @@ _STATUSES: Final = (
     (TooManyStreams, 429),
     (UnknownUser, 403),
     (Forbidden, 403),
+    (OutOfReach, 403),
     (NotFound, 404),
     (BadCondition, 400),
     (UserError, 422),

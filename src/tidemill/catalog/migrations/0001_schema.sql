@@ -633,6 +633,8 @@ CREATE TABLE run (
     first_write_pointer BIGINT,
     -- The `Cause` of the last attempt that ended without a commit. NULL before the first.
     exit_cause          TEXT,
+    -- The SHA-256 of the token that the process of the last attempt got. The token lives while that attempt is RUNNING.
+    token_digest        TEXT,
     CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')))
 ) {hot};
 CREATE UNIQUE INDEX run_job ON run (job_id) WHERE job_id IS NOT NULL;

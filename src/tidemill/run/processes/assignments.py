@@ -34,8 +34,12 @@ class DriverSetup:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """An attempt for a driver to work on; `logs` is its folder for what is printed."""
+    """An attempt for a driver to work on; `logs` is its folder for what is printed.
+
+    `url` is the address of the server that was started last on this machine; empty without one.
+    """
 
     run_id: RunId
     epoch: int
     logs: str
+    url: str = ""

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, CatalogUnavailable, Db, LostReply
 from tidemill.catalog.engine import open_catalog
@@ -41,12 +41,17 @@ from tidemill.run.step.outputs import Writer, write_frames
 from tidemill.run.step.step import Step
 from tidemill.shapes.formats import reason as spark_reason
 from tidemill.storage.files import StorageUnavailable
+from tidemill.token_text import digest_of, make_run_token
 from tidemill.world import World
 
 if TYPE_CHECKING:
     from tidemill.run.processes.session import SparkHome
 
 NO_INPUT = "no_input"
+TOKEN_VARIABLE: Final = "TIDEMILL_TOKEN"  # noqa: S105  # a name, no secret
+"""The variable in which a program finds the token of its run."""
+URL_VARIABLE: Final = "TIDEMILL_URL"
+"""The variable in which a program finds the address of a server, if the runner knows one."""
 
 
 class ProgramFailed(Exception):
@@ -107,11 +112,23 @@ class DriverProcess:
         facts: dict[str, object] = {"driver": self.tag, "code": self.start.code.digest}
         if self.spark is not None:
             facts |= _facts_of(self.spark)
-        pid = self.world.spawner.pid()
-        self.catalog.write(lambda db: register(db, run_id, epoch, pid=pid, facts=facts, log_location=assignment.logs))
+        pid, token = self.world.spawner.pid(), make_run_token(self.world, run_id)
+        self.catalog.write(
+            lambda db: register(
+                db,
+                run_id,
+                epoch,
+                pid=pid,
+                facts=facts,
+                log_location=assignment.logs,
+                token_digest=digest_of(token),
+            )
+        )
         self.world.mark("driver.registered")
+        environ = {TOKEN_VARIABLE: token} | ({URL_VARIABLE: assignment.url} if assignment.url else {})
         try:
-            self._carry_out(assignment, facts)
+            with self.world.spawner.passed_on(environ):
+                self._carry_out(assignment, facts)
         except ProgramFailed as error:
             self._end(assignment, AttemptEnd(Cause.FAILED, str(error), error.blame))
         except CodeUnavailable as error:

@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from tidemill.config import ADDRESS_FILE
 from tidemill.durations import format_duration
 from tidemill.errors import TidemillError
 from tidemill.json_specs import write_text
@@ -127,7 +128,7 @@ class LocalLauncher:
             return None
         logs = self.options.logs / run_id / str(epoch)
         self.world.disk.make_folder(logs)
-        assignment = Assignment(run_id, epoch, str(logs))
+        assignment = Assignment(run_id, epoch, str(logs), self._find_server())
         spark = program.kind.needs_spark
         # A worker never returns what it got: it would take a driver from all others.
         if program.kind.is_worker or not (spark or self.options.plain):
@@ -349,6 +350,11 @@ class LocalLauncher:
         driver = Driver(child, folder, logs, code, spark, warm, self.world.clock.monotonic())
         self.drivers.append(driver)
         return driver
+
+    def _find_server(self) -> str:
+        """Return the address of the server that was started last on this machine; empty without one."""
+        path = self.options.folder / ADDRESS_FILE
+        return self.world.disk.read_bytes(path).decode().strip() if self.world.disk.exists(path) else ""
 
     def _settings(self) -> dict[str, str]:
         settings = dict(self.options.spark_settings)

@@ -164,10 +164,28 @@ def find_next_due(db: Db) -> datetime | None:
     return db.value(SQL.find_next_due, datetime)
 
 
-def register(db: Db, run_id: RunId, epoch: int, *, pid: int, facts: Mapping[str, object], log_location: str) -> None:
-    """Say that process `pid` works on the attempt: STARTING → RUNNING; `RunTaken` when it is not there to be had."""
+def register(  # the columns that begin an attempt
+    db: Db,
+    run_id: RunId,
+    epoch: int,
+    *,
+    pid: int,
+    facts: Mapping[str, object],
+    log_location: str,
+    token_digest: str | None = None,
+) -> None:
+    """Say that process `pid` works on the attempt: STARTING → RUNNING; `RunTaken` when it is not there to be had.
+
+    `token_digest` is of the token that the process got for this attempt.
+    """
     changed = db.run(
-        SQL.register, run_id=run_id, epoch=epoch, pid=pid, facts=json.dumps(facts), log_location=log_location
+        SQL.register,
+        run_id=run_id,
+        epoch=epoch,
+        pid=pid,
+        facts=json.dumps(facts),
+        log_location=log_location,
+        token_digest=token_digest,
     )
     if not changed:
         raise RunTaken(run_id, str(epoch), find_run(db, run_id).state)

@@ -118,7 +118,7 @@ SELECT min(not_before) AS not_before FROM run WHERE state = 'PENDING' AND not_be
 -- Compare and set: the process of an attempt that was given up meanwhile finds nothing to register for.
 UPDATE run
    SET state = 'RUNNING', pid = :pid, facts = :facts, log_location = :log_location,
-       started_at = coalesce(started_at, tidemill_now())
+       token_digest = :token_digest, started_at = coalesce(started_at, tidemill_now())
  WHERE run_id = :run_id AND epoch = :epoch AND state = 'STARTING'
 
 -- name: renew_leases

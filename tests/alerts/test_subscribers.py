@@ -84,7 +84,7 @@ def test_a_reader_gets_the_same_messages_until_it_acknowledges(room):
 
 
 def test_a_topic_lists_its_subscribers_outside(room):
-    """A person who looks at a topic sees each reader that stands still, whoever it belongs to."""
+    """The page of a topic shows each reader that stands still, of Tidemill or of another system."""
     room.publish(1, 2)
     room.mill.subscribers.create("scheduler", "paid", start="beginning")
     room.mill.subscribers.create("other", "unpaid")

@@ -182,7 +182,7 @@ class Watch:
         self._position: Position | None = None
         self._renewed_at: timedelta | None = None
         self._renewals: dict[str, tuple[int, timedelta]] = {}
-        """Of each open alert about another machine, the number of its renewals, and since when that was seen."""
+        """The renewals of each open alert about another machine, and since when that number was seen."""
 
     def look(self) -> datetime | None:
         """Look at what is due, and return the time of the next look; None for never.

@@ -17,7 +17,6 @@ def command() -> None:
 @command.command("list")
 @click.option("--resolved", is_flag=True, help="List alerts that have ended too.")
 @page_options
-@json_option
 def list_(*, resolved: bool, limit: int, after: str, as_json: bool) -> None:
     """List the newest alerts first."""
     with open_mill() as mill:
@@ -37,7 +36,6 @@ def show(alert_id: str, *, as_json: bool) -> None:
 
 @command.command()
 @page_options
-@json_option
 def rules(*, limit: int, after: str, as_json: bool) -> None:
     """List the rules by name."""
     with open_mill() as mill:
@@ -49,7 +47,6 @@ def rules(*, limit: int, after: str, as_json: bool) -> None:
 @command.command()
 @click.option("--alert", metavar="ALERT_ID", help="Only those of this alert.")
 @page_options
-@json_option
 def deliveries(alert: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List what was sent to targets, what waits, and what was given up: the newest first."""
     with open_mill() as mill:

@@ -25,7 +25,6 @@ def command() -> None:
 
 @command.command("list")
 @page_options
-@json_option
 def list_(*, limit: int, after: str, as_json: bool) -> None:
     """List deployed apps by name."""
     with open_mill() as mill:
@@ -48,7 +47,6 @@ def show(name: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("name", metavar="APP")
 @page_options
-@json_option
 def history(name: str, *, limit: int, after: str, as_json: bool) -> None:
     """List the deployments of an app that changed something, newest first.
 

@@ -15,7 +15,6 @@ def command() -> None:
 @command.command("list")
 @click.option("--dataset", metavar="NAME", help="Only consumers of this data set.")
 @page_options
-@json_option
 def list_(dataset: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List consumers by data set and name."""
     with open_mill() as mill:
@@ -95,7 +94,6 @@ def reset(
 @click.option("--dataset", metavar="NAME", help="Only consumers of this data set.")
 @click.option("--name", metavar="NAME", help="Only consumers of this name.")
 @page_options
-@json_option
 def lag(dataset: str | None, name: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """Show the waiting partitions of consumers: their number, bytes, and the age of the oldest."""
     with open_mill() as mill:

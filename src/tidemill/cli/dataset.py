@@ -34,7 +34,6 @@ def command() -> None:
 @click.option("--kind", metavar="KIND", help="Only data sets of this kind: fileset, inbox or snapshot.")
 @click.option("--app", metavar="APP", help="Only data sets of this app.")
 @page_options
-@json_option
 def list_(*, kind: str | None, app: str | None, limit: int, after: str, as_json: bool) -> None:
     """List data sets by name: all, or those that fit each option."""
     with open_mill() as mill:
@@ -67,7 +66,6 @@ _where = click.option(
 @click.argument("name")
 @_where
 @page_options
-@json_option
 def partitions(name: str, *, where: tuple[str, ...], limit: int, after: str, as_json: bool) -> None:
     """List the current partitions of a file set by key."""
     with open_mill() as mill:
@@ -171,7 +169,6 @@ def head(name: str, key: str | None, limit: int, *, as_json: bool) -> None:
 @_where
 @_as_of
 @partial(page_options, limit=None)
-@json_option
 def files(
     name: str, *, where: tuple[str, ...], as_of: str | None, limit: int | None, after: str, as_json: bool
 ) -> None:
@@ -222,7 +219,6 @@ def expire(name: str, *, older_than: str | None, dry_run: bool, as_json: bool) -
 @command.command()
 @click.argument("name")
 @page_options
-@json_option
 def dropped(name: str, *, limit: int, after: str, as_json: bool) -> None:
     """List dropped partitions of a file set, the newest first."""
     with open_mill() as mill:
@@ -234,7 +230,6 @@ def dropped(name: str, *, limit: int, after: str, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @page_options
-@json_option
 def schemas(name: str, *, limit: int, after: str, as_json: bool) -> None:
     """List the columns that a file set has had, the oldest first, with the run that introduced each."""
     with open_mill() as mill:

@@ -28,7 +28,6 @@ def command() -> None:
 @command.command("list")
 @click.option("--app", metavar="APP", help="Only inboxes of this app.")
 @page_options
-@json_option
 def list_(app: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List inboxes by name, with the number and the size of their files."""
     with open_mill() as mill:
@@ -41,7 +40,6 @@ def list_(app: str | None, *, limit: int, after: str, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--state", type=click.Choice(_STATES, case_sensitive=False), help="Only files in this state.")
 @page_options
-@json_option
 def files(name: str, state: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List the files of an inbox by name, with their states and the reasons of waiting files."""
     with open_mill() as mill:

@@ -22,7 +22,6 @@ def command() -> None:
 @click.option("--schedule", metavar="APP.SCHEDULE", help="Only the waiting jobs of this schedule.")
 @click.option("--state", metavar="STATE", help="Only the waiting jobs in this state, such as pending_constraint.")
 @page_options
-@json_option
 def list_(
     history: str | None, schedule: str | None, state: str | None, *, limit: int, after: str, as_json: bool
 ) -> None:

@@ -162,14 +162,14 @@ def parse_json(option: str, text: str | bytes) -> object:
 
 
 def page_options(command: Command, *, limit: int | None = 100) -> Command:
-    """Add the options by which a command shows one page of a list."""
+    """Add the options by which a command shows one page of a list, as a table or as JSON."""
     shown = "The most rows to show." if limit else "The most rows to show; without the option, all."
     command = click.option(
         "--after",
         default="",
         metavar="KEY",
         help="Begin after this key, which the last line of the previous page shows.",
-    )(command)
+    )(json_option(command))
     return click.option(
         "--limit", default=limit, show_default=limit is not None, type=click.IntRange(1, 1_000_000), help=shown
     )(command)

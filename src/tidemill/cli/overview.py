@@ -6,13 +6,12 @@ import json
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, page_options, show_list
+from tidemill.cli.output import open_mill, page_options, show_list
 from tidemill.mill.plain import to_plain
 
 
 @click.command(name="overview")
 @page_options
-@json_option
 def command(*, limit: int, after: str, as_json: bool) -> None:
     """Show the things that need a person, the feeds with their freshness, and the runs and jobs of the moment."""
     with open_mill() as mill:

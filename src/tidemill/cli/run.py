@@ -26,7 +26,6 @@ def command() -> None:
 @click.option("--since", metavar="TIME", help="Only runs that were made at this time or later, in ISO 8601.")
 @click.option("--until", metavar="TIME", help="Only runs that were made before this time.")
 @page_options
-@json_option
 def list_(*, limit: int, after: str, as_json: bool, **filters: str | None) -> None:
     """List the newest runs first: all, or those that fit each option."""
     with open_mill() as mill:

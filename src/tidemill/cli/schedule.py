@@ -40,7 +40,6 @@ def command() -> None:
 @click.option("--trigger", metavar="TYPE", help="Only schedules with a trigger of this type, such as cron.")
 @click.option("--status", metavar="STATUS", help="Only schedules that are scheduled, or suspended.")
 @page_options
-@json_option
 def list_(*, limit: int, after: str, as_json: bool, **filters: str | None) -> None:
     """List schedules by app and name: all, or those that fit each option."""
     with open_mill() as mill:
@@ -121,7 +120,6 @@ def resume(name: str | None, *, period: tuple[str, str] | None, if_generation: i
 @click.option("--from", "start", metavar="TIME", help="Only times from this one on, such as 2026-01-31T06:00.")
 @click.option("--until", metavar="TIME", help="Only times before this one.")
 @partial(page_options, limit=5)
-@json_option
 def next_(name: str | None, start: str | None, until: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List the next times at which time triggers fire: those of a schedule, or of all schedules.
 
@@ -137,7 +135,6 @@ def next_(name: str | None, start: str | None, until: str | None, *, limit: int,
 @command.command("triggered-by")
 @click.argument("name", metavar="DATASET|APP.PROGRAM")
 @page_options
-@json_option
 def triggered_by(name: str, *, limit: int, after: str, as_json: bool) -> None:
     """List the schedules that listen to a data set, or to the outputs of a program."""
     with open_mill() as mill:

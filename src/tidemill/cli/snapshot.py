@@ -23,7 +23,6 @@ def command() -> None:
 @command.command()
 @click.argument("name")
 @page_options
-@json_option
 def versions(name: str, *, limit: int, after: str, as_json: bool) -> None:
     """List the readable versions, the current version first, each with the reason why it is kept."""
     with open_mill() as mill:

@@ -16,7 +16,6 @@ def command() -> None:
 
 @command.command("list")
 @page_options
-@json_option
 def list_(*, limit: int, after: str, as_json: bool) -> None:
     """List subscribers by name, with their positions and what waits for them."""
     with open_mill() as mill:
@@ -37,7 +36,6 @@ def show(name: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @page_options
-@json_option
 def read(name: str, *, limit: int, after: str, as_json: bool) -> None:
     """Print the messages behind the position of a subscriber, or behind --after. Acknowledge the position it prints."""
     with open_mill() as mill:
@@ -54,7 +52,6 @@ def read(name: str, *, limit: int, after: str, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @page_options
-@json_option
 def deliveries(name: str, *, limit: int, after: str, as_json: bool) -> None:
     """List the messages that the receiver refused for a day. `tidemill alert retry` tries one of them again."""
     with open_mill() as mill:

@@ -32,7 +32,6 @@ def create(name: str, role: str, *, namespace: str | None, expires: str | None, 
 
 @command.command("list")
 @page_options
-@json_option
 def list_(*, limit: int, after: str, as_json: bool) -> None:
     """List tokens by name, with their last use."""
     with open_mill() as mill:

@@ -14,7 +14,6 @@ def command() -> None:
 
 @command.command("list")
 @page_options
-@json_option
 def list_(*, limit: int, after: str, as_json: bool) -> None:
     """List topics with their newest message, and how far each subscriber has read."""
     with open_mill() as mill:
@@ -35,7 +34,6 @@ def show(topic: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("topic")
 @page_options
-@json_option
 def read(topic: str, *, limit: int, after: str, as_json: bool) -> None:
     """Print messages in order: those after the position --after, or the newest; 0 begins with the first message."""
     with open_mill() as mill:
@@ -47,7 +45,6 @@ def read(topic: str, *, limit: int, after: str, as_json: bool) -> None:
 @command.command()
 @click.argument("topic")
 @page_options
-@json_option
 def quarantined(topic: str, *, limit: int, after: str, as_json: bool) -> None:
     """List messages that a subscriber could not read, each with the reason, newest first."""
     with open_mill() as mill:

@@ -38,7 +38,6 @@ def command() -> None:
 @click.option("--open", "open_only", is_flag=True, help="Only open transactions, the oldest first.")
 @click.option("--state", metavar="STATE", help="Only transactions in this state, such as invalid.")
 @page_options
-@json_option
 def list_(*, open_only: bool, state: str | None, limit: int, after: str, as_json: bool) -> None:
     """List the newest transactions first."""
     with open_mill() as mill:

@@ -14,7 +14,6 @@ def command() -> None:
 
 @command.command("list")
 @page_options
-@json_option
 def list_(*, limit: int, after: str, as_json: bool) -> None:
     """List watermarks by file set, each on the wall clock of its zone."""
     with open_mill() as mill:
@@ -35,7 +34,6 @@ def show(dataset: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("dataset")
 @page_options
-@json_option
 def slots(dataset: str, *, limit: int, after: str, as_json: bool) -> None:
     """List the time slots of a watermark, newest first: complete, late, incomplete or missing."""
     with open_mill() as mill:

@@ -791,7 +791,6 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         )
     },
     "totals.replace_compacted": {"named": _CURRENT, "files": 1, "bytes": 1, "row_count": 1},
-    "datasets.find_generations": {"dataset_ids": _list("deep", "small_1")},
     "datasets.list_dropped": {"dataset_id": "small_0", "before_seq": 1 << 62, "before_key": ""},
     "datasets.list_current": {"dataset_id": "deep", "after_key": "k50", "after_seq": 0},
     "datasets.list_keys": {"lower": "k50", "upper": "k9"},

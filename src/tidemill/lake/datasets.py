@@ -54,6 +54,8 @@ class Dataset:
     app: str | None = None
     root: str | None = field(default=None, compare=False)
     """The identity of the folder of an inbox when files were in it (`Files.check_location`); None if not known."""
+    generation: int = field(default=1, compare=False)
+    """The number of the declaration: each change of the row makes the next."""
 
     def __post_init__(self) -> None:
         """Refuse a bad name."""
@@ -227,7 +229,7 @@ def _refuse_change(present: Dataset, wanted: Dataset) -> None:
 
 
 def _dataset(row: Row) -> Dataset:
-    dataset_id, namespace, name, kind, location, spec, app, root = row
+    dataset_id, namespace, name, kind, location, spec, app, root, generation = row
     decoded: dict[str, Any] = json.loads(str(spec))
     return Dataset(
         DatasetId(str(dataset_id)),
@@ -238,4 +240,5 @@ def _dataset(row: Row) -> Dataset:
         decoded,
         None if app is None else str(app),
         None if root is None else str(root),
+        int(str(generation)),
     )

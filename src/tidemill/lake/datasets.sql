@@ -11,37 +11,37 @@ UPDATE dataset
  WHERE dataset_id = :dataset_id
 
 -- name: find_by_name
--- gives: dataset_id, namespace, name, kind, location, spec, app, root
-SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
+-- gives: dataset_id, namespace, name, kind, location, spec, app, root, generation
+SELECT dataset_id, namespace, name, kind, location, spec, app, root, generation FROM dataset
  WHERE namespace = :namespace AND name = :name AND dropped_at IS NULL
 
 -- name: find_by_id
--- gives: dataset_id, namespace, name, kind, location, spec, app, root
-SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset WHERE dataset_id = :dataset_id
+-- gives: dataset_id, namespace, name, kind, location, spec, app, root, generation
+SELECT dataset_id, namespace, name, kind, location, spec, app, root, generation FROM dataset WHERE dataset_id = :dataset_id
 
 -- name: list_all
--- gives: dataset_id, namespace, name, kind, location, spec, app, root
-SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
+-- gives: dataset_id, namespace, name, kind, location, spec, app, root, generation
+SELECT dataset_id, namespace, name, kind, location, spec, app, root, generation FROM dataset
  WHERE dropped_at IS NULL AND (namespace, name) > (:after_namespace, :after_name)
  ORDER BY namespace, name LIMIT :limit
 
 -- name: list_of_kind
--- gives: dataset_id, namespace, name, kind, location, spec, app, root
+-- gives: dataset_id, namespace, name, kind, location, spec, app, root, generation
 -- Cost: with an app also the other data sets of the kind.
-SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
+SELECT dataset_id, namespace, name, kind, location, spec, app, root, generation FROM dataset
  WHERE dropped_at IS NULL AND kind = :kind AND (namespace, name) > (:after_namespace, :after_name)
    AND coalesce(app, '') = coalesce(CAST(:app AS TEXT), app, '')
    AND namespace = coalesce(CAST(:of_namespace AS TEXT), namespace)
  ORDER BY namespace, name LIMIT :limit
 
 -- name: list_of_app
--- gives: dataset_id, namespace, name, kind, location, spec, app, root
+-- gives: dataset_id, namespace, name, kind, location, spec, app, root, generation
 -- Cost: the data sets of the namespace.
-SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
+SELECT dataset_id, namespace, name, kind, location, spec, app, root, generation FROM dataset
  WHERE dropped_at IS NULL AND namespace = :of_namespace AND name > :after_name AND app = :app
  ORDER BY namespace, name LIMIT :limit
 
 -- name: find_some
--- gives: dataset_id, namespace, name, kind, location, spec, app, root
-SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
+-- gives: dataset_id, namespace, name, kind, location, spec, app, root, generation
+SELECT dataset_id, namespace, name, kind, location, spec, app, root, generation FROM dataset
  WHERE dataset_id IN ({texts:dataset_ids})

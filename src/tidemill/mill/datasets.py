@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, write_key
 from tidemill.mill.partition_views import Growth, PartitionDetail, measure_growth, show_partition
 from tidemill.mill.project import MOST_SHOWN, Noun
-from tidemill.names import DatasetId, Namespace, RunId
+from tidemill.names import Namespace, RunId
 from tidemill.shapes.filters import ALL_KEYS, KeyFilter, Where, choose
 from tidemill.shapes.head import read_head, to_json
 from tidemill.shapes.keys import KeyText
@@ -625,8 +624,6 @@ class _Listed:
 def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
     totals = find_totals(db, (dataset.dataset_id for dataset in found if dataset.kind is DatasetKind.FILESET))
     expectations = find_expectations(db, (dataset.dataset_id for dataset in found))
-    all_ids = json.dumps([dataset.dataset_id for dataset in found])
-    generations = dict(db.records(SQL.find_generations, tuple[DatasetId, int], dataset_ids=all_ids))
     views = []
     for dataset in found:
         total, schema = totals.get(dataset.dataset_id, Totals()), None
@@ -653,7 +650,7 @@ def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
                 None if dataset.kind is DatasetKind.INBOX else total.rows,
                 _find_hint(dataset, total),
                 expectations.get(dataset.dataset_id),
-                generations[dataset.dataset_id],
+                dataset.generation,
             )
         )
     return views

@@ -1,7 +1,3 @@
--- name: find_generations
--- gives: dataset_id, generation
-SELECT dataset_id, generation FROM dataset WHERE dataset_id IN ({texts:dataset_ids})
-
 -- name: list_current
 -- gives: partition_key, op, write_pointer, commit_seq, files, bytes, row_count, run_id, at, metadata
 -- Changes, of which a compaction may hold the rows, and compactions. Each kind stops at :limit.

@@ -5,8 +5,6 @@ from tidemill.catalog.stubs import statement
 
 class Sql:
     @statement
-    def find_generations(self, *, dataset_ids: Param) -> None: ...
-    @statement
     def list_current(
         self, *, after_key: Param, after_seq: Param, dataset_id: Param, limit: Param, upper: Param
     ) -> None: ...

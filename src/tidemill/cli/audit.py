@@ -74,7 +74,6 @@ def check(datasets: tuple[str, ...], *, as_json: bool) -> None:
 @click.option("--subject", metavar="NAME", help="Only changes of this subject: a qualified name or an id.")
 @click.option("--actor", metavar="ACTOR", help="Only changes of this actor, as the list names actors.")
 @page_options
-@json_option
 def log(subject: str | None, actor: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List the changes that people and programs asked for, newest first: actor, action, subject."""
     with open_mill() as mill:

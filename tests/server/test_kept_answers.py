@@ -28,7 +28,7 @@ KEYED = {
     for one in list_routes()
     if one.method != "GET" and not one.operation.mark.no_key
 }
-NEEDS_SPARK = {"dataset.compact": "tests/run/test_compaction.py"}
+NEEDS_SPARK = {"dataset.compact": "tests/app/test_compaction.py"}
 HOOKED = "app.schedule('hooked', look, trigger=tm.Hook('door'))"
 EVERY = {"type": "every", "duration": "1h"}
 STATEMENTS = (

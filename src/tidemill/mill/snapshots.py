@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect
+from tidemill.errors import NotFound
 from tidemill.frames.version_diff import NotComparable, VersionDiff, check_key, count_changes
 from tidemill.lake.snapshot.comparison import VersionComparison, compare_versions
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
@@ -78,7 +79,10 @@ class Snapshots(Noun):
         else:  # an earlier try of the same request has made it
             made = self._part["version"]
         versions = self._catalog.read(lambda db: list_versions(db, snapshot))
-        return next(one for one in versions if one.version == made)
+        found = next((one for one in versions if one.version == made), None)
+        if found is None:  # the repetition came after retention has expired the version
+            raise NotFound("version", f"{made} of {qualified}")
+        return found
 
     @operation(Right.DEPLOY)
     def expire(self, name: str, versions: Collection[int] = ()) -> ExpiredVersions:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from tidemill import Mill
 from tidemill.server.listen import Listener
+
+NO_AUTHORITIES: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For clients by HTTP: each of them would read the certificates of all authorities, for 0.02 s."""
 
 
 @contextmanager

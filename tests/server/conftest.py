@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from httpx import Client
 
+from tests.served import NO_AUTHORITIES
 from tests.stage import Stage, staged
 from tests.yardstick import patience
 from tidemill.server.listen import Listener
@@ -46,7 +47,7 @@ def client(stage: Stage) -> Iterator[Client]:
     listener = Listener(stage.mill)
     listener.start()
     try:
-        with Client(base_url=listener.url, timeout=patience(10)) as opened:
+        with Client(base_url=listener.url, timeout=patience(10), verify=NO_AUTHORITIES) as opened:
             yield opened
     finally:
         listener.stop()

@@ -145,7 +145,7 @@ def test_runs_that_end_are_in_the_histograms_once(sign, stage):
 
 
 def test_a_program_that_ends_before_it_was_ever_shown_starts_at_zero(sign, stage):
-    """A program that was deployed after a scrape ends before the next. From nothing to 1 is no increase."""
+    """Prometheus sees no increase of a series that begins at one: of a program that was just deployed."""
     counts = EndedRuns(stage.mill)
     counts.count([])
     stage.mill.runs.start("shop.broken")

@@ -63,6 +63,26 @@ def make_application(door: Door, *, documented: bool = False) -> FastAPI:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
         yield
 
+    app = _new_application(lifespan=live)
+    app.state.door = door
+    app.state.watcher = Watcher(door.mill)
+    app.state.counts = Counts(door.mill)
+    for kind in (TidemillError, RequestValidationError, HTTPException):  # defects: see RequestLimits
+        app.add_exception_handler(kind, answer_error)
+    routed = _make_routes(documented=documented)
+    app.router.routes.extend(routed.routes)
+    app.state.page_needs = routed.state.page_needs
+    check_all_guarded(app)
+    prefix = door.mill.project.config.server.prefix
+    if prefix:
+        app.add_middleware(AddPrefix, prefix=prefix)
+    app.add_middleware(RequestLimits, world=door.world, hosts=door.hosts, prefix=prefix)
+    if prefix:
+        app.add_middleware(StripPrefix, prefix=prefix)
+    return app
+
+
+def _new_application(**options: Any) -> FastAPI:  # noqa: ANN401  # of FastAPI
     app = FastAPI(
         title="Tidemill",
         description=ANY_REQUEST,
@@ -71,13 +91,16 @@ def make_application(door: Door, *, documented: bool = False) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        lifespan=live,
+        **options,
     )
     app.router.route_class = GuardedRoute
-    app.state.door = door
-    app.state.watcher = Watcher(door.mill)
-    for kind in (TidemillError, RequestValidationError, HTTPException):  # defects: see RequestLimits
-        app.add_exception_handler(kind, answer_error)
+    return app
+
+
+@cache
+def _make_routes(*, documented: bool) -> FastAPI:
+    """Return the routes of all applications of this process: an endpoint finds its application by the request."""
+    app = _new_application()
     for route in list_routes():
         _add(app, route, documented=documented)
     app.add_api_route(OPENAPI, _openapi, methods=["GET"], include_in_schema=False)
@@ -85,18 +108,10 @@ def make_application(door: Door, *, documented: bool = False) -> FastAPI:
         app.add_api_route(path, endpoint, methods=["GET"], tags=["server"])
     for method, path, asked in (("GET", LOGIN, show_login), ("POST", LOGIN, login), ("POST", LOGOUT, logout)):
         app.add_api_route(path, asked, methods=[method], include_in_schema=False)
-    app.state.counts = Counts(door.mill)
     app.add_api_route("/metrics", metrics, methods=["GET"], tags=["server"])
     app.add_api_route(f"{PREFIX}/runs/{{run_id}}/logs", logs, methods=["GET"], tags=["run"])
     app.add_api_route(f"{PREFIX}/stream", stream, methods=["GET"], tags=["server"])
     add_pages(app)
-    check_all_guarded(app)
-    prefix = door.mill.project.config.server.prefix
-    if prefix:
-        app.add_middleware(AddPrefix, prefix=prefix)
-    app.add_middleware(RequestLimits, world=door.world, hosts=door.hosts, prefix=prefix)
-    if prefix:
-        app.add_middleware(StripPrefix, prefix=prefix)
     return app
 
 

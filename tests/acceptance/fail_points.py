@@ -58,11 +58,12 @@ class Figures:
 
 
 def named_marks() -> set[str]:
-    """Return all marks of roles and programs. Marks of commands that a person gives are interrupted by their own tests.
+    """Return all marks of roles and programs.
 
-    Those commands are `upkeep` (tests/upkeep), `inbox reprocess` (tests/lake/test_reprocess.py), requests with a key
-    (tests/server/test_idempotency.py) and commits of outside writers (tests/server/test_outside_writers.py). The marks
-    of alerts have theirs in tests/alerts. The marks of a `Step` begin with the name of its caller.
+    The marks of some modules are left out, since other tests interrupt them: those of `upkeep` (tests/upkeep), of
+    alerts (tests/alerts), of `inbox reprocess` (tests/lake/test_reprocess.py), of requests with a key
+    (tests/server/test_idempotency.py) and of commits of outside writers (tests/server/test_outside_writers.py). The
+    marks of a `Step` begin with the name of its caller.
     """
     elsewhere = {"upkeep", "alerts", "reprocess.py", "once.py", "outside_writers.py"}
     sources = (path for path in SOURCE.rglob("*.py") if not elsewhere & set(path.parts))

@@ -57,7 +57,7 @@ def open_each(visit):
 
 
 def test_each_page_has_the_command_that_shows_the_same(open_each):
-    """What a person sees, a person can copy into a terminal; the command is one that there is."""
+    """A person copies the command into a terminal, and sees the same there."""
     wrong = []
     for path, page in open_each():
         copied = page.eval_on_selector_all("[data-copy]", "all => all.map(one => one.dataset.copy)")
@@ -141,8 +141,9 @@ def test_an_empty_place_says_what_to_do_next(open_each):
     """A newcomer sees an empty list, and knows how it gets its first row."""
     silent = set()
     for path, page in open_each():
-        texts = "all => all.map(one => one.textContent.trim())"
-        said = page.eval_on_selector_all("main p.empty:not(:has(.state))", texts)
+        said = page.eval_on_selector_all(
+            "main p.empty:not(:has(.state))", "all => all.map(one => one.textContent.trim())"
+        )
         silent |= {(path, one) for one in said if not re.search("[;:]", one) and one not in CALM}
 
     assert silent == set()

@@ -56,8 +56,9 @@ class ScanView:
 class EventsView:
     """Result of events about an inbox: `found` are the names of files that were recorded as new.
 
-    `held_back` are left to their writers until a listing, which is due at once. `ignored` are the other objects that
-    the events name, and the parts of the body that are no events; each with the reason.
+    `held_back` are files whose writers may not have finished: the next listing, due at once, looks at them again.
+    `ignored` are the other objects that the events name, and the parts of the body that are no events. Each has its
+    reason.
     """
 
     inbox: str

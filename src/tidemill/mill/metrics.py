@@ -161,7 +161,8 @@ def find_spans(project: Project, run_ids: Sequence[str]) -> Mapping[str, RunSpan
 def find_fenced(project: Project, after: int | None) -> tuple[int, frozenset[int]]:
     """Return the fenced transactions with a write pointer above `after`, and the `after` of the next call.
 
-    What is fenced later was open at this call, or begins later: it is above the new `after`. None for the first call.
+    `after` is None at the first call. The new `after` lies below each transaction that is still open, so that the next
+    call finds a transaction that is fenced meanwhile.
     """
 
     def block(db: Db) -> tuple[int, frozenset[int]]:

@@ -17,6 +17,7 @@ class SharedSpark:
 
     usable = True
     application_id = "shared"
+    ui = None
 
     def __init__(self, session: Any) -> None:
         self.session = session

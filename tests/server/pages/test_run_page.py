@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -49,6 +50,32 @@ def test_a_run_names_its_schedule_and_the_message_that_fed_it(read, loaded):
 
     assert "Why it ran shop.on_raw schedule NewFiles(raw) 2/1 new files of raw" in words
     assert "file:raw" in words
+
+
+def test_a_run_at_work_links_the_pages_of_its_spark(stage, browser, loaded):
+    """A stage that hangs is seen there. The pages of a run that has ended are gone, and no other address is a link."""
+    was = stage.sql(f"SELECT state, facts, ended_at FROM run WHERE run_id = '{loaded.run_id}'")[0]
+
+    def show(address: str, state: str) -> str:
+        ended = "NULL" if state == "RUNNING" else "created_at"
+        facts = json.dumps({"spark_ui": address})
+        stage.sql(
+            f"UPDATE run SET state = '{state}', ended_at = {ended}, facts = '{facts}' "
+            f"WHERE run_id = '{loaded.run_id}' RETURNING 1"
+        )
+        return browser.get(f"/runs/{loaded.run_id}").text
+
+    at_work = show("http://127.0.0.1:4040", "RUNNING")
+    hostile = show("javascript:alert(1)", "RUNNING")
+    ended = show("http://127.0.0.1:4040", "COMPLETED")
+    stage.sql(
+        f"UPDATE run SET state = '{was[0]}', facts = '{was[1]}', ended_at = {was[2]} "
+        f"WHERE run_id = '{loaded.run_id}' RETURNING 1"
+    )
+
+    assert 'href="http://127.0.0.1:4040" rel="noreferrer"' in at_work
+    assert "javascript:" not in hostile
+    assert "127.0.0.1:4040" not in ended
 
 
 def test_the_lines_that_speak_of_an_error_stand_above_the_log(stage, browser, loaded, tmp_path):

@@ -155,7 +155,8 @@ class Looked:
 def look_at(catalog: Catalog, inbox: Inbox, names: Iterable[str]) -> Looked:
     """Look at the files of these names, which no pattern ignores, and record the new ones as `discover` does.
 
-    Where a file is held back, a listing is due at once, which sees the file again. Cost: a look at each file.
+    A file that is held back makes a listing due at once; that listing looks at the file again. Cost: a look at each
+    file.
     """
     listing = _Listing(catalog, inbox, Memory(), reconcile=False)
     there, missing = listing.look_at(sorted(set(names)))

@@ -52,6 +52,42 @@ def test_a_topic_shows_how_far_its_subscribers_are(stage, read):
     assert '{"text": "<i>hostile</i>"}' in own
 
 
+def test_a_dead_notice_is_retried_on_the_page_of_its_alert(stage, browser):
+    """A target that was away is there again: the person need not know the id of the delivery."""
+    stage.mill.alerts.create("rings", {"type": "run_failed", "program": "shop.broken"})
+    target = '{"type": "web_hook", "url": "https://example.org/a"}'
+    stage.sql(
+        "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at) "
+        "VALUES ('alert_1', 'rule_1', 'default', 'default.rings', 'shop.broken', 'OPEN', 'it fails', 1, 1) RETURNING 1"
+    )
+    stage.sql(
+        "INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at, ended_at) "
+        f"VALUES ('delivery_1', '{target}', 1, 0, 'alert_1', 'opened', '{{}}', 'DEAD', 1, 1) RETURNING 1"
+    )
+
+    page = browser.get("/alerts/alert_1").text
+
+    assert 'data-path="/v1/alerts/delivery_1:retry"' in page
+    assert 'data-path="/v1/alerts/alert_1:acknowledge"' in page
+    assert 'data-path="/v1/alerts/default.rings:silence"' in page
+
+
+def test_only_callers_of_all_namespaces_get_the_forms_of_rules(stage, browser):
+    """A button whose request is refused is a promise that does not hold."""
+
+    def forms(role: str, namespace: str | None) -> tuple[bool, bool]:
+        name = f"{role}-{namespace or 'all'}"
+        secret = stage.mill.tokens.create(name, role=role, namespace=namespace).secret
+        headers = {"cookie": "", "authorization": f"Bearer {secret}"}
+        asked = "/alert-rules?new=run_failed&ask=create&name=mine"
+        page = browser.get(asked, headers=headers).text
+        return "Name of the rule" in page, "Make the rule" in page
+
+    assert forms("developer", None) == (True, True)
+    assert forms("developer", "default") == (False, False)
+    assert forms("operator", None) == (False, False)
+
+
 def test_open_transactions_come_first(stage, read):
     """An open transaction holds up others; it is among 200,000 that have ended."""
     with stage.transaction("orders"):

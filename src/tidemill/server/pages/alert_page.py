@@ -14,28 +14,29 @@ from tidemill.alerts.outbox import DeliveryState
 from tidemill.mill.alerts import AlertView, DeliveryView
 from tidemill.mill.mill import Mill
 from tidemill.server.pages.alert_rule_page import silence
-from tidemill.server.pages.lists import Column, section
+from tidemill.server.pages.columns import ERROR, STATE, WHY, Column
+from tidemill.server.pages.lists import section
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.thing import Action, allowed, show_page, show_thing
 
 _DELIVERIES: Final = (
     Column("target", "Target", "name"),
     Column("event", "Event"),
-    Column("state", "State", "state"),
+    STATE,
     Column("attempt", "Tries", "number"),
     Column("made_at", "Written", "time"),
     Column("ended_at", "Ended", "time"),
-    Column("error", "Error", "long"),
+    ERROR,
 )
 
 
 _ENDED: Final = (
     Column("rule", "Rule", "name", "/alerts/{alert_id}"),
     Column("subject", "Subject", "text", "/why/{subject}"),
-    Column("state", "State", "state"),
+    STATE,
     Column("since", "Since", "time"),
     Column("resolved_at", "Resolved", "time"),
-    Column("why", "Why", "long"),
+    WHY,
 )
 _PAGE: Final = 50
 

@@ -20,8 +20,8 @@ from tidemill.json_specs import read_plain, write_plain
 from tidemill.mill.alerts import AlertRuleView
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
+from tidemill.server.pages.columns import Column
 from tidemill.server.pages.data_view import Preview, body_of, command_of, offered, query
-from tidemill.server.pages.lists import Column
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.thing import Action, Field, Form, allowed, may, show_page
 

@@ -15,6 +15,7 @@ from tidemill.errors import TidemillError
 from tidemill.mill.consumers import ConsumerDetail, OfferedView
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
+from tidemill.server.pages.columns import BY_RUN, BYTES, ERROR, FILES, PARTITION, PARTITION_PAGE, ROWS, Column
 from tidemill.server.pages.data_view import (
     Preview,
     body_of,
@@ -24,23 +25,22 @@ from tidemill.server.pages.data_view import (
     query,
     show_data,
 )
-from tidemill.server.pages.lists import Column
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.thing import Action, Field, Form
 from tidemill.sizes import format_bytes
 
 _TAKEN: Final = (
-    Column("partition", "Partition", "name", "{page}"),
-    Column("run_id", "By run", "text", "/runs/{run_id}"),
+    PARTITION_PAGE,
+    BY_RUN,
     Column("failures", "Failures", "number"),
     Column("write_pointer", "Transaction", "text", "/transactions/{write_pointer}"),
 )
 _OFFERED: Final = (
-    Column("partition", "Partition", "name", "{page}"),
+    PARTITION_PAGE,
     Column("kind", "Change"),
-    Column("rows", "Rows", "number"),
-    Column("files", "Files", "number"),
-    Column("bytes", "Bytes", "bytes"),
+    ROWS,
+    FILES,
+    BYTES,
 )
 _RESETS: Final = (
     Column("reset_at", "Reset", "time"),
@@ -170,9 +170,9 @@ def _ask_requeue(one: ConsumerDetail, partition: str) -> Preview:
         body=body_of(partitions=words) if words else "{}",
     )
     columns = (
-        Column("partition", "Partition", "name"),
+        PARTITION,
         Column("failures", "Failures", "number"),
-        Column("error", "Error", "long"),
+        ERROR,
     )
     return Preview("Requeue", says, command, action, [plain(work) for work in found[:10]], columns)
 

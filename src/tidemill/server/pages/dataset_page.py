@@ -17,6 +17,20 @@ from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.partition_views import Growth
 from tidemill.server.pages.calendar_view import view_calendar
+from tidemill.server.pages.columns import (
+    BY_RUN,
+    BYTES,
+    COMMITTED,
+    FILES,
+    LISTENERS,
+    PARTITION,
+    PARTITION_PAGE,
+    READERS,
+    ROWS,
+    RUN,
+    STATE,
+    Column,
+)
 from tidemill.server.pages.data_view import (
     Plot,
     Preview,
@@ -29,52 +43,39 @@ from tidemill.server.pages.data_view import (
     show_data,
 )
 from tidemill.server.pages.inbox_page import show_inbox
-from tidemill.server.pages.lists import PARTITION_COLUMNS, Column, section
+from tidemill.server.pages.lists import PARTITION_COLUMNS, section
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.snapshot_page import show_snapshot
 from tidemill.server.pages.thing import Action, Field, Form
 from tidemill.sizes import format_bytes
 
-LISTENERS: Final = (
-    Column("name", "Schedule", "name", "/schedules/{name}"),
-    Column("status", "State", "state"),
-    Column("trigger", "Trigger", "long"),
-)
-READERS: Final = (
-    Column("name", "Consumer", "name", "/consumers/{dataset}/{name}"),
-    Column("waiting", "Left", "number"),
-    Column("bytes", "Bytes", "bytes"),
-    Column("oldest_at", "Oldest", "time"),
-    Column("in_progress", "Taken", "number"),
-    Column("discarded", "Discarded", "number"),
-)
 _PLACED: Final = (
-    Column("partition", "Partition", "name", "{page}"),
-    Column("state", "State", "state"),
-    Column("rows", "Rows", "number"),
-    Column("bytes", "Bytes", "bytes"),
-    Column("files", "Files", "number"),
-    Column("committed_at", "Committed", "time"),
-    Column("run_id", "Run", "text", "/runs/{run_id}"),
+    PARTITION_PAGE,
+    STATE,
+    ROWS,
+    BYTES,
+    FILES,
+    COMMITTED,
+    RUN,
 )
 _FILES: Final = (
     Column("path", "File", "long"),
-    Column("partition", "Partition", "name"),
-    Column("rows", "Rows", "number"),
-    Column("bytes", "Bytes", "bytes"),
+    PARTITION,
+    ROWS,
+    BYTES,
 )
 _DROPPED: Final = (
-    Column("partition", "Partition", "name", "{page}"),
+    PARTITION_PAGE,
     Column("dropped_at", "Dropped", "time"),
-    Column("run_id", "By run", "text", "/runs/{run_id}"),
+    BY_RUN,
 )
 _GOING: Final = (
-    Column("partition", "Partition", "name"),
-    Column("files", "Files", "number"),
-    Column("rows", "Rows", "number"),
-    Column("bytes", "Bytes", "bytes"),
+    PARTITION,
+    FILES,
+    ROWS,
+    BYTES,
 )
-ROWS: Final = 20
+MOST_ROWS: Final = 20
 _GROWTH: Final = 60
 _SHOWN: Final = 50
 _FEW: Final = 12
@@ -154,8 +155,8 @@ def show_dataset(request: Request, name: str) -> HTMLResponse:
         sections=sections,
         rows=values["rows"],
         row_names=values["row_names"],
-        rows_sub=f"the first {ROWS}",
-        rows_command=command_of("dataset", "head", dataset.name, "--limit", ROWS),
+        rows_sub=f"the first {MOST_ROWS}",
+        rows_command=command_of("dataset", "head", dataset.name, "--limit", MOST_ROWS),
         forms=_forms(dataset, asked),
         record=plain(dataset),
         left_out=("name", "partitions", "files", "rows", "bytes", "expectation", "schema"),
@@ -174,7 +175,7 @@ def _links(dataset: DatasetView) -> Sequence[tuple[str, str]]:
     links = [("Why", link("/why", dataset.name)), ("Lineage", f"/flow{query(around=dataset.name)}")]
     if dataset.spec.get("watermark"):
         links.append(("Watermark", link("/watermarks", dataset.name)))
-    return [*links, ("Show rows", f"{link('/datasets', dataset.name)}?rows={ROWS}")]
+    return [*links, ("Show rows", f"{link('/datasets', dataset.name)}?rows={MOST_ROWS}")]
 
 
 def _notes(dataset: DatasetView) -> Sequence[tuple[str, str, str, str]]:
@@ -231,7 +232,7 @@ def _partitions(
         }
         for one in page
     ]
-    columns = (Column("partition", "Partition", "name", "{page}"), *PARTITION_COLUMNS[1:])
+    columns = (PARTITION_PAGE, *PARTITION_COLUMNS[1:])
     rows = [{**plain(one), "page": link("/datasets", name, one.partition)} for one in page[:_SHOWN]]
     empty = "no partition yet; a run of a program that writes it brings them"
     following = query(after=page.next, within=asked.get("within", "")) if page.next else None
@@ -264,7 +265,7 @@ def _rows(mill: Mill, dataset: DatasetView, asked: Mapping[str, str]) -> Mapping
 def read_rows(mill: Mill, name: str, key: str | None) -> Mapping[str, Any]:
     """Return the first rows of a data set or partition; the reason in their place if they cannot be read."""
     try:
-        rows = mill.datasets.head(name, key, limit=ROWS)
+        rows = mill.datasets.head(name, key, limit=MOST_ROWS)
     except TidemillError as error:
         return {"rows": [{"not read": str(error)}], "row_names": ["not read"]}
     return {"rows": rows, "row_names": list(dict.fromkeys(column for row in rows for column in row))}

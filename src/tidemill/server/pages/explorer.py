@@ -21,7 +21,7 @@ from tidemill.mill.routes import PREFIX, Route, list_routes
 from tidemill.server.examples import example_answer, example_inputs, example_of
 from tidemill.server.guard import GuardedRoute, needs_of, open_to_all
 from tidemill.server.openapi import describe, headers_of, problems_of
-from tidemill.server.pages.lists import Column
+from tidemill.server.pages.columns import Column
 from tidemill.server.pages.render import render
 
 DOCS: Final = f"{PREFIX}/docs"

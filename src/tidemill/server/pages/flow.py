@@ -13,8 +13,8 @@ from starlette.responses import HTMLResponse
 
 from tidemill.mill.lineage import Lineage, LineageNode, NodeKind
 from tidemill.mill.mill import Mill
+from tidemill.server.pages.columns import STATE, Column
 from tidemill.server.pages.layout import Edge, Layout, lay_out
-from tidemill.server.pages.lists import Column
 from tidemill.server.pages.render import ago, link, plain, render, state_of
 
 _WIDTH: Final = 160
@@ -40,7 +40,7 @@ _PAGES: Final = {
 _NODES: Final = (
     Column("name", "Thing", "name", "{page}"),
     Column("words", "Kind"),
-    Column("state", "State", "state"),
+    STATE,
     Column("at", "Last move", "time"),
 )
 

@@ -14,6 +14,7 @@ from tidemill.lake.inbox.inbox import FileState
 from tidemill.mill.arrivals import DAY, ArrivalsView
 from tidemill.mill.inboxes import InboxView
 from tidemill.mill.mill import Mill
+from tidemill.server.pages.columns import BYTES, ERROR, Column
 from tidemill.server.pages.data_view import (
     Plot,
     Preview,
@@ -25,7 +26,6 @@ from tidemill.server.pages.data_view import (
     query,
     show_data,
 )
-from tidemill.server.pages.lists import Column
 from tidemill.server.pages.render import link, plain, state_of
 from tidemill.server.pages.thing import Action
 from tidemill.sizes import format_bytes
@@ -47,7 +47,7 @@ _STACK: Final = (
     FileState.SKIPPED,
 )
 _FILES: Final = (
-    Column("bytes", "Bytes", "bytes"),
+    BYTES,
     Column("row_count", "Rows", "number"),
 )
 _WEEK: Final = 7 * DAY
@@ -272,6 +272,6 @@ def _preview(request: Request, mill: Mill, inbox: InboxView) -> Preview | None:
         Column("name", "File", "name"),
         Column("failures", "Attempts", "number"),
         *_FILES,
-        Column("error", "Error", "long"),
+        ERROR,
     )
     return offered(request, Preview(label, says, command, action, [plain(one) for one in found[:10]], columns))

@@ -19,18 +19,20 @@ from tidemill.run.records.runs import RunState
 from tidemill.schedule.jobs import JobState
 from tidemill.schedule.specs import Status
 from tidemill.schedule.triggers import Trigger
+from tidemill.server.pages.columns import (
+    BYTES,
+    COMMITTED,
+    CONSUMER,
+    ERROR,
+    FILES,
+    PARTITION,
+    ROWS,
+    RUN,
+    STATE,
+    WHY,
+    Column,
+)
 from tidemill.server.pages.render import plain, render
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column: the field of a record, its title, the way to show it, and the page that it leads to."""
-
-    field: str
-    label: str
-    kind: str = "text"
-    """`text`, `long`, `name`, `state`, `time`, `number`, `bytes` or `code`."""
-    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,54 +94,37 @@ _RUN: Final = Column("run_id", "Run", "name", "/runs/{run_id}")
 RUN_COLUMNS: Final = (
     _RUN,
     Column("program", "Program"),
-    Column("state", "State", "state"),
+    STATE,
     Column("epoch", "Attempt", "number"),
     Column("created_at", "Created", "time"),
     Column("ended_at", "Ended", "time"),
-    Column("why", "Why", "long"),
+    WHY,
 )
 JOB_COLUMNS: Final = (
     Column("job_id", "Job", "name", "/jobs/{job_id}"),
     Column("schedule", "Schedule", "text", "/schedules/{schedule}"),
-    Column("state", "State", "state"),
+    STATE,
     Column("created_at", "Since", "time"),
     Column("next_check_at", "Looked at next", "time"),
-    Column("why", "Why", "long"),
-)
-ENDED_COLUMNS: Final = (
-    Column("job_id", "Job", "name", "/jobs/{job_id}"),
-    Column("outcome", "Outcome", "state"),
-    Column("created_at", "Created", "time"),
-    Column("ended_at", "Ended", "time"),
-    Column("run_id", "Run", "text", "/runs/{run_id}"),
+    WHY,
 )
 CONSUMER_COLUMNS: Final = (
-    Column("name", "Consumer", "name", "/consumers/{dataset}/{name}"),
+    CONSUMER,
     Column("dataset", "File set", "text", "/datasets/{dataset}"),
     Column("waiting", "Waiting", "number"),
-    Column("bytes", "Bytes", "bytes"),
+    BYTES,
     Column("oldest_at", "Oldest", "time"),
     Column("in_progress", "In progress", "number"),
     Column("discarded", "Discarded", "number"),
 )
 PARTITION_COLUMNS: Final = (
-    Column("partition", "Partition", "name"),
+    PARTITION,
     Column("op", "Change"),
-    Column("files", "Files", "number"),
-    Column("rows", "Rows", "number"),
-    Column("bytes", "Bytes", "bytes"),
-    Column("committed_at", "Committed", "time"),
-    Column("run_id", "Run", "text", "/runs/{run_id}"),
-)
-FILE_COLUMNS: Final = (
-    Column("name", "File", "name"),
-    Column("status", "State", "state"),
-    Column("bytes", "Bytes", "bytes"),
-    Column("row_count", "Rows", "number"),
-    Column("failures", "Failures", "number"),
-    Column("first_seen", "Seen", "time"),
-    Column("run_id", "Run", "text", "/runs/{run_id}"),
-    Column("error", "Error", "long"),
+    FILES,
+    ROWS,
+    BYTES,
+    COMMITTED,
+    RUN,
 )
 MESSAGE_COLUMNS: Final = (
     Column("position", "Position", "name"),
@@ -148,23 +133,14 @@ MESSAGE_COLUMNS: Final = (
     Column("event_key", "Key", "long"),
     Column("payload", "Payload", "code"),
 )
-VERSION_COLUMNS: Final = (
-    Column("version", "Version", "name"),
-    Column("committed_at", "Committed", "time"),
-    Column("rows", "Rows", "number"),
-    Column("bytes", "Bytes", "bytes"),
-    Column("current", "Current"),
-    Column("kept_for", "Kept for", "long"),
-    Column("run_id", "Run", "text", "/runs/{run_id}"),
-)
 _DATASET: Final = (
     Column("name", "Data set", "name", "/datasets/{name}"),
     Column("kind", "Kind"),
     Column("app", "App", "text", "/apps/{app}"),
     Column("partitions", "Partitions", "number"),
-    Column("files", "Files", "number"),
-    Column("rows", "Rows", "number"),
-    Column("bytes", "Bytes", "bytes"),
+    FILES,
+    ROWS,
+    BYTES,
 )
 _PAGE: Final = 50
 
@@ -291,7 +267,7 @@ LISTS: Final[tuple[ListPage, ...]] = (
             Column("waiting", "Waiting", "number"),
             Column("oldest_at", "Oldest", "time"),
             Column("failures", "Failures", "number"),
-            Column("error", "Error", "long"),
+            ERROR,
         ),
         "subscriber list",
         "no subscribers yet; `tidemill subscriber create NAME TOPIC` creates one",

@@ -17,8 +17,9 @@ from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.page import Page
 from tidemill.mill.transactions import TransactionDetail
+from tidemill.server.pages.columns import BYTES, DATASET, ROWS, RUN, STATE, Column
 from tidemill.server.pages.data_view import number_of
-from tidemill.server.pages.lists import MESSAGE_COLUMNS, Column, section
+from tidemill.server.pages.lists import MESSAGE_COLUMNS, section
 from tidemill.server.pages.render import link, plain, span
 from tidemill.server.pages.thing import Action, allowed, show_page, show_table
 
@@ -29,10 +30,10 @@ _TRANSACTIONS: Final = 50
 _OPEN: Final = 20
 _TRANSACTION: Final = (
     Column("write_pointer", "Write pointer", "name", "/transactions/{write_pointer}"),
-    Column("state", "State", "state"),
+    STATE,
     Column("began_at", "Began", "time"),
     Column("ended_at", "Ended", "time"),
-    Column("run_id", "Run", "text", "/runs/{run_id}"),
+    RUN,
     Column("reason", "Reason", "long"),
 )
 _OPENED: Final = (
@@ -41,14 +42,14 @@ _OPENED: Final = (
     Column("began_at", "Open since", "time"),
     Column("leased_until", "Lease ends", "time"),
     Column("writes", "May write", "long"),
-    Column("run_id", "Run", "text", "/runs/{run_id}"),
+    RUN,
 )
 _PUBLISHED: Final = (
-    Column("dataset", "Data set", "name", "/datasets/{dataset}"),
+    DATASET,
     Column("partition", "Partition"),
     Column("op", "Change"),
-    Column("rows", "Rows", "number"),
-    Column("bytes", "Bytes", "bytes"),
+    ROWS,
+    BYTES,
 )
 _SUBSCRIBERS: Final = (
     Column("name", "Subscriber", "name"),

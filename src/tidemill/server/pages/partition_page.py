@@ -13,6 +13,7 @@ from tidemill.mill.lineage import LineageNode, NodeKind
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.partition_views import PartitionDetail
+from tidemill.server.pages.columns import BY_RUN, BYTES, COMMITTED, FILES, ROWS, STATE, Column
 from tidemill.server.pages.data_view import (
     Preview,
     body_of,
@@ -22,33 +23,32 @@ from tidemill.server.pages.data_view import (
     query,
     show_data,
 )
-from tidemill.server.pages.dataset_page import ROWS, read_rows
-from tidemill.server.pages.lists import Column
+from tidemill.server.pages.dataset_page import MOST_ROWS, read_rows
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.thing import Action, Field, Form
 from tidemill.shapes.keys import split_shown
 from tidemill.sizes import format_bytes
 
 _CHANGES: Final = (
-    Column("committed_at", "Committed", "time"),
+    COMMITTED,
     Column("op", "Change", "name"),
-    Column("rows", "Rows", "number"),
-    Column("files", "Files", "number"),
-    Column("bytes", "Bytes", "bytes"),
-    Column("run_id", "By run", "text", "/runs/{run_id}"),
+    ROWS,
+    FILES,
+    BYTES,
+    BY_RUN,
     Column("replaced_by", "Replaced by", "number"),
 )
 _TAKEN: Final = (
     Column("run_id", "Run", "name", "/runs/{run_id}"),
     Column("program", "Program", "text"),
-    Column("state", "State", "state"),
+    STATE,
     Column("started_at", "Started", "time"),
     Column("ended_at", "Ended", "time"),
 )
 _STORED: Final = (
     Column("path", "File", "long"),
-    Column("rows", "Rows", "number"),
-    Column("bytes", "Bytes", "bytes"),
+    ROWS,
+    BYTES,
 )
 
 
@@ -57,7 +57,7 @@ _NODES: Final = (
     Column("way", "Way"),
     Column("kind", "Kind"),
     Column("name", "Thing", "name", "{page}"),
-    Column("state", "State", "state"),
+    STATE,
     Column("at", "At", "time"),
 )
 
@@ -73,7 +73,7 @@ def show_partition(request: Request, name: str, key: str) -> HTMLResponse:
         ("Lineage", f"{own}{query(lineage=1)}"),
     ]
     if one.current:
-        links += [("Show rows", f"{own}?rows={ROWS}"), ("Drop", f"{own}?ask=drop")]
+        links += [("Show rows", f"{own}?rows={MOST_ROWS}"), ("Drop", f"{own}?ask=drop")]
     return show_data(
         request,
         "partition.html",
@@ -95,8 +95,8 @@ def show_partition(request: Request, name: str, key: str) -> HTMLResponse:
         taken_columns=_TAKEN,
         stored=[plain(file) for file in one.stored],
         stored_columns=_STORED,
-        rows_sub=f"the first {ROWS}",
-        rows_command=command_of("dataset", "head", one.dataset, one.partition, "--limit", ROWS),
+        rows_sub=f"the first {MOST_ROWS}",
+        rows_command=command_of("dataset", "head", one.dataset, one.partition, "--limit", MOST_ROWS),
         nodes=_lineage(mill, one) if request.query_params.get("lineage") else None,
         node_columns=_NODES,
         lineage_command=command_of("dataset", "lineage", one.dataset, one.partition),

@@ -18,7 +18,7 @@ from tidemill.mill.mill import Mill
 from tidemill.mill.run_course import AttemptView
 from tidemill.mill.runs import RunDetail, read_log
 from tidemill.run.records.logs import LogLine
-from tidemill.server.pages.lists import Column
+from tidemill.server.pages.columns import BYTES, DATASET, ROWS, Column
 from tidemill.server.pages.render import link, plain, show, span
 from tidemill.server.pages.thing import Action, show_page
 from tidemill.sizes import format_bytes
@@ -43,15 +43,15 @@ _LEGEND: Final = {
     "fail": "ended without a commit",
 }
 _INPUT: Final = (
-    Column("dataset", "Data set", "name", "/datasets/{dataset}"),
+    DATASET,
     Column("item", "Partition, file or version"),
     Column("write_pointer", "Written by", "text", "/transactions/{write_pointer}"),
 )
 _OUTPUT: Final = (
-    Column("dataset", "Data set", "name", "/datasets/{dataset}"),
+    DATASET,
     Column("partitions", "Partitions", "long"),
-    Column("rows", "Rows", "number"),
-    Column("bytes", "Bytes", "bytes"),
+    ROWS,
+    BYTES,
 )
 
 

@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse
 
 from tidemill.mill.mill import Mill
 from tidemill.mill.search_result import Hit, HitKind
-from tidemill.server.pages.lists import Column
+from tidemill.server.pages.columns import Column
 from tidemill.server.pages.render import link, plain, render
 
 _COLUMNS: Final = (

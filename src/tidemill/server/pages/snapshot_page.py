@@ -14,6 +14,7 @@ from tidemill.lake.snapshot.versions import KeptVersion
 from tidemill.mill.datasets import DatasetView
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
+from tidemill.server.pages.columns import LISTENERS, READERS
 from tidemill.server.pages.data_view import (
     Plot,
     Preview,
@@ -25,16 +26,11 @@ from tidemill.server.pages.data_view import (
     query,
     show_data,
 )
-from tidemill.server.pages.lists import Column, section
+from tidemill.server.pages.lists import section
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.thing import Action
 from tidemill.sizes import format_bytes
 
-_LISTENERS: Final = (
-    Column("name", "Schedule", "name", "/schedules/{name}"),
-    Column("status", "State", "state"),
-    Column("trigger", "Trigger", "long"),
-)
 _SHOWN: Final = 50
 _ROWS: Final = 20
 _LINE: Final = 960
@@ -77,17 +73,13 @@ def show_snapshot(request: Request, dataset: DatasetView) -> HTMLResponse:
         versions_command=command_of("snapshot", "versions", name),
         next=query(after=versions.next) if versions.next else None,
         readers=[plain(one) for one in consumers],
-        reader_columns=(
-            Column("name", "Consumer", "name", "/consumers/{dataset}/{name}"),
-            Column("waiting", "Left", "number"),
-            Column("oldest_at", "Oldest", "time"),
-        ),
+        reader_columns=READERS,
         readers_command=command_of("consumer", "list", "--dataset", name),
         listeners={
             **section(
                 "Schedules that listen",
                 mill.schedules.triggered_by(name, limit=_SHOWN),
-                _LISTENERS,
+                LISTENERS,
                 "no schedule listens; declare one in the app: app.schedule(…)",
             ),
             "command": command_of("schedule", "triggered-by", name),

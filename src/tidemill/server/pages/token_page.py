@@ -11,14 +11,14 @@ from starlette.responses import HTMLResponse
 from tidemill.mill.access import Role
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
-from tidemill.server.pages.lists import Column
+from tidemill.server.pages.columns import STATE, Column
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.thing import Action, Field, Form, allowed, show_table
 
 _PAGE: Final = 50
 _COLUMNS: Final = (
     Column("name", "Token", "name"),
-    Column("state", "State", "state"),
+    STATE,
     Column("role", "Role"),
     Column("namespace", "Namespace"),
     Column("created_at", "Created", "time"),

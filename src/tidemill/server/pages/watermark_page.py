@@ -13,6 +13,7 @@ from tidemill.mill.mill import Mill
 from tidemill.mill.slots import SlotView
 from tidemill.mill.watermarks import ProgramView, WatermarkDetail
 from tidemill.server.pages.calendar_view import SIGNS
+from tidemill.server.pages.columns import RUN, STATE, Column
 from tidemill.server.pages.data_view import (
     Preview,
     body_of,
@@ -22,13 +23,12 @@ from tidemill.server.pages.data_view import (
     query,
     show_data,
 )
-from tidemill.server.pages.lists import Column
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.thing import Action, Field, Form
 
 _HOLDERS: Final = (
     Column("write_pointer", "Transaction", "name", "/transactions/{write_pointer}"),
-    Column("run_id", "Run", "text", "/runs/{run_id}"),
+    RUN,
     Column("began_at", "Began", "time"),
 )
 _MOVES: Final = (
@@ -75,7 +75,7 @@ def show_watermark(request: Request, name: str) -> HTMLResponse:
         open_slots=[{**plain(slot), "page": _day_of(one, slot)} for slot in gaps[:_SHOWN]],
         open_columns=(
             Column("slot", "Slot", "name", "{page}"),
-            Column("state", "State", "state"),
+            STATE,
             Column("have", "Has", "number"),
             Column("of", "Of", "number"),
         ),

@@ -10,11 +10,12 @@ import pytest
 
 from tests.errors import raises_code
 from tests.run.conftest import rows_of
-from tidemill import Every, Mill, TidemillError
+from tidemill import Every, Mill, RunFailed, TidemillError, WebHook
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.names import EventKey
 from tidemill.roles.janitor import Janitor
 from tidemill.run.processes.external import open_transaction
+from tidemill.run.step import attempts
 from tidemill.run.step.attempts import end_attempt
 from tidemill.run.step.outputs import Dropped
 from tidemill.schedule.subscriber import subscribe
@@ -80,7 +81,8 @@ def test_each_change_has_one_row_with_its_actor(deployed):
     (newest,) = deployed.audit.log(subject=run_id, limit=1)
     (older,) = deployed.audit.log(subject=run_id, after=newest.audit_id)
     details = {entry.action: (entry.actor, entry.detail) for entry in (newest, older)}
-    assert details == {"run.kill": ("ann@desk", {}), "run.retry": ("ann@desk", {"run_id": retry_id})}
+    killed = {"before": {"state": "PENDING"}, "after": {"state": "KILLED"}}
+    assert details == {"run.kill": ("ann@desk", killed), "run.retry": ("ann@desk", {"run_id": retry_id})}
 
 
 def test_jobs_that_a_person_forces_or_drops_have_their_rows(deployed):
@@ -163,7 +165,7 @@ def test_arguments_are_not_in_the_audit_log(deployed):
 
     assert "71077" not in repr(deployed.audit.log())
     (changed,) = deployed.audit.log(subject="default.shop.on_orders")
-    assert changed.detail == {"options": ["arguments"]}
+    assert changed.detail == {"before": {"arguments": []}, "after": {"arguments": ["limit"]}}
 
 
 def test_a_row_has_what_was_there_before(deployed):
@@ -174,12 +176,81 @@ def test_a_row_has_what_was_there_before(deployed):
     deployed.schedules.update("shop.on_orders", priority=3, description="late", arguments={"limit": 71_077})
 
     # Ids of one millisecond are in no order.
-    details = [one.detail for one in deployed.audit.log(subject="default.shop.on_orders")]
-    modes = {(one["before"], one.get("mode")) for one in details if "after" not in one}
-    assert modes == {("SCHEDULED", "hold"), ("hold", "drop"), ("drop", None)}
-    (changed,) = [one for one in details if "after" in one]
-    assert changed["before"] == {"description": "", "priority": 0}
-    assert changed["after"] == {"description": "late", "priority": 3}
+    entries = list(deployed.audit.log(subject="default.shop.on_orders"))
+    states = [(one.detail["before"], one.detail["after"]) for one in entries if one.action != "schedule.update"]
+    assert sorted((str(old["mode"]), str(new["mode"]), new["status"]) for old, new in states) == [
+        ("None", "hold", "SUSPENDED"),
+        ("drop", "None", "SCHEDULED"),
+        ("hold", "drop", "SUSPENDED"),
+    ]
+    (changed,) = [one.detail for one in entries if one.action == "schedule.update"]
+    assert changed["before"] == {"arguments": [], "description": "", "priority": 0}
+    assert changed["after"] == {"arguments": ["limit"], "description": "late", "priority": 3}
+
+
+def test_what_was_deleted_stands_whole_in_its_row(deployed):
+    """A schedule or rule of ops stands in no app file: the row alone can bring it back."""
+    deployed.schedules.create("shop.often", "shop.load", trigger=Every("1h"), arguments={"limit": 71_077})
+    deployed.schedules.delete("shop.often")
+    deployed.alerts.create("mine", RunFailed("shop.load", times=2), to=[WebHook("https://a.example/canary")])
+    deployed.alerts.delete("mine")
+
+    entries = list(deployed.audit.log())
+    details = {one.action: one.detail for one in entries}
+    made, gone = details["schedule.create"]["after"], details["schedule.delete"]["before"]
+    assert made.items() <= gone.items()
+    assert {name: made[name] for name in ("program", "status", "trigger", "arguments")} == {
+        "program": "default.shop.load",
+        "status": "SCHEDULED",
+        "trigger": {"type": "every", "duration": "1h"},
+        "arguments": ["limit"],
+    }
+    rule = {"type": "run_failed", "program": "default.shop.load", "times": 2}
+    told = {"rule": rule, "to": ["WebHook a.example"], "repeat": None, "description": ""}
+    assert (details["alert.create"]["before"], details["alert.create"]["after"]) == (None, told)
+    assert (details["alert.delete"]["before"], details["alert.delete"]["after"]) == (told, None)
+    assert "canary" not in repr(entries)
+    assert "71077" not in repr(entries)
+
+
+def test_a_deployment_tells_its_versions_and_how_much_it_has_changed(deployed, project):
+    """Whoever asks what a deployment did gets numbers at once, and the details from the history of the app."""
+    file = project / "app.py"
+    file.write_text(f'{file.read_text()}\nmore = app.fileset("more", keys={{"day": "date"}})\n', encoding="utf-8")
+    deployed.deploy()
+    deployed.apps.rollback("shop")
+    deployed.apps.delete("shop")
+
+    entries = {}
+    for one in deployed.audit.log(subject="default.shop"):
+        entries.setdefault(one.action, []).append(one.detail)
+    first, second = sorted(entries["deploy"], key=lambda one: one["after"]["version"])
+    assert (first["before"], first["after"]) == (None, {"version": 1})
+    assert (second["before"], second["after"]) == ({"version": 1}, {"version": 2})
+    assert second["changes"] == {"add": {"data set": 1}, "change": {"app": 1}}
+    (back,) = entries["app.rollback"]
+    assert (back["before"], back["after"], back["to"]) == ({"version": 2}, {"version": 3}, 1)
+    (gone,) = entries["app.delete"]
+    assert (gone["before"]["version"], gone["after"]) == (3, None)
+
+
+def test_a_kill_says_the_state_that_it_has_ended(deployed, monkeypatch):
+    """The run went on between the look and the kill: the row has the state that the kill has found."""
+    run_id = deployed.runs.start("shop.report").run_id
+    catalog = deployed.project.catalog
+    rows_of(catalog, "UPDATE run SET state = 'STARTING', epoch = 1 RETURNING 1")
+
+    def look(*given: object) -> object:
+        if given[-1] == "KILLED":  # behind the look, and before the block that asks
+            rows_of(catalog, "UPDATE run SET state = 'RUNNING' RETURNING 1")
+        return tell(*given)
+
+    tell = attempts._noted
+    monkeypatch.setattr(attempts, "_noted", look)
+    deployed.runs.kill(run_id)
+
+    (entry,) = [one for one in deployed.audit.log(subject=run_id) if one.action == "run.kill"]
+    assert entry.detail == {"before": {"state": "RUNNING"}, "after": {"state": "STOPPING"}}
 
 
 def test_two_suspends_at_one_moment_have_one_row(deployed):

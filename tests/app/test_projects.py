@@ -101,9 +101,9 @@ def test_a_moved_project_goes_on_with_all_that_it_had(stage):
         said = (target.parent / "said.txt").read_text().splitlines()
         checked = (mill.catalog.audit().clean, mill.catalog.fsck().clean)
         location = mill.datasets.show("lines").location
-        logged = [entry.action for entry in mill.audit.log(subject="catalog")]
+        logged = [(entry.action, entry.detail) for entry in mill.audit.log(subject="catalog")]
 
-    assert logged == ["catalog.move"]
+    assert logged == [("catalog.move", {"before": {"folder": moved.old}, "after": {"folder": str(target)}})]
     assert moved.datasets == ("default.lines", "default.raw")
     assert said == ["one.txt", "two.txt"]
     assert checked == (True, True)

@@ -359,7 +359,9 @@ def test_a_kill_at_the_end_of_an_attempt_is_not_lost(works):
     """The run went back to PENDING, was taken again, and ran to its end."""
     run = works.under_way(works.program(retries=5))
 
-    _, state = beside(works, lambda db: db.run(RUNS.ask_kill, run_id=run.run_id), lambda: fail(works, run))
+    _, state = beside(
+        works, lambda db: db.run(RUNS.ask_kill, run_id=run.run_id, state=run.state), lambda: fail(works, run)
+    )
 
     assert state is RunState.KILLED
     assert works.run(run.run_id).state is RunState.KILLED

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.test_audited_operations import ELSEWHERE, PLAYS, Play, content
+from tests.app.test_audited_operations import ELSEWHERE, PLAYS, Play, content, tells_both_states
 from tests.served import serving
 from tests.server.conftest import APP
 from tests.stage import Stage, staged
@@ -156,8 +156,10 @@ def test_a_change_by_rest_has_a_row_with_its_caller(stage, action):
         play.act(far, prepared)
 
     rows = [one for one in stage.mill.audit.log() if one.actor == "client@127.0.0.1"]
-    named = {(one.action, one.subject) for one in rows}
-    assert (NAMED_OTHERWISE.get(action, action), play.subject.format(prepared)) in named
+    named = {(one.action, one.subject): one.detail for one in rows}
+    place = NAMED_OTHERWISE.get(action, action), play.subject.format(prepared)
+    assert place in named
+    assert tells_both_states(action, named[place])
 
 
 @pytest.mark.parametrize("action", ["schedule.suspend", "run.start", "topic.publish", "app.delete", "sql"])

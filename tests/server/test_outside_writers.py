@@ -258,6 +258,7 @@ def test_a_commit_is_on_record_with_its_actor(sign, stage):
     (row,) = [one for one in stage.mill.audit.log(subject=str(begun["write_pointer"])) if one.action == "tx.commit"]
     assert row.actor == "flink@127.0.0.1"
     assert row.detail["changes"] == ["append default.orders day=2026-01-01"]
+    assert (row.detail["before"], row.detail["after"]) == ({"state": "in_progress"}, {"state": "committed"})
 
 
 def test_a_commit_whose_record_cannot_be_written_publishes_nothing(sign, stage):

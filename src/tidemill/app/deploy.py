@@ -213,7 +213,7 @@ def deploy(  # noqa: PLR0913  # options by keyword, each with a default
         )
         if declared is not None:
             deployed = replace(deployed, apps_left=find_left(db, world, config, declared))
-        write_note(db, note)
+        write_note(db, None if note is None else _told(note, block.version, deployed))
         world.mark("deploy.noted")
         return deployed
 
@@ -281,6 +281,8 @@ class _Deploying:
         self.update_schedules = update_schedules
         self.resolve = functools.cache(resolved)
         self.declaration = write_stored(app)
+        self.version = 0
+        """The version of the app before the deployment; 0 for no app."""
 
     def deploy(self, db: Db, *, actor: str, rolled_back_to: int | None, if_generation: int | None = None) -> Deployed:
         """Deploy the app within the caller's transaction."""
@@ -288,12 +290,8 @@ class _Deploying:
         seq = db.tick()
         present = db.record(SQL.find_app, _Present, namespace=app.namespace, name=app.name)
         was = None if present is None or present.deleted else present.spec
-        check_generation(
-            "app",
-            qualified(app.namespace, app.name),
-            0 if present is None or present.deleted else present.version,
-            if_generation,
-        )
+        self.version = 0 if present is None or present.deleted else present.version
+        check_generation("app", qualified(app.namespace, app.name), self.version, if_generation)
         self.code.put(db)
         digest = self.code.digest
         old_sums = {} if was is None else find_sums(db, was.bundle)
@@ -363,6 +361,19 @@ class _Deploying:
             programs_retired=tuple(retired.values()),
             changed=bool(difference),
         )
+
+
+def _told(note: NoteChange, before: int, deployed: Deployed) -> NoteChange:
+    """Return the audit row of a deployment: the versions, and how many parts of each kind it has changed.
+
+    `mill.apps.history` has each part with its fields.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    for one in deployed.changes:
+        of_act = counts.setdefault(one.act, {})
+        of_act[one.part] = of_act.get(one.part, 0) + 1
+    detail = {**note.detail, "changes": counts, "dropped_jobs": deployed.dropped_jobs}
+    return replace(note, detail=detail).between({"version": before} if before else None, {"version": deployed.version})
 
 
 def _within(file: Path, folder: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +45,13 @@ class NoteChange(Effect):
         detail = json.dumps(self.detail, separators=(",", ":"), default=str)
         params = {"audit_id": self.audit_id, "actor": self.actor, "action": self.action, "subject": self.subject}
         return (SQL.add_entry(**params, detail=detail),)
+
+    def between(self, before: Mapping[str, object] | None, after: Mapping[str, object] | None) -> NoteChange:
+        """Return the row with the state of its subject before and after the change; None: there was, or is, no such.
+
+        The transaction of the change knows both. A secret, and the value of an argument, is in neither.
+        """
+        return replace(self, detail={**self.detail, "before": before, "after": after})
 
     def write(self, db: Db) -> None:
         """Write the row within a block."""

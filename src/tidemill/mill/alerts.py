@@ -15,7 +15,7 @@ from tidemill.alerts.rules import BadRule, Rule
 from tidemill.alerts.specs import AlertSpec
 from tidemill.alerts.targets import Target
 from tidemill.catalog.db import Db
-from tidemill.durations import parse_duration
+from tidemill.durations import format_duration, parse_duration
 from tidemill.json_specs import read_plain, read_text, write_plain
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, read_name, write_key
@@ -177,7 +177,7 @@ class Alerts(Noun):
         again = parse_duration(repeat) if isinstance(repeat, str) else repeat
         targets = tuple(_read(Target, one) for one in to)
         spec = AlertSpec(_read(Rule, rule), targets, again, description)
-        note = self._note("create", qualified(namespace, local))
+        note = self._note("create", qualified(namespace, local)).between(None, _told(spec))
 
         def block(db: Db) -> AlertRuleView:
             db.tick()
@@ -224,8 +224,8 @@ class Alerts(Noun):
             if spec != stored.spec:
                 check_names(db, spec.rule)
                 alerts.put_rule(db, self._world, namespace, "", local, spec)
-                before, after = ({one: write_plain(of).get(one) for one in changes} for of in (stored.spec, spec))
-                self._note("update", stored.qualified_name, before=before, after=after).write(db)
+                before, after = ({one: _told(of)[one] for one in changes} for of in (stored.spec, spec))
+                self._note("update", stored.qualified_name).between(before, after).write(db)
             found = _view_rule(alerts.find_rule(db, namespace, local))
             return UpdatedAlertRule(**fields_of(found), changed=spec != stored.spec)
 
@@ -240,7 +240,7 @@ class Alerts(Noun):
             seq = db.tick()
             rule = _of_a_person(alerts.find_rule(db, namespace, local))
             alerts.delete_rule(db, self._world, seq, rule)
-            self._note("delete", rule.qualified_name).write(db)
+            self._note("delete", rule.qualified_name).between(_told(rule.spec), None).write(db)
             return DeletedAlertRule(rule.qualified_name)
 
         return self._catalog.write(block)
@@ -253,9 +253,11 @@ class Alerts(Noun):
             seq = db.tick()
             alert = self._alert(db, alert_id)
             changed = alerts.acknowledge(db, self._world, seq, alert, self._project.actor)
+            state = self._alert(db, alert_id).state
             if changed:
-                self._note("acknowledge", alert_id, rule=alert.rule).write(db)
-            return AcknowledgedAlert(alert_id, self._alert(db, alert_id).state, changed)
+                note = self._note("acknowledge", alert_id, rule=alert.rule)
+                note.between({"state": alert.state}, {"state": state}).write(db)
+            return AcknowledgedAlert(alert_id, state, changed)
 
         return self._catalog.write(block)
 
@@ -273,8 +275,8 @@ class Alerts(Noun):
             rule = alerts.find_rule(db, namespace, local)
             until = None if lasts is None else db.now() + lasts
             alerts.silence(db, rule, until)
-            before, after = (one and one.isoformat() for one in (rule.silent_until, until))
-            self._note("silence", rule.qualified_name, before=before, until=after).write(db)
+            before, after = ({"silent_until": one and one.isoformat()} for one in (rule.silent_until, until))
+            self._note("silence", rule.qualified_name).between(before, after).write(db)
             return _view_rule(alerts.find_rule(db, namespace, local))
 
         return self._catalog.write(block)
@@ -290,7 +292,8 @@ class Alerts(Noun):
             db.tick()
             changed = outbox.retry(db, delivery_id)
             if changed:
-                self._note("retry", delivery_id).write(db)
+                note = self._note("retry", delivery_id)
+                note.between({"state": DeliveryState.DEAD}, {"state": DeliveryState.WAITING}).write(db)
             return RetriedDelivery(delivery_id, changed)
 
         return self._catalog.write(block)
@@ -310,6 +313,16 @@ def _of_a_person(rule: AlertRule) -> AlertRule:
     if rule.app:
         raise BadRule(rule.name, f"app {rule.app} declares it; change the app, and deploy")
     return rule
+
+
+def _told(spec: AlertSpec) -> Mapping[str, object]:
+    """Return what the audit log has of a rule. Of a target that is its name: the path of an address may be a secret."""
+    return {
+        "rule": write_plain(spec.rule),
+        "to": [str(one) for one in spec.to],
+        "repeat": None if spec.repeat is None else format_duration(spec.repeat),
+        "description": spec.description,
+    }
 
 
 def _view(row: Alert) -> AlertView:

@@ -185,7 +185,13 @@ class Apps(Noun):
             app = _find(db, namespace, local)
             check_generation("app", qualified(namespace, local), app.version, if_generation)
             deleted = delete_app(db, self._world, seq, namespace, local)
-            self._note("delete", qualified(namespace, local)).write(db)
+            before = {
+                "version": app.version,
+                "schedules": len(deleted.schedules),
+                "programs": len(deleted.programs),
+                "jobs": deleted.dropped_jobs,
+            }
+            self._note("delete", qualified(namespace, local)).between(before, None).write(db)
             return deleted
 
         return self._catalog.write(block)

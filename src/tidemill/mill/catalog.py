@@ -65,10 +65,10 @@ class CatalogUpkeep(Noun):
 
         Without `old`, the one other folder from which apps were deployed. `NotMoved`, `StillRunning`.
         """
-        note = self._note("move", "catalog", to=str(self._config.folder))
+        note = self._note("move", "catalog")
         return move(self._catalog, self._config.folder, None if old is None else old.absolute(), note)
 
     @operation(Right.ADMIN, repeats="a commit that was adopted is known", whole=True)
     def adopt(self) -> Adopted:
         """Publish again the commits of another life of the catalog that this life does not know."""
-        return adopt(self._catalog, [self._note("adopt", "catalog")])
+        return adopt(self._catalog, lambda: self._note("adopt", "catalog"))

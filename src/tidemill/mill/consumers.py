@@ -305,8 +305,8 @@ class Consumers(Noun):
             chosen = _choose(Fileset.of(found), where, time_from, time_until)
         which, subject = chosen.shown if chosen else "all", f"{found.qualified_name} {consumer.name}"
         note = self._note("reset", subject, to=str(to), partitions=which)
-        also = [note, *self._keep_part({"reset": subject})]
-        after = reset(self._catalog, consumer.dataset_id, consumer.name, start, self._project.actor, chosen, also=also)
+        who, also = self._project.actor, self._keep_part({"reset": subject})
+        after = reset(self._catalog, consumer.dataset_id, consumer.name, start, who, chosen, note=note, also=also)
         return self._catalog.read(lambda db: _consumer_view(db, after, {found.dataset_id: found}, list_reads(db)))
 
     @operation(Right.DEPLOY, in_block=True)
@@ -322,7 +322,8 @@ class Consumers(Noun):
             if (consumer.name, found.qualified_name) in list_reads(db):
                 raise ConsumerInUse(found.qualified_name, consumer.name)
             drop_consumer(db, consumer, self._project.actor)
-            self._note("drop", f"{found.qualified_name} {consumer.name}").write(db)
+            note = self._note("drop", f"{found.qualified_name} {consumer.name}")
+            note.between({"since_seq": consumer.since_seq}, None).write(db)
             return DroppedConsumer(found.qualified_name, consumer.name)
 
         return self._catalog.write(block)
@@ -351,7 +352,7 @@ class Consumers(Noun):
             return Requeued(found.qualified_name, consumer.name, number)
 
         keys = self._catalog.read(chosen)
-        return made(requeue(self._catalog, consumer, keys, lambda number: [note, *self._keep(made(number))]))
+        return made(requeue(self._catalog, consumer, keys, note, lambda number: self._keep(made(number))))
 
     @operation(Right.READ)
     def lag(

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.named import FROM_NEWEST, Param, load_sql
@@ -20,6 +21,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.expectations import Expectation, find_expectations
 from tidemill.lake.fileset.compaction import needed_files
 from tidemill.lake.fileset.fileset import Change, Fileset, find_schema, read_partitions
+from tidemill.lake.fileset.metadata import MetadataChange
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, now
 from tidemill.lake.fileset.totals import Totals, find_totals
 from tidemill.lake.inbox import inbox
@@ -419,7 +421,9 @@ class Datasets(Noun):
             self._transaction(fileset, taken) as tx,
         ):
             if compacted := tx.compact(spark, fileset.qualified_name, where=accepted):
-                taken += [self._note("compact", fileset.qualified_name), *self._keep(compacted)]
+                before, after = sum(one.files_before for one in compacted), sum(one.files for one in compacted)
+                note = self._note("compact", fileset.qualified_name, partitions=len(compacted))
+                taken += [note.between({"files": before}, {"files": after}), *self._keep(compacted)]
             return compacted
 
     @operation(Right.READ)
@@ -465,14 +469,17 @@ class Datasets(Noun):
         remove: Collection[str] = (),
     ) -> Described:
         """Change the metadata of one partition, given in values or as people write it; see `Output.describe`."""
+        from tidemill.run.processes.external import outputs_of
+
         fileset = self._fileset(name)
         if isinstance(key, str):
             key = dict(zip(fileset.keys.names, fileset.keys.parse(key), strict=True))
-        changed = {"add": add or {}, "set": set or {}, "remove": [*remove]}
-        note = self._note("describe", fileset.qualified_name, key=key, **changed)
+        change = MetadataChange(add or {}, set or {}, remove)
+        note = self._note("describe", fileset.qualified_name, key=key)
         described = Described(fileset.qualified_name, fileset.keys.show(fileset.keys.check(key)))
-        with self._transaction(fileset, [note, *self._keep(described)]) as tx:
-            tx.fileset(fileset.qualified_name).describe(key, add=add, set=set, remove=remove)
+        taken: list[Effect] = [*self._keep(described)]
+        with self._transaction(fileset, taken) as tx:
+            taken.append(note.between(*outputs_of(tx).describe(fileset.qualified_name, key, change)))
         return described
 
     @operation(Right.DEPLOY)
@@ -481,8 +488,12 @@ class Datasets(Noun):
         from tidemill.run.processes.partitions import adopt_partitions
 
         fileset = self._fileset(name)
-        note = self._note("adopt", fileset.qualified_name, below=below)
-        return adopt_partitions(self._catalog, self._world, fileset, below, also=[note], at_last=self._keep)
+
+        def note(partitions: Sequence[str]) -> NoteChange:
+            note = self._note("adopt", fileset.qualified_name, below=below)
+            return note.between(None, {"partitions": [*partitions[:_NOTED]], "count": len(partitions)})
+
+        return adopt_partitions(self._catalog, self._world, fileset, below, note=note, at_last=self._keep)
 
     @operation(Right.DEPLOY)
     def add(self, name: str, key: Mapping[str, object] | str) -> Adoption:
@@ -495,12 +506,14 @@ class Datasets(Noun):
         fileset = self._fileset(name)
         checked = fileset.keys.parse(key) if isinstance(key, str) else fileset.keys.check(key)
         place = fileset.keys.to_path(checked)
-        note = self._note("add", fileset.qualified_name, partition=fileset.keys.show(checked))
+
+        def note(partitions: Sequence[str]) -> NoteChange:
+            return self._note("add", fileset.qualified_name).between(None, {"partitions": [*partitions]})
 
         def keep(done: Adoption) -> Sequence[Effect]:
             return () if done.refused else self._keep(done)
 
-        done = adopt_partitions(self._catalog, self._world, fileset, place, also=[note], at_last=keep)
+        done = adopt_partitions(self._catalog, self._world, fileset, place, note=note, at_last=keep)
         if done.refused:
             raise PartitionNotAdded(fileset.qualified_name, fileset.keys.show(checked), done.refused[0].why)
         if not done.partitions + done.known:
@@ -533,9 +546,16 @@ class Datasets(Noun):
         found = list_matching(self._catalog, fileset, where)
         if dry_run or not found:
             return found
-        some = [one.partition for one in found[:_NOTED]]
-        note = self._note(verb, fileset.qualified_name, dropped=len(found), partitions=some)
-        also = lambda dropped: [note, *self._keep(dropped)]  # noqa: E731  # typed where it is taken
+
+        def also(dropped: Sequence[Dropped]) -> Sequence[Effect]:
+            before = {
+                "partitions": [one.partition for one in dropped[:_NOTED]],
+                "count": len(dropped),
+                "files": sum(one.files for one in dropped),
+                "rows": sum(one.rows for one in dropped),
+            }
+            return [self._note(verb, fileset.qualified_name).between(before, None), *self._keep(dropped)]
+
         return drop_matching(self._catalog, self._world, fileset, where, also)
 
     def _transaction(self, fileset: Fileset, also: Sequence[Effect]) -> AbstractContextManager[ExternalTransaction]:

@@ -271,9 +271,10 @@ class Inboxes(Noun):
             note = self._note("scan", watched.qualified_name, accept_empty=True)
 
             def accept(db: Db) -> None:
-                if self._project.dataset(db, name).root is not None:
+                root = self._project.dataset(db, name).root
+                if root is not None:
                     accept_empty_folder(db, watched)
-                    note.write(db)
+                    note.between({"folder": root}, {"folder": None}).write(db)
 
             self._catalog.write(accept)
         found = discover_settled(self._catalog, watched, reconcile=reconcile)
@@ -343,7 +344,8 @@ class Inboxes(Noun):
         def block(db: Db) -> ReleasedFiles:
             released = release_quarantined(db, watched, files)
             if released:
-                note.write(db)
+                states = inbox.FileState.QUARANTINED, inbox.FileState.NEW
+                note.between(*({"state": state, "files": released} for state in states)).write(db)
             return ReleasedFiles(watched.qualified_name, released)
 
         return self._catalog.write(block)
@@ -377,7 +379,8 @@ class Inboxes(Noun):
         def block(db: Db) -> RetriedFiles:
             retried = retry_files(db, watched, files)
             if retried:
-                note.write(db)
+                told = {"state": inbox.FileState.ERROR, "files": retried}
+                note.between({**told, "due": "later"}, {**told, "due": "now"}).write(db)
             return RetriedFiles(watched.qualified_name, retried)
 
         return self._catalog.write(block)
@@ -397,7 +400,7 @@ class Inboxes(Noun):
         readers = self._catalog.read(lambda db: list_readers(db, watched.dataset))
         appending = tuple(one.qualified_name for one in readers if one.writes)
         view = ReprocessView(watched.qualified_name, len(set(files)), appending)
-        reprocess(self._catalog, watched, files, self._project.actor, [note, *self._keep(view)])
+        reprocess(self._catalog, watched, files, self._project.actor, note, self._keep(view))
         return view
 
     @operation(Right.DEPLOY, command="inbox claim", no_audit="its run is the record")

@@ -188,7 +188,7 @@ class Jobs(Noun):
                     raise
                 return DroppedJob(JobId(job_id), Outcome.DROPPED, changed=False)
             end_jobs(db, [JobEnding(job, Outcome.DROPPED, "dropped by hand")])
-            self._note("drop", job_id).write(db)
+            self._note("drop", job_id).between({"state": job.state}, {"state": Outcome.DROPPED}).write(db)
             return DroppedJob(job.job_id, Outcome.DROPPED, changed=True)
 
         return self._catalog.write(block)
@@ -205,13 +205,13 @@ class Jobs(Noun):
         def block(db: Db) -> ForcedJob:
             self._project.check_job(db, job_id)
             try:
-                run_id = force_job(db, self._world, JobId(job_id)).run_id
+                launch = force_job(db, self._world, JobId(job_id))
             except JobEnded as error:
                 if error.run_id is None:
                     raise
                 return ForcedJob(JobId(job_id), RunId(error.run_id), changed=False)
-            self._note("force", job_id, run_id=run_id).write(db)
-            return ForcedJob(JobId(job_id), run_id, changed=True)
+            self._note("force", job_id).between({"state": launch.state}, {"run_id": launch.run_id}).write(db)
+            return ForcedJob(JobId(job_id), launch.run_id, changed=True)
 
         return self._catalog.write(block)
 

@@ -283,12 +283,11 @@ class Runs(Noun):
         from tidemill.run.step.attempts import kill_run
 
         self._catalog.read(lambda db: self._project.check_run(db, run_id))
-        note = self._note("kill", run_id)
 
-        def also(state: RunState) -> Sequence[Effect]:
-            return [note, *self._keep(KilledRun(RunId(run_id), state, changed=True))]
+        def keep(state: RunState) -> Sequence[Effect]:
+            return self._keep(KilledRun(RunId(run_id), state, changed=True))
 
-        state, changed = kill_run(self._catalog, RunId(run_id), also)
+        state, changed = kill_run(self._catalog, RunId(run_id), self._note("kill", run_id), keep)
         return KilledRun(RunId(run_id), state, changed)
 
     @operation(Right.READ)

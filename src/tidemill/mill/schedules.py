@@ -18,7 +18,7 @@ from tidemill.mill.new_schedules import NewSchedule, naming, read_entries
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, BadPage, Page, check_filter, cut, one_more, read_key, write_key
 from tidemill.mill.period import read_period
-from tidemill.mill.project import Noun
+from tidemill.mill.project import Noun, program_names
 from tidemill.mill.schedule_views import ScheduleDetail, ScheduleView, detail_of, page_of
 from tidemill.mill.scheduled import find_named
 from tidemill.names import (
@@ -203,7 +203,7 @@ class Schedules(Noun):
             seq = db.tick()
             found = self._find(db, name, if_generation)
             already = found.suspended_mode is chosen
-            note = None if already else self._note("suspend", found.qualified_name, before=_mode_of(found), mode=chosen)
+            note = None if already else self._moved("suspend", found, chosen)
             dropped = self._change_one(db, seq, Suspend(found.schedule_id, chosen), note)
             return ScheduleChange(found.qualified_name, Status.SUSPENDED, dropped, not already)
 
@@ -224,7 +224,7 @@ class Schedules(Noun):
             named = schedules.list_schedules(db, app=find_app_named(self._project, db, app), status=Status.SCHEDULED)
             found = [one for one in named if self._sees(one)]
             changes = [Suspend(one.schedule_id, chosen) for one in found]
-            return self._change_many(db, seq, found, changes, "suspend", mode=chosen)
+            return self._change_many(db, seq, found, changes, [self._moved("suspend", one, chosen) for one in found])
 
         return self._catalog.write(block)
 
@@ -243,7 +243,8 @@ class Schedules(Noun):
             found = [
                 one for one in schedules.list_suspended(db, begin, end) if self._project.access.sees(one.namespace)
             ]
-            return self._change_many(db, seq, found, [Resume(one.schedule_id) for one in found], "resume")
+            changes = [Resume(one.schedule_id) for one in found]
+            return self._change_many(db, seq, found, changes, [self._moved("resume", one, None) for one in found])
 
         return self._catalog.write(block)
 
@@ -259,7 +260,7 @@ class Schedules(Noun):
             seq = db.tick()
             found = self._find(db, name, if_generation)
             already = found.status is not Status.SUSPENDED
-            note = None if already else self._note("resume", found.qualified_name, before=_mode_of(found))
+            note = None if already else self._moved("resume", found, None)
             dropped = self._change_one(db, seq, Resume(found.schedule_id), note)
             return ScheduleChange(found.qualified_name, Status.SCHEDULED, dropped, not already)
 
@@ -319,10 +320,8 @@ class Schedules(Noun):
             if spec == schedule.spec:
                 return ScheduleChange(schedule.qualified_name, schedule.status, 0, changed=False)
             self._check(db, name, find_program_by_id(db, schedule.program_id), spec)
-            changed = sorted(options.keys() - {"arguments"})  # values of arguments may be secrets
-            before, after = ({name: write_plain(one).get(name) for name in changed} for one in (schedule.spec, spec))
-            values = {"before": before, "after": after} if changed else {}
-            note = self._note("update", schedule.qualified_name, options=sorted(options), **values)
+            before, after = ({name: _told(one).get(name) for name in sorted(options)} for one in (schedule.spec, spec))
+            note = self._note("update", schedule.qualified_name).between(before, after)
             dropped = self._change_one(db, seq, Update(schedule.schedule_id, spec), note)
             return ScheduleChange(schedule.qualified_name, schedule.status, dropped, changed=True)
 
@@ -346,7 +345,13 @@ class Schedules(Noun):
 
         seq = db.tick()
         found = {one.schedule_id: one for one in (self._find(db, name, if_generation) for name in names)}
-        notes = [self._note("delete", one.qualified_name) for one in found.values()]
+        programs = program_names(db, (one.program_id for one in found.values()))
+        notes = [
+            self._note("delete", one.qualified_name).between(
+                {"program": programs[one.program_id], **_state(one), **_told(one.spec)}, None
+            )
+            for one in found.values()
+        ]
         changed = self._change(db, seq, [Delete(schedule_id) for schedule_id in found], notes)
         return [
             ScheduleChange(found[one.schedule_id].qualified_name, None, one.dropped_jobs, changed=True)
@@ -381,8 +386,15 @@ class Schedules(Noun):
                 self._check(db, one.name, program, one.spec)
                 suspended = suspend_new if one.suspended is None else one.suspended
                 added.append(Add(namespace, app, local, program.program_id, one.spec, Owner.OPS, suspended))
-            notes.append(self._note("create", qualified(namespace, app, local), program=program.qualified_name))
+            state = Status.SUSPENDED if suspended else Status.SCHEDULED
+            told = {"program": program.qualified_name, "status": state, **_told(one.spec)}
+            notes.append(self._note("create", qualified(namespace, app, local)).between(None, told))
         return [one.schedule_id for one in self._change(db, seq, added, notes)]
+
+    def _moved(self, verb: str, schedule: Schedule, mode: SuspendMode | None) -> NoteChange:
+        """Return the audit row of a suspension with a mode, or of a resumption."""
+        after = {"status": Status.SCHEDULED if mode is None else Status.SUSPENDED, "mode": mode}
+        return self._note(verb, schedule.qualified_name).between(_state(schedule), after)
 
     def _change_one(self, db: Db, seq: CommitSeq, change: Change, note: NoteChange | None) -> int:
         """Make a change and announce what waits for its program; return the number of dropped jobs."""
@@ -402,12 +414,12 @@ class Schedules(Noun):
         return changed
 
     def _change_many(
-        self, db: Db, seq: CommitSeq, found: Sequence[Schedule], changes: Sequence[Change], verb: str, **detail: object
+        self, db: Db, seq: CommitSeq, found: Sequence[Schedule], changes: Sequence[Change], notes: Iterable[NoteChange]
     ) -> Sequence[ScheduleChange]:
         """Make changes of `found`, in their order, and announce what waits for the programs."""
         from tidemill.schedule.changes import Suspend
 
-        changed = self._change(db, seq, changes, [self._note(verb, one.qualified_name, **detail) for one in found])
+        changed = self._change(db, seq, changes, notes)
         return tuple(
             ScheduleChange(
                 one.qualified_name,
@@ -447,8 +459,14 @@ class Schedules(Noun):
             return [topic]
 
 
-def _mode_of(schedule: Schedule) -> str:
-    return schedule.suspended_mode or schedule.status
+def _state(schedule: Schedule) -> Mapping[str, object]:
+    return {"status": schedule.status, "mode": schedule.suspended_mode}
+
+
+def _told(spec: ScheduleSpec) -> Mapping[str, object]:
+    """Return what the audit log has of a spec: of arguments the names alone, since a value may be a secret."""
+    plain: dict[str, object] = write_plain(spec)
+    return plain | {"arguments": sorted(spec.arguments)}
 
 
 def _read_mode(mode: str) -> SuspendMode:

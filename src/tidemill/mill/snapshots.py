@@ -10,7 +10,7 @@ from tidemill.catalog.effects import Effect
 from tidemill.errors import NotFound
 from tidemill.frames.version_diff import NotComparable, VersionDiff, check_key, count_changes
 from tidemill.lake.snapshot.comparison import VersionComparison, compare_versions
-from tidemill.lake.snapshot.snapshot import SnapshotDataset
+from tidemill.lake.snapshot.snapshot import SnapshotDataset, find_current
 from tidemill.lake.snapshot.versions import KeptVersion, expire_of, find_version, list_versions
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, BadPage, Page, cut, one_more
@@ -65,16 +65,19 @@ class Snapshots(Noun):
         has the actor. Raises `NotFound`, `VersionGone`, `RefreshedMeanwhile`.
         """
         # Half of what this module would load, and no list needs it.
-        from tidemill.run.processes.external import open_transaction
+        from tidemill.run.processes.external import open_transaction, outputs_of
 
         snapshot = self._catalog.read(lambda db: self._snapshot(db, name))
         qualified = snapshot.qualified_name
-        note = self._note("rollback", qualified, to=version)
         if self._part is None:
-            also: list[Effect] = [note]
-            with open_transaction(self._catalog, self._world, [qualified], lease=self._config.lease, also=also) as tx:
+            taken: list[Effect] = []
+            with open_transaction(self._catalog, self._world, [qualified], lease=self._config.lease, also=taken) as tx:
                 tx.roll_back(qualified, version)
-                also += self._keep_part({"version": tx.write_pointer})
+                # Current also at the commit, which a refresh in between refuses.
+                current = self._catalog.read(lambda db: find_current(db, snapshot, outputs_of(tx).tx))
+                note = self._note("rollback", qualified, to=version)
+                taken.append(note.between({"version": current.version}, {"version": tx.write_pointer}))
+                taken += self._keep_part({"version": tx.write_pointer})
             made = tx.write_pointer
         else:  # an earlier try of the same request has made it
             made = self._part["version"]
@@ -96,7 +99,9 @@ class Snapshots(Noun):
         def made(expired: Sequence[int]) -> ExpiredVersions:
             return ExpiredVersions(snapshot.qualified_name, tuple(expired))
 
-        also = lambda expired: [note, *self._keep(made(expired))]  # noqa: E731  # typed where it is taken
+        def also(expired: Sequence[int]) -> Sequence[Effect]:
+            return [note.between({"versions": [*expired]}, None), *self._keep(made(expired))]
+
         return made(expire_of(self._catalog, snapshot, self._config.keep_superseded, versions, also))
 
     @operation(Right.READ, no_route="compares on the Spark of the calling process")

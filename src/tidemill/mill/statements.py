@@ -50,6 +50,10 @@ class BadTable(UserError):
         super().__init__(f"table {table}: {why}; nothing was changed")
 
 
+_ALTERED: Final = ("options", "watermark_column", "watermark")
+"""The fields of a table's spec that statements change."""
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """Result of a statement: one line, notices, and the rows of a query."""
@@ -105,7 +109,8 @@ class _Tables(Noun):
             spec = dict(Fileset.of(dataset).dataset.spec)
             said, notices = _alter(dataset.qualified_name, spec, statement)
             reread = self._change(db, dataset, spec)
-            self._project.note("sql", dataset.qualified_name, statement=said).write(db)
+            before, after = ({name: one.get(name) for name in _ALTERED} for one in (dataset.spec, spec))
+            self._project.note("sql", dataset.qualified_name, statement=said).between(before, after).write(db)
             told = [] if reread is None else [str(reread)]
             return Done(said, (*told, *notices))
 
@@ -151,7 +156,8 @@ class _Tables(Noun):
                 run_id="statement",
             )
             declare_watermark(db, made, "statement")
-            self._project.note("sql", made.qualified_name, statement="CREATE TABLE").write(db)
+            told = {"location": files.url, "columns": spec["columns"], "watermark": spec.get("watermark_column")}
+            self._project.note("sql", made.qualified_name, statement="CREATE TABLE").between(None, told).write(db)
             return Done(f"table {dataset.qualified_name} is there", tuple(notices))
 
         files.prepare()

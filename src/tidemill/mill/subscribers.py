@@ -176,9 +176,9 @@ class Subscribers(Noun):
             position = _start(start, Position(db.tick(), 0))
             written = None if target is None else write_text(target)
             if subscribers.add_subscriber(db, name, topic, event_type, key_prefix, written, position):
-                self._note("create", name, topic=topic, start=start, to=None if target is None else str(target)).write(
-                    db
-                )
+                told = {"topic": topic, "start": start, "to": None if target is None else str(target)}
+                told |= {"event_type": event_type, "key_prefix": key_prefix}
+                self._note("create", name).between(None, told).write(db)
             return _view(db, [find_subscriber(db, name)])[0]
 
         return self._catalog.write(block)
@@ -234,15 +234,16 @@ class Subscribers(Noun):
             db.tick()
             subscriber = find_subscriber(db, name)
             db.run(subscribers.SQL.delete_subscriber, name=name)
-            self._note("delete", name, topic=subscriber.topic, position=show_position(*subscriber.position)).write(db)
+            told = {"topic": subscriber.topic, "position": show_position(*subscriber.position)}
+            self._note("delete", name).between(told, None).write(db)
             return DeletedSubscriber(name)
 
         return self._catalog.write(block)
 
     def _move(self, db: Db, action: str, subscriber: Subscriber, to: Position) -> None:
         db.run(subscribers.SQL.move_by_hand, name=subscriber.name, seq=to.seq, n=to.n)
-        places = {"before": show_position(*subscriber.position), "after": show_position(*to)}
-        self._note(action, subscriber.name, **places).write(db)
+        before, after = ({"position": show_position(*one)} for one in (subscriber.position, to))
+        self._note(action, subscriber.name).between(before, after).write(db)
 
 
 def _start(text: str, now: Position) -> Position:

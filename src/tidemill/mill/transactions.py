@@ -201,6 +201,7 @@ class Transactions(Noun):
         )
         some = [f"{one.op} {one.dataset} {one.key}" for one in wanted.changes[:_MOST_NOTED]]
         note = self._note("commit", str(write_pointer), partitions=len(changes), changes=some, run_id=row.run_id)
+        note = note.between({"state": TxState.IN_PROGRESS}, {"state": TxState.COMMITTED})
         return commit_outside(self._catalog, self._world, row.write_pointer, wanted, [note])
 
     @operation(Right.OPERATE)
@@ -213,7 +214,9 @@ class Transactions(Noun):
         if changed:
             end = AttemptEnd(Cause.KILLED, f"transaction {write_pointer} was aborted by hand", zombie=True)
             aborted = AbortedTransaction(row.write_pointer, TxState.INVALID, changed=True)
-            also = [self._note("abort", str(write_pointer), run_id=row.run_id), *self._keep(aborted)]
+            note = self._note("abort", str(write_pointer), run_id=row.run_id)
+            note = note.between({"state": TxState.IN_PROGRESS}, {"state": TxState.INVALID})
+            also = [note, *self._keep(aborted)]
             if end_attempt(self._catalog, row.run_id, row.epoch, end, also) is None:
 
                 def block(db: Db) -> bool:

@@ -15,7 +15,6 @@ from tidemill.lake.window.watermark import (
     EARLIEST,
     AdvanceWatermark,
     WatermarkRow,
-    WatermarkThere,
     find_next_slot,
     find_watermark,
     list_holders,
@@ -285,32 +284,28 @@ class Watermarks(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.OPERATE)
+    @operation(Right.OPERATE, in_block=True)
     def advance(self, name: str, to: str) -> MovedWatermark:
         """Move a watermark forward to a wall-clock time of its zone.
 
         Partitions of earlier times that come later are late. The move is recorded with the user's name. No effect on
         a watermark that stands there. `WatermarkThere` when the watermark is beyond that time.
         """
-        fileset, spec, _ = self._catalog.read(lambda db: self._find(db, name))
-        zone = spec.partition_time.zone
-        value = zone.closes(_parse(to))
-        next_time = self._catalog.read(lambda db: find_next_slot(db, fileset, value))
-        note = self._note("advance", fileset.qualified_name, to=to)
-        changed = True
 
-        def made() -> MovedWatermark:
+        def block(db: Db) -> MovedWatermark:
+            db.tick()
+            fileset, spec, row = self._find(db, name)
+            zone = spec.partition_time.zone
+            value = zone.closes(_parse(to))
+            changed = row.value != value
+            if changed:
+                move = AdvanceWatermark(fileset, value, self._by_hand(), find_next_slot(db, fileset, value))
+                for call in (*move.guards(), *move.writes()):
+                    db.call(call)
+                self._note("advance", fileset.qualified_name).between(*_told(row.value, value, zone)).write(db)
             return MovedWatermark(fileset.qualified_name, _shown(value, zone) or "", changed)
 
-        try:
-            advance = AdvanceWatermark(fileset, value, self._by_hand(), next_time)
-            self._catalog.apply([advance, note, *self._keep(made())])
-        except WatermarkThere:
-            row = self._catalog.read(lambda db: find_watermark(db, fileset.dataset_id))
-            if row is None or row.value != value:
-                raise
-            changed = False
-        return made()
+        return self._catalog.write(block)
 
     @operation(Right.OPERATE, in_block=True)
     def rewind(self, name: str, to: str) -> Rewound:
@@ -327,7 +322,7 @@ class Watermarks(Noun):
             zone = spec.partition_time.zone
             value = zone.closes(_parse(to))
             programs = rewind_watermark(db, fileset, value, self._by_hand())
-            self._note("rewind", fileset.qualified_name, before=_shown(row.value, zone), to=to).write(db)
+            self._note("rewind", fileset.qualified_name).between(*_told(row.value, value, zone)).write(db)
             return Rewound(fileset.qualified_name, _shown(value, zone) or "", programs)
 
         return self._catalog.write(block)
@@ -352,8 +347,7 @@ class Watermarks(Noun):
             upto = None if to is None else to_wall(_parse(to))
             reset_windows(db, state, computed, upto, self._by_hand())
             forget_failures(db, state.program_id, EARLIEST if upto is None else upto)
-            before = _shown(state.computed, zone)
-            self._note("reset", found.qualified_name, before=before, to=to).write(db)
+            self._note("reset", found.qualified_name).between(*_told(state.computed, computed, zone)).write(db)
             return ResetProgram(found.qualified_name, _shown(computed, zone))
 
         return self._catalog.write(block)
@@ -413,6 +407,11 @@ def _window(window: Window) -> str:
 
 def _shown(instant: Instant | None, zone: Zone) -> str | None:
     return None if instant is None else str(zone.local(instant))
+
+
+def _told(before: Instant | None, after: Instant | None, zone: Zone) -> tuple[Mapping[str, object], ...]:
+    """Return two places of a watermark, as the audit log has them."""
+    return tuple({"watermark": _shown(one, zone)} for one in (before, after))
 
 
 def _parse(text: str) -> datetime:

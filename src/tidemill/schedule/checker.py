@@ -66,6 +66,8 @@ class Launch:
     job_id: JobId
     run_id: RunId
     why: str
+    state: JobState
+    """The state of the job before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +324,7 @@ def _launch(db: Db, world: World, starting: Sequence[_Ready], now: datetime) -> 
     ]
     # Jobs come before runs in the order of locks.
     launches = [
-        Launch(one.schedule.qualified_name, one.job.job_id, run.run_id, _why(one))
+        Launch(one.schedule.qualified_name, one.job.job_id, run.run_id, _why(one), one.job.state)
         for (one, _), run in zip(bound, runs, strict=True)
     ]
     end_jobs(

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.catalog.audit_log import NoteChange, write_note
+from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.errors import Conflict, UserError
@@ -83,7 +83,8 @@ def move(catalog: Catalog, new: Path, old: Path | None = None, note: NoteChange 
         for namespace, name, spec in db.all(SQL.list_apps):
             moved = _moved_spec(str(spec), ["file", "project"], paths)
             db.run(SQL.move_app, namespace=namespace, name=name, spec=moved)
-        write_note(db, note)
+        if note is not None:
+            note.between({"folder": str(begun)}, {"folder": str(new)}).write(db)
         return Moved(str(begun), str(new), names)
 
     return catalog.write(block)

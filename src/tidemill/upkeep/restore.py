@@ -8,13 +8,13 @@ know as consumed: so across a restore delivery is at least once, never less.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tidemill.catalog.audit_log import NoteChange, write_note
+from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.migrate import read_version
@@ -134,7 +134,9 @@ def restore(
         db.run(SQL.name_garbage, incarnation=backup.incarnation)
         ended = db.run(SQL.end_open, reason=_REASON)
         db.run(SQL.forget_declarations)
-        write_note(db, note)
+        if note is not None:
+            lives = {"incarnation": catalog.incarnation, "clock": before}, {"incarnation": incarnation, "clock": clock}
+            note.between(*lives).write(db)
         return clock, ended
 
     catalog.world.mark("restore.before_replace")
@@ -167,12 +169,13 @@ def _filesets(db: Db) -> list[Fileset]:
     return [Fileset.of(dataset) for dataset in list_datasets(db) if dataset.kind is not DatasetKind.INBOX]
 
 
-def adopt(catalog: Catalog, also: Sequence[Effect] = ()) -> Adopted:
+def adopt(catalog: Catalog, note: Callable[[], NoteChange] | None = None) -> Adopted:
     """Publish again what other lives of the catalog have committed, oldest commit first, each whole, as new.
 
     The files stay where they are; consumers get them, again if they had them before. What cannot be adopted is left,
     and reported. So is a partition that this life has written already, because an older overwrite would hide the new
-    work. A repeated call continues where the previous one stopped. Cost: all locations of all file sets are read.
+    work. A repeated call continues where the previous one stopped. Each transaction takes a `note` along. Cost: all
+    locations of all file sets are read.
     """
     adoptable: list[tuple[Directory, Fileset]] = []
     left: list[NotAdopted] = []
@@ -188,6 +191,8 @@ def adopt(catalog: Catalog, also: Sequence[Effect] = ()) -> Adopted:
         group = list(grouped)
         try:
             writes = [(fileset, *_read_content(catalog.world, fileset, directory)) for directory, fileset in group]
+            content = {fileset.qualified_name: len(changes) for fileset, changes, _ in writes}
+            also = [] if note is None else [note().between(None, {"directory": name, "partitions": content})]
             _publish(catalog, name, writes, also)
         except TidemillError as error:
             left += [NotAdopted(directory.dataset, name, str(error)) for directory, _ in group]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, Row, load_sql
@@ -108,6 +109,7 @@ def reset(
     by: str,
     chosen: ChosenPartitions | None = None,
     *,
+    note: NoteChange | None = None,
     also: Sequence[Effect] = (),
 ) -> Consumer:
     """Reset a consumer, and return it as it is then. The reset announces at once the changes that wait for it.
@@ -129,9 +131,11 @@ def reset(
         asked = f"{start} {chosen.shown}"
         position = catalog.read(lambda db: find_position(db, dataset_id, Start(NamedStart.NOW), tick))
     new_id = ConsumerId(catalog.world.new_id("consumer"))
-    note, announce = NoteUnseen(CONSUMERS, [new_id]), Announce(CONSUMERS, [new_id])
+    unseen, announce = NoteUnseen(CONSUMERS, [new_id]), Announce(CONSUMERS, [new_id])
+    places = {"since_seq": consumer.since_seq}, {"since_seq": position.since_seq, "delivered_again": len(changes)}
+    told = [] if note is None else [note.between(*places)]  # the reset is refused where another was faster
     catalog.apply(
-        [_Reset(consumer, new_id, position, asked, by, tuple(changes)), note, announce, *also],
+        [_Reset(consumer, new_id, position, asked, by, tuple(changes)), unseen, announce, *told, *also],
         outcome=SQL.find_reset(consumer_id=consumer.consumer_id, new_id=new_id),
     )
     return catalog.read(lambda db: find_consumer(db, dataset_id, name))
@@ -213,6 +217,7 @@ def requeue(
     catalog: Catalog,
     consumer: Consumer,
     keys: Sequence[KeyText] | None = None,
+    note: NoteChange | None = None,
     also: Callable[[int], Sequence[Effect]] = lambda _: (),
 ) -> int:
     """Requeue the discarded partitions (of these keys, or all) without their failures; return how many they are.
@@ -226,8 +231,10 @@ def requeue(
     chosen = [row for row in rows if wanted is None or row[1] in wanted]
     number = len({row[1] for row in chosen})
     if chosen:
+        discarded = len({row[1] for row in rows})
+        told = [] if note is None else [note.between({"discarded": discarded}, {"discarded": discarded - number})]
         announce = Announce(CONSUMERS, [consumer.consumer_id])
-        catalog.apply([_Requeue(consumer.consumer_id, tuple(chosen)), announce, *also(number)])
+        catalog.apply([_Requeue(consumer.consumer_id, tuple(chosen)), announce, *told, *also(number)])
     return number
 
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.inbox.file_checks import is_same
 from tidemill.lake.inbox.file_claims import ClaimedFile
-from tidemill.lake.inbox.inbox import Inbox
+from tidemill.lake.inbox.inbox import FileState, Inbox
 from tidemill.names import DatasetId, file_event
 from tidemill.storage.files import find_file
 
@@ -50,11 +51,19 @@ class FilesChanged(Conflict):
         )
 
 
-def reprocess(catalog: Catalog, inbox: Inbox, names: Sequence[str], by: str, also: Sequence[Effect] = ()) -> int:
+def reprocess(
+    catalog: Catalog,
+    inbox: Inbox,
+    names: Sequence[str],
+    by: str,
+    note: NoteChange | None = None,
+    also: Sequence[Effect] = (),
+) -> int:
     """Deliver processed files again, all of them or none. Return their number.
 
-    One transaction closes the old records with the actor `by`, and announces the files as new ones. `NotReprocessed`
-    for a file that was not processed, is not in the inbox any more, or was written again. Errors: also `FilesChanged`.
+    One transaction closes the old records with the actor `by`, announces the files as new ones, and takes along the
+    `note` and `also`. `NotReprocessed` for a file that was not processed, is not in the inbox any more, or was written
+    again. Errors: also `FilesChanged`.
     Cost: a look at each file, and one commit.
     """
     wanted = list(dict.fromkeys(names))
@@ -74,9 +83,10 @@ def reprocess(catalog: Catalog, inbox: Inbox, names: Sequence[str], by: str, als
         chosen.append({"name": name, "content_version": (exact or same)[-1].content_version})
     if chosen:
         catalog.world.mark("reprocess.before_commit")
-        catalog.apply(
-            [_Reprocess(inbox.dataset_id, file_event(inbox.dataset.namespace, inbox.dataset.name), chosen, by), *also]
-        )
+        states = ({"state": state, "files": len(chosen)} for state in (FileState.SUCCESS, FileState.NEW))
+        told = [] if note is None else [note.between(*states)]
+        again = _Reprocess(inbox.dataset_id, file_event(inbox.dataset.namespace, inbox.dataset.name), chosen, by)
+        catalog.apply([again, *told, *also])
     return len(chosen)
 
 

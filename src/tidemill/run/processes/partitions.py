@@ -136,15 +136,15 @@ def adopt_partitions(
     below: str = "",
     *,
     batch: int = MOST_CHANGES,
-    also: Sequence[Effect] = (),
+    note: Callable[[Sequence[str]], Effect] | None = None,
     at_last: Callable[[Adoption], Sequence[Effect]] = lambda _: (),
 ) -> Adoption:
     """Register what lies below the folder `below` of the file set's location, in Hive's layout, as its partitions.
 
     The files stay where they are, and are never deleted by Tidemill. Idempotent: what is registered is passed over, so
     that a call that was ended in the middle goes on. At most `batch` partitions a transaction. Each transaction takes
-    `also` along, and the last one what `at_last` gives for the result. `SchemaConflict` if another transaction has
-    added a column meanwhile: call again.
+    along the `note` of its partitions, and the last one what `at_last` gives for the result. `SchemaConflict` if
+    another transaction has added a column meanwhile: call again.
     """
     from tidemill.frames.schema import look_into
 
@@ -168,9 +168,10 @@ def adopt_partitions(
         tuple(tree.refused),
     )
     for start in starts:
-        taken = [*also, *(at_last(adoption) if start == starts[-1] else ())]
+        writes = tree.writes[start : start + batch]
+        taken = [] if note is None else [note([fileset.keys.show(one.key) for one in writes])]
+        taken += at_last(adoption) if start == starts[-1] else ()
         with open_transaction(catalog, world, [fileset.qualified_name], also=taken) as tx:
-            writes = tree.writes[start : start + batch]
             outputs_of(tx).register(fileset.qualified_name, writes, tree.columns, base=base)
         base = tree.columns
     return adoption

@@ -139,4 +139,4 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
 -- name: ask_kill
 -- locks: run
 UPDATE run SET state = 'STOPPING', kill_asked = 1
- WHERE run_id = :run_id AND state IN ('STARTING', 'RUNNING')
+ WHERE run_id = :run_id AND state = :state AND state IN ('STARTING', 'RUNNING')

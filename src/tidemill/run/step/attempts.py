@@ -11,8 +11,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
+from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db, LostReply, refusal, write_effects
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.messages import Publish, Topic
@@ -413,31 +415,39 @@ def ask_kill(catalog: Catalog, run_id: RunId) -> RunState:
     return kill_run(catalog, run_id)[0]
 
 
+def _noted(note: NoteChange | None, before: RunState, after: RunState) -> Sequence[Effect]:
+    return () if note is None else (note.between({"state": before}, {"state": after}),)
+
+
 def kill_run(
-    catalog: Catalog, run_id: RunId, also: Callable[[RunState], Sequence[Effect]] = lambda _: ()
+    catalog: Catalog,
+    run_id: RunId,
+    note: NoteChange | None = None,
+    also: Callable[[RunState], Sequence[Effect]] = lambda _: (),
 ) -> tuple[RunState, bool]:
     """Ask for the end of a run; return its state afterwards, and whether this call has changed the state.
 
     A waiting run is KILLED at once, and so is an external one, which has no runner: its process is refused when it
     commits. One under way is STOPPING until its runner has ended its processes. An ended run stays as it is. The change
-    takes along what `also` gives for the state afterwards.
+    takes along the `note`, and what `also` gives for the state afterwards.
     """
 
-    def ask(db: Db) -> int:
-        asked = db.run(RUNS.ask_kill, run_id=run_id)
+    def ask(db: Db, state: RunState) -> int:
+        asked = db.run(RUNS.ask_kill, run_id=run_id, state=state)
         if asked:
-            write_effects(db, also(RunState.STOPPING))
+            write_effects(db, [*_noted(note, state, RunState.STOPPING), *also(RunState.STOPPING)])
         return asked
 
     while True:
         run = catalog.read(lambda db: find_run(db, run_id))
+        killing = [*_noted(note, run.state, RunState.KILLED), *also(RunState.KILLED)]
         if run.state is RunState.PENDING:
             killed = end_attempt(
                 catalog,
                 run_id,
                 run.epoch,
                 AttemptEnd(Cause.KILLED, "killed before it was started"),
-                also(RunState.KILLED),
+                killing,
             )
             if killed is not None:
                 return killed, True
@@ -447,11 +457,11 @@ def kill_run(
                 run_id,
                 run.epoch,
                 AttemptEnd(Cause.KILLED, "killed on request", zombie=True),
-                also(RunState.KILLED),
+                killing,
             )
             if killed is not None:
                 return killed, True
         elif run.state.ended or run.state is RunState.STOPPING:
             return run.state, False
-        elif catalog.write(ask):
+        elif catalog.write(partial(ask, state=run.state)):
             return RunState.STOPPING, True

@@ -311,8 +311,13 @@ class Outputs:
         output.schema = columns
         output.writes += writes
 
-    def describe(self, name: str, key: Mapping[str, object], change: MetadataChange) -> None:
-        """Change the metadata of one partition that this transaction sees; `NotFound`, `MetadataExists`."""
+    def describe(
+        self, name: str, key: Mapping[str, object], change: MetadataChange
+    ) -> tuple[Mapping[str, str | None], Mapping[str, str | None]]:
+        """Change the metadata of one partition that this transaction sees; return those before and after.
+
+        `NotFound`, `MetadataExists`.
+        """
         output = self._find_partitioned(name)
         fileset = output.fileset
         checked = fileset.keys.check(key)
@@ -323,6 +328,8 @@ class Outputs:
             raise NotFound("partition", f"{fileset.keys.show(checked)} of {name}")
         said = change.decide(name, fileset.keys.show(checked), seen[0].metadata)
         output.writes.append(PartitionWrite(checked, WriteOp.APPEND, metadata=said, claimed=frozenset(said)))
+        after = {**seen[0].metadata, **said}
+        return seen[0].metadata, {name: value for name, value in after.items() if value is not None}
 
     def find_fragmented(self, name: str, where: Where | KeyFilter | None) -> list[Partition]:
         """Return the partitions that this transaction sees, `where` accepts and a compaction would improve. `BadKey`.

@@ -214,7 +214,7 @@ def test_what_was_deleted_stands_whole_in_its_row(deployed):
 
 
 def test_a_deployment_tells_its_versions_and_how_much_it_has_changed(deployed, project):
-    """Whoever asks what a deployment did gets numbers at once, and the details from the history of the app."""
+    """A row answers with numbers; the history of the app has the details."""
     file = project / "app.py"
     file.write_text(f'{file.read_text()}\nmore = app.fileset("more", keys={{"day": "date"}})\n', encoding="utf-8")
     deployed.deploy()

@@ -12,6 +12,7 @@ import pytest
 from tests.catalog.conftest import OpenCatalog
 from tests.yardstick import patience
 from tidemill.catalog import migrate, sqlite
+from tidemill.catalog.audit_log import list_entries
 from tidemill.catalog.db import Catalog, CatalogUnavailable
 from tidemill.catalog.engine import BadCatalogUrl, connect, open_catalog
 from tidemill.catalog.migrate import NewerCatalog, OlderCatalog, read_version
@@ -199,6 +200,37 @@ def test_a_migration_is_applied_once(catalog: Catalog, monkeypatch: pytest.Monke
     assert applied == [[_NEXT], []]
     assert raw.has_table("invention")
     assert not raw.has_table("never")
+    raw.close()
+
+
+def test_a_migration_has_an_audit_row_in_its_transaction(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of the schema needs a name beside it; a second call changes nothing, and has no row."""
+    _with_one_more_migration(monkeypatch)
+    raw = connect(catalog.url, World())
+
+    for _ in range(2):
+        migrate.migrate(raw, by="o'neill@desk")
+
+    (entry,) = raw.read(lambda db: list_entries(db, subject="catalog", after="", limit=9))
+    assert (entry.action, entry.actor) == ("catalog.migrate", "o'neill@desk")
+    assert entry.detail == {"before": {"schema": _NEXT - 1}, "after": {"schema": _NEXT}}
+    assert entry.at.year == raw.read(lambda db: db.now()).year
+    raw.close()
+
+
+def test_a_migration_whose_row_cannot_be_written_changes_nothing(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row and migration are one transaction."""
+    _with_one_more_migration(monkeypatch)
+    raw = connect(catalog.url, World())
+    raw.run_script("ALTER TABLE audit RENAME TO elsewhere", unless=99)
+
+    with pytest.raises((apsw.Error, psycopg.Error)):
+        migrate.migrate(raw, by="ann@desk")
+
+    assert read_version(raw) == _NEXT - 1
+    assert not raw.has_table("invention")
     raw.close()
 
 

@@ -10,10 +10,12 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
+from tests.run.conftest import rows_of
 from tests.stage import Stage
 from tests.yardstick import patience
+from tidemill.mill.tokens import csrf_of
 from tidemill.server.access import SESSION
-from tidemill.server.listen import Listener
+from tidemill.server.listen import Listener, make_link
 
 HTML = {"accept": "text/html"}
 
@@ -209,3 +211,48 @@ def test_a_form_that_is_no_form_is_refused(visitor):
     for content in (b"\xff\xfe", b"a=b&" * 100, b"{}"):
         answer = visitor.http.post("/login", content=content, headers=visitor._sent)
         assert 400 <= answer.status_code < 500
+
+
+def test_a_code_a_sign_in_and_a_sign_out_have_their_rows(visitor, stage):
+    """A code of ten minutes has all rights: an audit has to find the person that made it, and the use of it."""
+    known = {one.audit_id for one in stage.mill.catalog.log()}  # the server prints a link at its start
+    link = make_link(stage.mill, "")
+    visitor.get(link)
+    visitor.post("/logout", word=csrf_of(visitor.cookies[SESSION]))
+    secret = token(stage, "viewer", namespace="elsewhere")
+    visitor.sign_in(secret)
+    opened = visitor.cookies[SESSION]
+    for _ in range(2):
+        visitor.post("/logout", word=csrf_of(opened))
+
+    me = stage.mill.project.actor
+    entries = [one for one in stage.mill.catalog.log() if one.audit_id not in known and one.action != "token.create"]
+    admin, laptop = {"role": "admin", "namespace": "*"}, {"role": "viewer", "namespace": "elsewhere"}
+    assert sorted((one.action, one.actor, str(one.detail.get("by"))) for one in entries) == [
+        ("session.code", me, "None"),
+        ("session.end", "laptop@127.0.0.1", "session"),
+        ("session.end", f"{me}@127.0.0.1", "session"),
+        ("session.open", "laptop@127.0.0.1", "token"),
+        ("session.open", f"{me}@127.0.0.1", "code"),
+    ]
+    rights = {(one.action, one.subject): (one.detail["before"], one.detail["after"]) for one in entries}
+    assert rights == {
+        ("session.code", me): (None, admin),
+        ("session.open", me): (None, admin),
+        ("session.end", me): (admin, None),
+        ("session.open", "laptop"): (None, laptop),
+        ("session.end", "laptop"): (laptop, None),
+    }
+    found = repr(list(stage.mill.catalog.log()))
+    assert not any(one in found for one in (link.partition("=")[2], secret, opened))
+
+
+def test_a_sign_in_whose_row_cannot_be_written_opens_no_session(visitor, stage):
+    """Row and session are one transaction."""
+    secret = token(stage)
+    stage.mill.project.catalog.run_script("ALTER TABLE audit RENAME TO elsewhere", unless=99)
+
+    answer = visitor.sign_in(secret)
+
+    assert answer.status_code >= 500
+    assert rows_of(stage.mill.project.catalog, "SELECT 1 FROM token WHERE kind = 'session'") == []

@@ -213,7 +213,7 @@ def deploy(  # noqa: PLR0913  # options by keyword, each with a default
         )
         if declared is not None:
             deployed = replace(deployed, apps_left=find_left(db, world, config, declared))
-        write_note(db, None if note is None else _told(note, block.version, deployed))
+        write_note(db, None if note is None else _noted(note, block.version, deployed))
         world.mark("deploy.noted")
         return deployed
 
@@ -363,7 +363,7 @@ class _Deploying:
         )
 
 
-def _told(note: NoteChange, before: int, deployed: Deployed) -> NoteChange:
+def _noted(note: NoteChange, before: int, deployed: Deployed) -> NoteChange:
     """Return the audit row of a deployment: the versions, and how many parts of each kind it has changed.
 
     `mill.apps.history` has each part with its fields.

@@ -6,6 +6,7 @@ only PostgreSQL has, run first. An older program refuses a newer catalog.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -82,8 +83,8 @@ def read_incarnation(catalog: Catalog) -> str:
     return catalog.read(lambda db: db.records(SQL.read_incarnation, str)[0])
 
 
-def migrate(catalog: Catalog) -> list[int]:
-    """Apply the missing migrations, and return their versions, oldest first.
+def migrate(catalog: Catalog, *, by: str = "") -> list[int]:
+    """Apply the missing migrations, and return their versions, oldest first. Each transaction notes the caller (`by`).
 
     If two processes migrate at one time, each migration is applied once. An empty database becomes a catalog in one
     transaction, so that no process finds half a catalog. Later migrations are one transaction each.
@@ -94,10 +95,19 @@ def migrate(catalog: Catalog) -> list[int]:
     steps = [[version] for version in missing] if found else [missing]
     for step in steps:
         if step:
-            catalog.run_script(
-                "\n".join(_script(catalog, version, *known[version]) for version in step), unless=step[0]
-            )
+            scripts = [_script(catalog, version, *known[version]) for version in step]
+            note = _note(catalog, by, step[0] - 1, step[-1]) if by else ""
+            catalog.run_script("\n".join([*scripts, note]), unless=step[0])
     return missing
+
+
+def _note(catalog: Catalog, by: str, before: int, after: int) -> str:
+    """Return the audit row of a migration, as a statement of its script, which takes no parameters."""
+    detail = json.dumps({"before": {"schema": before}, "after": {"schema": after}}, separators=(",", ":"))
+    named = catalog.world.new_id("audit"), by, "catalog.migrate", "catalog", detail
+    texts = ", ".join("'{}'".format(one.replace("'", "''")) for one in named)
+    at = to_ms(catalog.world.clock.now())
+    return f"INSERT INTO audit (at, audit_id, actor, action, subject, detail) VALUES ({at}, {texts});"
 
 
 def _script(catalog: Catalog, version: int, name: str, texts: Mapping[Dialect, Sequence[str]]) -> str:

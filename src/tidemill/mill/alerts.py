@@ -177,7 +177,7 @@ class Alerts(Noun):
         again = parse_duration(repeat) if isinstance(repeat, str) else repeat
         targets = tuple(_read(Target, one) for one in to)
         spec = AlertSpec(_read(Rule, rule), targets, again, description)
-        note = self._note("create", qualified(namespace, local)).between(None, _told(spec))
+        note = self._note("create", qualified(namespace, local)).between(None, _record_of(spec))
 
         def block(db: Db) -> AlertRuleView:
             db.tick()
@@ -224,7 +224,7 @@ class Alerts(Noun):
             if spec != stored.spec:
                 check_names(db, spec.rule)
                 alerts.put_rule(db, self._world, namespace, "", local, spec)
-                before, after = ({one: _told(of)[one] for one in changes} for of in (stored.spec, spec))
+                before, after = ({one: _record_of(of)[one] for one in changes} for of in (stored.spec, spec))
                 self._note("update", stored.qualified_name).between(before, after).write(db)
             found = _view_rule(alerts.find_rule(db, namespace, local))
             return UpdatedAlertRule(**fields_of(found), changed=spec != stored.spec)
@@ -240,7 +240,7 @@ class Alerts(Noun):
             seq = db.tick()
             rule = _of_a_person(alerts.find_rule(db, namespace, local))
             alerts.delete_rule(db, self._world, seq, rule)
-            self._note("delete", rule.qualified_name).between(_told(rule.spec), None).write(db)
+            self._note("delete", rule.qualified_name).between(_record_of(rule.spec), None).write(db)
             return DeletedAlertRule(rule.qualified_name)
 
         return self._catalog.write(block)
@@ -315,7 +315,7 @@ def _of_a_person(rule: AlertRule) -> AlertRule:
     return rule
 
 
-def _told(spec: AlertSpec) -> Mapping[str, object]:
+def _record_of(spec: AlertSpec) -> Mapping[str, object]:
     """Return what the audit log has of a rule. Of a target that is its name: the path of an address may be a secret."""
     return {
         "rule": write_plain(spec.rule),

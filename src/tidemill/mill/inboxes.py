@@ -379,8 +379,8 @@ class Inboxes(Noun):
         def block(db: Db) -> RetriedFiles:
             retried = retry_files(db, watched, files)
             if retried:
-                told = {"state": inbox.FileState.ERROR, "files": retried}
-                note.between({**told, "due": "later"}, {**told, "due": "now"}).write(db)
+                record = {"state": inbox.FileState.ERROR, "files": retried}
+                note.between({**record, "due": "later"}, {**record, "due": "now"}).write(db)
             return RetriedFiles(watched.qualified_name, retried)
 
         return self._catalog.write(block)

@@ -23,7 +23,7 @@ from tidemill.errors import UserError
 from tidemill.mill.access import EVERYTHING, Access
 from tidemill.mill.lineage import MOST_DEPTH, MOST_NODES, Bounds, Lineage
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.project import Project, find_project
+from tidemill.mill.project import Project, find_project, user_of
 from tidemill.mill.search_result import HITS, SearchResult
 from tidemill.storage.files import open_files
 from tidemill.world import World
@@ -169,7 +169,7 @@ def migrate_project(folder: Path, *, options: Mapping[str, str] | None = None) -
     world = World()
     catalog = connect(load_config(world, folder, options).catalog, world, create=False)
     try:
-        return migrate(catalog)
+        return migrate(catalog, by=user_of(world))
     finally:
         catalog.close()
 

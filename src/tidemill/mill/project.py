@@ -78,7 +78,7 @@ class Project:
     @property
     def actor(self) -> str:
         """The caller as records of changes name it: `user@host` for the user of this process."""
-        return self.caller or f"{self.world.environ.get('USER', 'unknown')}@{self.world.spawner.host()}"
+        return self.caller or user_of(self.world)
 
     def note(self, action: str, subject: str, **detail: object) -> NoteChange:
         """Return the audit row of a change by the actor."""
@@ -205,6 +205,11 @@ def find_project(
     world = world or World()
     config = load_config(world, folder, options)
     return Project(open_catalog(config.catalog, world, create=create, meter=meter), world, config)
+
+
+def user_of(world: World) -> str:
+    """Return the user of this process as records of changes name the user: `user@host`."""
+    return f"{world.environ.get('USER', 'unknown')}@{world.spawner.host()}"
 
 
 def complete(kind: str, short: str, known: Sequence[str]) -> str:

@@ -320,7 +320,9 @@ class Schedules(Noun):
             if spec == schedule.spec:
                 return ScheduleChange(schedule.qualified_name, schedule.status, 0, changed=False)
             self._check(db, name, find_program_by_id(db, schedule.program_id), spec)
-            before, after = ({name: _told(one).get(name) for name in sorted(options)} for one in (schedule.spec, spec))
+            before, after = (
+                {name: _record_of(one).get(name) for name in sorted(options)} for one in (schedule.spec, spec)
+            )
             note = self._note("update", schedule.qualified_name).between(before, after)
             dropped = self._change_one(db, seq, Update(schedule.schedule_id, spec), note)
             return ScheduleChange(schedule.qualified_name, schedule.status, dropped, changed=True)
@@ -348,7 +350,7 @@ class Schedules(Noun):
         programs = program_names(db, (one.program_id for one in found.values()))
         notes = [
             self._note("delete", one.qualified_name).between(
-                {"program": programs[one.program_id], **_state(one), **_told(one.spec)}, None
+                {"program": programs[one.program_id], **_state(one), **_record_of(one.spec)}, None
             )
             for one in found.values()
         ]
@@ -387,8 +389,8 @@ class Schedules(Noun):
                 suspended = suspend_new if one.suspended is None else one.suspended
                 added.append(Add(namespace, app, local, program.program_id, one.spec, Owner.OPS, suspended))
             state = Status.SUSPENDED if suspended else Status.SCHEDULED
-            told = {"program": program.qualified_name, "status": state, **_told(one.spec)}
-            notes.append(self._note("create", qualified(namespace, app, local)).between(None, told))
+            record = {"program": program.qualified_name, "status": state, **_record_of(one.spec)}
+            notes.append(self._note("create", qualified(namespace, app, local)).between(None, record))
         return [one.schedule_id for one in self._change(db, seq, added, notes)]
 
     def _moved(self, verb: str, schedule: Schedule, mode: SuspendMode | None) -> NoteChange:
@@ -463,7 +465,7 @@ def _state(schedule: Schedule) -> Mapping[str, object]:
     return {"status": schedule.status, "mode": schedule.suspended_mode}
 
 
-def _told(spec: ScheduleSpec) -> Mapping[str, object]:
+def _record_of(spec: ScheduleSpec) -> Mapping[str, object]:
     """Return what the audit log has of a spec: of arguments the names alone, since a value may be a secret."""
     plain: dict[str, object] = write_plain(spec)
     return plain | {"arguments": sorted(spec.arguments)}

@@ -156,8 +156,8 @@ class _Tables(Noun):
                 run_id="statement",
             )
             declare_watermark(db, made, "statement")
-            told = {"location": files.url, "columns": spec["columns"], "watermark": spec.get("watermark_column")}
-            self._project.note("sql", made.qualified_name, statement="CREATE TABLE").between(None, told).write(db)
+            record = {"location": files.url, "columns": spec["columns"], "watermark": spec.get("watermark_column")}
+            self._project.note("sql", made.qualified_name, statement="CREATE TABLE").between(None, record).write(db)
             return Done(f"table {dataset.qualified_name} is there", tuple(notices))
 
         files.prepare()

@@ -176,9 +176,9 @@ class Subscribers(Noun):
             position = _start(start, Position(db.tick(), 0))
             written = None if target is None else write_text(target)
             if subscribers.add_subscriber(db, name, topic, event_type, key_prefix, written, position):
-                told = {"topic": topic, "start": start, "to": None if target is None else str(target)}
-                told |= {"event_type": event_type, "key_prefix": key_prefix}
-                self._note("create", name).between(None, told).write(db)
+                record = {"topic": topic, "start": start, "to": None if target is None else str(target)}
+                record |= {"event_type": event_type, "key_prefix": key_prefix}
+                self._note("create", name).between(None, record).write(db)
             return _view(db, [find_subscriber(db, name)])[0]
 
         return self._catalog.write(block)
@@ -234,8 +234,8 @@ class Subscribers(Noun):
             db.tick()
             subscriber = find_subscriber(db, name)
             db.run(subscribers.SQL.delete_subscriber, name=name)
-            told = {"topic": subscriber.topic, "position": show_position(*subscriber.position)}
-            self._note("delete", name).between(told, None).write(db)
+            record = {"topic": subscriber.topic, "position": show_position(*subscriber.position)}
+            self._note("delete", name).between(record, None).write(db)
             return DeletedSubscriber(name)
 
         return self._catalog.write(block)

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.durations import parse_duration
@@ -156,7 +157,6 @@ class Tokens(Noun):
             raise BadRole(role)
         space = ALL_NAMESPACES if namespace is None else check_name("namespace", namespace)
         lives = None if expires is None else parse_duration(expires) if isinstance(expires, str) else expires
-        note = self._note("create", name, role=role, namespace=space)
 
         def block(db: Db) -> NewToken:
             db.tick()
@@ -164,7 +164,8 @@ class Tokens(Noun):
                 raise TokenExists(name)
             wanted = _Wanted(TokenKind.TOKEN, name, Role(role), space, lives)
             secret, expires_at = _insert(db, self._world, wanted, self._project.actor)
-            note.write(db)
+            record = {**_rights_of(wanted), "expires_at": expires_at and expires_at.isoformat()}
+            self._note("create", name).between(None, record).write(db)
             return NewToken(name, wanted.role, space, expires_at, secret)
 
         return self._catalog.write(block)
@@ -186,13 +187,13 @@ class Tokens(Noun):
 
         def block(db: Db) -> RevokedToken:
             db.tick()
-            token_id = db.value(SQL.find_by_name, str, name=name)
-            if token_id is None:
+            found = db.record(SQL.find_by_name, _Named, name=name)
+            if found is None:
                 if db.all(SQL.find_ended, name=name):
                     return RevokedToken(name, changed=False)
                 raise NotFound("token", name, hint="`tidemill token list` lists them all")
-            db.run(SQL.end_token, token_id=token_id)
-            self._note("revoke", name).write(db)
+            db.run(SQL.end_token, token_id=found.token_id)
+            self._note("revoke", name).between(_rights_of(found), None).write(db)
             return RevokedToken(name, changed=True)
 
         return self._catalog.write(block)
@@ -205,6 +206,12 @@ class _Wanted:
     role: Role
     namespace: str
     lives: timedelta | None
+
+
+class _Named(NamedTuple):
+    token_id: str
+    role: Role
+    namespace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,30 +261,40 @@ def note_use(catalog: Catalog, principal: Principal, now: datetime) -> None:
 def make_code(catalog: Catalog, world: World, *, role: Role, by: str) -> str:
     """Return a code that a browser turns into a session once, within ten minutes."""
     wanted = _Wanted(TokenKind.CODE, by, role, ALL_NAMESPACES, CODE_FOR)
-    return catalog.write(lambda db: _insert(db, world, wanted, by)[0])
+
+    def block(db: Db) -> str:
+        NoteChange(world.new_id("audit"), by, "session.code", by, {}).between(None, _rights_of(wanted)).write(db)
+        return _insert(db, world, wanted, by)[0]
+
+    return catalog.write(block)
 
 
-def open_session(catalog: Catalog, world: World, code: str) -> str:
+def open_session(catalog: Catalog, world: World, code: str, address: str) -> str:
     """Turn a code into the secret of a session; `Unauthorized` for a code that is not known or was used."""
     principal = find_principal(catalog, code, TokenKind.CODE)
 
     def block(db: Db) -> str:
         if db.run(SQL.end_token, token_id=principal.token_id) == 0:
             raise Unauthorized("the code was used before")
-        return _insert_session(db, world, principal, None)
+        return _insert_session(db, world, principal, None, address)
 
     return catalog.write(block)
 
 
-def sign_in(catalog: Catalog, world: World, secret: str) -> str:
+def sign_in(catalog: Catalog, world: World, secret: str, address: str) -> str:
     """Return the secret of a new session with the rights of a token; the session ends with it. `Unauthorized`."""
     principal = find_principal(catalog, secret, TokenKind.TOKEN)
-    return catalog.write(lambda db: _insert_session(db, world, principal, principal.token_id))
+    return catalog.write(lambda db: _insert_session(db, world, principal, principal.token_id, address))
 
 
-def end_session(catalog: Catalog, principal: Principal) -> None:
+def end_session(catalog: Catalog, world: World, principal: Principal, address: str) -> None:
     """End a session in all servers: the browser has to sign in again."""
-    catalog.write(lambda db: db.run(SQL.end_token, token_id=principal.token_id))
+
+    def block(db: Db) -> None:
+        if db.run(SQL.end_token, token_id=principal.token_id):
+            _note_session(world, "end", principal, address).between(_rights_of(principal), None).write(db)
+
+    catalog.write(block)
 
 
 def csrf_of(secret: str) -> str:
@@ -285,8 +302,19 @@ def csrf_of(secret: str) -> str:
     return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
 
 
-def _insert_session(db: Db, world: World, principal: Principal, opened_by: str | None) -> str:
+def _note_session(world: World, verb: str, principal: Principal, address: str) -> NoteChange:
+    return NoteChange(
+        world.new_id("audit"), f"{principal.name}@{address}", f"session.{verb}", principal.name, {"by": principal.kind}
+    )
+
+
+def _rights_of(row: Principal | _Wanted | _Named) -> dict[str, object]:
+    return {"role": row.role, "namespace": row.namespace}
+
+
+def _insert_session(db: Db, world: World, principal: Principal, opened_by: str | None, address: str) -> str:
     db.run(SQL.delete_expired)
+    _note_session(world, "open", principal, address).between(None, _rights_of(principal)).write(db)
     wanted = _Wanted(TokenKind.SESSION, principal.name, principal.role, principal.namespace, SESSION_FOR)
     return _insert(db, world, wanted, principal.name, opened_by)[0]
 

@@ -34,8 +34,8 @@ SELECT run_id || '.' || CAST(epoch AS TEXT), CAST(NULL AS BIGINT)
   FROM run WHERE run_id IN ({texts:runs}) AND state = 'RUNNING'
 
 -- name: find_by_name
--- gives: token_id
-SELECT token_id FROM token WHERE kind = 'token' AND name = :name AND ended_at IS NULL
+-- gives: token_id, role, namespace
+SELECT token_id, role, namespace FROM token WHERE kind = 'token' AND name = :name AND ended_at IS NULL
 
 -- name: find_ended
 -- gives: token_id

@@ -302,7 +302,7 @@ class Watermarks(Noun):
                 move = AdvanceWatermark(fileset, value, self._by_hand(), find_next_slot(db, fileset, value))
                 for call in (*move.guards(), *move.writes()):
                     db.call(call)
-                self._note("advance", fileset.qualified_name).between(*_told(row.value, value, zone)).write(db)
+                self._note("advance", fileset.qualified_name).between(*_places(row.value, value, zone)).write(db)
             return MovedWatermark(fileset.qualified_name, _shown(value, zone) or "", changed)
 
         return self._catalog.write(block)
@@ -322,7 +322,7 @@ class Watermarks(Noun):
             zone = spec.partition_time.zone
             value = zone.closes(_parse(to))
             programs = rewind_watermark(db, fileset, value, self._by_hand())
-            self._note("rewind", fileset.qualified_name).between(*_told(row.value, value, zone)).write(db)
+            self._note("rewind", fileset.qualified_name).between(*_places(row.value, value, zone)).write(db)
             return Rewound(fileset.qualified_name, _shown(value, zone) or "", programs)
 
         return self._catalog.write(block)
@@ -347,7 +347,7 @@ class Watermarks(Noun):
             upto = None if to is None else to_wall(_parse(to))
             reset_windows(db, state, computed, upto, self._by_hand())
             forget_failures(db, state.program_id, EARLIEST if upto is None else upto)
-            self._note("reset", found.qualified_name).between(*_told(state.computed, computed, zone)).write(db)
+            self._note("reset", found.qualified_name).between(*_places(state.computed, computed, zone)).write(db)
             return ResetProgram(found.qualified_name, _shown(computed, zone))
 
         return self._catalog.write(block)
@@ -409,7 +409,7 @@ def _shown(instant: Instant | None, zone: Zone) -> str | None:
     return None if instant is None else str(zone.local(instant))
 
 
-def _told(before: Instant | None, after: Instant | None, zone: Zone) -> tuple[Mapping[str, object], ...]:
+def _places(before: Instant | None, after: Instant | None, zone: Zone) -> tuple[Mapping[str, object], ...]:
     """Return two places of a watermark, as the audit log has them."""
     return tuple({"watermark": _shown(one, zone)} for one in (before, after))
 

@@ -44,7 +44,7 @@ def show_login(request: Request, code: str = "", next: str = "/") -> Response:  
     if not code:
         return _ask(request, next, "")
     try:
-        secret = open_session(door.catalog, door.world, code)
+        secret = open_session(door.catalog, door.world, code, address_of(request))
     except Unauthorized:
         door.note_failure(request)
         raise
@@ -59,7 +59,7 @@ def login(request: Request, form: _Form = b"") -> Response:
     if not is_word(fields.get("word", ""), door.seed_of(request)):
         raise Forged
     try:
-        secret = sign_in(door.catalog, door.world, fields.get("token", "").strip())
+        secret = sign_in(door.catalog, door.world, fields.get("token", "").strip(), address_of(request))
     except Unauthorized as error:
         door.note_failure(request)
         return _ask(request, fields.get("next", "/"), error.why, status=401)
@@ -78,7 +78,7 @@ def logout(request: Request, form: _Form = b"") -> Response:
     else:
         if not is_word(_read(form).get("word", ""), secret):
             raise Forged
-        end_session(door.catalog, principal)
+        end_session(door.catalog, door.world, principal, address_of(request))
         _note(request, "sign-out", principal.name)
     left = RedirectResponse(_prefix(request) + LOGIN, 303)
     door.delete_cookie(left, SESSION)

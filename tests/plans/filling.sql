@@ -304,7 +304,7 @@ SELECT 'program:' || program_id, run_id, created_at FROM run WHERE ended_at IS N
 -- name: fill_schedule
 INSERT INTO schedule (schedule_id, namespace, app, name, generation, created_seq, since_seq, since_at, program_id, spec,
                       owner, status, suspended_at, suspended_mode)
-SELECT 'schedule_' || i, 'default', 'app_' || (i % 20), 's' || i, 1, 1, 1, :now, 'program_' || (i % 300), '{}', 'app',
+SELECT 'schedule_' || i, CASE WHEN i % 200 = 133 THEN 'few' ELSE 'default' END, 'app_' || (i % 20), 's' || i, 1, 1, 1, :now, 'program_' || (i % 300), '{}', 'app',
        CASE WHEN i % 10 = 0 THEN 'SUSPENDED' ELSE 'SCHEDULED' END, CASE WHEN i % 10 = 0 THEN i END,
        CASE WHEN i % 10 = 0 THEN 'drop' END
   FROM series WHERE i < 20000
@@ -315,7 +315,7 @@ SELECT 'default.hook_' || (i % 20), 'delivery_' || i, i, 0, :now - 80000000 + i 
 
 -- name: fill_expectation
 INSERT INTO expectation (dataset_id, declared, since_at, next_check_at, broken_since)
-SELECT dataset_id, '{"every": "1d"}', 1, :now + 3600000, CAST(NULL AS BIGINT) FROM dataset WHERE dataset_id NOT IN ('deep', 'wide')
+SELECT dataset_id, '{"every": "1d"}', 1, :now + 3600000, CASE WHEN dataset_id LIKE 'small_1%' THEN 1000 END FROM dataset WHERE dataset_id NOT IN ('deep', 'wide')
  UNION ALL SELECT 'deep', '{"every": "1d"}', 1, 1000, CAST(NULL AS BIGINT)
  UNION ALL SELECT 'gone_' || i, '{"every": "1d"}', 1, :now + 3600000 + i, CASE WHEN i < 60 THEN 1000 + i END
   FROM series WHERE i < 20000
@@ -392,7 +392,7 @@ SELECT 'rule_' || i, CASE WHEN i < 100 THEN 'few' ELSE 'default' END, 'app_' || 
 -- name: fill_alert
 -- The last hundred are open. The first hundred ended long ago.
 INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, resolved_at)
-SELECT 'alert_' || i, 'rule_' || (i % 10000), 'default', 'default.n' || (i % 10000), 's' || i,
+SELECT 'alert_' || i, 'rule_' || (i % 10000), CASE WHEN i < 150 OR i >= 299990 THEN 'few' ELSE 'default' END, 'default.n' || (i % 10000), 's' || i,
        CASE WHEN i >= 299900 THEN 'OPEN' ELSE 'RESOLVED' END, 'why', 1, 1,
        CASE WHEN i < 100 THEN 1000 WHEN i < 299900 THEN :now END
   FROM series
@@ -416,6 +416,12 @@ SELECT 'n' || i, 'data', '', '', CASE WHEN i < 100 THEN '{}' END, CASE WHEN i < 
 -- name: fill_quarantined_message
 INSERT INTO quarantined_message (topic, seq, n, name, reason, at)
 SELECT 'data', 2 * i + 22, 0, 'scheduler', 'damaged', :now FROM series WHERE i < 1000
+
+-- name: fill_namespaces
+-- locks: run
+-- The runs of `few` are old: all others are newer.
+UPDATE run SET namespace = CASE WHEN run_id IN (SELECT 'run_' || i FROM series WHERE i < 200) THEN 'few' ELSE 'default' END
+ WHERE kind = 'program'
 
 -- name: fill_places
 UPDATE inbox_marker SET archive = 'file:///archive' WHERE dataset_id = 'landing'

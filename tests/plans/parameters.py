@@ -495,13 +495,34 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "arrivals.list_completed": {"since": 0, "most": 200},
     "run_course.list_attempts": {"run_id": "live_1", "limit": 50},
     "run_course.list_published": {"seq": 600_000, "limit": 50},
-    "overview.list_failing": {"limit": 50},
+    "overview.list_failing": {"namespace": None, "limit": 1001},
     "usual.list_run_spans": {"program_id": "program_7", "limit": 20},
-    "usual.list_job_spans": {"schedule_id": "schedule_7", "limit": 20},
+    "usual.list_longest_waits": {
+        "schedules": _rows([{"schedule_id": f"schedule_{i}"} for i in range(7, 57)]),
+        "limit": 20,
+    },
     "usual.list_ends": {"program_id": "program_7", "limit": 20},
-    "overview.list_broken": {"limit": 50},
-    "overview.list_quarantined": {"limit": 1001},
-    "overview.list_arrivals": {"limit": 1000},
+    "overview.list_open_alerts": {"namespace": None, "limit": 51},
+    "overview.list_broken": {"namespace": None, "limit": 1001},
+    "overview.list_quarantines": {"namespace": None, "most": 101, "limit": 51},
+    "overview.find_first_quarantined": {"dataset_id": "landing"},
+    "overview.list_satisfied": {"limit": 200},
+    "overview.list_unsatisfied": {"limit": 200},
+    "overview.list_waiting_in": {"namespace": "few", "limit": 400},
+    "overview.count_jobs": {"limit": 1001},
+    "overview.count_jobs_in": {"namespace": "few", "limit": 1001},
+    "overview.count_feeds": {"namespace": None, "limit": 1001},
+    "overview.count_arrivals": {
+        "keys": _rows([{"event_key": f"partition:default.small_{i}"} for i in range(50)]),
+        "hours": _rows(
+            [
+                {"hour": i, "begins_at": _NOW - (24 - i) * 3_600_000, "ends_at": _NOW - (23 - i) * 3_600_000}
+                for i in range(24)
+            ]
+        ),
+        "most": 201,
+    },
+    "overview.list_last_arrivals": {"keys": _rows([{"event_key": f"partition:default.small_{i}"} for i in range(50)])},
     "overview.count_waiting_files": {"dataset_id": "landing", "limit": 1001},
     "overview.count_waiting_partitions": {"dataset_id": "deep", "limit": 1001},
     "metrics.count_pending_runs": {"limit": 1001},
@@ -535,6 +556,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "alerts.list_machines": {"rule_id": "rule_1"},
     "alerts.renew_alert": {"alert_id": "alert_1"},
     "alerts.find_alert": {"alert_id": "alert_299950"},
+    "alerts.list_newest_of": {"namespace": "few", "after": "\U0010ffff", "limit": 100},
+    "alerts.list_newest_live_of": {"namespace": "few", "after": "\U0010ffff", "limit": 100},
     "alerts.list_newest": {"after": "alert_299950", "limit": 100},
     "alerts.list_newest_live": {"after": "\U0010ffff", "limit": 100},
     "alerts.open_alert": {
@@ -806,6 +829,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "facts.read_launches": {"limit_keys": _list("program:program_1", "program:program_2")},
     "fires.list_timers": {"at": 1000, "limit": 100},
     "jobs.list_by_state": {"state": "PENDING_TRIGGER", "after": "job_1"},
+    "jobs.list_in_namespace": {"namespace": "few", "state": "", "after": ""},
     "jobs.list_by_schedule": {"state": "", "after": ""},
     "changes.insert_trigger_types": {
         "types": _rows(
@@ -825,12 +849,14 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "transactions.list_newest": {"before": 300_000},
     "transactions.list_open": {"after": 600_120},
     "runs.list_newest": {"created_before": _NOW - 150_000_000, "before": "run_15", "since": 0},
+    "runs.list_of_namespace": {**_RUNS, "namespace": "few"},
+    "runs.list_ended_of_namespace": {**_RUNS, "namespace": "few", "state": "COMPLETED"},
     "runs.list_of_program": {"created_before": _NOW - 150_000_000, "before": "run_15", "since": 0},
     "runs.list_of_schedule": {**_RUNS, "program_id": None, "state": None},
     "runs.list_ended_in": {**_RUNS, "state": "COMPLETED"},
     "runs.list_ended_of_program": {**_RUNS, "state": "COMPLETED"},
-    "runs.list_pending": {**_RUNS, "program_id": None},
-    "runs.list_under_way": {**_RUNS, "program_id": None, "state": "RUNNING"},
+    "runs.list_pending": {**_RUNS, "program_id": None, "namespace": None},
+    "runs.list_under_way": {**_RUNS, "program_id": None, "namespace": None, "state": "RUNNING"},
     "transactions.list_committed": {"before": 300_000},
     "transactions.list_failed": {"before": 300_000, "state": "aborted"},
     "datasets.list_of_kind": {

@@ -55,6 +55,7 @@ READS_MORE: Final[Mapping[str, str]] = {
     "file_endings.retry_all": "reads all that waits in one inbox: 2,800 files",
     "managed.list_work": "sorts all that waits: 2,790 rows",
     "overview.list_failing": "reads the newest runs of each program, of which some have not ended: 310 programs",
+    "overview.count_arrivals": "counts 24 hours of 50 data sets: 1,200 look-ups",
     "runs.list_pending": "reads all pending runs: 5,100",
     "runs.list_unloaded": "reads all pending runs: 5,100",
     "managed.measure_lag": "reads all that waits: 2,790 rows, and their changes",

@@ -439,8 +439,11 @@ def list_rules(db: Db, after: tuple[str, str], limit: int) -> list[AlertRule]:
     return db.records(SQL.list_rules, AlertRule, after_namespace=after[0], after_name=after[1], limit=limit)
 
 
-def list_alerts(db: Db, after: str, limit: int, *, resolved: bool) -> list[Alert]:
-    """Return alerts, the newest first, behind `after`; with `resolved` those that have ended too."""
+def list_alerts(db: Db, after: str, limit: int, *, resolved: bool, namespace: str | None = None) -> list[Alert]:
+    """Return alerts (of a namespace), the newest first, behind `after`; with `resolved` those that have ended too."""
+    if namespace is not None:
+        within = SQL.list_newest_of if resolved else SQL.list_newest_live_of
+        return db.records(within, Alert, namespace=namespace, after=after, limit=limit)
     statement = SQL.list_newest if resolved else SQL.list_newest_live
     return db.records(statement, Alert, after=after, limit=limit)
 

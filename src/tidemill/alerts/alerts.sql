@@ -85,6 +85,16 @@ SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at
 SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
   FROM alert WHERE state <> 'RESOLVED' AND alert_id < :after ORDER BY alert_id DESC LIMIT :limit
 
+-- name: list_newest_of
+-- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
+SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
+  FROM alert WHERE namespace = :namespace AND alert_id < :after ORDER BY alert_id DESC LIMIT :limit
+
+-- name: list_newest_live_of
+-- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
+SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
+  FROM alert WHERE state <> 'RESOLVED' AND namespace = :namespace AND alert_id < :after ORDER BY alert_id DESC LIMIT :limit
+
 -- name: open_alert
 INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at)
 VALUES (:alert_id, :rule_id, :namespace, :rule, :subject, 'OPEN', :why, :since, tidemill_now())

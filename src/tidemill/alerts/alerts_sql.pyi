@@ -43,6 +43,10 @@ class Sql:
     @statement
     def list_newest_live(self, *, after: Param, limit: Param) -> None: ...
     @statement
+    def list_newest_of(self, *, after: Param, limit: Param, namespace: Param) -> None: ...
+    @statement
+    def list_newest_live_of(self, *, after: Param, limit: Param, namespace: Param) -> None: ...
+    @statement
     def open_alert(
         self,
         *,

@@ -118,11 +118,12 @@ class Alerts(Noun):
 
         def block(db: Db) -> Page[AlertView]:
             rows = self._rows(
-                lambda place, most: alerts.list_alerts(db, place, most, resolved=resolved),
+                lambda place, most: alerts.list_alerts(
+                    db, place, most, resolved=resolved, namespace=self._project.access.only
+                ),
                 behind,
                 limit,
                 lambda row: row.alert_id,
-                lambda rows: [row.namespace for row in rows],
             )
             return cut(rows, limit, lambda row: row.alert_id, _view)
 
@@ -145,6 +146,7 @@ class Alerts(Noun):
                 limit,
                 lambda row: (row.namespace, row.name),
                 lambda rows: [row.namespace for row in rows],
+                by_namespace=True,
             )
             return cut(rows, limit, lambda row: write_key(row.namespace, row.name), _view_rule)
 

@@ -57,6 +57,7 @@ class Apps(Noun):
                 limit,
                 lambda one: (str(one.namespace), str(one.name)),
                 lambda rows: [one.namespace for one in rows],
+                by_namespace=True,
             )
             return cut(found, limit, lambda app: write_key(app.namespace, app.name), lambda app: _view(db, app))
 

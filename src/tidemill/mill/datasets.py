@@ -196,6 +196,7 @@ class Datasets(Noun):
                 limit,
                 lambda one: (one.namespace, one.name),
                 lambda rows: [one.namespace for one in rows],
+                by_namespace=True,
             )
             views = {view.name: view for view in _dataset_views(db, found[:limit])}
             return cut(

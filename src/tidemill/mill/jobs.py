@@ -102,7 +102,8 @@ class Jobs(Noun):
     ) -> Page[JobView]:
         """List the jobs that wait by id, which is about oldest first; those of a schedule or in a state, if given.
 
-        `after` is the id of a job. `BadFilter`, `NotFound`. Cost: the page.
+        `after` is the id of a job. `BadFilter`, `NotFound`. Cost: the page; for a caller of one namespace, the
+        schedules of the namespace.
         """
         behind = read_name(after)
         wanted = None if state is None else JobState(check_filter("state", state.upper(), list(JobState)))
@@ -110,11 +111,12 @@ class Jobs(Noun):
         def block(db: Db) -> Page[JobView]:
             of = None if schedule is None else find_named(self._project, db, schedule).schedule_id
             found = self._rows(
-                lambda place, most: jobs.list_jobs(db, schedule_id=of, state=wanted, after=place, limit=most),
+                lambda place, most: jobs.list_jobs(
+                    db, schedule_id=of, namespace=self._project.access.only, state=wanted, after=place, limit=most
+                ),
                 behind,
                 limit,
                 lambda job: job.job_id,
-                lambda rows: _names_of(db, rows),
             )
             names = schedule_names(db, (job.schedule_id for job in found))
             return cut(found, limit, lambda job: job.job_id, lambda job: view_job(job, names))
@@ -214,11 +216,6 @@ class Jobs(Noun):
             return ForcedJob(JobId(job_id), launch.run_id, changed=True)
 
         return self._catalog.write(block)
-
-
-def _names_of(db: Db, found: Sequence[Job]) -> Sequence[str | None]:
-    names = schedule_names(db, (job.schedule_id for job in found))
-    return [names.get(job.schedule_id) for job in found]
 
 
 def view_job(job: Job, names: Mapping[ScheduleId, str]) -> JobView:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db
@@ -149,16 +149,24 @@ class Noun:
         place: K,
         limit: int,
         place_of: Callable[[R], K],
-        names_of: Callable[[Sequence[R]], Sequence[str | None]],
+        names_of: Callable[[Sequence[R]], Sequence[str | None]] | None = None,
+        *,
+        by_namespace: bool = False,
     ) -> Sequence[R]:
         """Read the rows of a page that the caller may see, from behind `place` on, and one more if there is one.
 
-        `names_of` gives the qualified names, or namespaces, by which rows are seen. Cost: the page. For a caller of one
-        namespace: the rows of others between them too.
+        `names_of` gives the qualified names, or namespaces, by which rows are seen; without it `read` gives no others.
+        Cost: the page. For a caller of one namespace with `names_of`: the rows of others between them too, unless the
+        list is in the order of namespaces (`by_namespace`).
         """
-        most = one_more(limit)
-        if self._project.access.only is None:
+        most, only = one_more(limit), self._project.access.only
+        if only is None or names_of is None:
             return read(place, most)
+        if by_namespace and isinstance(place, tuple):
+            begin = cast("K", (only, *("" for _ in place[1:])))
+            rows = read(begin if place[0] != only else place, most)
+            names = names_of(rows)
+            return [row for row, name in zip(rows, names, strict=True) if name is not None and name == only]
         found: list[R] = []
         while len(found) < most:
             rows = read(place, _PART)

@@ -192,6 +192,7 @@ class Runs(Noun):
                     most=most,
                     program_id=program_id,
                     schedule_id=schedule_id,
+                    namespace=self._project.access.only,
                     state=chosen,
                     since=begin,
                     before=place,
@@ -199,7 +200,8 @@ class Runs(Noun):
                 before,
                 limit,
                 lambda run: (run.created_at, str(run.run_id)),
-                lambda rows: _names_of(db, rows),
+                # With a program or schedule in the caller's namespace, few rows are of others.
+                None if program_id is None and schedule_id is None else lambda rows: _names_of(db, rows),
             )
             names = program_names(db, (run.program_id for run in found))
             now, under_way = db.now(), cache(lambda: count_under_way(db))

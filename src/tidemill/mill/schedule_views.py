@@ -13,7 +13,7 @@ from tidemill.errors import NotFound
 from tidemill.json_specs import write_plain
 from tidemill.mill.page import Page, cut, write_key
 from tidemill.mill.project import fields_of, program_names
-from tidemill.mill.usual import longest_usual_wait, usual_run
+from tidemill.mill.usual import longest_usual_waits, usual_run
 from tidemill.names import JobId, ProgramId, split_qualified
 from tidemill.run.records.programs import find_program
 from tidemill.schedule import schedules
@@ -100,7 +100,7 @@ def detail_of(db: Db, schedule: Schedule) -> ScheduleDetail:
         fed=parts[0].count,
         parts=parts,
         constraint_parts=list_constraint_parts(schedule, job),
-        longest_wait=longest_usual_wait(db, schedule.schedule_id),
+        longest_wait=longest_usual_waits(db, [schedule.schedule_id]).get(schedule.schedule_id),
         usual_run=usual_run(db, schedule.program_id),
     )
 

@@ -121,6 +121,7 @@ class Schedules(Noun):
                 limit,
                 lambda one: (str(one.namespace), one.app, one.name),
                 lambda rows: [one.namespace for one in rows],
+                by_namespace=True,
             )
             return page_of(db, found, limit)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -35,6 +36,14 @@ class _SpanRow(NamedTuple):
     ended_at: datetime
 
 
+class _LongestRow(NamedTuple):
+    """Row of a schedule with the number of its last jobs, and the longest wait among them."""
+
+    schedule_id: ScheduleId
+    jobs: int
+    longest: timedelta | None
+
+
 class _EndRow(NamedTuple):
     """Row of a run that has ended."""
 
@@ -60,10 +69,11 @@ def usual_run(db: Db, program_id: ProgramId) -> timedelta | None:
     return _median(db.records(SQL.list_run_spans, _SpanRow, program_id=program_id, limit=LOOKED_AT))
 
 
-def longest_usual_wait(db: Db, schedule_id: ScheduleId) -> timedelta | None:
-    """Return the longest wait of the last 20 jobs of a schedule; None for fewer than 5. Cost: their rows."""
-    spans = db.records(SQL.list_job_spans, _SpanRow, schedule_id=schedule_id, limit=LOOKED_AT)
-    return max(one.ended_at - one.began_at for one in spans) if len(spans) >= _FEWEST else None
+def longest_usual_waits(db: Db, schedule_ids: Iterable[ScheduleId]) -> Mapping[ScheduleId, timedelta]:
+    """Return the longest wait of the last 20 jobs of each schedule with at least 5. Cost: the rows of these jobs."""
+    schedules = json.dumps([{"schedule_id": one} for one in sorted(set(schedule_ids))])
+    rows = db.records(SQL.list_longest_waits, _LongestRow, schedules=schedules, limit=LOOKED_AT)
+    return {row.schedule_id: row.longest for row in rows if row.longest is not None and row.jobs >= _FEWEST}
 
 
 def is_unusual(wait: timedelta, longest: timedelta | None) -> bool:

@@ -214,7 +214,12 @@ class Watermarks(Noun):
                 return by_id[row.dataset_id].namespace, by_id[row.dataset_id].name
 
             found = self._rows(
-                lambda behind, most: list_watermarks(db, after=behind, limit=most), place, limit, place_of, names
+                lambda behind, most: list_watermarks(db, after=behind, limit=most),
+                place,
+                limit,
+                place_of,
+                names,
+                by_namespace=True,
             )
             names(found)
 

@@ -382,15 +382,22 @@ def list_jobs(
     db: Db,
     *,
     schedule_id: ScheduleId | None = None,
+    namespace: str | None = None,
     state: JobState | None = None,
     after: str = "",
     limit: int = ALL_ROWS,
 ) -> list[Job]:
-    """List open jobs by id, which is about oldest first, from the id behind `after` on."""
+    """List open jobs by id, which is about oldest first, from the id behind `after` on.
+
+    Cost: the page; of a namespace, the schedules of the namespace.
+    """
     wanted = "" if state is None else state.value
     if schedule_id is not None:
         of = {"schedule_id": schedule_id, "state": wanted}
         return db.records(SQL.list_by_schedule, Job, **of, after=after, limit=limit)
+    if namespace is not None:
+        within = {"namespace": namespace, "state": wanted}
+        return db.records(SQL.list_in_namespace, Job, **within, after=after, limit=limit)
     if state is not None:
         return db.records(SQL.list_by_state, Job, state=wanted, after=after, limit=limit)
     return db.records(SQL.list_jobs, Job, after=after, limit=limit)

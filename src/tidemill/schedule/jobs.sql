@@ -54,6 +54,30 @@ SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_ch
        verdict, revision
   FROM job WHERE state = :state AND job_id > :after ORDER BY job_id LIMIT :limit
 
+-- name: list_in_namespace
+-- only: sqlite
+-- gives: job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline,
+--   progress, verdict, revision
+-- Cost: the schedules of the namespace, each of which has at most one job.
+SELECT j.job_id, j.schedule_id, j.generation, j.state, j.created_at, j.satisfied_at, j.next_check_at, j.priority,
+       j.deadline, j.progress, j.verdict, j.revision
+  FROM schedule AS s {indexed_by:schedule_name} JOIN job AS j ON j.schedule_id = s.schedule_id
+ WHERE s.namespace = :namespace AND j.job_id > :after AND (:state = '' OR j.state = :state)
+ ORDER BY j.job_id LIMIT :limit
+
+-- name: list_in_namespace
+-- only: postgres
+-- gives: job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline,
+--   progress, verdict, revision
+-- (A join reads all jobs where the namespace has few. An array is looked up, value by value.)
+SELECT j.job_id, j.schedule_id, j.generation, j.state, j.created_at, j.satisfied_at, j.next_check_at, j.priority,
+       j.deadline, j.progress, j.verdict, j.revision
+  FROM job AS j
+ WHERE j.schedule_id = ANY (ARRAY(SELECT s.schedule_id FROM schedule AS s WHERE s.namespace = :namespace
+                                   ORDER BY s.namespace, s.app, s.name))
+   AND j.job_id > :after AND (:state = '' OR j.state = :state)
+ ORDER BY j.job_id LIMIT :limit
+
 -- name: list_by_schedule
 -- gives: job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline,
 --   progress, verdict, revision

@@ -55,6 +55,8 @@ CREATE TABLE message (
     payload    TEXT NOT NULL,
     PRIMARY KEY (topic, seq, n)
 ) {clustered};
+-- The arrivals of a data set by time.
+CREATE INDEX message_data ON message (event_key, at) WHERE topic = 'data';
 
 -- Deliveries of hooks that came of late: the same delivery counts once.
 CREATE TABLE hook_delivery (
@@ -344,8 +346,7 @@ CREATE INDEX inbox_file_open ON inbox_file (dataset_id, modified_at, name) WHERE
 CREATE INDEX inbox_file_due ON inbox_file (not_before) WHERE status IN ('NEW', 'ERROR') AND not_before > 0;
 -- Two versions of one name are never processed at once.
 CREATE UNIQUE INDEX inbox_file_claimed ON inbox_file (dataset_id, name) WHERE status = 'IN_PROGRESS';
-CREATE INDEX inbox_file_refused ON inbox_file (dataset_id) WHERE status = 'QUARANTINED';
-CREATE INDEX inbox_file_quarantined ON inbox_file (first_seen) WHERE status = 'QUARANTINED';
+CREATE INDEX inbox_file_refused ON inbox_file (dataset_id, first_seen) WHERE status = 'QUARANTINED';
 CREATE INDEX inbox_file_run ON inbox_file (run_id) WHERE status = 'IN_PROGRESS';
 CREATE INDEX inbox_file_seen ON inbox_file (dataset_id, first_seen);
 CREATE INDEX inbox_file_leaving ON inbox_file (leave_at) WHERE leave_at IS NOT NULL;
@@ -593,6 +594,8 @@ CREATE TABLE run (
     run_id              TEXT PRIMARY KEY,
     kind                TEXT NOT NULL CHECK (kind IN ('program', 'external')),
     program_id          TEXT,
+    -- The namespace of its program; NULL for a run without a program.
+    namespace           TEXT,
     schedule_id         TEXT,
     job_id              TEXT,
     state               TEXT NOT NULL CHECK (state IN
@@ -646,6 +649,9 @@ CREATE INDEX run_schedule ON run (schedule_id, created_at DESC);
 CREATE INDEX run_ended ON run (state, created_at DESC, run_id DESC)
     WHERE state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED');
 CREATE INDEX run_ended_of_program ON run (program_id, state, created_at DESC, run_id DESC)
+    WHERE state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED');
+CREATE INDEX run_namespace ON run (namespace, created_at DESC, run_id DESC);
+CREATE INDEX run_ended_of_namespace ON run (namespace, state, created_at DESC, run_id DESC)
     WHERE state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED');
 CREATE INDEX run_created ON run (created_at DESC, run_id DESC);
 CREATE INDEX run_bundle ON run (bundle) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
@@ -794,6 +800,7 @@ CREATE TABLE job (
 CREATE INDEX job_due ON job (next_check_at) WHERE next_check_at IS NOT NULL;
 CREATE UNIQUE INDEX job_schedule ON job (schedule_id);
 CREATE INDEX job_state ON job (state, job_id);
+CREATE INDEX job_satisfied ON job (satisfied_at, job_id) WHERE satisfied_at IS NOT NULL;
 
 CREATE TABLE job_message (
     job_id     TEXT NOT NULL,
@@ -883,6 +890,8 @@ CREATE TABLE alert (
 ) {hot};
 CREATE UNIQUE INDEX alert_live ON alert (rule_id, subject) WHERE state <> 'RESOLVED';
 CREATE INDEX alert_unresolved ON alert (alert_id) WHERE state <> 'RESOLVED';
+CREATE INDEX alert_namespace ON alert (namespace, alert_id);
+CREATE INDEX alert_unresolved_of ON alert (namespace, alert_id) WHERE state <> 'RESOLVED';
 CREATE INDEX alert_resolved ON alert (resolved_at) WHERE resolved_at IS NOT NULL;
 
 -- The outbox: the notices to targets, each in the transaction that it is about. target is its JSON. Of the waiting

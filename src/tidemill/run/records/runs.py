@@ -217,14 +217,15 @@ def list_runs(
     most: int,
     program_id: ProgramId | None = None,
     schedule_id: ScheduleId | None = None,
+    namespace: str | None = None,
     state: RunState | None = None,
     since: datetime = EPOCH,
     before: tuple[datetime, str] = FROM_LATEST,
 ) -> list[RunRecord]:
     """List runs that fit each filter, newest first, from the time of creation and id `before` on, not before `since`.
 
-    Cost: the page; of a state that is no end the runs in that state; with a schedule and another filter the runs of the
-    schedule.
+    `namespace` is a filter beside `state` alone. Cost: the page; of a state that is no end the runs in that state; with
+    a schedule and another filter the runs of the schedule.
     """
     created_at, run_id = before
     place: dict[str, Param] = {"created_before": created_at, "before": run_id, "since": since, "most": most}
@@ -232,19 +233,24 @@ def list_runs(
         by = {"schedule_id": schedule_id, "program_id": program_id, "state": state}
         return db.records(SQL.list_of_schedule, RunRecord, **by, **place)
     if state is not None:
-        return _list_in_state(db, state, program_id, place)
+        return _list_in_state(db, state, program_id, namespace, place)
+    if program_id is None and namespace is not None:
+        return db.records(SQL.list_of_namespace, RunRecord, namespace=namespace, **place)
     if program_id is None:
         return db.records(SQL.list_newest, RunRecord, **place)
     return db.records(SQL.list_of_program, RunRecord, program_id=program_id, **place)
 
 
 def _list_in_state(
-    db: Db, state: RunState, program_id: ProgramId | None, place: Mapping[str, Param]
+    db: Db, state: RunState, program_id: ProgramId | None, namespace: str | None, place: Mapping[str, Param]
 ) -> list[RunRecord]:
     if state is RunState.PENDING:
-        return db.records(SQL.list_pending, RunRecord, program_id=program_id, **place)
+        return db.records(SQL.list_pending, RunRecord, program_id=program_id, namespace=namespace, **place)
     if not state.ended:
-        return db.records(SQL.list_under_way, RunRecord, program_id=program_id, state=state, **place)
+        by = {"program_id": program_id, "namespace": namespace, "state": state}
+        return db.records(SQL.list_under_way, RunRecord, **by, **place)
+    if program_id is None and namespace is not None:
+        return db.records(SQL.list_ended_of_namespace, RunRecord, namespace=namespace, state=state, **place)
     if program_id is None:
         return db.records(SQL.list_ended_in, RunRecord, state=state, **place)
     return db.records(SQL.list_ended_of_program, RunRecord, program_id=program_id, state=state, **place)

@@ -1,7 +1,7 @@
 -- name: insert_runs
-INSERT INTO run (run_id, kind, program_id, schedule_id, job_id, state, priority, deadline, arguments, triggered_by,
-                 spark, created_at, came_at)
-SELECT r.run_id, 'program', r.program_id, r.schedule_id, r.job_id, 'PENDING', r.priority, r.deadline, r.arguments,
+INSERT INTO run (run_id, kind, program_id, namespace, schedule_id, job_id, state, priority, deadline, arguments,
+                 triggered_by, spark, created_at, came_at)
+SELECT r.run_id, 'program', r.program_id, (SELECT namespace FROM program WHERE program_id = r.program_id), r.schedule_id, r.job_id, 'PENDING', r.priority, r.deadline, r.arguments,
        r.triggered_by,
        coalesce((SELECT CASE kind WHEN 'spark' THEN 1 ELSE 0 END FROM program WHERE program_id = r.program_id), 0),
        tidemill_now(), coalesce(r.came_at, tidemill_now())
@@ -35,6 +35,29 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
        ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
   FROM run WHERE (created_at, run_id) < (:created_before, :before) AND created_at >= :since
+ ORDER BY created_at DESC, run_id DESC LIMIT :most
+
+-- name: list_of_namespace
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+  FROM run
+ WHERE namespace = :namespace AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
+ ORDER BY created_at DESC, run_id DESC LIMIT :most
+
+-- name: list_ended_of_namespace
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+  FROM run {indexed_by:run_ended_of_namespace}
+ WHERE namespace = :namespace AND state = :state AND state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')
+   AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
  ORDER BY created_at DESC, run_id DESC LIMIT :most
 
 -- name: list_of_program
@@ -95,6 +118,7 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
        ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
   FROM run
  WHERE state = 'PENDING' AND program_id = coalesce(CAST(:program_id AS TEXT), program_id)
+   AND coalesce(namespace, '') = coalesce(CAST(:namespace AS TEXT), namespace, '')
    AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
  ORDER BY created_at DESC, run_id DESC LIMIT :most
 
@@ -109,6 +133,7 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
   FROM run
  WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') AND state = :state
    AND coalesce(program_id, '') = coalesce(CAST(:program_id AS TEXT), program_id, '')
+   AND coalesce(namespace, '') = coalesce(CAST(:namespace AS TEXT), namespace, '')
    AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
  ORDER BY created_at DESC, run_id DESC LIMIT :most
 

@@ -17,6 +17,14 @@ class Sql:
     @statement
     def list_newest(self, *, before: Param, created_before: Param, most: Param, since: Param) -> None: ...
     @statement
+    def list_of_namespace(
+        self, *, before: Param, created_before: Param, most: Param, namespace: Param, since: Param
+    ) -> None: ...
+    @statement
+    def list_ended_of_namespace(
+        self, *, before: Param, created_before: Param, most: Param, namespace: Param, since: Param, state: Param
+    ) -> None: ...
+    @statement
     def list_of_program(
         self, *, before: Param, created_before: Param, most: Param, program_id: Param, since: Param
     ) -> None: ...
@@ -42,11 +50,19 @@ class Sql:
     ) -> None: ...
     @statement
     def list_pending(
-        self, *, before: Param, created_before: Param, most: Param, program_id: Param, since: Param
+        self, *, before: Param, created_before: Param, most: Param, namespace: Param, program_id: Param, since: Param
     ) -> None: ...
     @statement
     def list_under_way(
-        self, *, before: Param, created_before: Param, most: Param, program_id: Param, since: Param, state: Param
+        self,
+        *,
+        before: Param,
+        created_before: Param,
+        most: Param,
+        namespace: Param,
+        program_id: Param,
+        since: Param,
+        state: Param,
     ) -> None: ...
     @statement
     def find_unfinished(self, *, avoided: Param) -> None: ...

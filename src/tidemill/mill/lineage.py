@@ -24,6 +24,8 @@ MOST_DEPTH: Final = 100
 NODES: Final = 200
 """The most nodes of an answer, unless the caller gives another number."""
 MOST_NODES: Final = 1000
+FORGOTTEN: Final = "forgotten"
+"""The state of a file of which a run tells, and of which the inbox has no record any more."""
 _EDGES: Final = 4
 """So many times the most nodes are the most edges that one step reads."""
 

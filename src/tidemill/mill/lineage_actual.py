@@ -20,6 +20,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind, find_some
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.inbox import FileState, Inbox
 from tidemill.mill.lineage import (
+    FORGOTTEN,
     BadLineage,
     Bounds,
     DescribedPlace,
@@ -235,7 +236,7 @@ class _Actual:
         known = {Content(row.dataset_id, WritePointer(0), row.item, row.content_version): row for row in rows}
         for content in contents:
             row, name = known.get(content), self._name(content)
-            state, at = ("forgotten", None) if row is None else (str(row.status), row.at)
+            state, at = (FORGOTTEN, None) if row is None else (str(row.status), row.at)
             shown = f"{NodeKind.FILE}:{name}@{content.content_version}"
             yield content, DescribedPlace(shown, NodeKind.FILE, name, state, at)
 

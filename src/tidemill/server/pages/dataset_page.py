@@ -172,7 +172,7 @@ def _sub(dataset: DatasetView, keys: object) -> str:
 
 
 def _links(dataset: DatasetView) -> Sequence[tuple[str, str]]:
-    links = [("Why", link("/why", dataset.name)), ("Lineage", f"/flow{query(around=dataset.name)}")]
+    links = [("Why", link("/why", dataset.name)), ("Lineage", f"/lineage{query(thing=dataset.name)}")]
     if dataset.spec.get("watermark"):
         links.append(("Watermark", link("/watermarks", dataset.name)))
     return [*links, ("Show rows", f"{link('/datasets', dataset.name)}?rows={MOST_ROWS}")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from shlex import quote
 from typing import Any, Final
@@ -24,7 +24,7 @@ _GAP_DOWN: Final = 16
 _MARGIN: Final = 12
 _MOST: Final = 200
 _LETTERS: Final = 20
-_ROUND: Final = {NodeKind.PROGRAM: 3, NodeKind.SCHEDULE: 22}
+_ROUND: Final = {NodeKind.PROGRAM: 3, NodeKind.RUN: 3, NodeKind.SCHEDULE: 22}
 """The roundness of corners by kind; of data it is 10."""
 _ENDS: Final = frozenset({NodeKind.TOPIC, NodeKind.HOOK})
 """Kinds around which no graph is asked for."""
@@ -45,6 +45,27 @@ _NODES: Final = (
 )
 
 
+def words_of(kind: NodeKind) -> str:
+    """Return a kind of node in words."""
+    return _WORDS.get(kind, kind.value)
+
+
+def page_of(node: LineageNode) -> str:
+    """Return the page of a node of a declared graph; empty for a hook."""
+    if node.kind is NodeKind.PROGRAM:
+        return f"/runs?{urlencode({'program': node.name})}"
+    return link(_PAGES[node.kind], node.name) if node.kind in _PAGES else ""
+
+
+def _name(node: LineageNode) -> str:
+    return node.name
+
+
+def _around(node: LineageNode) -> str:
+    """Return the page Flow around a node."""
+    return f"/flow?{urlencode({'around': node.id})}" if node.kind not in _ENDS else page_of(node)
+
+
 def show_flow(request: Request, around: str = "") -> HTMLResponse:
     """Return the graph of the project, or of all that leads to a thing and away from it."""
     mill: Mill = request.state.mill
@@ -55,17 +76,26 @@ def show_flow(request: Request, around: str = "") -> HTMLResponse:
         "flow.html",
         title="Flow",
         around="" if not around else chosen.name if chosen else found.thing,
-        page=_page(chosen) if chosen else "",
+        page=page_of(chosen) if chosen else "",
         cut=found.cut,
         **draw(found, mill),
-        rows=[plain(one) | {"page": _page(one), "words": _WORDS.get(one.kind, one.kind)} for one in found.nodes],
+        rows=[plain(one) | {"page": page_of(one), "words": words_of(one.kind)} for one in found.nodes],
         columns=_NODES,
         command=f"flow {quote(around)}" if around else "flow",
     )
 
 
-def draw(found: Lineage, mill: Mill) -> Mapping[str, Any]:
-    """Return the places of all nodes, and the paths of all edges, for a picture of a size."""
+def draw(
+    found: Lineage,
+    mill: Mill,
+    *,
+    link_of: Callable[[LineageNode], str] = _around,
+    name_of: Callable[[LineageNode], str] = _name,
+) -> Mapping[str, Any]:
+    """Return the places of all nodes, and the paths of all edges, for a picture of a size.
+
+    `link_of` gives the page to which a box leads, and `name_of` the text of a box.
+    """
     edges = [Edge(one.source, one.target) for one in found.edges]
     layout = lay_out([one.id for one in found.nodes], edges)
     now, namespace = mill.project.world.clock.now(), mill.project.config.namespace
@@ -75,7 +105,7 @@ def draw(found: Lineage, mill: Mill) -> Mapping[str, Any]:
     boxes = []
     for node in found.nodes:
         x, y = _corner(*layout.places[node.id])
-        name = node.name.removeprefix(f"{namespace}.")
+        name = name_of(node).removeprefix(f"{namespace}.")
         if node.kind in _OF_APPS and one_app:
             name = name.rpartition(".")[2]
         shape, sign, words = state_of(node.state)
@@ -87,9 +117,9 @@ def draw(found: Lineage, mill: Mill) -> Mapping[str, Any]:
                 "round": _ROUND.get(node.kind, 10),
                 "shape": shape,
                 "shown": name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…",
-                "said": f"{sign} {words} · {_WORDS.get(node.kind, node.kind)}",
+                "said": f"{sign} {words} · {words_of(node.kind)}",
                 "chosen": node.depth == 0 and len(by_id) > 1 and any(one.depth for one in found.nodes),
-                "link": f"/flow?{urlencode({'around': node.id})}" if node.kind not in _ENDS else _page(node),
+                "link": link_of(node),
             }
         )
     paths, labels = [], {}
@@ -132,9 +162,3 @@ def _path(layout: Layout, edge: Edge) -> str:
             x += _WIDTH
             parts.append(f"H{x}")
     return "".join(parts)
-
-
-def _page(node: LineageNode) -> str:
-    if node.kind is NodeKind.PROGRAM:
-        return f"/runs?{urlencode({'program': node.name})}"
-    return link(_PAGES[node.kind], node.name) if node.kind in _PAGES else ""

@@ -78,7 +78,7 @@ def show_inbox(request: Request, name: str) -> HTMLResponse:
         actions=[look],
         links=[
             ("Why", link("/why", inbox.inbox)),
-            ("Lineage", f"/flow{query(around=inbox.inbox)}"),
+            ("Lineage", f"/lineage{query(thing=inbox.inbox)}"),
             ("Rejected rows", f"/search{query(text=inbox.inbox + '_rejects')}"),
         ],
         preview=_preview(request, mill, inbox),

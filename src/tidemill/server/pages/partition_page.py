@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.errors import TidemillError
-from tidemill.mill.lineage import LineageNode, NodeKind
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.partition_views import PartitionDetail
@@ -52,16 +51,6 @@ _STORED: Final = (
 )
 
 
-_MOST_NODES: Final = 100
-_NODES: Final = (
-    Column("way", "Way"),
-    Column("kind", "Kind"),
-    Column("name", "Thing", "name", "{page}"),
-    STATE,
-    Column("at", "At", "time"),
-)
-
-
 def show_partition(request: Request, name: str, key: str) -> HTMLResponse:
     """Return the page."""
     mill: Mill = request.state.mill
@@ -70,7 +59,7 @@ def show_partition(request: Request, name: str, key: str) -> HTMLResponse:
     own = link("/datasets", one.dataset, one.partition)
     links = [
         ("Data set", link("/datasets", one.dataset)),
-        ("Lineage", f"{own}{query(lineage=1)}"),
+        ("Lineage", f"/lineage{query(thing=f'{one.dataset}/{one.partition}')}"),
     ]
     if one.current:
         links += [("Show rows", f"{own}?rows={MOST_ROWS}"), ("Drop", f"{own}?ask=drop")]
@@ -97,8 +86,6 @@ def show_partition(request: Request, name: str, key: str) -> HTMLResponse:
         stored_columns=_STORED,
         rows_sub=f"the first {MOST_ROWS}",
         rows_command=command_of("dataset", "head", one.dataset, one.partition, "--limit", MOST_ROWS),
-        nodes=_lineage(mill, one) if request.query_params.get("lineage") else None,
-        node_columns=_NODES,
         lineage_command=command_of("dataset", "lineage", one.dataset, one.partition),
         forms=[
             Form(
@@ -115,36 +102,6 @@ def show_partition(request: Request, name: str, key: str) -> HTMLResponse:
         command=command_of("dataset", "partition", one.dataset, one.partition),
         **rows,
     )
-
-
-def _lineage(mill: Mill, one: PartitionDetail) -> Sequence[Mapping[str, Any]]:
-    """Return what the partition was made of, and what was made of it, step by step."""
-    found = mill.datasets.lineage(one.dataset, partition=one.partition, limit=_MOST_NODES)
-    return [
-        {
-            "way": "made of" if node.depth < 0 else "went into",
-            "kind": node.kind,
-            "name": node.name,
-            "state": node.state,
-            "at": node.at,
-            "page": _page_of(node),
-        }
-        for node in found.nodes
-        if node.depth
-    ]
-
-
-def _page_of(node: LineageNode) -> str:
-    dataset, _, part = node.name.partition("/")
-    match node.kind:
-        case NodeKind.RUN:
-            return link("/runs", node.name)
-        case NodeKind.FILE:
-            return link("/why", part)
-        case NodeKind.PARTITION:
-            return link("/datasets", dataset, part)
-        case _:
-            return link("/datasets", dataset)
 
 
 def _preview(request: Request, one: PartitionDetail) -> Preview | None:

@@ -52,7 +52,10 @@ PLACES: Final = (
 _NAV_OF: Final = {"/alert-rules": "/alerts"}
 """Pages below a place of another name."""
 _STATES: Final[Mapping[str, tuple[str, str]]] = {
-    "ok": ("✓", "RESOLVED SENT COMPLETED SCHEDULED SUCCESS COMMITTED fresh filled launched present kept active"),
+    "ok": (
+        "✓",
+        "RESOLVED SENT COMPLETED SCHEDULED SUCCESS COMMITTED fresh filled launched present kept active current",
+    ),
     "run": ("●", "RUNNING STARTING IN_PROGRESS filling open met"),
     "wait": ("◷", "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT quarantine waits ACKNOWLEDGED WAITING"),
     "late": ("!", "ERROR late BROKEN due rewritten incomplete"),

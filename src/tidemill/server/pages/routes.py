@@ -18,6 +18,7 @@ from tidemill.server.pages.dataset_page import show_dataset
 from tidemill.server.pages.explorer import DOCS, show_explorer
 from tidemill.server.pages.flow import show_flow
 from tidemill.server.pages.inbox_page import show_inbox
+from tidemill.server.pages.lineage_page import show_lineage
 from tidemill.server.pages.lists import LISTS, ListPage
 from tidemill.server.pages.log_pages import show_app, show_topic, show_transaction, show_transactions
 from tidemill.server.pages.overview import show_overview
@@ -50,6 +51,7 @@ PAGES_OF_THINGS: Final[tuple[tuple[str, str, Callable[..., HTMLResponse]], ...]]
     ("/transactions", "tx.list", show_transactions),
     ("/tokens", "token.list", show_tokens),
     ("/flow", "flow", show_flow),
+    ("/lineage", "dataset.lineage", show_lineage),
 )
 """Pages that are no lists, each with its operation."""
 

@@ -55,7 +55,7 @@ def show_snapshot(request: Request, dataset: DatasetView) -> HTMLResponse:
         sub=f"snapshot · {dataset.location}" + (f" · expected {late.expect}" if late else ""),
         links=[
             ("Why", link("/why", name)),
-            ("Lineage", f"/flow{query(around=name)}"),
+            ("Lineage", f"/lineage{query(thing=name)}"),
             ("Show rows", f"{link('/datasets', name)}?rows={_ROWS}"),
         ],
         preview=_preview(request, mill, dataset, versions),

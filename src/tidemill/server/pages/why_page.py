@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shlex import quote
 from typing import Final
+from urllib.parse import urlencode
 
 from fastapi import Request
 from starlette.responses import HTMLResponse
@@ -13,6 +14,7 @@ from tidemill.mill.why import ThingKind
 from tidemill.server.pages.render import link, render
 from tidemill.server.pages.steps import view_reasons
 
+_TRACED: Final = frozenset({ThingKind.RUN, ThingKind.PARTITION, ThingKind.FILE, ThingKind.DATASET})
 _PAGES: Final = {
     ThingKind.JOB: "/jobs",
     ThingKind.RUN: "/runs",
@@ -35,5 +37,6 @@ def show_why(request: Request, thing: str) -> HTMLResponse:
         reasons=view_reasons(found.because),
         also=found.also,
         page=link(_PAGES[found.kind], found.thing) if found.kind in _PAGES else "",
+        traced=f"/lineage?{urlencode({'thing': found.thing})}" if found.kind in _TRACED and found.state != "-" else "",
         command=f"why {quote(thing)}",
     )

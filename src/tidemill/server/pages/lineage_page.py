@@ -11,9 +11,9 @@ from starlette.responses import HTMLResponse
 from tidemill.lake.datasets import DatasetKind
 from tidemill.mill.lineage import DEPTH, FORGOTTEN, MOST_DEPTH, BadLineage, Direction, Lineage, LineageNode, NodeKind
 from tidemill.mill.mill import Mill
+from tidemill.server.pages.columns import STATE, Column
 from tidemill.server.pages.data_view import command_of, number_of, query
 from tidemill.server.pages.flow import draw, page_of, words_of
-from tidemill.server.pages.lists import Column
 from tidemill.server.pages.render import link, plain, render
 
 _MOST: Final = 200
@@ -23,7 +23,7 @@ _NODES: Final = (
     Column("name", "Thing", "name", "{page}"),
     Column("words", "Kind"),
     Column("program", "Program"),
-    Column("state", "State", "state"),
+    STATE,
     Column("at", "At", "time"),
     Column("write_pointer", "Transaction", "number"),
 )

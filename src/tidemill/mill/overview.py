@@ -104,7 +104,7 @@ class WaitingView(JobView):
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class OverviewCounts:
     """Numbers of the whole project, each counted up to 1,001: data sets, those late or failing, and jobs that wait."""
 
     feeds: int
@@ -123,7 +123,7 @@ class Overview:
     at: datetime
     needs: tuple[Need, ...]
     more_needs: bool
-    totals: Totals
+    totals: OverviewCounts
     feeds: tuple[FeedView, ...]
     next: str | None
     running: tuple[RunningView, ...]
@@ -230,7 +230,7 @@ def _list_failed(db: Db, project: Project, programs: Iterable[Program], at: date
 
 def _count_all(
     db: Db, only: str | None, programs: Iterable[Program], failed: Iterable[RunView], broken: Iterable[_NameRow]
-) -> Totals:
+) -> OverviewCounts:
     failing = {run.program for run in failed}
     written = {name for one in programs if one.qualified_name in failing for name in one.writes}
     unwell = written.union(qualified(row.namespace, row.name) for row in broken)
@@ -240,7 +240,7 @@ def _count_all(
         waiting = db.value(SQL.count_jobs, int, limit=most) or 0
     else:
         waiting = db.value(SQL.count_jobs_in, int, namespace=only, limit=most) or 0
-    return Totals(feeds, min(len(unwell), most), waiting)
+    return OverviewCounts(feeds, min(len(unwell), most), waiting)
 
 
 def _alerts(db: Db, only: str | None) -> Iterable[Need]:

@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.mill.mill import Mill
-from tidemill.mill.overview import MOST_AN_HOUR, MOST_COUNTED, FeedView, Need, RunningView, OverviewCounts
+from tidemill.mill.overview import MOST_AN_HOUR, MOST_COUNTED, FeedView, Need, OverviewCounts, RunningView
 from tidemill.server.pages.render import link, plain, render
 
 _NUMBERS: Final = ("All is well", "One thing needs", "Two things need", "Three things need")

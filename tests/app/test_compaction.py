@@ -16,8 +16,6 @@ from tidemill.cli.main import main
 from tidemill.frames.spark import read_partitions as read_frame
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema, read_partitions
 from tidemill.lake.fileset.time_travel import now
-from tidemill.mill.keeping import KeyedRequest
-from tidemill.mill.once import carry_out
 from tidemill.run.records.declared import find_dataset
 from tidemill.schedule.schedules import list_schedules
 from tidemill.upkeep.audit import audit
@@ -74,29 +72,6 @@ def test_the_rows_stay_the_same_in_every_format(site, file_format):
     assert (entry.detail["before"], entry.detail["after"]) == ({"files": 6}, {"files": 2})
     assert len(site.mill.datasets.files("clicks")) == 2
     assert site.mill.datasets.compact("clicks") == []
-
-
-def test_a_crash_before_the_answer_left_is_no_second_compaction(site):
-    """As for each change with a key (tests/server/test_kept_answers.py): the repetition gets the first answer."""
-
-    class Died(BaseException):
-        """The process ended here."""
-
-    def die() -> None:
-        raise Died
-
-    def compact() -> dict[str, object]:
-        return carry_out(site.mill, request, lambda mill: mill.datasets.compact("clicks"), in_block=False)
-
-    site.declare("app.fileset('clicks', keys={'hour': 'int'})")
-    append(site, times=2)
-    request, site.at["once.changed"] = KeyedRequest("ann", "key-1", "d"), die
-    with pytest.raises(Died):
-        compact()
-    again = compact()
-
-    assert [one["partition"] for one in again["items"]] == ["hour=5", "hour=6"]
-    assert [one.action for one in site.mill.catalog.log(subject="default.clicks")] == ["dataset.compact"]
 
 
 def test_where_chooses_partitions(site, capsys):

@@ -28,7 +28,7 @@ KEYED = {
     for one in list_routes()
     if one.method != "GET" and not one.operation.mark.no_key
 }
-NEEDS_SPARK = {"dataset.compact": "tests/app/test_compaction.py"}
+NEEDS_SPARK = {"dataset.compact"}
 HOOKED = "app.schedule('hooked', look, trigger=tm.Hook('door'))"
 EVERY = {"type": "every", "duration": "1h"}
 STATEMENTS = (
@@ -204,7 +204,7 @@ def test_each_change_with_a_key_is_struck():
     """An operation that is added keeps its answer, or has a reason."""
     audited = {one.action for one in OPERATIONS}
 
-    assert audited >= KEYED.keys() == ALL.keys() | NEEDS_SPARK.keys()
+    assert audited >= KEYED.keys() == ALL.keys() | NEEDS_SPARK
     assert {action for action, one in KEYED.items() if one.mark.repeats} == LOOKS_AGAIN | RENEWED | {"tx.commit"}
     assert [action for action, one in KEYED.items() if one.mark.repeats and one.mark.in_block] == []
 
@@ -236,6 +236,28 @@ def test_a_crash_before_the_answer_left_is_no_second_change(stage, action):
     assert content(stage, without=without) == before
     assert once_more == again
     assert action in LOOKS_AGAIN or again == answers[0]
+
+
+@pytest.mark.spark
+def test_a_crash_before_the_answer_left_is_no_second_compaction(tmp_path, sqlite_catalog_url, spark):
+    """The one operation that needs Spark."""
+    operation = KEYED["dataset.compact"]
+
+    def die() -> None:
+        raise Died
+
+    with staged(tmp_path, sqlite_catalog_url, APP, spark=spark) as stage:
+        for _ in range(2):
+            with stage.mill.transaction(["lines"]) as tx:
+                tx.fileset("lines").append(spark.sql("SELECT * FROM VALUES (1, 5), (2, 6) AS rows(n, hour)"))
+        stage.at["once.changed"] = die
+        with pytest.raises(Died):
+            send(stage.mill, operation, lambda mill: mill.datasets.compact("lines"))
+        again = send(stage.mill, operation, lambda mill: mill.datasets.compact("lines"))
+        noted = [one.action for one in stage.mill.catalog.log(subject="default.lines")]
+
+    assert [one["partition"] for one in again["items"]] == ["hour=5", "hour=6"]
+    assert noted == ["dataset.compact"]
 
 
 @pytest.mark.parametrize("action", [one for one in ALL if not KEYED[one].mark.repeats])

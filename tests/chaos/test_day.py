@@ -8,6 +8,7 @@ from tests.chaos.day import campaign
 
 
 @pytest.mark.proof
+@pytest.mark.share("sqlite")
 def test_a_day_with_crashes_skips_and_doubles_no_time(catalog_url):
     """R8 with few schedules: hourly, daily and quarter-hourly ones in five zones, and some by duration."""
     figures = campaign(catalog_url, schedules=20, seed=1)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from inspect import Parameter
+
 import pytest
 from fastapi import FastAPI
 
+from tidemill.mill.routes import list_routes
+from tidemill.server.examples import example_inputs
 from tidemill.server.guard import GuardedRoute, Unguarded, check_all_guarded
 
 
@@ -149,6 +154,32 @@ def test_a_body_of_another_type_and_a_huge_one_are_refused(sign):
     assert client.post(path, content=b"mode=hold", headers={"content-type": "text/plain"}).status_code == 415
     huge = client.post(path, content=b" " * (8 * 2**20 + 1), headers={"content-type": "application/json"})
     assert huge.status_code == 413
+
+
+def test_a_null_stands_for_the_default(sign):
+    """The description allows it: an answer of 500 for `"to": null` was found by requests made from it."""
+    client = sign("admin")
+    rule = {"type": "run_failed", "program": "shop.load"}
+    made = client.post("/v1/alerts", json={"name": "quiet", "rule": rule, "to": None, "description": None})
+
+    assert made.status_code == 200, made.text
+    assert (made.json()["to"], made.json()["description"]) == ([], "")
+
+
+def test_no_null_is_a_defect(sign):
+    """Each optional input of each change, null: the change is made, or refused for something else."""
+    client = sign("admin")
+    defects = []
+    for route in list_routes():
+        if not route.has_body or route.operation.noun == "catalog":
+            continue
+        optional = {name: None for name, one in route.inputs.items() if one.default is not Parameter.empty}
+        path = re.sub(r"\{\w+\}", "nothing", route.path)
+        answer = client.request(route.method, path, json=example_inputs(route) | optional)
+        if answer.status_code >= 500:
+            defects.append((route.operation.action, answer.text))
+
+    assert defects == []
 
 
 def test_another_host_or_origin_is_refused(sign):

@@ -11,7 +11,8 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import anyio.to_thread
 from fastapi import Body, FastAPI, Path, Query, Request, Response
@@ -139,8 +140,7 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
     @guarded(operation.right, whole=operation.mark.whole, own=operation.mark.own)
     def endpoint(*, request: Request, **given: Any) -> Response:  # noqa: ANN401  # of any operation
         inputs: BaseModel | None = given.pop("inputs", None)
-        named = {} if inputs is None else {name: getattr(inputs, name) for name in inputs.model_fields_set}
-        arguments = given | named
+        arguments = given | ({} if inputs is None else _read_inputs(route, inputs))
         if _is_paged(route) and (limit := arguments.get("limit")) is not None and limit > MOST:
             raise BadPage("limit", str(limit), MOST)
         if route.conditional:
@@ -194,6 +194,16 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
 
 def _is_paged(route: Route) -> bool:
     return "after" in route.inputs
+
+
+def _read_inputs(route: Route, inputs: BaseModel) -> dict[str, Any]:
+    """Return the inputs that a caller gave. A null where an operation takes none stands for the default."""
+    given = {name: getattr(inputs, name) for name in inputs.model_fields_set}
+    return {name: value for name, value in given.items() if value is not None or _takes_none(route.inputs.get(name))}
+
+
+def _takes_none(one: Parameter | None) -> bool:
+    return one is None or one.default in (None, Parameter.empty) or NoneType in get_args(one.annotation)
 
 
 def _note_change(request: Request, operation: Operation, subject: str, key: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from html import unescape
 from urllib.parse import quote
 
+from tests.test_operations import COMMANDS
 from tidemill.mill.routes import list_routes
 from tidemill.server.listen import make_link
 
@@ -49,6 +50,9 @@ def test_each_link_of_each_page_leads_somewhere(browser):
     assert seen.keys() >= FIRST
     assert len(seen) > 40
     assert buttons_without_route(seen.values()) == set()
+    commands = {unescape(one) for text in seen.values() for one in re.findall(r'data-command="([^"]*)"', text)}
+    assert len(commands) >= 10
+    assert [one for one in commands if " ".join(one.split()[:2]) not in COMMANDS] == []
     pages = [text for path, text in seen.items() if path.startswith(tuple(FIRST - {"/"})) or path == "/"]
     assert [text for text in pages if not COMMAND.search(text)] == []
 

@@ -10,6 +10,7 @@ from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.mill.operation import Right
+from tidemill.server.pages.command_line import write_command
 from tidemill.server.pages.render import render
 
 
@@ -29,6 +30,11 @@ class Action:
     """The page to go to afterwards; empty for the same page."""
     whole: bool = False
     """True if the operation is about all namespaces: a caller of one namespace may not do it."""
+
+    @property
+    def command(self) -> str:
+        """Return the command that does the same, without `tidemill`."""
+        return write_command(self.method, self.path, self.body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,6 +229,10 @@ document.addEventListener("click", (event) => {
   } else if (button.dataset.path) {
     const ask = document.getElementById("ask");
     ask.querySelector("p").textContent = button.dataset.ask;
+    const command = `tidemill ${button.dataset.command}`;
+    ask.querySelector(".cli span").textContent = `$ ${command}`;
+    ask.querySelector(".cli button").dataset.copy = command;
+    ask.querySelector(".cli button").ariaLabel = `Copy: ${command}`;
     ask.querySelector(".primary").textContent = button.textContent.trim();
     ask.onclose = () => { if (ask.returnValue === "yes") { act(button); } };
     ask.returnValue = "";

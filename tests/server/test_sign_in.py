@@ -127,10 +127,10 @@ def test_a_wrong_token_is_asked_for_again(visitor):
 def test_an_address_that_fails_too_often_has_to_wait(visitor):
     """Guessing is slow, also by the form."""
     page = hidden(visitor.get("/login").text)
-    statuses = [visitor.post("/login", **page, token="tm_wrong").status_code for _ in range(31)]
+    answers = [visitor.post("/login", **page, token="tm_wrong") for _ in range(31)]
 
-    assert statuses[:30] == [401] * 30
-    assert statuses[30] == 429
+    assert [one.status_code for one in answers[:30]] == [401] * 30
+    assert (answers[30].status_code, answers[30].headers["retry-after"]) == (429, "60")
 
 
 @pytest.mark.parametrize("word", ["", "0" * 64, "ü"])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from tidemill.cli.output import json_option, open_mill, page_options, parse_json, say, show_one, show_page
+from tidemill.epoch import show_time
 
 
 @click.group(name="alert", help="Alerts: what is wrong for too long, the rules about it, and what was sent.")
@@ -114,7 +115,7 @@ def delete(name: str, *, as_json: bool) -> None:
 @click.argument("alert_id")
 @json_option
 def acknowledge(alert_id: str, *, as_json: bool) -> None:
-    """Say that you work on an alert. Its targets are not notified again."""
+    """Say that you work on an alert. Its targets are notified of that, and later of its end alone."""
     with open_mill() as mill:
         done = mill.alerts.acknowledge(alert_id)
     say(done, f"{alert_id} is {done.state.lower()}", as_json=as_json)
@@ -128,7 +129,7 @@ def silence(name: str, *, duration: str | None, as_json: bool) -> None:
     """Send nothing about a rule for a time. Its alerts open and end as before."""
     with open_mill() as mill:
         done = mill.alerts.silence(name, duration=duration)
-    until = "is not silent" if done.silent_until is None else f"is silent until {done.silent_until.isoformat()}"
+    until = "is not silent" if done.silent_until is None else f"is silent until {show_time(done.silent_until)}"
     say(done, f"{done.name} {until}", as_json=as_json)
 
 

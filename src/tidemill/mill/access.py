@@ -54,7 +54,7 @@ class Forbidden(Denied):
         self.right = right
         self.namespace = namespace
         where = "in all namespaces" if namespace == ALL_NAMESPACES else f"in namespace {namespace}"
-        super().__init__(f"the right {right!r} {where} is missing: use a token whose role includes it")
+        super().__init__(f"the right {str(right)!r} {where} is missing: use a token whose role includes it")
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,8 @@ class TooManyFailures(Unavailable):
     """An address that failed to sign in too often."""
 
     code = "too_many_failures"
+    retry_after = "60"
+    """Seconds until the address may try again."""
 
     def __init__(self, address: str) -> None:
         self.address = address

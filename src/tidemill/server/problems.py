@@ -133,7 +133,10 @@ def _answer(request: Request, error: Exception) -> Response:
             status = status_of(error)
             if status >= 500:
                 _note(request, request_id, error)
-            return problem(status, error.code, str(error), request_id, error.fields())
+            found = problem(status, error.code, str(error), request_id, error.fields())
+            if isinstance(error, TooManyFailures):
+                found.headers["Retry-After"] = error.retry_after
+            return found
         case RequestValidationError():
             return _refuse(error.errors(), request_id)
         case HTTPException():

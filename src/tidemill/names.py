@@ -177,6 +177,12 @@ def hook_event(namespace: Namespace, hook: str) -> EventKey:
     return EventKey(f"hook:{qualified(namespace, hook)}")
 
 
+def namespace_of_event(event_key: str) -> Namespace | None:
+    """Return the namespace of the thing that an event key names; None for the keys of users' topics."""
+    kind, _, name = event_key.partition(":")
+    return None if kind in {"topic", "message"} or "." not in name else Namespace(name.partition(".")[0])
+
+
 def topic_event(topic: str) -> EventKey:
     """The key under which all listeners of a topic are found. No message has the key."""
     return EventKey(f"topic:{topic}")

@@ -254,7 +254,7 @@ def test_a_crash_before_the_answer_left_is_no_second_compaction(tmp_path, sqlite
         with pytest.raises(Died):
             send(stage.mill, operation, lambda mill: mill.datasets.compact("lines"))
         again = send(stage.mill, operation, lambda mill: mill.datasets.compact("lines"))
-        noted = [one.action for one in stage.mill.catalog.log(subject="default.lines")]
+        noted = [one.action for one in stage.mill.audit.log(subject="default.lines")]
 
     assert [one["partition"] for one in again["items"]] == ["hour=5", "hour=6"]
     assert noted == ["dataset.compact"]

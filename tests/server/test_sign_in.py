@@ -215,7 +215,7 @@ def test_a_form_that_is_no_form_is_refused(visitor):
 
 def test_a_code_a_sign_in_and_a_sign_out_have_their_rows(visitor, stage):
     """A code of ten minutes has all rights: an audit has to find the person that made it, and the use of it."""
-    known = {one.audit_id for one in stage.mill.catalog.log()}  # the server prints a link at its start
+    known = {one.audit_id for one in stage.mill.audit.log()}  # the server prints a link at its start
     link = make_link(stage.mill, "")
     visitor.get(link)
     visitor.post("/logout", word=csrf_of(visitor.cookies[SESSION]))
@@ -226,7 +226,7 @@ def test_a_code_a_sign_in_and_a_sign_out_have_their_rows(visitor, stage):
         visitor.post("/logout", word=csrf_of(opened))
 
     me = stage.mill.project.actor
-    entries = [one for one in stage.mill.catalog.log() if one.audit_id not in known and one.action != "token.create"]
+    entries = [one for one in stage.mill.audit.log() if one.audit_id not in known and one.action != "token.create"]
     admin, laptop = {"role": "admin", "namespace": "*"}, {"role": "viewer", "namespace": "elsewhere"}
     assert sorted((one.action, one.actor, str(one.detail.get("by"))) for one in entries) == [
         ("session.code", me, "None"),
@@ -243,7 +243,7 @@ def test_a_code_a_sign_in_and_a_sign_out_have_their_rows(visitor, stage):
         ("session.open", "laptop"): (None, laptop),
         ("session.end", "laptop"): (laptop, None),
     }
-    found = repr(list(stage.mill.catalog.log()))
+    found = repr(list(stage.mill.audit.log()))
     assert not any(one in found for one in (link.partition("=")[2], secret, opened))
 
 

@@ -13,9 +13,10 @@ from typing import Final
 
 from tidemill.errors import Denied
 from tidemill.mill.operation import Right
-from tidemill.names import Namespace
+from tidemill.names import Namespace, namespace_of_event
 
 ALL_NAMESPACES: Final = "*"
+_DOTS_OF_PROGRAM: Final = 2
 
 
 class Role(StrEnum):
@@ -79,6 +80,15 @@ class Access:
     def sees_name(self, qualified_name: str) -> bool:
         """Return whether the caller may read the thing of that name, which begins with its namespace."""
         return self.namespace in (ALL_NAMESPACES, qualified_name.partition(".")[0])
+
+    def sees_consumer(self, name: str) -> bool:
+        """Return whether the caller may read of a consumer: that of a program has its name, and belongs to it."""
+        return name.count(".") < _DOTS_OF_PROGRAM or self.sees_name(name)
+
+    def sees_event(self, event_key: str) -> bool:
+        """Return whether the caller may read what a message is about. Topics of users belong to no namespace."""
+        namespace = namespace_of_event(event_key)
+        return namespace is None or self.sees(namespace)
 
     @property
     def only(self) -> str | None:

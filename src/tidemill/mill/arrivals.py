@@ -12,6 +12,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.epoch import EPOCH
 from tidemill.lake.inbox.inbox import FileState, Inbox
+from tidemill.mill.access import Access
 from tidemill.mill.page import BadFilter
 from tidemill.mill.why_work import list_readers
 from tidemill.names import RunId
@@ -67,7 +68,7 @@ class _CompletedRow(NamedTuple):
     facts: Mapping[str, object] | None
 
 
-def count_arrivals(db: Db, watched: Inbox, hours: int) -> ArrivalsView:
+def count_arrivals(db: Db, watched: Inbox, hours: int, access: Access) -> ArrivalsView:
     """Return the arrivals of the last `hours` whole hours and this one. `BadFilter`."""
     if not 1 <= hours <= _LONGEST:
         raise BadFilter("hours", str(hours), [f"1 to {_LONGEST}"])
@@ -93,13 +94,13 @@ def count_arrivals(db: Db, watched: Inbox, hours: int) -> ArrivalsView:
             for hour in range(first, last + 1)
         ),
         sum(row.counted for row in rows) < _MOST_FILES,
-        _weigh(db, watched, since),
+        _weigh(db, watched, since, access),
     )
 
 
-def _weigh(db: Db, watched: Inbox, since: datetime) -> Balance:
+def _weigh(db: Db, watched: Inbox, since: datetime, access: Access) -> Balance:
     balances = Balances()
-    for program in list_readers(db, watched.dataset)[:_MOST_PROGRAMS]:
+    for program in list_readers(db, watched.dataset, access)[:_MOST_PROGRAMS]:
         runs = db.records(
             SQL.list_completed, _CompletedRow, program_id=program.program_id, since=since, most=_MOST_RUNS
         )

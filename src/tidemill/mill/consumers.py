@@ -207,7 +207,8 @@ class Consumers(Noun):
 
         def names(rows: Sequence[Consumer]) -> Sequence[str | None]:
             by_id.update(find_some(db, (row.dataset_id for row in rows)))
-            return [by_id[row.dataset_id].namespace for row in rows]
+            sees = self._project.access.sees_consumer
+            return [by_id[row.dataset_id].namespace if sees(row.name) else None for row in rows]
 
         found = self._rows(
             lambda behind, most: list_consumers(db, dataset_id=only, name=name, after=behind, limit=most),
@@ -393,9 +394,12 @@ class Consumers(Noun):
 
     def _consumer(self, db: Db, dataset: str, name: str) -> tuple[Dataset, Consumer]:
         found = self._project.dataset(db, dataset)
-        names = [consumer.name for consumer in list_consumers(db, dataset_id=found.dataset_id)]
+        sees = self._project.access.sees_consumer
+        names = [one.name for one in list_consumers(db, dataset_id=found.dataset_id) if sees(one.name)]
         if "." not in name and name not in names:
             name = complete("consumer", name, names)
+        if not sees(name):
+            raise NotFound("consumer", name)
         return found, find_consumer(db, found.dataset_id, name)
 
 

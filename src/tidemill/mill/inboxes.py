@@ -202,7 +202,7 @@ class Inboxes(Noun):
         watched = self._inbox(name)
 
         def block(db: Db) -> WaitingFiles:
-            why = tuple(one.why for one in explain_readers(db, watched.dataset))
+            why = tuple(one.why for one in explain_readers(db, watched.dataset, self._project.access))
             unread = "no program reads this inbox: declare one in the app (`reads=[…]`) and `tidemill deploy`"
             return WaitingFiles(watched.qualified_name, why or (unread,))
 
@@ -234,7 +234,7 @@ class Inboxes(Noun):
         `hours` is from 1 to 744. Cost: the newest 5,000 files, and the newest 200 runs of each program. `BadFilter`.
         """
         watched = self._inbox(name)
-        return self._catalog.read(lambda db: count_arrivals(db, watched, hours))
+        return self._catalog.read(lambda db: count_arrivals(db, watched, hours, self._project.access))
 
     @operation(Right.READ)
     def lineage(
@@ -397,7 +397,7 @@ class Inboxes(Noun):
         watched = self._inbox(name)
         check_file_names(files)
         note = self._note("reprocess", watched.qualified_name, files=files)
-        readers = self._catalog.read(lambda db: list_readers(db, watched.dataset))
+        readers = self._catalog.read(lambda db: list_readers(db, watched.dataset, self._project.access))
         appending = tuple(one.qualified_name for one in readers if one.writes)
         view = ReprocessView(watched.qualified_name, len(set(files)), appending)
         reprocess(self._catalog, watched, files, self._project.actor, note, self._keep(view))

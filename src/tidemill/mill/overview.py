@@ -169,7 +169,7 @@ def look_over(project: Project, *, limit: int, after: str) -> Overview:
 
     def block(db: Db) -> Overview:
         at = db.now()
-        sees, only = project.access.sees, project.access.only
+        access, sees, only = project.access, project.access.sees, project.access.only
         programs = [one for one in list_programs(db) if sees(one.namespace)]
         failed = _list_failed(db, project, programs, at)
         live = runs.list_live(db)
@@ -177,7 +177,7 @@ def look_over(project: Project, *, limit: int, after: str) -> Overview:
         mine = {one.program_id for one in programs}
         usual = _Usual(db)
         running = [
-            RunningView(**fields_of(view_run(run, names, at, _uncounted)), usual=usual.of(run.program_id))
+            RunningView(**fields_of(view_run(run, names, at, _uncounted, access)), usual=usual.of(run.program_id))
             for run in live
             if run.program_id in mine
         ]
@@ -225,7 +225,7 @@ def _list_failed(db: Db, project: Project, programs: Iterable[Program], at: date
     found = {run.run_id: run for run in runs.find_runs(db, ids)}
     names = {one.program_id: one.qualified_name for one in programs if not one.retired}
     failing = (found[run_id] for run_id in ids)
-    return [view_run(run, names, at, _uncounted) for run in failing if run.program_id in names]
+    return [view_run(run, names, at, _uncounted, project.access) for run in failing if run.program_id in names]
 
 
 def _count_all(

@@ -14,6 +14,7 @@ from tidemill.catalog.named import FROM_LATEST, Row, load_sql
 from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, find_some
+from tidemill.mill.access import Access
 from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, read_key, write_key
@@ -209,7 +210,8 @@ class Runs(Noun):
             def key(run: RunRecord) -> str:
                 return write_key(run.created_at, run.run_id)
 
-            return cut(found, limit, key, lambda run: view_run(run, names, now, under_way))
+            access = self._project.access
+            return cut(found, limit, key, lambda run: view_run(run, names, now, under_way, access))
 
         return self._catalog.read(block)
 
@@ -220,18 +222,21 @@ class Runs(Noun):
         def block(db: Db) -> RunDetail:
             self._project.check_run(db, run_id)
             run = runs.find_run(db, RunId(run_id))
-            view = view_run(run, program_names(db, [run.program_id]), db.now(), lambda: count_under_way(db))
+            names, access = program_names(db, [run.program_id]), self._project.access
+            view = view_run(run, names, db.now(), lambda: count_under_way(db), access)
             rows = db.all(SQL.list_inputs, run_id=run_id, limit=MOST_SHOWN)
             by_id = find_some(db, (DatasetId(str(row[0])) for row in rows))
-            inputs = tuple(_input_view(row, by_id) for row in rows)
+            seen = {one for one, dataset in by_id.items() if access.sees(dataset.namespace)}
+            inputs = tuple(_input_view(row, by_id) for row in rows if row[0] in seen)
             attempts = read_attempts(db, run.run_id)
             commits = [one.commit_seq for one in attempts if one.commit_seq is not None]
+            published = read_published(db, commits[-1]) if commits else ()
             return RunDetail(
                 **fields_of(view),
                 inputs=inputs,
                 triggers=read_triggers(db, leaves_of(run.triggered_by)),
                 attempts=attempts,
-                published=read_published(db, commits[-1]) if commits else (),
+                published=tuple(one for one in published if access.sees_event(one.event_key)),
             )
 
         return self._catalog.read(block)
@@ -336,7 +341,11 @@ def _names_of(db: Db, found: Sequence[RunRecord]) -> Sequence[str | None]:
 
 
 def view_run(
-    run: RunRecord, names: Mapping[ProgramId, str], now: datetime, under_way: Callable[[], Mapping[str, int]]
+    run: RunRecord,
+    names: Mapping[ProgramId, str],
+    now: datetime,
+    under_way: Callable[[], Mapping[str, int]],
+    access: Access,
 ) -> RunView:
     """Return a run as a caller sees it; `under_way` counts the runs of each machine, for a run that waits."""
     reason = None if run.state.live else run.exit_reason
@@ -359,8 +368,23 @@ def view_run(
         log_location=run.log_location,
         bundle=run.bundle,
         app_version=run.app_version,
-        facts=run.facts,
+        facts=_cut_facts(run.facts, access),
     )
+
+
+def _cut_facts(facts: Mapping[str, object], access: Access) -> Mapping[str, object]:
+    """Return the facts of a run without those about data sets that the caller may not read."""
+    if access.only is None:
+        return facts
+    return {
+        name: [one for one in value if _is_seen(one, access)] if isinstance(value, list) else value
+        for name, value in facts.items()
+    }
+
+
+def _is_seen(fact: object, access: Access) -> bool:
+    named = [fact.get("dataset"), fact.get("against")] if isinstance(fact, Mapping) else []
+    return all(access.sees_name(one) for one in named if isinstance(one, str) and one)
 
 
 def _input_view(row: Row, by_id: Mapping[DatasetId, Dataset]) -> InputView:

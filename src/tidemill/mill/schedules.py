@@ -449,7 +449,8 @@ class Schedules(Noun):
                 if name.count(".") > 1:
                     raise
             else:
-                written = [self._project.dataset(db, one) for one in program.writes]
+                seen = (one for one in program.writes if self._project.access.sees_name(one))
+                written = [self._project.dataset(db, one) for one in seen]
                 names = (program.namespace, program.app, program.name)
                 ends = [program_event(*names, state) for state in STATES]
                 return [*_events(written), *ends, window_event(program.qualified_name)]

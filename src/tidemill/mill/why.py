@@ -206,7 +206,7 @@ class _Names:
         fileset = Fileset.of(dataset)
         keys = fileset.keys
         text = keys.encode(keys.read(path))
-        return lambda: explain_partition(self._db, fileset, text)
+        return lambda: explain_partition(self._db, fileset, text, self._project.access)
 
     def _window(self, thing: str) -> _Found | None:
         name, slash, text = thing.partition("/")
@@ -228,11 +228,11 @@ class _Names:
         if len(places) > 1:
             raise AmbiguousName("file", thing, [f"{inboxes[of][0].qualified_name}/{inboxes[of][1]}" for of in places])
         inbox = inboxes[places[0]][0]
-        return lambda: explain_file(self._db, inbox, [one.file for one in known])
+        return lambda: explain_file(self._db, inbox, [one.file for one in known], self._project.access)
 
     def _dataset(self, thing: str) -> _Found | None:
         dataset = self._project.dataset(self._db, thing)
-        return lambda: explain_dataset(self._db, dataset)
+        return lambda: explain_dataset(self._db, dataset, self._project.access)
 
     def _schedule(self, thing: str) -> _Found | None:
         schedule = find_named(self._project, self._db, thing)

@@ -21,6 +21,7 @@ from tidemill.lake.inbox.discovery import find_listing
 from tidemill.lake.window.watermark import find_watermark, list_holders, list_holes, list_incomplete
 from tidemill.lake.window.window_plan import Grid, Window, WindowShape
 from tidemill.lake.window.windows import WindowState, list_states
+from tidemill.mill.access import Access
 from tidemill.mill.why_work import Explained, explain_reader, explain_readers
 from tidemill.names import RunId, WritePointer
 from tidemill.reasons import Because, Reason
@@ -78,7 +79,7 @@ class WindowFailure:
     retry_at: datetime | None
 
 
-def explain_partition(db: Db, fileset: Fileset, key: KeyText) -> Explained:
+def explain_partition(db: Db, fileset: Fileset, key: KeyText, access: Access) -> Explained:
     """Explain a partition: published or not, and where it stands with each consumer and window program."""
     of, shown = fileset.dataset_id, fileset.show(key)
     thing = f"{fileset.qualified_name}/{fileset.keys.to_path(fileset.keys.decode(key))}"
@@ -100,9 +101,12 @@ def explain_partition(db: Db, fileset: Fileset, key: KeyText) -> Explained:
     reasons = tuple(
         reason
         for consumer in list_consumers(db, dataset_id=of)
+        if access.sees_consumer(consumer.name)
         for reason in _of_consumer(db, fileset, key, changes, consumer, programs.get(consumer.name))
     )
     for state in list_states(db, of):
+        if not access.sees_name(state.name):
+            continue
         reasons += tuple(_of_window_program(db, fileset, last, state, shown))
     if not reasons:
         why = f"{shown} of {fileset.qualified_name} is published, and no program reads the file set"
@@ -133,15 +137,16 @@ def explain_window(db: Db, state: WindowState, program: Program, time: datetime)
     return Explained(thing, reasons[0].code.value, reasons)
 
 
-def explain_dataset(db: Db, dataset: Dataset) -> Explained:
+def explain_dataset(db: Db, dataset: Dataset, access: Access) -> Explained:
     """Explain a data set: its last write, what waits in it, and what holds its watermark."""
     reasons = (*_last_write(db, dataset), *_missing(db, dataset), *_open_writers(db, dataset))
     if dataset.kind is DatasetKind.INBOX:
-        reasons += tuple(_of_inbox(db, dataset))
+        reasons += tuple(_of_inbox(db, dataset, access))
     else:
         programs = {one.qualified_name: one for one in list_programs(db)}
         for consumer in list_consumers(db, dataset_id=dataset.dataset_id):
-            reasons += tuple(_lag(db, dataset, consumer, programs.get(consumer.name)))
+            if access.sees_consumer(consumer.name):
+                reasons += tuple(_lag(db, dataset, consumer, programs.get(consumer.name)))
     if dataset.kind is DatasetKind.FILESET:
         reasons += tuple(explain_watermark(db, Fileset.of(dataset)))
     return Explained(dataset.qualified_name, dataset.kind, reasons)
@@ -353,7 +358,7 @@ def _open_writers(db: Db, dataset: Dataset) -> Iterator[Because]:
         yield Because(Reason.TRANSACTION_OPEN, why, evidence, f"the transaction ends: `tidemill why {run_id}`")
 
 
-def _of_inbox(db: Db, dataset: Dataset) -> Iterator[Because]:
+def _of_inbox(db: Db, dataset: Dataset, access: Access) -> Iterator[Because]:
     of, name = dataset.dataset_id, dataset.qualified_name
     if at := find_listing(db, of).get(of):
         cure = f"a listing, as `tidemill up` does, or `tidemill inbox scan {name}`"
@@ -367,7 +372,7 @@ def _of_inbox(db: Db, dataset: Dataset) -> Iterator[Because]:
     why = f"{files}{' or more' if files == _MOST_COUNTED else ''} files of {name} wait; the oldest is {oldest[0]}"
     cure = f"`tidemill why {quote(f'{name}/{oldest[0]}')}` explains the oldest"
     yield Because(Reason.INBOX_HAS_FILES, why, evidence, cure)
-    yield from explain_readers(db, dataset)
+    yield from explain_readers(db, dataset, access)
 
 
 def _lag(db: Db, dataset: Dataset, consumer: Consumer, program: Program | None) -> Iterator[Because]:

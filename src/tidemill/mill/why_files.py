@@ -14,6 +14,7 @@ from tidemill.errors import NotFound
 from tidemill.lake.inbox.discovery import find_listing, read_listed
 from tidemill.lake.inbox.in_flight import held_back
 from tidemill.lake.inbox.inbox import FileState, Inbox, InboxFile
+from tidemill.mill.access import Access
 from tidemill.mill.why_data import SQL
 from tidemill.mill.why_work import Explained, explain_readers
 from tidemill.names import DatasetId, nearest
@@ -57,11 +58,11 @@ def find_unlisted(db: Db, inbox: Inbox, name: str) -> Unlisted:
     return Unlisted(inbox, name, db.now(), listing, read_listed(db, of)[1], nearest(name, names))
 
 
-def explain_file(db: Db, inbox: Inbox, contents: Sequence[InboxFile]) -> Explained:
+def explain_file(db: Db, inbox: Inbox, contents: Sequence[InboxFile], access: Access) -> Explained:
     """Explain a file by its newest content."""
     file = contents[-1]
     thing = f"{inbox.qualified_name}/{file.name}"
-    return Explained(thing, file.status, tuple(_of_content(db, inbox, file, thing)))
+    return Explained(thing, file.status, tuple(_of_content(db, inbox, file, thing, access)))
 
 
 def explain_unlisted(world: World, unlisted: Unlisted, *, named: bool) -> Explained:
@@ -110,7 +111,7 @@ def _look(world: World, unlisted: Unlisted) -> FileStatus | None:
         return None
 
 
-def _of_content(db: Db, inbox: Inbox, file: InboxFile, thing: str) -> Iterator[Because]:
+def _of_content(db: Db, inbox: Inbox, file: InboxFile, thing: str, access: Access) -> Iterator[Because]:
     evidence: dict[str, object] = {
         "inbox": inbox.qualified_name,
         "name": file.name,
@@ -122,7 +123,7 @@ def _of_content(db: Db, inbox: Inbox, file: InboxFile, thing: str) -> Iterator[B
     failed = {"failures": file.failures, "attempts": attempts, "error": file.error}
     match file.status:
         case FileState.NEW:
-            readers = explain_readers(db, inbox.dataset)
+            readers = explain_readers(db, inbox.dataset, access)
             if readers:
                 cure = "a run of a program that reads the inbox"
                 yield Because(Reason.FILE_WAITS_FOR_RUN, f"{thing} waits for a run", evidence, cure)
@@ -138,7 +139,7 @@ def _of_content(db: Db, inbox: Inbox, file: InboxFile, thing: str) -> Iterator[B
             cure = f"the time of the next attempt comes, or `tidemill inbox retry {name} {quote(file.name)}`"
             yield Because(Reason.FILE_WAITS_FOR_RETRY, why, {**evidence, **failed}, cure, file.retry_at)
             if file.retry_at is None or file.retry_at <= db.now():
-                yield from explain_readers(db, inbox.dataset)
+                yield from explain_readers(db, inbox.dataset, access)
         case FileState.QUARANTINED:
             why = f"{thing} is in quarantine after {file.failures} of {attempts} attempts: {file.error}"
             cure = f"correct the file under its name, or `tidemill inbox release {name} {quote(file.name)}`"

@@ -13,6 +13,7 @@ from tidemill.catalog.messages import Message, MessageRow, Position, Topic, find
 from tidemill.catalog.named import Param, load_sql
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import Dataset
+from tidemill.mill.access import Access
 from tidemill.mill.project import schedule_names
 from tidemill.names import JobId, RunId, ScheduleId, dataset_events, program_limit
 from tidemill.reasons import Because, Reason
@@ -148,14 +149,15 @@ def explain_reader(db: Db, program: Program, dataset: Dataset) -> tuple[Because,
     return (Because(Reason.WAITS_FOR_SCHEDULER, why, {"schedule": named, "runs": running}, cure),)
 
 
-def explain_readers(db: Db, dataset: Dataset) -> tuple[Because, ...]:
+def explain_readers(db: Db, dataset: Dataset, access: Access) -> tuple[Because, ...]:
     """Say of each program that reads a data set why no run has taken what waits there."""
-    return tuple(reason for one in list_readers(db, dataset) for reason in explain_reader(db, one, dataset))
+    return tuple(reason for one in list_readers(db, dataset, access) for reason in explain_reader(db, one, dataset))
 
 
-def list_readers(db: Db, dataset: Dataset) -> list[Program]:
-    """Return the programs that are given what arrives in a data set."""
-    return [one for one in list_programs(db) if dataset.qualified_name in one.reads and not one.retired]
+def list_readers(db: Db, dataset: Dataset, access: Access) -> list[Program]:
+    """Return the programs that are given what arrives in a data set, of those that the caller may read."""
+    seen = (one for one in list_programs(db) if access.sees(one.namespace))
+    return [one for one in seen if dataset.qualified_name in one.reads and not one.retired]
 
 
 def list_open_jobs(db: Db, schedule_ids: Iterable[ScheduleId]) -> list[Job]:

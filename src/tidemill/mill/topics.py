@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SQL: Sql = load_sql(__file__)
 
 _DIGITS: Final = 18
+_MOST_OUTSIDE: Final = 100
+"""The most subscribers of other systems that are shown with a topic."""
 """The most digits of a number that the catalog holds, whatever the digits are."""
 
 
@@ -46,9 +48,8 @@ _Positions: TypeAlias = dict[str, dict[str, str]]
 class TopicView:
     """A topic: its newest message, the position of each subscriber, and how many messages none could read.
 
-    `subscribers` are those of Tidemill, such as the scheduler. `outside` are those of other systems.
-
-    `newest` is empty, and `newest_at` None, for a topic without messages.
+    `subscribers` are those of Tidemill, such as the scheduler. `outside` are the first 100 of other systems by name;
+    `tidemill subscriber list` lists all. `newest` is empty, and `newest_at` None, for a topic without messages.
     """
 
     topic: str
@@ -127,7 +128,7 @@ class Topics(Noun):
         def block(db: Db) -> Page[TopicView]:
             found = db.records(SQL.list_newest, _Newest, after=behind, limit=one_more(limit))
             topics = json.dumps([one.topic for one in found])
-            positions, outside = _positions(db, topics)
+            positions, outside = _positions(db, [one.topic for one in found])
             bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=topics))
 
             def view(one: _Newest) -> TopicView:
@@ -153,7 +154,7 @@ class Topics(Noun):
             if newest is None:
                 _check_topic(db, topic)
             only = json.dumps([topic])
-            positions, outside = _positions(db, only)
+            positions, outside = _positions(db, [topic])
             bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=only))
             return TopicView(
                 topic,
@@ -226,13 +227,16 @@ class Topics(Noun):
         return self._catalog.write(block)
 
 
-def _positions(db: Db, topics: str) -> tuple[_Positions, _Positions]:
+def _positions(db: Db, topics: Sequence[str]) -> tuple[_Positions, _Positions]:
     """Return the positions of subscribers by topic and name: of those of Tidemill, and of those outside."""
-    found: tuple[_Positions, _Positions] = {}, {}
-    for positions, statement in zip(found, (SQL.list_positions, SQL.list_outside), strict=True):
-        for topic, name, seq, n in db.records(statement, tuple[str, str, int, int], topics=topics):
-            positions.setdefault(topic, {})[name] = show_position(seq, n)
-    return found
+    own: _Positions = {}
+    outside: _Positions = {}
+    for topic, name, seq, n in db.records(SQL.list_positions, tuple[str, str, int, int], topics=json.dumps(topics)):
+        own.setdefault(topic, {})[name] = show_position(seq, n)
+    for topic in topics:
+        rows = db.records(SQL.list_outside, tuple[str, int, int], topic=topic, limit=_MOST_OUTSIDE)
+        outside[topic] = {name: show_position(seq, n) for name, seq, n in rows}
+    return own, outside
 
 
 def _check_topic(db: Db, topic: str) -> None:

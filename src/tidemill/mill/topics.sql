@@ -24,8 +24,8 @@ SELECT topic, seq, n, at FROM message WHERE topic = :topic ORDER BY seq DESC, n 
 SELECT topic, name, seq, n FROM subscriber WHERE topic IN ({texts:topics}) ORDER BY topic, name
 
 -- name: list_outside
--- gives: topic, name, seq, n
-SELECT topic, name, seq, n FROM outside_subscriber WHERE topic IN ({texts:topics}) ORDER BY topic, name
+-- gives: name, seq, n
+SELECT name, seq, n FROM outside_subscriber WHERE topic = :topic ORDER BY name LIMIT :limit
 
 -- name: read_newest
 -- gives: topic, seq, n, at, event_type, event_key, payload

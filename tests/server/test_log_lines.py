@@ -18,7 +18,9 @@ import pytest
 
 from tests.stage import Stage
 from tests.yardstick import patience
+from tidemill.mill.mill import open_project
 from tidemill.narration import Narrator, log_to
+from tidemill.roles.up import UntilIdle, run_all
 
 HTML = {"accept": "text/html"}
 
@@ -121,3 +123,19 @@ def test_a_process_logs_json_as_its_settings_say(stage):
     assert answer.status_code == 200
     assert (line["action"], line["actor"]) == ("schedule.suspend", "ann@127.0.0.1")
     assert rest == ""
+
+
+def test_lines_of_a_run_have_its_run_job_and_schedule(stage):
+    """A search for one id finds the launch, the attempts and the end of a run."""
+    lines: list[str] = []
+    stage.publish("orders", "day=2026-01-01")
+    with open_project(stage.mill.project.config.folder, world=stage.world) as mill:
+        run_all(mill, echo=lines.append, deploy=False, until_idle=UntilIdle.DATA, as_json=True)
+
+    found = [line for line in read(lines) if line["event"] in {"job", "start", "done"}]
+    (run,) = stage.mill.runs.list(program="shop.sift")
+    (job,) = stage.mill.jobs.history("shop.on_orders")
+    assert [line["event"] for line in found] == ["job", "start", "done"]
+    assert {(line["run_id"], line["job_id"], line["schedule"]) for line in found} == {
+        (run.run_id, job.job_id, "default.shop.on_orders")
+    }

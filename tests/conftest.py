@@ -6,20 +6,22 @@ import contextlib
 import os
 import sys
 import tempfile
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
-import psycopg
 import pytest
 
 from tests.postgres_server import ADDRESS, running_server
+from tests.schemas import Schemas
 from tests.yardstick import patience
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+EMPTIED = ("alerts", "mill", "schedule")
+"""Folders whose tests do not ask how a catalog is made: on PostgreSQL they take one that was emptied."""
 
 # A deadline for each example would measure how busy the machine is.
 hypothesis.settings.register_profile("tidemill", deadline=None)
@@ -81,17 +83,23 @@ def sqlite_catalog_url(memory_folder: Path) -> str:
     return f"sqlite:///{memory_folder / 'catalog.db'}"
 
 
+@pytest.fixture(scope="session")
+def schemas(postgres_url: str) -> Iterator[Schemas]:
+    """Schemas of the PostgreSQL server."""
+    lent = Schemas(postgres_url)
+    yield lent
+    lent.close()
+
+
 @pytest.fixture
-def postgres_catalog_url(postgres_url: str) -> Iterator[str]:
-    """The address of a new PostgreSQL catalog: a schema of its own, which is dropped after the test."""
-    schema = f"t_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {schema}")
-    yield f"{postgres_url}?options=-csearch_path%3D{schema}"
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        # Locks of what a failed test left behind would keep us waiting for ever: say so instead.
-        connection.execute("SET lock_timeout = '20s'")
-        connection.execute(f"DROP SCHEMA {schema} CASCADE")
+def postgres_catalog_url(request: pytest.FixtureRequest, schemas: Schemas) -> Iterator[str]:
+    """The address of a PostgreSQL catalog: a schema for the test alone.
+
+    The schema is new and without tables, or, in the folders of `EMPTIED`, holds a catalog that was emptied.
+    """
+    emptied = request.path.relative_to(Path(__file__).parent).parts[0] in EMPTIED
+    with schemas.used() if emptied else schemas.new() as url:
+        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

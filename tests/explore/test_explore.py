@@ -7,7 +7,9 @@ from tests.explore.search import Broken, Search, canonical
 from tidemill.lake.consumer import take
 from tidemill.schedule import subscriber
 
-LONGEST = {"timed-out-small", "lost-replies-2", "inbox-rewritten", "timer-hold", "held", "inbox-small"}
+LONGEST = {
+    "timed-out-small", "lost-replies-2", "inbox-rewritten", "timer-hold", "held", "inbox-small", "queue", "beside",
+}  # fmt: skip
 """Scenarios of the short form that take three seconds or more."""
 
 

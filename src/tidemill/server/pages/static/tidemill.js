@@ -232,7 +232,6 @@ document.addEventListener("click", (event) => {
     const command = `tidemill ${button.dataset.command}`;
     ask.querySelector(".cli span").textContent = `$ ${command}`;
     ask.querySelector(".cli button").dataset.copy = command;
-    ask.querySelector(".cli button").ariaLabel = `Copy: ${command}`;
     ask.querySelector(".primary").textContent = button.textContent.trim();
     ask.onclose = () => { if (ask.returnValue === "yes") { act(button); } };
     ask.returnValue = "";

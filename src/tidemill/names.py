@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Final, NewType, TypeVar
+from typing import Final, NamedTuple, NewType, TypeVar
 
 from tidemill.errors import UserError
 from tidemill.texts import printable
@@ -94,6 +94,14 @@ def split_qualified(kind: str, text: str, parts: int) -> tuple[Namespace, tuple[
     for piece in pieces:
         check_name(kind, piece)
     return Namespace(pieces[0]), tuple(pieces[1:])
+
+
+class NamedThing(NamedTuple):
+    """A thing that a spec names. A thing of no single namespace, such as a topic, has None."""
+
+    kind: str
+    name: str
+    namespace: Namespace | None
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -558,6 +558,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "alerts.find_alert": {"alert_id": "alert_299950"},
     "alerts.list_newest_of": {"namespace": "few", "after": "\U0010ffff", "limit": 100},
     "alerts.list_newest_live_of": {"namespace": "few", "after": "\U0010ffff", "limit": 100},
+    "alerts.name_namespaces": {"alert_ids": _list(*(f"alert_{i}" for i in range(1000, 1100)))},
     "alerts.list_newest": {"after": "alert_299950", "limit": 100},
     "alerts.list_newest_live": {"after": "\U0010ffff", "limit": 100},
     "alerts.open_alert": {
@@ -602,6 +603,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "outbox.find_due": {"target": "t0"},
     "outbox.revive": {"delivery_id": "delivery_250"},
     "outbox.find_state": {"delivery_id": "delivery_250"},
+    "outbox.find_about": {"delivery_id": "delivery_250"},
     "outbox.begin_try": {"delivery_id": "delivery_299001", "attempt": 0, "next_try_at": 5},
     "outbox.try_again": {"delivery_id": "delivery_299001", "attempt": 0, "error": "away", "next_try_at": 5},
     "outbox.end_delivery": {"delivery_id": "delivery_299001", "attempt": 0, "error": None, "state": "SENT"},

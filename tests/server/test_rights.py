@@ -12,6 +12,7 @@ import pytest
 from fastapi.routing import APIRoute
 from httpx import Client
 
+from tests.run.conftest import rows_of
 from tests.stage import Stage, staged
 from tests.yardstick import patience
 from tidemill.mill.access import ALL_NAMESPACES, Role
@@ -143,7 +144,7 @@ def test_a_session_has_the_cells_of_its_token(stage, server):
     for role in Role:
         name = f"session-{role}"
         secret = stage.mill.tokens.create(name, role=role, namespace="default").secret
-        session = sign_in(stage.mill.project.catalog, stage.world, secret)
+        session = sign_in(stage.mill.project.catalog, stage.world, secret, "127.0.0.1")
         headers = {"cookie": f"{SESSION}={session}", "x-csrf-token": csrf_of(session)}
         with Client(base_url=server, headers=headers, timeout=patience(60)) as client:
             for route in _routes(stage):
@@ -262,8 +263,8 @@ def test_a_caller_of_one_namespace_uses_the_pages_of_its_own(clients):
     assert "own_orders" in page.text
     assert OTHER not in page.text
     assert {client.get(place).status_code for place in places} == {200}
-    assert {"/datasets", "/runs", "/flow"} <= set(places)
-    assert not {"/tokens", "/audit", "/transactions", "/topics"} & set(places)
+    assert {"/datasets", "/runs", "/flow", "/transactions"} <= set(places)
+    assert not {"/tokens", "/audit", "/topics"} & set(places)
 
 
 @pytest.mark.parametrize("namespace", ["default", "*"])
@@ -299,3 +300,197 @@ def test_changes_of_things_of_another_namespace_are_refused(clients, stage):
     assert stage.mill.schedules.show("secret.zebra.zebra_clock").status == "SCHEDULED"
     for name in ("own.own_clock", "own.own_hook"):
         stage.mill.schedules.resume(name)
+
+
+EVERY = {"type": "every", "duration": "1h"}
+HEARD = {
+    "schedule": {"name": "zebra.mine", "program": "own.own_load", "trigger": EVERY},
+    "program": {"program": "secret.zebra.zebra_load", "trigger": EVERY},
+    "data set": {"trigger": {"type": "new_partitions", "fileset": "secret.zebra_orders"}},
+    "part": {
+        "trigger": {
+            "type": "any_of",
+            "triggers": [EVERY, {"type": "watermark_passed", "fileset": "secret.zebra_orders", "every": "1d"}],
+        }
+    },
+    "run": {"trigger": {"type": "run_ended", "program": "secret.zebra.zebra_load"}},
+    "hook": {"trigger": {"type": "hook", "name": "secret.zebra_bell"}},
+}
+OF_NO_NAMESPACE = {
+    "topic": {"trigger": {"type": "message_on", "topic": "paid"}},
+    "group": {"trigger": EVERY, "constraints": [{"type": "group_concurrency", "group": "spark", "n": 1}]},
+}
+WATCHED = {*HEARD, *OF_NO_NAMESPACE} - {"schedule", "program"}
+RULES = {
+    "program": {"type": "run_failed", "program": "secret.zebra.zebra_load"},
+    "schedule": {"type": "job_waits", "schedule": "secret.zebra.zebra_clock", "longer_than": "1h"},
+    "data set": {"type": "late", "dataset": "secret.zebra_orders"},
+    "consumer": {
+        "type": "consumer_lag",
+        "dataset": "default.own_orders",
+        "consumer": "secret.zebra.zebra_load",
+        "partitions": 1,
+    },
+}
+TARGETS = {
+    "command": {"type": "command", "argv": ["/bin/true"]},
+    "secret": {"type": "web_hook", "url": "https://a.example/x", "secret": "env:TIDEMILL_TOKEN"},
+    "machine": {"type": "web_hook", "url": "http://127.0.0.1:9/x"},
+    "mail": {"type": "email", "to": ["a@b.example"], "server": "mail.example:587", "sender": "t@b.example"},
+}
+
+
+@pytest.fixture
+def developer(clients: dict[tuple[Role, str], Client], stage: Stage) -> Iterator[Client]:
+    """A developer of `default`; schedules and rules of the test are gone behind it."""
+    yield clients[Role.DEVELOPER, "default"]
+    for name in ("default.own.mine", "default.own.second"):
+        if name in {one.name for one in stage.mill.schedules.list()}:
+            stage.mill.schedules.delete(name)
+    for one in stage.mill.alerts.rules():
+        stage.mill.alerts.delete(one.name)
+
+
+def test_a_developer_of_one_namespace_makes_and_changes_its_schedules(developer, stage):
+    """A team that has its own namespace needs no administrator for a schedule."""
+    trigger = {
+        "type": "any_of",
+        "triggers": [EVERY, {"type": "new_partitions", "fileset": "own_orders"}, {"type": "hook", "name": "own_bell"}],
+    }
+    made = {
+        "name": "own.mine",
+        "program": "own.own_load",
+        "trigger": trigger,
+        "constraints": [{"type": "concurrency", "n": 1}],
+    }
+    second = {"name": "own.second", "program": "own.own_load", "trigger": EVERY}
+
+    created = developer.post("/v1/schedules", json=made)
+    many = developer.post("/v1/schedules:create-many", json={"entries": [second]})
+    changed = developer.patch("/v1/schedules/own.mine", json={"priority": 3})
+
+    assert [one.status_code for one in (created, many, changed)] == [200, 200, 200], (created.text, many.text)
+    assert stage.mill.schedules.show("own.mine").priority == 3
+    assert {one.actor for one in stage.mill.catalog.log(subject="default.own.mine")} == {"developer-default@127.0.0.1"}
+
+
+@pytest.mark.parametrize("named", [*HEARD, *OF_NO_NAMESPACE])
+def test_a_schedule_of_one_namespace_names_nothing_of_another(developer, stage, named):
+    """A schedule that listens to a thing tells of its moves: names and sizes of partitions, ends of runs."""
+    given = {"name": "own.mine", "program": "own.own_load", **HEARD.get(named, {}), **OF_NO_NAMESPACE.get(named, {})}
+    if named == "schedule":
+        given["name"] = "secret.zebra.mine"
+    options = {name: value for name, value in given.items() if name not in ("name", "program")}
+    wanted = 403 if named in OF_NO_NAMESPACE else 404
+
+    alone = developer.post("/v1/schedules", json=given)
+    many = developer.post("/v1/schedules:create-many", json={"entries": [given]})
+    changed = developer.patch("/v1/schedules/own.own_hook", json=options if named in WATCHED else {})
+
+    assert alone.status_code == wanted, alone.text
+    assert many.status_code == 422, many.text
+    assert many.json()["because"] == ("forbidden" if wanted == 403 else "not_found")
+    assert changed.status_code == (wanted if named in WATCHED else 200), changed.text
+    for answer in (alone, many, changed):
+        assert OTHER not in hide(answer.text, given), answer.text
+    assert "default.own.mine" not in {one.name for one in stage.mill.schedules.list()}
+    assert stage.mill.schedules.show("own.own_hook").trigger == "Hook(default.own_bell)"
+
+
+def test_an_answer_about_a_hidden_thing_is_that_about_no_thing(developer):
+    """Else a caller learns which names there are, by trying."""
+    answers = []
+    for name in ("secret.zebra_orders", "secret.zebra_nothin", "own_order"):
+        trigger = {"type": "new_partitions", "fileset": name}
+        given = {"name": "own.mine", "program": "own.own_load", "trigger": trigger}
+        for path, body in (("", given), (":create-many", {"entries": [given]})):
+            answer = developer.post(f"/v1/schedules{path}", json=body)
+            answers.append((answer.status_code, answer.json()["detail"].replace(name, "X").replace("default.", "")))
+
+    assert [status for status, _ in answers] == [404, 422] * 3
+    assert answers[:2] == answers[2:4] == answers[4:]
+
+
+@pytest.mark.parametrize("named", RULES)
+def test_a_rule_of_one_namespace_is_about_its_things(developer, stage, named):
+    """An alert says how long a program runs, and how much waits."""
+    answer = developer.post("/v1/alerts", json={"name": "mine", "rule": RULES[named]})
+    own = json.loads(json.dumps(RULES[named]).replace("secret.zebra", "default.own").replace("zebra_", "own_"))
+    made = developer.post("/v1/alerts", json={"name": "mine", "rule": own})
+
+    assert answer.status_code == 404, answer.text
+    assert made.status_code == 200, made.text
+    assert [one.name for one in stage.mill.alerts.rules()] == ["default.mine"]
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_a_rule_of_one_namespace_starts_no_program_and_sends_no_secret(developer, stage, kind):
+    """A command runs as the user of `tidemill up`, and a mail server gets the password: both are beyond a namespace."""
+    rule = {"type": "run_failed", "program": "own.own_load"}
+    refused = developer.post("/v1/alerts", json={"name": "mine", "rule": rule, "to": [TARGETS[kind]]})
+    machine = developer.post("/v1/alerts", json={"name": "mine", "rule": {"type": "disk_low", "free": "1 GB"}})
+    hook = {"type": "web_hook", "url": "https://hooks.example/x"}
+    made = developer.post("/v1/alerts", json={"name": "mine", "rule": rule, "to": [hook]})
+
+    assert (refused.status_code, machine.status_code, made.status_code) == (403, 403, 200), refused.text
+    assert [one.to for one in stage.mill.alerts.rules()] == [("WebHook hooks.example",)]
+
+
+def test_deliveries_of_one_namespace_are_listed_and_retried_alone(clients, stage):
+    """A delivery names the alert and its target."""
+    catalog = stage.mill.project.catalog
+    for app, namespace in ((OWN, "default"), (OTHER, "secret")):
+        rows_of(
+            catalog,
+            "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at) VALUES "
+            f"('alert_{app}', 'rule_{app}', '{namespace}', '{namespace}.{app}', 'x', 'OPEN', 'y', 1, 1) RETURNING 1",
+        )
+        target = json.dumps(TARGETS["command"])
+        rows_of(
+            catalog,
+            "INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at, ended_at) VALUES "
+            f"('delivery_{app}', '{target}', 1, 0, 'alert_{app}', 'opened', '{{}}', 'DEAD', 1, 1) RETURNING 1",
+        )
+    viewer, operator = clients[Role.VIEWER, "default"], clients[Role.OPERATOR, "default"]
+
+    listed = [viewer.get(f"/v1/alerts:deliveries{query}").json()["items"] for query in ("", f"?alert=alert_{OTHER}")]
+    retried = [operator.post(f"/v1/alerts/delivery_{app}:retry") for app in (OWN, OTHER)]
+
+    assert [[one["delivery_id"] for one in rows] for rows in listed] == [["delivery_own"], []]
+    assert [one.status_code for one in retried] == [200, 404]
+    states = rows_of(catalog, "SELECT delivery_id, state FROM delivery ORDER BY delivery_id")
+    assert states == [("delivery_own", "WAITING"), ("delivery_zebra", "DEAD")]
+    assert len(clients[Role.VIEWER, "*"].get("/v1/alerts:deliveries").json()["items"]) == 2
+    rows_of(catalog, "DELETE FROM delivery RETURNING 1")
+    rows_of(catalog, "DELETE FROM alert RETURNING 1")
+
+
+def test_transactions_of_one_namespace_are_listed_alone(clients, stage):
+    """A transaction says when a team writes, and why its work was refused."""
+    begun = {
+        name: stage.mill.transactions.begin([f"{name}_orders"]).write_pointer
+        for name in ("default.own", "secret.zebra")
+    }
+    both = stage.mill.transactions.begin(["default.own_orders", "secret.zebra_orders"]).write_pointer
+
+    found, after = [], ""
+    while after is not None:
+        page = clients[Role.VIEWER, "default"].get(f"/v1/transactions?limit=1&after={after}").json()
+        found += [one["write_pointer"] for one in page["items"]]
+        after = page["next"]
+    every = {one["write_pointer"] for one in clients[Role.VIEWER, "*"].get("/v1/transactions").json()["items"]}
+    is_open = clients[Role.VIEWER, "default"].get("/v1/transactions?open_only=true").json()["items"]
+
+    assert begun["default.own"] in found
+    assert not {begun["secret.zebra"], both} & set(found)
+    assert [one["write_pointer"] for one in is_open] == [begun["default.own"]]
+    assert every >= {*begun.values(), both}
+    for pointer in (*begun.values(), both):
+        stage.mill.transactions.abort(pointer)
+
+
+def hide(text: str, given: object) -> str:
+    """Return a text without the names that its asker has sent."""
+    for name in re.findall(r"[\w.]*zebra[\w.]*", json.dumps(given)):
+        text = text.replace(name, "")
+    return text

@@ -6,7 +6,8 @@ noted, and sent, once. Terms are those of Prometheus' alert manager: acknowledge
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -432,6 +433,12 @@ def acknowledge(db: Db, world: World, seq: CommitSeq, alert: Alert, actor: str) 
 def silence(db: Db, rule: AlertRule, until: datetime | None) -> None:
     """Send nothing about a rule until then; None ends a silence. What is open at its end is sent then."""
     db.run(SQL.silence_rule, rule_id=rule.rule_id, silent_until=until)
+
+
+def find_namespaces(db: Db, about: Iterable[str]) -> dict[str, Namespace]:
+    """Return the namespaces of alerts by id; nothing for ids of other things. Cost: look-ups."""
+    ids = json.dumps(sorted(set(about)))
+    return dict(db.records(SQL.name_namespaces, tuple[str, Namespace], alert_ids=ids))
 
 
 def list_rules(db: Db, after: tuple[str, str], limit: int) -> list[AlertRule]:

@@ -75,6 +75,10 @@ UPDATE alert SET renewals = renewals + 1 WHERE alert_id = :alert_id AND state <>
 SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
   FROM alert WHERE alert_id = :alert_id
 
+-- name: name_namespaces
+-- gives: alert_id, namespace
+SELECT alert_id, namespace FROM alert WHERE alert_id IN ({texts:alert_ids})
+
 -- name: list_newest
 -- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
 SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at

@@ -37,7 +37,7 @@ from tidemill.epoch import show_time
 from tidemill.lake import datasets
 from tidemill.lake.consumer.managed import Consumer, find_consumer, list_consumers
 from tidemill.lake.expectations import find_expectations
-from tidemill.names import DatasetId, Namespace, ProgramId, qualified, split_qualified
+from tidemill.names import DatasetId, NamedThing, Namespace, ProgramId, qualified, split_qualified
 from tidemill.run.records.programs import find_program
 from tidemill.schedule.schedules import find_schedule
 from tidemill.shapes.expectation import ArrivalState
@@ -269,6 +269,27 @@ def measure_waiting(db: Db, consumer: Consumer, most: int) -> tuple[int, datetim
         limit=most,
     )[0]
     return min(number, most), oldest
+
+
+def list_references(rule: Rule) -> list[NamedThing]:
+    """Return the things that a rule is about. Machines, schedulers and all transactions belong to no namespace."""
+    match rule:
+        case RunFailed(program=name) if name == ALL_PROGRAMS:
+            return []
+        case RunFailed(program=name) | RunTooLong(program=name) | RunSlow(program=name):
+            return [_reference("program", name, 2)]
+        case JobWaits(schedule=name):
+            return [_reference("schedule", name, 2)]
+        case ConsumerLag(dataset=name, consumer=consumer):
+            return [_reference("data set", name, 1), _reference("consumer", consumer, 2)]
+        case Late(dataset=name) | Quarantined(inbox=name) | WatermarkHeld(fileset=name) | NothingArrived(dataset=name):
+            return [_reference("data set", name, 1)]
+        case _:
+            return [NamedThing("alert rule", type(rule).__name__, None)]
+
+
+def _reference(kind: str, name: str, parts: int) -> NamedThing:
+    return NamedThing(kind, name, split_qualified(kind, name, parts)[0])
 
 
 def check_names(db: Db, rule: Rule) -> None:

@@ -202,6 +202,11 @@ def retry(db: Db, delivery_id: str) -> bool:
     return False
 
 
+def find_about(db: Db, delivery_id: str) -> str | None:
+    """Return the id of the thing that a delivery is about; None for no delivery."""
+    return db.value(SQL.find_about, str, delivery_id=delivery_id)
+
+
 def list_deliveries(db: Db, after: str, limit: int, about: str | None = None) -> list[StoredDelivery]:
     """Return deliveries, the newest first, behind `after`; those about one thing."""
     if about is not None:

@@ -56,6 +56,10 @@ UPDATE delivery
 -- gives: state
 SELECT state FROM delivery WHERE delivery_id = :delivery_id
 
+-- name: find_about
+-- gives: about
+SELECT about FROM delivery WHERE delivery_id = :delivery_id
+
 -- name: list_newest
 -- gives: delivery_id, target, about, event, state, attempt, error, made_at, next_try_at, ended_at
 SELECT delivery_id, target, about, event, state, attempt, error, made_at, next_try_at, ended_at FROM delivery

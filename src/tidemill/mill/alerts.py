@@ -9,18 +9,18 @@ from typing import Any, Final, TypeVar
 
 from tidemill.alerts import alerts, outbox
 from tidemill.alerts.alerts import Alert, AlertRule, AlertState
-from tidemill.alerts.conditions import check_names
+from tidemill.alerts.conditions import check_names, list_references
 from tidemill.alerts.outbox import DeliveryState, StoredDelivery
 from tidemill.alerts.rules import BadRule, Rule
 from tidemill.alerts.specs import AlertSpec
-from tidemill.alerts.targets import Target
+from tidemill.alerts.targets import Target, is_harmless
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration, parse_duration
 from tidemill.json_specs import read_plain, read_text, write_plain
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, read_name, write_key
+from tidemill.mill.page import PAGE, Page, cut, read_key, read_name, write_key
 from tidemill.mill.project import Noun, fields_of
-from tidemill.names import check_name, qualified
+from tidemill.names import NamedThing, check_name, qualified
 
 T = TypeVar("T")
 
@@ -152,14 +152,28 @@ class Alerts(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.READ, whole=True)
+    @operation(Right.READ)
     def deliveries(self, *, alert: str | None = None, limit: int = PAGE, after: str = "") -> Page[DeliveryView]:
         """List what was sent to targets, and what waits or was given up: the newest first, of one `alert` or of all."""
         behind = read_name(after) or _BEHIND_ALL
-        rows = self._catalog.read(lambda db: outbox.list_deliveries(db, behind, one_more(limit), alert))
-        return cut(rows, limit, lambda row: row.delivery_id, view_delivery)
 
-    @operation(Right.DEPLOY, whole=True, in_block=True)
+        def names_of(db: Db, rows: Sequence[StoredDelivery]) -> Sequence[str | None]:
+            found = alerts.find_namespaces(db, (row.about for row in rows))
+            return [found.get(row.about) for row in rows]
+
+        def block(db: Db) -> Page[DeliveryView]:
+            rows = self._rows(
+                lambda place, most: outbox.list_deliveries(db, place, most, alert),
+                behind,
+                limit,
+                lambda row: row.delivery_id,
+                lambda rows: names_of(db, rows),
+            )
+            return cut(rows, limit, lambda row: row.delivery_id, view_delivery)
+
+        return self._catalog.read(block)
+
+    @operation(Right.DEPLOY, in_block=True)
     def create(
         self,
         name: str,
@@ -171,6 +185,7 @@ class Alerts(Noun):
     ) -> AlertRuleView:
         """Create a rule that no app declares (`app.alert`).
 
+        A caller of one namespace makes rules about its things, and targets of `WebHook` without a secret alone.
         `rule` and the targets `to` are values (`tm.RunFailed("shop.load")`, `tm.WebHook("https://…")`), or their JSON.
         `BadRule`, `BadTarget`, `BadJson`, and `NotFound` for what the rule is about.
         """
@@ -179,6 +194,8 @@ class Alerts(Noun):
         again = parse_duration(repeat) if isinstance(repeat, str) else repeat
         targets = tuple(_read(Target, one) for one in to)
         spec = AlertSpec(_read(Rule, rule), targets, again, description)
+        self._project.check_references(list_references(spec.rule))
+        self._project.check_references(NamedThing("target", str(one), None) for one in targets if not is_harmless(one))
         note = self._note("create", qualified(namespace, local)).between(None, _record_of(spec))
 
         def block(db: Db) -> AlertRuleView:
@@ -283,7 +300,7 @@ class Alerts(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.OPERATE, whole=True, in_block=True)
+    @operation(Right.OPERATE, in_block=True)
     def retry(self, delivery_id: str) -> RetriedDelivery:
         """Try a dead delivery once more, as the next of its target. `NotFound`.
 
@@ -292,6 +309,9 @@ class Alerts(Noun):
 
         def block(db: Db) -> RetriedDelivery:
             db.tick()
+            if self._project.access.only is not None:
+                about = outbox.find_about(db, delivery_id) or ""
+                self._project.check(alerts.find_namespaces(db, [about]).get(about), "delivery", delivery_id)
             changed = outbox.retry(db, delivery_id)
             if changed:
                 note = self._note("retry", delivery_id)

@@ -17,10 +17,10 @@ from tidemill.config import Config, load_config
 from tidemill.errors import NotFound, UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset
-from tidemill.mill.access import EVERYTHING, Access
+from tidemill.mill.access import ALL_NAMESPACES, EVERYTHING, Access, Forbidden
 from tidemill.mill.keeping import RequestTry
 from tidemill.mill.page import one_more
-from tidemill.names import Namespace, ProgramId, ScheduleId, nearest, qualified, split_qualified
+from tidemill.names import NamedThing, Namespace, ProgramId, ScheduleId, nearest, qualified, split_qualified
 from tidemill.run.records.declared import Declared
 from tidemill.run.records.programs import Program, ProgramRetired, find_program, list_programs
 from tidemill.world import World
@@ -112,6 +112,18 @@ class Project:
         """Raise `NotFound` for a thing of a namespace that the caller may not read; of no namespace: of all."""
         if not self.access.sees(namespace):
             raise NotFound(kind, name)
+
+    def check_references(self, named: Iterable[NamedThing]) -> None:
+        """Raise `NotFound` for a thing that a spec names and the caller may not read.
+
+        `Forbidden` for a thing of no namespace, unless the caller has the right in all of them.
+        """
+        if self.access.only is None:
+            return
+        for one in named:
+            if one.namespace is None:
+                raise Forbidden(self.access.right, ALL_NAMESPACES)
+            self.check(one.namespace, one.kind, one.name)
 
     def check_run(self, db: Db, run_id: str) -> None:
         """Raise `NotFound` for a run of a program that the caller may not read. Cost: look-ups, for such a caller."""

@@ -35,6 +35,7 @@ from tidemill.run.records.programs import Program, find_program_by_id
 from tidemill.schedule import schedules
 from tidemill.schedule.fires import LAST_TIME, list_fires
 from tidemill.schedule.program_triggers import STATES
+from tidemill.schedule.references import list_references
 from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status, SuspendMode
 from tidemill.schedule.triggers import Trigger
 
@@ -267,7 +268,7 @@ class Schedules(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.DEPLOY, whole=True, in_block=True)
+    @operation(Right.DEPLOY, in_block=True)
     def create(
         self, name: str, program: str, *, trigger: object, suspended: bool | None = None, **options: object
     ) -> ScheduleView:
@@ -288,7 +289,7 @@ class Schedules(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.DEPLOY, command="schedule create", whole=True, in_block=True)
+    @operation(Right.DEPLOY, command="schedule create", in_block=True)
     def create_many(self, entries: Sequence[Mapping[str, object]]) -> Sequence[ScheduleView]:
         """Create schedules as `create` does, all of them or none.
 
@@ -304,7 +305,7 @@ class Schedules(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.DEPLOY, whole=True, in_block=True)
+    @operation(Right.DEPLOY, in_block=True)
     def update(self, name: str, *, if_generation: int | None = None, **options: object) -> ScheduleChange:
         """Delete and recreate a schedule with other options (as for `create`, and `trigger`).
 
@@ -378,7 +379,7 @@ class Schedules(Noun):
         added, notes = [], []
         suspend_new = self._project.config.suspend_new
         for one in wanted:
-            with naming(one):
+            with naming(one, hides=self._project.access.only is not None):
                 namespace, (app, local) = self._project.split("schedule", one.name, 2)
                 check_app(db, namespace, app)
                 program = self._project.startable(db, one.program)
@@ -437,6 +438,7 @@ class Schedules(Noun):
         from tidemill.schedule.arguments import check_arguments
         from tidemill.schedule.changes import check_trigger
 
+        self._project.check_references(list_references(spec))
         check_trigger(db, name, program, spec.trigger)
         check_arguments(db, program, spec.trigger.leaves, spec.arguments)
 

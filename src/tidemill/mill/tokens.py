@@ -187,7 +187,7 @@ class Tokens(Noun):
 
         def block(db: Db) -> RevokedToken:
             db.tick()
-            found = db.record(SQL.find_by_name, _NamedToken, name=name)
+            found = db.record(SQL.find_by_name, _TokenInUse, name=name)
             if found is None:
                 if db.all(SQL.find_ended, name=name):
                     return RevokedToken(name, changed=False)
@@ -208,7 +208,7 @@ class _Wanted:
     lives: timedelta | None
 
 
-class _NamedToken(NamedTuple):
+class _TokenInUse(NamedTuple):
     token_id: str
     role: Role
     namespace: str
@@ -308,7 +308,7 @@ def _note_session(world: World, verb: str, principal: Principal, address: str) -
     )
 
 
-def _rights_of(row: Principal | _Wanted | _NamedToken) -> dict[str, object]:
+def _rights_of(row: Principal | _Wanted | _TokenInUse) -> dict[str, object]:
     return {"role": row.role, "namespace": row.namespace}
 
 

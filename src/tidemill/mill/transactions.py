@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from tidemill.catalog.db import Db, write_effects
 from tidemill.catalog.named import Row, load_sql
@@ -17,9 +18,8 @@ from tidemill.lake.datasets import Dataset, find_some
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.mill.access import ALL_NAMESPACES, Forbidden
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, write_key
+from tidemill.mill.page import PAGE, Page, check_filter, cut, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, fields_of
-from tidemill.mill.project import SQL as PROJECT
 from tidemill.names import DatasetId, RunId, WritePointer
 from tidemill.run.records.runs import Cause, find_run
 from tidemill.run.step.outside_writes import OutsideChange, OutsideCommit, OutsideMessage
@@ -80,12 +80,18 @@ class RenewedTransaction:
     lease: str
 
 
+class _RunOf(NamedTuple):
+    run_id: str
+    namespace: str | None
+    triggered_by: Mapping[str, object]
+
+
 class Transactions(Noun):
     """Operations on transactions, among them those of outside writers: begin, renew, commit."""
 
     noun = "tx"
 
-    @operation(Right.READ, whole=True)
+    @operation(Right.READ)
     def list(
         self, *, open_only: bool = False, state: str | None = None, limit: int = PAGE, after: str = ""
     ) -> Page[TransactionRow]:
@@ -95,16 +101,19 @@ class Transactions(Noun):
         """
         named = None if state is None else TxState(check_filter("state", state.lower(), [*TxState]))
         (pointer,) = read_key(after, (0,))
-        found = self._catalog.read(
-            lambda db: list_transactions(
-                db,
-                limit=one_more(limit),
-                open_only=open_only,
-                state=named,
-                after=WritePointer(pointer) if after else None,
+        behind = WritePointer(pointer) if after else None
+
+        def block(db: Db) -> Page[TransactionRow]:
+            found = self._rows(
+                lambda place, most: list_transactions(db, limit=most, open_only=open_only, state=named, after=place),
+                behind,
+                limit,
+                lambda row: row.write_pointer,
+                lambda rows: self._names_of(db, rows),
             )
-        )
-        return cut(found, limit, lambda row: write_key(row.write_pointer), lambda row: row)
+            return cut(found, limit, lambda row: write_key(row.write_pointer), lambda row: row)
+
+        return self._catalog.read(block)
 
     @operation(Right.READ, own=True)
     def show(self, write_pointer: int) -> TransactionDetail:
@@ -234,18 +243,29 @@ class Transactions(Noun):
 
     def _find(self, db: Db, write_pointer: int) -> TransactionRow:
         """Return a transaction that the caller may see: its program, or all that it may write, is of its namespace."""
-        from tidemill.run.processes.outside_writers import WRITES
-
         row = find_transaction(db, WritePointer(write_pointer))
-        if (only := self._project.access.only) is not None:
-            declared = find_run(db, row.run_id).triggered_by.get(WRITES)
-            if isinstance(declared, list):
-                seen = all(self._project.access.sees_name(str(name)) for name in declared)
-            else:
-                seen = db.value(PROJECT.find_namespace_of_run, str, run_id=row.run_id) == only
-            if not seen:
+        if self._project.access.only is not None:
+            (name,) = self._names_of(db, [row])
+            if name is None or not self._project.access.sees_name(name):
                 raise NotFound("transaction", str(write_pointer), hint="`tidemill tx list` lists them all")
         return row
+
+    def _names_of(self, db: Db, rows: Sequence[TransactionRow]) -> Sequence[str | None]:
+        """Return for each transaction a name by which the caller sees it: of its program, or of what it declared.
+
+        Of several declared data sets that is one that the caller may not read, if there is such a one.
+        """
+        from tidemill.run.processes.outside_writers import WRITES
+
+        ids = json.dumps(sorted({row.run_id for row in rows}))
+        found = {run.run_id: run for run in db.records(SQL.list_runs, _RunOf, run_ids=ids)}
+        names: dict[str, str | None] = {}
+        for run_id, run in found.items():
+            declared = run.triggered_by.get(WRITES)
+            given = [str(one) for one in declared] if isinstance(declared, list) else []
+            hidden = (one for one in given if not self._project.access.sees_name(one))
+            names[run_id] = next(hidden, given[0]) if given else run.namespace
+        return [names.get(row.run_id) for row in rows]
 
 
 def _published_view(row: Row, by_id: Mapping[DatasetId, Dataset]) -> PublishedView:

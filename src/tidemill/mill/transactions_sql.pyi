@@ -5,4 +5,6 @@ from tidemill.catalog.stubs import statement
 
 class Sql:
     @statement
+    def list_runs(self, *, run_ids: Param) -> None: ...
+    @statement
     def list_published(self, *, limit: Param, write_pointer: Param) -> None: ...

@@ -103,6 +103,66 @@ def test_things_are_found_by_the_beginning_of_their_names(stage, text, names):
     assert not found.more
 
 
+@pytest.fixture
+def wide(stage):
+    """The project with a consumer of a program and of a person, a subscriber, an alert rule and a transaction."""
+    declared = """
+orders = app.inbox("orders", "landing/orders", format="text", settle="0s")
+lines = app.fileset("lines", keys={"day": "date", "hour": "int"}, format="text")
+names = app.fileset("names", keys={"name": "string"}, format="text")
+@app.python(reads=[lines])
+def gather(run): pass
+app.schedule("on_signal", gather, trigger=tm.Hook("go_now"))
+"""
+    stage.declare(declared)
+    stage.sql(
+        "INSERT INTO consumer (consumer_id, dataset_id, name, start_version, versions_to_check, spec, revision) "
+        "SELECT 'c', dataset_id, 'auditor', 1, '[]', '{}', 0 FROM dataset WHERE name = 'names' RETURNING 1"
+    )
+    stage.mill.subscribers.create("billing", "data")
+    stage.mill.alerts.create("failing", {"type": "run_failed"})
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "name", "command"),
+    [
+        ("audi", "consumer", "default.names/auditor", "consumer show default.names auditor"),
+        ("gath", "consumer", "default.lines/default.shop.gather", "consumer show default.lines default.shop.gather"),
+        ("shop.gath", "consumer", "default.lines/default.shop.gather", None),
+        ("default.shop.gath", "consumer", "default.lines/default.shop.gather", None),
+        ("bill", "subscriber", "billing", "subscriber show billing"),
+        ("fail", "alert rule", "default.failing", "alert list --rule default.failing"),
+        ("default.fail", "alert rule", "default.failing", None),
+        ("go", "hook", "default.go_now", "topic read hook"),
+        ("default.go_n", "hook", "default.go_now", None),
+    ],
+)
+def test_more_kinds_are_found_by_the_beginning_of_their_names(wide, text, kind, name, command):
+    """A person knows a name, and not of which kind it is."""
+    found = {(hit.kind.value, hit.name): hit.command for hit in wide.mill.search(text).hits}
+
+    assert (kind, name) in found
+    assert command in {None, found[kind, name]}
+    stranger = wide.mill.acting_as("ann", Access(Role.VIEWER, "abc"))
+    assert stranger.search(text).hits == ()
+    if kind != "subscriber":
+        own = wide.mill.acting_as("bob", Access(Role.VIEWER, "default"))
+        assert (kind, name) in hits(own.search(text))
+
+
+def test_a_transaction_is_found_by_its_write_pointer(stage):
+    """A log has the number, a page shows it with commas."""
+    of_run = next(one.write_pointer for one in stage.mill.runs.list() if one.program and one.write_pointer)
+    of_none = next(one.write_pointer for one in stage.mill.runs.list() if not one.program and one.write_pointer)
+    own = stage.mill.acting_as("bob", Access(Role.VIEWER, "default"))
+
+    assert hits(stage.mill.search(f"{of_run:,}")) == [("transaction", str(of_run))]
+    assert hits(own.search(str(of_run))) == [("transaction", str(of_run))]
+    assert hits(own.search(str(of_none))) == []
+    assert hits(stage.mill.search("99999999999999999999")) == []
+
+
 def test_runs_and_jobs_are_found_by_id(stage):
     """A log has the id of a run, often cut."""
     run = stage.mill.runs.list()[0]

@@ -358,3 +358,34 @@ def test_a_page_follows_a_commit_with_its_plot(visit, stage):
     stage.publish("empty", "day=2026-02-03")
 
     expect(page.get_by_role("link", name=re.compile("^2026-02-03: there"))).to_be_visible(timeout=patience(10_000))
+
+
+def test_the_rows_of_a_page_are_sorted_by_the_head_of_a_column(visit, stage):
+    """Sizes are sorted as numbers, by mouse and keyboard, and stay so when a commit brings the page anew."""
+    page = visit("/datasets")
+    table = page.get_by_role("region", name="Data sets")
+
+    def names() -> list[str]:
+        return table.locator("tbody tr td:first-child").all_inner_texts()
+
+    by_name = names()
+    head = table.get_by_role("columnheader", name="Partitions")
+    page.get_by_role("button", name="Partitions").click()
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    numbers = table.locator("tbody tr td:nth-child(4)").all_inner_texts()
+    known = [int(one.replace(",", "")) for one in numbers if one != "–"]
+    assert known == sorted(known)
+    assert len(set(known)) > 2
+    assert numbers[len(known) :] == ["–"] * (len(numbers) - len(known))
+
+    page.keyboard.press("Enter")
+    expect(head).to_have_attribute("aria-sort", "descending")
+    assert names()[0] == "flights"
+    number = table.locator("tbody tr", has_text="lines").locator("td").nth(3)
+    before = int(number.inner_text())
+    stage.publish("lines", "carrier=CC")
+    expect(number).to_have_text(f"{before + 1}", timeout=patience(10_000))
+    expect(head).to_have_attribute("aria-sort", "descending")
+    assert names()[0] == "flights"
+    page.get_by_role("button", name="Data set").click()
+    assert names() == by_name

@@ -446,8 +446,16 @@ def list_rules(db: Db, after: tuple[str, str], limit: int) -> list[AlertRule]:
     return db.records(SQL.list_rules, AlertRule, after_namespace=after[0], after_name=after[1], limit=limit)
 
 
-def list_alerts(db: Db, after: str, limit: int, *, resolved: bool, namespace: str | None = None) -> list[Alert]:
-    """Return alerts (of a namespace), the newest first, behind `after`; with `resolved` those that have ended too."""
+def list_alerts(
+    db: Db, after: str, limit: int, *, resolved: bool, namespace: str | None = None, rule_id: str | None = None
+) -> list[Alert]:
+    """Return alerts (of a rule, else of a namespace), the newest first, behind `after`.
+
+    With `resolved` those that have ended too. Cost: the page; of the open alerts of a rule, these alerts.
+    """
+    if rule_id is not None:
+        of_rule = SQL.list_of_rule if resolved else SQL.list_live_of_rule
+        return db.records(of_rule, Alert, rule_id=rule_id, after=after, limit=limit)
     if namespace is not None:
         within = SQL.list_newest_of if resolved else SQL.list_newest_live_of
         return db.records(within, Alert, namespace=namespace, after=after, limit=limit)

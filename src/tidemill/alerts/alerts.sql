@@ -99,6 +99,17 @@ SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at
 SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
   FROM alert WHERE state <> 'RESOLVED' AND namespace = :namespace AND alert_id < :after ORDER BY alert_id DESC LIMIT :limit
 
+-- name: list_of_rule
+-- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
+SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
+  FROM alert WHERE rule_id = :rule_id AND alert_id < :after ORDER BY alert_id DESC LIMIT :limit
+
+-- name: list_live_of_rule
+-- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
+SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
+  FROM alert {indexed_by:alert_live}
+ WHERE rule_id = :rule_id AND state <> 'RESOLVED' AND alert_id < :after ORDER BY alert_id DESC LIMIT :limit
+
 -- name: open_alert
 INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at)
 VALUES (:alert_id, :rule_id, :namespace, :rule, :subject, 'OPEN', :why, :since, tidemill_now())

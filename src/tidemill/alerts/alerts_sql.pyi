@@ -49,6 +49,10 @@ class Sql:
     @statement
     def list_newest_live_of(self, *, after: Param, limit: Param, namespace: Param) -> None: ...
     @statement
+    def list_of_rule(self, *, after: Param, limit: Param, rule_id: Param) -> None: ...
+    @statement
+    def list_live_of_rule(self, *, after: Param, limit: Param, rule_id: Param) -> None: ...
+    @statement
     def open_alert(
         self,
         *,

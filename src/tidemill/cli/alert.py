@@ -16,12 +16,13 @@ def command() -> None:
 
 
 @command.command("list")
+@click.option("--rule", metavar="RULE", help="Only the alerts of this rule.")
 @click.option("--resolved", is_flag=True, help="List alerts that have ended too.")
 @page_options
-def list_(*, resolved: bool, limit: int, after: str, as_json: bool) -> None:
+def list_(*, rule: str | None, resolved: bool, limit: int, after: str, as_json: bool) -> None:
     """List the newest alerts first."""
     with open_mill() as mill:
-        rows = mill.alerts.list(resolved=resolved, limit=limit, after=after)
+        rows = mill.alerts.list(rule=rule, resolved=resolved, limit=limit, after=after)
     columns = ("alert_id", "rule", "subject", "state", "since", "why")
     show_page(rows, columns, as_json=as_json, empty="no alert is open; `tidemill alert rules` lists the rules")
 

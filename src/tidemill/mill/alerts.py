@@ -112,14 +112,26 @@ class Alerts(Noun):
     noun = "alert"
 
     @operation(Right.READ)
-    def list(self, *, resolved: bool = False, limit: int = PAGE, after: str = "") -> Page[AlertView]:
-        """List alerts, the newest first; with `resolved` those that have ended too, for 90 days."""
+    def list(
+        self, *, rule: str | None = None, resolved: bool = False, limit: int = PAGE, after: str = ""
+    ) -> Page[AlertView]:
+        """List alerts (of a rule), the newest first; with `resolved` those that have ended too, for 90 days.
+
+        `NotFound` for a rule that there is not.
+        """
         behind = read_name(after) or _BEHIND_ALL
 
+        def find_rule_id(db: Db) -> str | None:
+            if rule is None:
+                return None
+            namespace, (local,) = self._project.split("alert rule", rule, 1)
+            return alerts.find_rule(db, namespace, local).rule_id
+
         def block(db: Db) -> Page[AlertView]:
+            rule_id = find_rule_id(db)
             rows = self._rows(
                 lambda place, most: alerts.list_alerts(
-                    db, place, most, resolved=resolved, namespace=self._project.access.only
+                    db, place, most, resolved=resolved, namespace=self._project.access.only, rule_id=rule_id
                 ),
                 behind,
                 limit,

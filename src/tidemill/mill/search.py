@@ -5,6 +5,7 @@ Each kind of things is one statement, which reads a range of an index. Files and
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
@@ -12,13 +13,13 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import Param, Statement, load_sql
+from tidemill.catalog.named import GREATEST, Param, Statement, load_sql
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.mill.page import BadPage
 from tidemill.mill.project import MOST_SHOWN, Project, program_names, schedule_names
 from tidemill.mill.search_result import MOST_HITS, BadSearch, Hit, HitKind, SearchResult
-from tidemill.names import JobId, Namespace, ProgramId, RunId, ScheduleId, qualified, split_qualified
+from tidemill.names import JobId, Namespace, ProgramId, RunId, ScheduleId, hook_event, qualified, split_qualified
 from tidemill.shapes.keys import KeyText
 from tidemill.texts import printable
 
@@ -33,6 +34,7 @@ _MOST_DATASETS: Final = 100
 _MOST_ROWS: Final = 4
 """So many times the most hits are the most rows of one data set that are read, since a name may come several times."""
 _LAST: Final = "\U0010ffff"
+_HOOK: Final = "hook:"
 
 
 class _Beginning(NamedTuple):
@@ -72,9 +74,14 @@ class _Search:
             self._apps,
             self._programs,
             self._schedules,
+            self._consumers,
             self._topics,
+            self._subscribers,
+            self._alert_rules,
+            self._hooks,
             self._runs,
             self._jobs,
+            self._transactions,
             self._files,
             self._partitions,
         )
@@ -143,6 +150,44 @@ class _Search:
             found = self._db.records(anywhere, kinds, namespace=wanted.namespace, **bounds)
         yield from (qualified(*names) for names in found)
 
+    def _consumers(self) -> Iterator[Hit]:
+        """Yield consumers by the beginning of their names, with or without the namespace, and those of programs."""
+        only, names = self._project.access.only or "", tuple[Namespace, str, str]
+        whole = f"{self._project.config.namespace}.{self._text}"
+        programs = json.dumps(list(self._of_apps(SQL.find_programs, SQL.find_programs_of_app)))
+        found = [
+            *self._db.records(SQL.find_consumers, names, namespace=only, **self._range(self._text)),
+            *self._db.records(SQL.find_consumers, names, namespace=only, **self._range(whole)),
+            *self._db.records(SQL.find_consumers_of, names, namespace=only, programs=programs, limit=self._limit + 1),
+        ]
+        for namespace, dataset, name in found:
+            of = qualified(namespace, dataset)
+            yield Hit(HitKind.CONSUMER, f"{of}/{name}", f"consumer show {of} {quote(name)}")
+
+    def _subscribers(self) -> Iterator[Hit]:
+        """Yield subscribers: a topic is of no namespace, and so its subscribers are."""
+        if self._project.access.only is not None:
+            return
+        for name in self._db.records(SQL.find_subscribers, str, **self._range(self._text)):
+            yield Hit(HitKind.SUBSCRIBER, name, f"subscriber show {quote(name)}")
+
+    def _alert_rules(self) -> Iterator[Hit]:
+        if (wanted := self._split(1)) is None:
+            return
+        bounds, kinds = self._range(wanted.text), tuple[Namespace, str]
+        for names in self._db.records(SQL.find_alert_rules, kinds, namespace=wanted.namespace, **bounds):
+            yield Hit(HitKind.ALERT_RULE, qualified(*names), f"alert list --rule {qualified(*names)}")
+
+    def _hooks(self) -> Iterator[Hit]:
+        """Yield hooks to which a schedule listens. Cost: look-ups for the hooks of the namespace, else of all."""
+        if (wanted := self._split(1)) is None:
+            return
+        begins = hook_event(Namespace(wanted.namespace), wanted.text) if wanted.namespace else _HOOK
+        for key in self._db.records(SQL.find_hooks, str, text=begins, upto=f"{begins}{_LAST}", limit=MOST_SHOWN):
+            name = key.removeprefix(_HOOK)
+            if name.partition(".")[2].startswith(wanted.text):
+                yield Hit(HitKind.HOOK, name, "topic read hook")
+
     def _topics(self) -> Iterator[Hit]:
         for topic in self._db.records(SQL.find_topics, str, **self._range(self._text)):
             yield Hit(HitKind.TOPIC, topic, f"topic read {quote(topic)}")
@@ -164,6 +209,15 @@ class _Search:
         for job_id, schedule_id in found:
             if self._sees("schedule", names.get(schedule_id)):
                 yield Hit(HitKind.JOB, job_id, f"job show {job_id}")
+
+    def _transactions(self) -> Iterator[Hit]:
+        """Yield the transaction of this write pointer, with or without commas."""
+        number = self._text.replace(",", "")
+        if not (number.isascii() and number.isdigit() and int(number) <= GREATEST):
+            return
+        only = self._project.access.only
+        for pointer in self._db.records(SQL.find_transaction, int, write_pointer=int(number), namespace=only):
+            yield Hit(HitKind.TRANSACTION, str(pointer), f"tx show {pointer}")
 
     def _sees(self, kind: str, owner: str | None) -> bool:
         """Return whether the caller may read what belongs to a program or schedule; None is of no namespace."""

@@ -39,6 +39,54 @@ SELECT namespace, app, name FROM schedule
  WHERE namespace = :namespace AND app = :app AND name {by_bytes} >= :text AND name {by_bytes} < :upto
  ORDER BY name LIMIT :limit
 
+-- name: find_consumers
+-- gives: namespace, dataset, name
+-- Consumers by the beginning of the name, of the data sets of one namespace or of all.
+SELECT d.namespace, d.name AS dataset, c.name
+  FROM consumer AS c {indexed_by:consumer_prefix} JOIN dataset AS d ON d.dataset_id = c.dataset_id
+ WHERE c.name {by_bytes} >= :text AND c.name {by_bytes} < :upto
+   AND d.dropped_at IS NULL AND (:namespace = '' OR d.namespace = :namespace)
+ ORDER BY c.name {by_bytes}, d.namespace, d.name LIMIT :limit
+
+-- name: find_consumers_of
+-- gives: namespace, dataset, name
+-- The consumers of programs.
+SELECT d.namespace, d.name AS dataset, c.name
+  FROM consumer AS c {indexed_by:consumer_prefix} JOIN dataset AS d ON d.dataset_id = c.dataset_id
+ WHERE c.name {by_bytes} IN ({texts:programs})
+   AND d.dropped_at IS NULL AND (:namespace = '' OR d.namespace = :namespace)
+ ORDER BY c.name {by_bytes}, d.namespace, d.name LIMIT :limit
+
+-- name: find_subscribers
+-- gives: name
+SELECT name FROM outside_subscriber WHERE name >= :text AND name < :upto ORDER BY name LIMIT :limit
+
+-- name: find_alert_rules
+-- gives: namespace, name
+SELECT namespace, name FROM alert_rule {indexed_by:alert_rule_prefix}
+ WHERE name {by_bytes} >= :text AND name {by_bytes} < :upto AND (:namespace = '' OR namespace = :namespace)
+ ORDER BY name {by_bytes}, namespace LIMIT :limit
+
+-- name: find_hooks
+-- gives: event_key
+-- Hooks to which a schedule listens: one look-up for each, as for topics.
+WITH RECURSIVE hooks (event_key) AS (
+    SELECT min(event_key {by_bytes}) FROM trigger_key
+     WHERE event_key {by_bytes} >= :text AND event_key {by_bytes} < :upto
+     UNION ALL
+    SELECT (SELECT min(trigger_key.event_key {by_bytes}) FROM trigger_key
+             WHERE trigger_key.event_key {by_bytes} > hooks.event_key AND trigger_key.event_key {by_bytes} < :upto)
+      FROM hooks WHERE hooks.event_key IS NOT NULL
+)
+SELECT event_key FROM hooks WHERE event_key IS NOT NULL LIMIT :limit
+
+-- name: find_transaction
+-- gives: write_pointer
+SELECT tx.write_pointer FROM tx
+ WHERE tx.write_pointer = :write_pointer
+   AND (CAST(:namespace AS TEXT) IS NULL
+        OR EXISTS (SELECT 1 FROM run WHERE run.run_id = tx.run_id AND run.namespace = :namespace))
+
 -- name: find_topics
 -- gives: topic
 -- Topics that have messages: one look-up for each (a recursive walk over the names).

@@ -39,3 +39,31 @@ def test_all_is_well_is_one_line(stage, read):
     stage.sql("UPDATE inbox_file SET status = 'QUARANTINED' WHERE status = 'SKIPPED' RETURNING 1")
 
     assert words.startswith("All is well nothing needs you · 3 of 3 feeds are well")
+
+
+def test_the_first_line_says_where_its_counts_end(stage, browser, read):
+    """Of 5,000 feeds and jobs a page of 50 was counted, and said to be all."""
+    series = "WITH RECURSIVE series(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM series WHERE i < 1099)"
+    stage.sql(
+        f"INSERT INTO dataset (dataset_id, namespace, name, kind, location, spec, created_at) {series} "
+        "SELECT 'd' || i, 'default', 'd' || i, 'fileset', '/', '{}', 1 FROM series RETURNING 1"
+    )
+    stage.sql(
+        f"INSERT INTO message (topic, seq, n, at, event_type, event_key, payload) {series} "
+        "SELECT 'data', 900000 + i, 0, (SELECT max(created_at) FROM run), "
+        "'partitions', 'partition:default.d0', '{}' FROM series RETURNING 1"
+    )
+    stage.sql(
+        f"INSERT INTO job (job_id, schedule_id, generation, state, created_at, progress) {series} "
+        "SELECT 'job_z' || i, 'none_' || i, 1, 'PENDING_TRIGGER', 1, '{}' FROM series RETURNING 1"
+    )
+    words, text = read("/"), browser.get("/").text
+    stage.sql("DELETE FROM dataset WHERE location = '/' RETURNING 1")
+    stage.sql("DELETE FROM job WHERE job_id LIKE 'job_z%' RETURNING 1")
+    stage.sql("DELETE FROM message WHERE seq >= 900000 RETURNING 1")
+
+    assert words.startswith("Two things need you 0 of 1,000+ feeds are late or failing · 0 running · 1,000+ waiting")
+    assert "an hour is counted up to 200" in words
+    assert "over 200 arrivals in 24 hours" in text
+    assert "some of them, and why · all" in words
+    assert "an hour is counted up to 200" not in read("/")

@@ -266,6 +266,7 @@ CREATE TABLE consumer (
     attempts          BIGINT NOT NULL DEFAULT 3
 ) {hot};
 CREATE UNIQUE INDEX consumer_name ON consumer (dataset_id, name);
+CREATE INDEX consumer_prefix ON consumer (name {by_bytes});
 
 -- Consumers as they were before a reset, with the actor, the time and the new start. Claims of their runs keep the
 -- old id.
@@ -744,6 +745,7 @@ CREATE TABLE trigger_key (
     trigger_no  BIGINT NOT NULL,
     PRIMARY KEY (event_key, schedule_id, trigger_no)
 ) {clustered};
+CREATE INDEX trigger_key_prefix ON trigger_key (event_key {by_bytes});
 CREATE INDEX trigger_key_schedule ON trigger_key (schedule_id);
 
 CREATE TABLE timer (
@@ -865,6 +867,7 @@ CREATE TABLE alert_rule (
     silent_until BIGINT
 ) {hot};
 CREATE UNIQUE INDEX alert_rule_name ON alert_rule (namespace, name);
+CREATE INDEX alert_rule_prefix ON alert_rule (name {by_bytes});
 CREATE INDEX alert_rule_app ON alert_rule (namespace, app);
 CREATE INDEX alert_rule_look ON alert_rule (next_look_at) WHERE next_look_at IS NOT NULL;
 CREATE INDEX alert_rule_after ON alert_rule (looks_after) WHERE looks_after <> '';
@@ -890,6 +893,7 @@ CREATE TABLE alert (
 ) {hot};
 CREATE UNIQUE INDEX alert_live ON alert (rule_id, subject) WHERE state <> 'RESOLVED';
 CREATE INDEX alert_unresolved ON alert (alert_id) WHERE state <> 'RESOLVED';
+CREATE INDEX alert_of_rule ON alert (rule_id, alert_id);
 CREATE INDEX alert_namespace ON alert (namespace, alert_id);
 CREATE INDEX alert_unresolved_of ON alert (namespace, alert_id) WHERE state <> 'RESOLVED';
 CREATE INDEX alert_resolved ON alert (resolved_at) WHERE resolved_at IS NOT NULL;

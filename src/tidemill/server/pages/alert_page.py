@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shlex import quote
+import shlex
 from typing import Final
 from urllib.parse import urlencode
 
@@ -13,9 +13,10 @@ from tidemill.alerts.alerts import AlertState
 from tidemill.alerts.outbox import DeliveryState
 from tidemill.mill.alerts import AlertView, DeliveryView
 from tidemill.mill.mill import Mill
+from tidemill.mill.page import Page, check_filter
 from tidemill.server.pages.alert_rule_page import silence
 from tidemill.server.pages.columns import ERROR, STATE, WHY, Column
-from tidemill.server.pages.lists import section
+from tidemill.server.pages.lists import Filter, section
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.thing import Action, allowed, show_page, show_thing
 
@@ -41,12 +42,20 @@ _ENDED: Final = (
 _PAGE: Final = 50
 
 
-def show_alerts(request: Request, after: str = "") -> HTMLResponse:
-    """Return the page of alerts: those that are open, with their actions, then those of the last 90 days."""
+def show_alerts(request: Request, after: str = "", rule: str = "", resolved: str = "") -> HTMLResponse:
+    """Return the page of alerts: those that are open, with their actions, then those of the last 90 days.
+
+    `rule` is the name of a rule. With `resolved=no`, the page has open alerts alone.
+    """
     mill: Mill = request.state.mill
-    opened = () if after else mill.alerts.list(limit=_PAGE)
-    every = mill.alerts.list(resolved=True, limit=_PAGE, after=after)
+    open_only = check_filter("resolved", resolved or "yes", ("yes", "no")) == "no"
+    of = rule or None
+    opened = () if after and not open_only else mill.alerts.list(rule=of, limit=_PAGE, after=after if open_only else "")
+    every = opened if open_only else mill.alerts.list(rule=of, resolved=True, limit=_PAGE, after=after)
+    following = every.next if isinstance(every, Page) else None
     ended = [one for one in every if one.state == AlertState.RESOLVED]
+    asked = {name: value for name, value in (("rule", rule), ("resolved", resolved)) if value}
+    options = [*(["--rule", rule] if rule else []), *([] if open_only else ["--resolved"])]
     number = len(opened)
     heading = "No alert is open" if not number else "1 alert is open" if number == 1 else f"{number} alerts are open"
     return show_page(
@@ -56,9 +65,12 @@ def show_alerts(request: Request, after: str = "") -> HTMLResponse:
         heading="Alerts" if after else heading,
         opened=[{**plain(one), "actions": allowed(request, _alert_actions(one))} for one in opened],
         ended=[plain(one) for one in ended],
+        open_only=open_only,
+        filters=[(Filter("rule", "Rule"), rule), (Filter("resolved", "Resolved alerts too", ("yes", "no")), resolved)],
+        filtered=bool(asked or after),
         columns=_ENDED,
-        next=f"?{urlencode({'after': every.next})}" if every.next else None,
-        command="alert list --resolved" + (f" --after {quote(after)}" if after else ""),
+        next=f"?{urlencode({**asked, 'after': following})}" if following else None,
+        command=shlex.join(["alert", "list", *options, *(["--after", after] if after else [])]),
     )
 
 

@@ -43,7 +43,7 @@ from tidemill.server.pages.data_view import (
     show_data,
 )
 from tidemill.server.pages.inbox_page import show_inbox
-from tidemill.server.pages.lists import PARTITION_COLUMNS, section
+from tidemill.server.pages.lists import PARTITION_COLUMNS, Filter, section
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.snapshot_page import show_snapshot
 from tidemill.server.pages.thing import Action, Field, Form
@@ -147,6 +147,8 @@ def show_dataset(request: Request, name: str) -> HTMLResponse:
         columns_command=command_of("dataset", "schemas", dataset.name),
         table=values["table"],
         table_columns=values["columns"],
+        filters=[(Filter("where", "Partitions where"), asked.get("where", ""))],
+        filtered=bool(asked.get("where")),
         table_title=values["title"],
         table_sub=values["sub"],
         table_command=values["command"],
@@ -214,6 +216,8 @@ def _partitions(
             command_of("dataset", "files", name, "--as-of", as_of),
         )
         return {**shown, "next": following}
+    if (where := asked.get("where", "")) and asked.get("ask") != "drop":
+        return _chosen(mill, dataset, where, after)
     if view is not None and not view["shown"].counted and not after:
         rows = view["partitions"]
         title = f"Partitions of {view['title']}"
@@ -238,6 +242,22 @@ def _partitions(
     following = query(after=page.next, within=asked.get("within", "")) if page.next else None
     shown = _table(rows, columns, "All partitions by key", empty, command_of("dataset", "partitions", name))
     return {**shown, "cells": () if view else cells, "next": following}
+
+
+def _chosen(mill: Mill, dataset: DatasetView, where: str, after: str) -> Mapping[str, Any]:
+    """Return the table of the partitions that `where` chooses, by key; in place of rows the reason of a refusal."""
+    columns = (Column("partition", "Partition", "name", "{page}"), *PARTITION_COLUMNS[1:])
+    try:
+        words = shlex.split(where)
+        page = mill.datasets.partitions(dataset.name, where=words, limit=_SHOWN, after=after)
+    except (TidemillError, ValueError) as error:
+        command = command_of("dataset", "partitions", dataset.name)
+        return _table([], columns, "Chosen partitions", f"{where} is refused: {error}", command)
+    rows = [{**plain(one), "page": link("/datasets", dataset.name, one.partition)} for one in page]
+    options = [word for one in words for word in ("--where", one)]
+    command = command_of("dataset", "partitions", dataset.name, *options)
+    shown = _table(rows, columns, "Chosen partitions", "no partition fits", command)
+    return {**shown, "next": query(where=where, after=page.next) if page.next else None}
 
 
 def _table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from shlex import quote
@@ -13,13 +14,14 @@ from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.app.deployments import Deployment
+from tidemill.catalog.transactions import TxState
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.page import Page
 from tidemill.mill.transactions import TransactionDetail
 from tidemill.server.pages.columns import BYTES, DATASET, ROWS, RUN, STATE, Column
 from tidemill.server.pages.data_view import number_of
-from tidemill.server.pages.lists import MESSAGE_COLUMNS, section
+from tidemill.server.pages.lists import MESSAGE_COLUMNS, Filter, section
 from tidemill.server.pages.render import link, plain, span
 from tidemill.server.pages.thing import Action, allowed, show_page, show_table
 
@@ -28,6 +30,8 @@ _OWNED: Final = 50
 _MESSAGES: Final = 50
 _TRANSACTIONS: Final = 50
 _OPEN: Final = 20
+_STATE: Final = Filter("state", "State", tuple(one.value for one in TxState))
+_HELD: Final = "an open transaction holds back cleaning, and watermarks of what it writes"
 _TRANSACTION: Final = (
     Column("write_pointer", "Write pointer", "name", "/transactions/{write_pointer}"),
     STATE,
@@ -140,16 +144,20 @@ def _place(after: str) -> str:
     return f"behind {after}" if after else "the newest"
 
 
-def show_transactions(request: Request, after: str = "") -> HTMLResponse:
-    """Return the page of transactions: those that are open, the oldest first, then all, the newest first."""
+def show_transactions(request: Request, after: str = "", state: str = "") -> HTMLResponse:
+    """Return the page of transactions: those that are open, the oldest first, then all, the newest first.
+
+    With a state, the page has the transactions in that state alone.
+    """
     mill: Mill = request.state.mill
+    if state:
+        return _show_in_state(request, state, after)
     at = mill.project.world.clock.now()
     newest = mill.transactions.list(limit=_TRANSACTIONS, after=after)
     opened = mill.transactions.list(open_only=True, limit=_OPEN)
     more = ", and more" if opened.next else ""
     every = dict(section("All", newest, _TRANSACTION, "no transactions yet", "newest first"))
     every["next"] = _following(newest)
-    sub = "an open transaction holds back cleaning, and watermarks of what it writes"
     details = [mill.transactions.show(one.write_pointer) for one in opened]
     found = {
         **section(f"Open ({len(opened)}{more})", (), _OPENED, "no transaction is open", "oldest first"),
@@ -160,7 +168,33 @@ def show_transactions(request: Request, after: str = "") -> HTMLResponse:
     }
     sections = [every] if after else [found, every]
     command = f"tx list --after {quote(after)}" if after else "tx list --open"
-    return show_table(request, title="Transactions", sub=sub, sections=sections, command=command)
+    return show_table(
+        request,
+        title="Transactions",
+        sub=_HELD,
+        filters=[(_STATE, "")],
+        filtered=bool(after),
+        sections=sections,
+        command=command,
+    )
+
+
+def _show_in_state(request: Request, state: str, after: str) -> HTMLResponse:
+    mill: Mill = request.state.mill
+    found = mill.transactions.list(state=state, limit=_TRANSACTIONS, after=after)
+    order = "oldest first" if state == TxState.IN_PROGRESS else "newest first"
+    table = dict(section("Transactions in this state", found, _TRANSACTION, "nothing fits", order))
+    table["next"] = f"?{urlencode({'state': state, 'after': found.next})}" if found.next else None
+    words = ["tx", "list", "--state", state, *(["--after", after] if after else [])]
+    return show_table(
+        request,
+        title="Transactions",
+        sub=_HELD,
+        filters=[(_STATE, state)],
+        filtered=True,
+        sections=[table],
+        command=shlex.join(words),
+    )
 
 
 def show_transaction(request: Request, write_pointer: int) -> HTMLResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shlex import quote
 from typing import Final
+from urllib.parse import urlencode
 
 from fastapi import Request
 from starlette.responses import HTMLResponse
@@ -23,6 +24,7 @@ _PAGES: Final = {
     HitKind.APP: "/apps",
     HitKind.SCHEDULE: "/schedules",
     HitKind.TOPIC: "/topics",
+    HitKind.TRANSACTION: "/transactions",
     HitKind.RUN: "/runs",
     HitKind.JOB: "/jobs",
     HitKind.FILE: "/why",
@@ -52,6 +54,17 @@ def show_search(request: Request, text: str = "") -> HTMLResponse:
 
 
 def _page_of(hit: Hit) -> str:
-    if hit.kind is HitKind.PROGRAM:
-        return f"/runs?program={hit.name}"
-    return link(_PAGES[hit.kind], hit.name)
+    match hit.kind:
+        case HitKind.PROGRAM:
+            return f"/runs?program={hit.name}"
+        case HitKind.CONSUMER:
+            dataset, _, name = hit.name.partition("/")
+            return link("/consumers", dataset, name)
+        case HitKind.ALERT_RULE:
+            return f"/alerts?{urlencode({'rule': hit.name})}"
+        case HitKind.SUBSCRIBER:
+            return "/subscribers"
+        case HitKind.HOOK:
+            return "/topics/hook"
+        case _:
+            return link(_PAGES[hit.kind], hit.name)

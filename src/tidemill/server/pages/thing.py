@@ -86,6 +86,7 @@ def show_thing(request: Request, *, actions: Iterable[Action] = (), **values: An
 def show_table(request: Request, *, actions: Iterable[Action] = (), **values: Any) -> HTMLResponse:  # noqa: ANN401
     """Return a page of tables, whose rows may have actions of their own. `values` are parts of `table.html`."""
     blank: dict[str, Any] = {"sub": "", "state": "", "links": (), "form": None, "record": None, "left_out": ()}
+    blank |= {"filters": (), "filtered": False}
     sections = [{"acts": False, **one} for one in values.pop("sections")]
     return show_page(request, "table.html", actions=actions, **{**blank, **values, "sections": sections})
 

@@ -1,0 +1,81 @@
+"""Filters of tables: each is in the URL, so that a link says what was seen, and in the command beside the table."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def alerts(stage):
+    """Alerts of two rules: one that is open and 60 that have ended, of which one is of the other rule."""
+    for number, name in enumerate(("broken", "away")):
+        stage.sql(
+            "INSERT INTO alert_rule (rule_id, namespace, app, name, spec, looks_after) VALUES "
+            f"""('rule_{number}', 'default', '', '{name}', '{{"rule": {{"type": "run_failed"}}}}', '') RETURNING 1"""
+        )
+    for number in range(61):
+        rule, state, ended = (
+            (1, "RESOLVED", "1") if number == 60 else (0, "RESOLVED", "1") if number else (0, "OPEN", "NULL")
+        )
+        stage.sql(
+            "INSERT INTO alert "
+            "(alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, resolved_at) "
+            f"VALUES ('alert_{number:03}', 'rule_{rule}', 'default', 'default.{('broken', 'away')[rule]}', "
+            f"'s{number}', '{state}', 'why', 1, 1, {ended}) RETURNING 1"
+        )
+    return stage
+
+
+def test_alerts_are_filtered_by_rule_and_by_what_is_open(alerts, browser, read):
+    """A person sends the link of one rule."""
+    of_rule = browser.get("/alerts?rule=away").text
+    still_open = read("/alerts?resolved=no")
+    first = browser.get("/alerts?rule=broken").text
+
+    assert "/alerts/alert_060" in of_rule
+    assert "/alerts/alert_059" not in of_rule
+    assert "alert list --rule away --resolved" in of_rule
+    assert 'name="rule" value="away"' in of_rule
+    assert "1 alert is open" in still_open
+    assert "Resolved the last 90 days" not in still_open
+    assert "?rule=broken&amp;after=alert_010" in first
+    assert "/alerts/alert_009" in browser.get("/alerts?rule=broken&after=alert_010").text
+    assert browser.get("/alerts?rule=none").status_code == 404
+    assert browser.get("/alerts?resolved=perhaps").status_code == 422
+
+
+def test_alerts_of_a_rule_by_the_facade(alerts):
+    """The page, REST and the command ask for the same."""
+    of_rule = alerts.mill.alerts.list(rule="broken")
+    first = alerts.mill.alerts.list(rule="broken", resolved=True, limit=2)
+
+    assert [one.alert_id for one in of_rule] == ["alert_000"]
+    assert [one.alert_id for one in first] == ["alert_059", "alert_058"]
+    assert [one.alert_id for one in alerts.mill.alerts.list(rule="away", resolved=True)] == ["alert_060"]
+    after = alerts.mill.alerts.list(rule="broken", resolved=True, limit=2, after=first.next)
+    assert [one.alert_id for one in after] == ["alert_057", "alert_056"]
+
+
+def test_transactions_are_filtered_by_state(stage, browser, read):
+    """Aborted transactions stand between thousands of others."""
+    committed, aborted = browser.get("/transactions?state=committed").text, read("/transactions?state=aborted")
+
+    assert '<option value="committed" selected>' in committed
+    assert "tx list --state committed" in committed
+    assert "✓ committed" in read("/transactions?state=committed")
+    assert "✓ committed" not in aborted
+    assert browser.get("/transactions?state=none").status_code == 422
+
+
+def test_partitions_are_filtered_by_key(browser, read):
+    """REST and the command could; the page had all of them, or a period."""
+    text = browser.get("/datasets/orders?where=day%3D2026-01-02").text
+    words = read("/datasets/orders?where=day%3D2026-01-02")
+    table = words[words.index("Chosen partitions") :]
+
+    assert "day=2026-01-02" in table
+    assert "day=2026-01-01" not in table.partition("Details")[0].partition("Look at another")[0]
+    assert "dataset partitions default.orders --where day=2026-01-02" in text
+    assert "hour=1 is refused" in read("/datasets/orders?where=hour%3D1")
+    assert "is refused" in read("/datasets/orders?where=%22")
+    assert "no partition fits" in read("/datasets/orders?where=day%3D2027-01-01")

@@ -361,7 +361,7 @@ def test_a_page_follows_a_commit_with_its_plot(visit, stage):
 
 
 def test_the_rows_of_a_page_are_sorted_by_the_head_of_a_column(visit, stage):
-    """Sizes are sorted as numbers, by mouse and keyboard, and stay so when a commit brings the page anew."""
+    """Sizes are sorted as numbers, by mouse and keyboard, and stay in order after a commit."""
     page = visit("/datasets")
     table = page.get_by_role("region", name="Data sets")
 

@@ -11,9 +11,9 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import GREATEST, load_sql
+from tidemill.catalog.named import FROM_LATEST, load_sql
+from tidemill.catalog.records import to_json
 from tidemill.durations import format_duration
-from tidemill.epoch import to_ms
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.expectations import Expectation, find_expectations
 from tidemill.mill.jobs import JobView, view_job
@@ -104,7 +104,7 @@ class WaitingView(JobView):
 
 
 @dataclass(frozen=True, slots=True)
-class OverviewCounts:
+class OverviewTotals:
     """Numbers of the whole project, each counted up to 1,001: data sets, those late or failing, and jobs that wait."""
 
     feeds: int
@@ -123,7 +123,7 @@ class Overview:
     at: datetime
     needs: tuple[Need, ...]
     more_needs: bool
-    totals: OverviewCounts
+    totals: OverviewTotals
     feeds: tuple[FeedView, ...]
     next: str | None
     running: tuple[RunningView, ...]
@@ -230,7 +230,7 @@ def _list_failed(db: Db, project: Project, programs: Iterable[Program], at: date
 
 def _count_all(
     db: Db, only: str | None, programs: Iterable[Program], failed: Iterable[RunView], broken: Iterable[_NameRow]
-) -> OverviewCounts:
+) -> OverviewTotals:
     failing = {run.program for run in failed}
     written = {name for one in programs if one.qualified_name in failing for name in one.writes}
     unwell = written.union(qualified(row.namespace, row.name) for row in broken)
@@ -240,7 +240,7 @@ def _count_all(
         waiting = db.value(SQL.count_jobs, int, limit=most) or 0
     else:
         waiting = db.value(SQL.count_jobs_in, int, namespace=only, limit=most) or 0
-    return OverviewCounts(feeds, min(len(unwell), most), waiting)
+    return OverviewTotals(feeds, min(len(unwell), most), waiting)
 
 
 def _alerts(db: Db, only: str | None) -> Iterable[Need]:
@@ -421,9 +421,9 @@ def _arrival_key(dataset: Dataset) -> str:
 
 def _last_hours(at: datetime) -> str:
     """Return the bounds of each of the last 24 hours as JSON, oldest first; the last hour has no end."""
-    begins = [to_ms(at - timedelta(hours=HOURS - hour)) for hour in range(HOURS)]
-    ends = [*begins[1:], GREATEST]
-    return json.dumps(
+    begins = [at - timedelta(hours=HOURS - hour) for hour in range(HOURS)]
+    ends = [*begins[1:], FROM_LATEST[0]]
+    return to_json(
         [
             {"hour": hour, "begins_at": begin, "ends_at": end}
             for hour, (begin, end) in enumerate(zip(begins, ends, strict=True))

@@ -42,7 +42,7 @@ def test_all_is_well_is_one_line(stage, read):
 
 
 def test_the_first_line_says_where_its_counts_end(stage, browser, read):
-    """Of 5,000 feeds and jobs a page of 50 was counted, and said to be all."""
+    """A count of the rows on a page is no count of the project."""
     series = "WITH RECURSIVE series(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM series WHERE i < 1099)"
     stage.sql(
         f"INSERT INTO dataset (dataset_id, namespace, name, kind, location, spec, created_at) {series} "

@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.mill.mill import Mill
-from tidemill.mill.overview import MOST_AN_HOUR, MOST_COUNTED, FeedView, Need, OverviewCounts, RunningView
+from tidemill.mill.overview import MOST_AN_HOUR, MOST_COUNTED, FeedView, Need, OverviewTotals, RunningView
 from tidemill.server.pages.render import link, plain, render
 
 _NUMBERS: Final = ("All is well", "One thing needs", "Two things need", "Three things need")
@@ -60,7 +60,7 @@ def _number(counted: int) -> str:
     return f"{MOST_COUNTED:,}+" if counted > MOST_COUNTED else f"{counted:,}"
 
 
-def _well(totals: OverviewCounts) -> str:
+def _well(totals: OverviewTotals) -> str:
     if totals.feeds > MOST_COUNTED:
         return f"{_number(totals.unwell)} of {_number(totals.feeds)} feeds are late or failing"
     return f"{max(totals.feeds - totals.unwell, 0):,} of {totals.feeds:,} feeds are well"

@@ -89,7 +89,7 @@ def test_a_part_of_a_log_is_named_by_its_bytes(sign, stage, tmp_path, wanted, st
 
 
 def test_a_page_of_a_list_is_bounded(sign):
-    """One caller could have the server build records of all runs in memory."""
+    """A caller could have the server build records of all runs in memory."""
     client = sign("viewer")
 
     assert client.get("/v1/runs?limit=1000").status_code == 200

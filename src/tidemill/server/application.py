@@ -259,7 +259,7 @@ def _ready(request: Request) -> Response:
     try:
         check_version(door.catalog, create=False)
     except (OlderCatalog, NewerCatalog) as error:
-        # No fault of the request: whoever sends requests to this server should send them to another.
+        # The request has no fault: a proxy should send it to another server.
         return problem(503, error.code, str(error), request.state.request_id, error.fields())
     return Response(json.dumps({"status": "ready"}), media_type="application/json")
 

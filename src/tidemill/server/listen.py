@@ -216,7 +216,7 @@ def make_link(mill: Mill, url: str) -> str:
 def _check_certificate(certificate: str, key: str) -> None:
     """Raise `BadCertificate` where the server's thread would fail, after its address has been printed."""
     try:
-        # A password is never asked for: the terminal may be nobody's.
+        # OpenSSL would ask for a password on a terminal that may not be there.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key or None, password=lambda: b"")
     except OSError as error:  # `ssl.SSLError` is one
         raise BadCertificate(certificate, key, error.strerror or str(error)) from None

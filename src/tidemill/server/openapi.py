@@ -68,7 +68,7 @@ _HEADER_EXAMPLES: Final = {"Idempotency-Key": "4f1c-7", "If-Match": '"7"', "If-N
 
 @dataclass(frozen=True, slots=True)
 class _Other:
-    """What is to be said of a route that is no operation: its right, its answers by media type, its refusals."""
+    """Description of a route that is no operation: its right, its answers by media type, its refusals."""
 
     right: Right | None
     answers: Mapping[str, object]

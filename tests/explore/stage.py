@@ -90,9 +90,9 @@ class _Ids(random.Random):
         super().__init__(0)
         self.drawn = 0
 
-    def getrandbits(self, _bits: int, /) -> int:
+    def getrandbits(self, bits: int, /) -> int:
         self.drawn += 1
-        return self.drawn
+        return self.drawn % 2**bits
 
     def random(self) -> float:
         return 0.5

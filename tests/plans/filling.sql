@@ -251,23 +251,24 @@ SELECT 'program_' || i, 'default', 'app_' || (i % 20), 'p' || i, 'spark', '{}', 
 -- name: fill_run
 -- 300,000 have ended, 200 are alive, 5,000 may start at once (4,900 with Spark), 100 later.
 INSERT INTO run (run_id, kind, program_id, schedule_id, job_id, state, epoch, arguments, triggered_by, write_pointer,
-                 owner, host, pid, lease_until, not_before, created_at, started_at, ended_at, spark)
+                 owner, host, pid, lease_until, not_before, created_at, started_at, ended_at, spark, token_digest)
 SELECT 'run_' || i, 'program', 'program_' || (i % 300), 'schedule_' || (i / 15), 'done_' || i,
        CASE WHEN i % 100 = 0 THEN 'FAILED' ELSE 'COMPLETED' END, 1, '{}', '{}', 2 * i + 1, 'runner_' || (i / 1000),
-       'host', 1, NULL, 0, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000 + 500, 1
+       'host', 1, NULL, 0, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000 + 500,
+       1, NULL
   FROM series
  UNION ALL
 SELECT 'live_' || i, 'program', 'program_' || i, 'schedule_' || i, 'running_' || i,
        CASE i % 10 WHEN 0 THEN 'STARTING' WHEN 9 THEN 'STOPPING' ELSE 'RUNNING' END, 1, '{}', '{}', 600100 + i,
-       'runner_live', 'host', 1, :now + 60000, 0, :now, :now, NULL, 1
+       'runner_live', 'host', 1, :now + 60000, 0, :now, :now, NULL, 1, 'digest_' || i
   FROM series WHERE i < 200
  UNION ALL
 SELECT 'alone', 'program', 'program_0', NULL, NULL, 'RUNNING', 1, '{}', '{}', NULL, 'runner_live', 'host', 1,
-       :now + 60000, 0, :now, :now, NULL, 1
+       :now + 60000, 0, :now, :now, NULL, 1, NULL
  UNION ALL
 SELECT 'pending_' || i, 'program', 'program_' || (i % 300), 'schedule_' || i, 'launched_' || i, 'PENDING', 0, '{}',
        '{}', NULL, NULL, NULL, NULL, NULL, CASE WHEN i < 5000 THEN 0 ELSE :now + 3600000 END, :now, NULL, NULL,
-       CASE WHEN i < 4900 THEN 1 ELSE 0 END
+       CASE WHEN i < 4900 THEN 1 ELSE 0 END, NULL
   FROM series WHERE i < 5100
 
 -- name: fill_unloaded

@@ -675,7 +675,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "token_ids": _list(*(f"tok_{298_900 + i}" for i in range(100))),
         "runs": _list(*(f"live_{i}" for i in range(100))),
     },
-    "run_tokens.find_attempt": {"run_id": "live_10"},
+    "run_tokens.find_attempt": {"run_id": "live_1"},
     "tokens.find_by_name": {"name": "n299000"},
     "tokens.find_ended": {"name": "n299500"},
     "tokens.list_tokens": {"after_name": "n299", "after_id": "", "limit": 100},

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -66,11 +67,17 @@ def test_a_connection_without_the_head_of_a_request_is_closed(sign, connected, m
 def test_a_caller_that_does_not_read_its_answers_is_left(client, connected, monkeypatch):
     """Its answers wait in memory."""
     monkeypatch.setattr(connections, "READ_WITHIN", 0.3)
-    one = connected()
-    one.sendall(b"GET /static/tidemill.js HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" * 1000)
-    time.sleep(1)
+    lost, lose = threading.Event(), connections.Connection.connection_lost
 
-    assert closed(one)
+    def note(connection: connections.Connection, error: Exception | None) -> None:
+        lose(connection, error)
+        lost.set()
+
+    monkeypatch.setattr(connections.Connection, "connection_lost", note)
+    one = connected()
+    one.sendall(b"GET /static/vendor/uPlot.iife.min.js HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" * 1000)
+
+    assert lost.wait(patience(20)), "the server has ended the connection"
     assert client.get("/health").status_code == 200
 
 

@@ -172,8 +172,8 @@ def test_signing_out_at_one_server_ends_the_streams_of_the_session_at_the_other(
     """A page stays open in another window of the same browser."""
     ours, theirs = servers
     secret = stage.mill.tokens.create("laptop", role="viewer").secret
-    cookie = {"cookie": f"{SESSION}={sign_in(stage.mill.project.catalog, stage.world, secret)}"}
-    second = {"cookie": f"{SESSION}={sign_in(stage.mill.project.catalog, stage.world, secret)}"}
+    cookie = {"cookie": f"{SESSION}={sign_in(stage.mill.project.catalog, stage.world, secret, '127.0.0.1')}"}
+    second = {"cookie": f"{SESSION}={sign_in(stage.mill.project.catalog, stage.world, secret, '127.0.0.1')}"}
     with streaming(theirs, "/v1/stream", cookie) as stream, streaming(theirs, "/v1/stream", second) as beside:
         stream.until(b": connected")
         beside.until(b": connected")

@@ -203,10 +203,10 @@ def test_one_namespace_tells_nothing_of_another(stage, clients):
     everything = stage.mill
     hidden = [f"secret.zebra_{one}" for one in ("raw", "orders", "users")]
     hidden += ["secret.zebra", "secret.zebra.zebra_clock", "secret.zebra.zebra_load", "zebra_clock", "zebra_load"]
-    hidden += [one.run_id for one in everything.runs.list() if one.program.startswith("secret")]
+    hidden += [one.run_id for one in everything.runs.list() if (one.program or "").startswith("secret")]
     hidden += [one.job_id for one in everything.jobs.list() if one.schedule.startswith("secret")]
     mine = ["own_raw", "own_orders", "own_users", "own", "own.own_clock", "own.own_load", "own_bell"]
-    mine += [one.run_id for one in everything.runs.list() if one.program.startswith("default")]
+    mine += [one.run_id for one in everything.runs.list() if (one.program or "").startswith("default")]
     mine += [one.job_id for one in everything.jobs.list() if one.schedule.startswith("default")]
     assert any(one.startswith("run_") for one in hidden)
     assert any(one.startswith("job_") for one in hidden)
@@ -371,7 +371,7 @@ def test_a_developer_of_one_namespace_makes_and_changes_its_schedules(developer,
 
     assert [one.status_code for one in (created, many, changed)] == [200, 200, 200], (created.text, many.text)
     assert stage.mill.schedules.show("own.mine").priority == 3
-    assert {one.actor for one in stage.mill.catalog.log(subject="default.own.mine")} == {"developer-default@127.0.0.1"}
+    assert {one.actor for one in stage.mill.audit.log(subject="default.own.mine")} == {"developer-default@127.0.0.1"}
 
 
 @pytest.mark.parametrize("named", [*HEARD, *OF_NO_NAMESPACE])

@@ -362,7 +362,9 @@ class Inboxes(Noun):
             watched = inbox.Inbox.of(self._project.dataset(db, name))
             ignored = ignore_quarantined(db, watched, files)
             if ignored:
-                self._note("ignore", watched.qualified_name, files=files).write(db)
+                note = self._note("ignore", watched.qualified_name, files=files)
+                states = inbox.FileState.QUARANTINED, inbox.FileState.IGNORED
+                note.between(*({"state": state, "files": ignored} for state in states)).write(db)
             return IgnoredFiles(watched.qualified_name, ignored)
 
         return self._catalog.write(block)

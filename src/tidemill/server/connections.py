@@ -39,7 +39,9 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._await_head()
         if len(self.connections) > self.most:
-            next(iter(self.waiting)).transport.abort()
+            oldest = next(iter(self.waiting))
+            del self.waiting[oldest]  # it is lost only later, and the next one is another
+            oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._await_no_head()

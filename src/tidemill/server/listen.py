@@ -24,6 +24,10 @@ _making: Final = threading.Lock()
 """Held while an application is made: pydantic fails when two threads make models at once."""
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _NEXT_PORTS: Final = 20
+_AT_ONCE: Final = 16
+"""The most connections that are accepted before the first of them is seen, and may be closed."""
+_WAITING: Final = 1024
+"""The most connections that wait to be accepted."""
 _TOKEN_FILE: Final = "token"  # noqa: S105  # a name, no secret  # noqa: S105  # a name, no secret
 
 
@@ -162,6 +166,7 @@ class Listener:
             async def main_loop(server) -> None:  # noqa: N805  # `self` is the listener
                 ended, loop = asyncio.Event(), asyncio.get_running_loop()
                 self._end = partial(loop.call_soon_threadsafe, ended.set)
+                self._socket.listen(_WAITING)
                 if not stopped.is_set():
                     await ended.wait()
                 app.state.watcher.stop()
@@ -180,6 +185,7 @@ class Listener:
             http=make_protocol(most_connections()),
             timeout_keep_alive=30,
             timeout_graceful_shutdown=3,
+            backlog=_AT_ONCE,
             ssl_certfile=config.tls_cert or None,
             ssl_keyfile=config.tls_key or None,
             ssl_version=ssl.PROTOCOL_TLS_SERVER,
@@ -232,7 +238,7 @@ def _bind(host: str, port: int) -> socket.socket:
     why = ""
     for candidate in (*range(port, min(port + _NEXT_PORTS, 65536)), 0):
         try:
-            found = socket.create_server((host, candidate), family=family, backlog=1024)
+            found = socket.create_server((host, candidate), family=family, backlog=_WAITING)
         except OSError as error:
             why = error.strerror or str(error)
         else:

@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.ui.conftest import CHROMIUM
+from tests.ui.every_page import check_every_page
 from tests.yardstick import patience
 from tidemill.mill.mill import Mill
 from tidemill.server.listen import Listener
@@ -22,36 +23,9 @@ pytestmark = [
 ]
 
 
-def all_paths(visit) -> list[str]:
-    """Return one path of each kind of page, as links name them."""
-    page = visit("/")
-    kinds: dict[str, str] = {}
-    left = ["/"]
-    while left:
-        path = left.pop(0)
-        kind = f"{path.split('/')[1]} {path.count('/')}"
-        if kind in kinds:
-            continue
-        kinds[kind] = path
-        page.goto(page.url.partition("/")[0] + "//" + urlsplit(page.url).netloc + path)
-        hrefs = page.eval_on_selector_all("a[href^='/']", "all => all.map(one => one.getAttribute('href'))")
-        left += [one.partition("?")[0] for one in hrefs]
-    return list(kinds.values())
-
-
 def test_every_page_is_clean_in_each_scheme_and_width(visit):
     """A dark, narrow page is seldom looked at by hand: axe finds text without contrast and parts without names."""
-    paths = all_paths(visit)
-    assert len(paths) > 20
-    for scheme in ("light", "dark"):
-        for width in (1360, 400):
-            page = visit("/", color_scheme=scheme, viewport={"width": width, "height": 900})
-            for path in paths:
-                page.goto(page.url.split("/", 3)[0] + "//" + urlsplit(page.url).netloc + path)
-                found = Axe().run(page).response["violations"]
-                assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], (scheme, width, path)
-                too_wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-                assert too_wide <= 0, (scheme, width, path, too_wide)
+    assert len(check_every_page(visit)) > 20
 
 
 def test_an_action_asks_says_what_it_did_and_the_page_follows(visit, stage):

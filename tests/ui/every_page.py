@@ -1,0 +1,45 @@
+"""Every page of a site: one of each kind that links lead to, light and dark, wide and narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+
+def check_every_page(visit: Callable[..., Page]) -> list[str]:
+    """Assert that axe finds nothing wrong on any page, and that none is wider than its window; return their paths."""
+    paths = _find_paths(visit("/"))
+    for scheme in ("light", "dark"):
+        for width in (1360, 400):
+            page = visit("/", color_scheme=scheme, viewport={"width": width, "height": 900})
+            for path in paths:
+                page.goto(_address(page, path))
+                found = Axe().run(page).response["violations"]
+                assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], (scheme, width, path)
+                too_wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                assert too_wide <= 0, (scheme, width, path, too_wide)
+    return paths
+
+
+def _find_paths(page: Page) -> list[str]:
+    """Return one path of each kind of page, as links name them."""
+    kinds: dict[str, str] = {}
+    left = ["/"]
+    while left:
+        path = left.pop(0)
+        kind = f"{path.split('/')[1]} {path.count('/')}"
+        if kind in kinds:
+            continue
+        kinds[kind] = path
+        page.goto(_address(page, path))
+        hrefs = page.eval_on_selector_all("a[href^='/']", "all => all.map(one => one.getAttribute('href'))")
+        left += [one.partition("?")[0] for one in hrefs]
+    return list(kinds.values())
+
+
+def _address(page: Page, path: str) -> str:
+    parts = urlsplit(page.url)
+    return f"{parts.scheme}://{parts.netloc}{path}"

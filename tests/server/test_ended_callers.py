@@ -177,8 +177,8 @@ def test_signing_out_at_one_server_ends_the_streams_of_the_session_at_the_other(
     with streaming(theirs, "/v1/stream", cookie) as stream, streaming(theirs, "/v1/stream", second) as beside:
         stream.until(b": connected")
         beside.until(b": connected")
-        page = httpx.get(f"{ours.base_url}/", headers=cookie | {"accept": "text/html"})
-        left = httpx.post(f"{ours.base_url}/logout", headers=cookie, data=hidden(page.text))
+        page = httpx.get(timeout=patience(10), url=f"{ours.base_url}/", headers=cookie | {"accept": "text/html"})
+        left = httpx.post(timeout=patience(10), url=f"{ours.base_url}/logout", headers=cookie, data=hidden(page.text))
 
         stream.to_the_end()
         stage.mill.tokens.revoke("laptop")

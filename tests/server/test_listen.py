@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from tests.yardstick import patience
 from tidemill.config import ServerSettings
 from tidemill.mill.mill import Mill
 from tidemill.server import application, limits
@@ -72,8 +73,13 @@ def test_the_token_and_the_address_are_the_users_alone(stage):
     secret = (state / "token").read_text().strip()
 
     assert stat.S_IMODE((state / "token").stat().st_mode) == 0o600
-    assert httpx.get(f"{listener.url}/v1/runs", headers={"authorization": f"Bearer {secret}"}).status_code == 200
-    assert httpx.get(f"{listener.url}/v1/runs").status_code == 401
+    assert (
+        httpx.get(
+            timeout=patience(10), url=f"{listener.url}/v1/runs", headers={"authorization": f"Bearer {secret}"}
+        ).status_code
+        == 200
+    )
+    assert httpx.get(timeout=patience(10), url=f"{listener.url}/v1/runs").status_code == 401
     assert find_server(stage.mill) == listener.url
     listener.stop()
     again = Listener(with_settings(stage))
@@ -93,7 +99,7 @@ def test_tls_is_spoken_and_cookies_are_for_tls(stage, tmp_path):
     link = listener.start()
     context = ssl.create_default_context(cafile=str(certificate))
 
-    answer = httpx.get(link, verify=context)
+    answer = httpx.get(timeout=patience(10), url=link, verify=context)
 
     assert link.startswith("https://")
     assert "Secure" in answer.headers["set-cookie"]
@@ -219,10 +225,12 @@ def test_each_link_leads_to_a_session_of_its_own(stage):
     listener.start()
     cookies = []
     for _ in range(2):
-        answer = httpx.get(make_link(stage.mill, listener.url))
+        answer = httpx.get(timeout=patience(10), url=make_link(stage.mill, listener.url))
         cookies.append(answer.headers["set-cookie"].partition(";")[0])
 
-    answers = [httpx.get(f"{listener.url}/v1/runs", headers={"cookie": cookie}) for cookie in cookies]
+    answers = [
+        httpx.get(timeout=patience(10), url=f"{listener.url}/v1/runs", headers={"cookie": cookie}) for cookie in cookies
+    ]
 
     assert [answer.status_code for answer in answers] == [200, 200]
     assert cookies[0] != cookies[1]

@@ -307,7 +307,7 @@ def test_a_real_run_uses_its_token_from_inside(catalog_url, tmp_path):
                 rows = repr([list(table.rows) for table in mill.project.catalog.dump()])
             found = [json.loads(line) for line in told.read_text().splitlines()]
             dead = [
-                httpx.get(f"{url}/v1/runs/{run_id}", headers=bearer(one["token"])).status_code
+                httpx.get(timeout=patience(10), url=f"{url}/v1/runs/{run_id}", headers=bearer(one["token"])).status_code
                 for run_id in runs
                 for one in found
             ]

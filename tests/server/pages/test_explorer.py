@@ -12,6 +12,7 @@ from httpx import Client
 from tests.served import serving
 from tests.server.conftest import APP
 from tests.stage import staged
+from tests.yardstick import patience
 from tidemill.mill.operations import OPERATIONS
 from tidemill.mill.routes import list_routes
 
@@ -30,7 +31,7 @@ def served(tmp_path_factory):
 @pytest.fixture(scope="module")
 def page(served):
     """The page, as a stranger gets it."""
-    with Client(base_url=served[0]) as client:
+    with Client(timeout=patience(10), base_url=served[0]) as client:
         answer = client.get("/v1/docs")
     assert answer.status_code == 200
     return answer
@@ -76,7 +77,7 @@ def test_the_lines_for_curl_are_requests(page, served):
     url, secret = served
     lines = re.findall(r"<span>\$ (curl [^<]+)</span>", page.text)
     asked = 0
-    with Client(headers={"authorization": f"Bearer {secret}"}) as client:
+    with Client(timeout=patience(10), headers={"authorization": f"Bearer {secret}"}) as client:
         for line in map(unescape, lines):
             words = shlex.split(line.replace("$TIDEMILL_SERVER", url))
             method = words[words.index("-X") + 1] if "-X" in words else "GET"

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from httpx import Client
 
+from tests.yardstick import patience
 from tidemill.mill.mill import Mill
 from tidemill.server.listen import Listener
 
@@ -133,7 +134,11 @@ def test_the_page_of_tokens_shows_no_secret(stage, browser, read):
 def test_a_viewer_sees_no_button_and_no_tokens(stage, browser):
     """A button that answers 403 is an insult."""
     secret = stage.mill.tokens.create("reader", role="viewer").secret
-    with Client(base_url=browser.base_url, headers={"accept": "text/html", "authorization": f"Bearer {secret}"}) as one:
+    with Client(
+        timeout=patience(10),
+        base_url=browser.base_url,
+        headers={"accept": "text/html", "authorization": f"Bearer {secret}"},
+    ) as one:
         pages = [
             one.get(path).text for path in ("/schedules/default.shop.on_raw", "/apps/default.shop", "/alert-rules")
         ]
@@ -149,7 +154,10 @@ def test_pages_know_the_prefix_of_a_proxy(stage, stripped):
     secret = stage.mill.tokens.create(f"prefixed-{stripped}", role="admin").secret
     headers = {"accept": "text/html", "authorization": f"Bearer {secret}"}
     before = "" if stripped else "/mill"
-    with below_a_prefix(stage) as (listener, link), Client(base_url=listener.url, headers=headers) as one:
+    with (
+        below_a_prefix(stage) as (listener, link),
+        Client(timeout=patience(10), base_url=listener.url, headers=headers) as one,
+    ):
         for path in ("/", "/flow", "/runs", "/schedules/default.shop.on_orders", "/apps/default.shop", "/tokens"):
             text = one.get(f"{before}{path}").text
             assert "<h1>" in text, path
@@ -164,7 +172,7 @@ def test_pages_know_the_prefix_of_a_proxy(stage, stripped):
 
 def test_a_browser_behind_a_prefix_sends_its_cookies_there_alone(stage):
     """Another server of the same host gets no session, and signing out deletes the cookie that signing in has set."""
-    with below_a_prefix(stage) as (listener, link), Client(base_url=listener.url) as one:
+    with below_a_prefix(stage) as (listener, link), Client(timeout=patience(10), base_url=listener.url) as one:
         opened = one.get(link)
         form = one.get("/mill/login")
         word = re.search(r'name="word" value="([^"]*)"', one.get("/mill/").text)[1]
@@ -187,7 +195,10 @@ def test_the_page_of_a_defect_knows_the_prefix(stage, monkeypatch):
     monkeypatch.setattr("tidemill.server.pages.overview.render", fail)
     secret = stage.mill.tokens.create("defects", role="admin").secret
     headers = {"accept": "text/html", "authorization": f"Bearer {secret}"}
-    with below_a_prefix(stage) as (listener, _), Client(base_url=listener.url, headers=headers) as one:
+    with (
+        below_a_prefix(stage) as (listener, _),
+        Client(timeout=patience(10), base_url=listener.url, headers=headers) as one,
+    ):
         answer = one.get("/mill/")
         hrefs = re.findall(r'(?:href|src|action)="(/[^"]*)"', answer.text)
 

@@ -197,6 +197,7 @@ def _queries(route: APIRoute, name: str) -> Iterator[str]:
         yield "?" + urlencode({"file": "own.csv"})
 
 
+@pytest.mark.long
 def test_no_read_of_one_namespace_names_anything_of_another(site, clients):
     """A team may learn nothing of another team: no name on any page and in any answer.
 

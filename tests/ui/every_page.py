@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 
 def check_every_page(visit: Callable[..., Page]) -> list[str]:
     """Assert that axe finds nothing wrong on any page, and that none is wider than its window; return their paths."""
-    paths = _find_paths(visit("/"))
+    paths = find_paths(visit("/"))
     for scheme in ("light", "dark"):
         for width in (1360, 400):
             page = visit("/", color_scheme=scheme, viewport={"width": width, "height": 900})
@@ -24,7 +24,7 @@ def check_every_page(visit: Callable[..., Page]) -> list[str]:
     return paths
 
 
-def _find_paths(page: Page) -> list[str]:
+def find_paths(page: Page) -> list[str]:
     """Return one path of each kind of page, as links name them."""
     kinds: dict[str, str] = {}
     left = ["/"]

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.test_operations import COMMANDS
 from tests.ui.conftest import CHROMIUM
-from tests.ui.test_browser import all_paths
+from tests.ui.every_page import find_paths
 from tests.yardstick import patience
 from tidemill.server.pages.lists import LISTS
 
@@ -46,7 +46,7 @@ def open_each(visit):
     """Yield each kind of page, opened: its path and the browser's page."""
 
     def opened():
-        paths = all_paths(visit)
+        paths = find_paths(visit("/"))
         page = visit("/")
         site = page.url.rstrip("/")
         for path in paths:

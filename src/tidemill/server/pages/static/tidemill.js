@@ -171,7 +171,8 @@ const compare = (one, other) => (typeof one === "number" && typeof other === "nu
 function sortTable(table, place, down) {
   const body = table.tBodies[0];
   const keyed = [...body.rows].map((row) => [keyOf(row, place), row]);
-  keyed.sort(([one], [other]) => (down ? compare(other, one) : compare(one, other)));
+  // Rows without a value come last, whatever the order.
+  keyed.sort(([one], [other]) => (one === "") - (other === "") || (down ? compare(other, one) : compare(one, other)));
   body.replaceChildren(...keyed.map(([, row]) => row));
   for (const [at, head] of [...table.tHead.rows[0].cells].entries()) {
     if (at === place) { head.ariaSort = down ? "descending" : "ascending"; } else { head.removeAttribute("aria-sort"); }

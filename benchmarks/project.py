@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tidemill.lake.fileset.fileset import ColumnSchema, WriteOp
+from tidemill.lake.fileset.fileset import WriteOp
 from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.mill.mill import Mill, open_project
 from tidemill.run.processes.external import open_transaction, outputs_of
@@ -21,7 +21,6 @@ from tidemill.shapes.manifest import Manifest
 
 TIDEMILL = [sys.executable, "-c", "from tidemill.cli.main import main; main()"]
 PATIENCE = 120.0
-_SCHEMA = ColumnSchema('{"type":"struct","fields":[]}')
 KEYS = KeySchema.of({"n": "int"})
 _SETTINGS = """
 catalog = "{url}"
@@ -42,13 +41,13 @@ def partition(number: int) -> PartitionWrite:
 def publish(mill: Mill, fileset: str, number: int) -> float:
     """Commit one partition; the moment at which the commit returned, by the machine's monotonic clock."""
     with open_transaction(mill.project.catalog, mill.project.world, [fileset]) as tx:
-        outputs_of(tx).register(fileset, [partition(number)], _SCHEMA)
+        outputs_of(tx).register(fileset, [partition(number)], None, base=None)
     return time.monotonic()
 
 
 def register(run: object, fileset: str, number: int) -> None:
     """Publish one partition from within a program, at its commit."""
-    run.output(fileset)._outputs.register(fileset, [partition(number)], _SCHEMA)  # type: ignore[attr-defined]
+    run.output(fileset)._outputs.register(fileset, [partition(number)], None, base=None)  # type: ignore[attr-defined]
 
 
 @contextmanager

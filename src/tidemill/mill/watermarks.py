@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemill.catalog.db import Db
+from tidemill.catalog.db import Db, write_effects
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, find_by_id, find_some
 from tidemill.lake.fileset.fileset import Fileset
@@ -305,9 +305,8 @@ class Watermarks(Noun):
             changed = row.value != value
             if changed:
                 move = AdvanceWatermark(fileset, value, self._by_hand(), find_next_slot(db, fileset, value))
-                for call in (*move.guards(), *move.writes()):
-                    db.call(call)
-                self._note("advance", fileset.qualified_name).between(*_places(row.value, value, zone)).write(db)
+                note = self._note("advance", fileset.qualified_name).between(*_places(row.value, value, zone))
+                write_effects(db, [move, note])
             return MovedWatermark(fileset.qualified_name, _shown(value, zone) or "", changed)
 
         return self._catalog.write(block)

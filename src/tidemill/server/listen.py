@@ -28,7 +28,7 @@ _AT_ONCE: Final = 16
 """The most connections that are accepted before the first of them is seen, and may be closed."""
 _WAITING: Final = 1024
 """The most connections that wait to be accepted."""
-_TOKEN_FILE: Final = "token"  # noqa: S105  # a name, no secret  # noqa: S105  # a name, no secret
+_TOKEN_FILE: Final = "token"  # noqa: S105  # a name, no secret
 
 
 class Unprotected(UserError):

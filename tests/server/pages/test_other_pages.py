@@ -102,7 +102,7 @@ def test_open_transactions_come_first(stage, read):
 
 def test_audit_is_found_by_subject_and_by_actor(browser, stage, read):
     """A person asks for the changes of a thing, then for the other changes of the actor."""
-    actor = stage.mill.audit.log(limit=1)[0].actor
+    actor = stage.mill.audit.log(subject="default.shop.nightly", limit=1)[0].actor
 
     assert "schedule.suspend" in read("/audit?subject=default.shop.nightly")
     assert "nothing fits" in read("/audit?actor=eve%40desk")

@@ -34,6 +34,7 @@ class BadConfig(UserError):
     """A setting that is unknown, of the wrong type, or out of bounds."""
 
     code = "bad_config"
+    hint = "correct the setting in tidemill.toml, in its variable TIDEMILL_…, or in its option"
 
     def __init__(self, setting: str, source: str, why: str) -> None:
         self.setting = setting

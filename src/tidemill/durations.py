@@ -44,9 +44,10 @@ class BadDuration(UserError):
     def __init__(self, given: object) -> None:
         self.given = repr(given)
         super().__init__(
-            f"duration {given!r} is refused: use text with units, as '4h', '15 min', '90s', '1h30m' or '7 days' "
-            "(weeks, days, hours, minutes, seconds, ms in this order, at most a century), or a timedelta of whole "
-            "milliseconds"
+            f"duration {given!r} is refused",
+            "use text with units, as '4h', '15 min', '90s', '1h30m' or '7 days' (weeks, days, hours, minutes, "
+            "seconds, ms in this order, at most a century), or a timedelta of whole milliseconds",
+            before=": ",
         )
 
 
@@ -58,7 +59,9 @@ class BadLease(UserError):
     def __init__(self, given: str | timedelta) -> None:
         self.given = format_duration(given) if isinstance(given, timedelta) else given
         super().__init__(
-            f"lease {self.given} is refused: use a duration from 5s to 1h; work that takes longer renews its lease"
+            f"lease {self.given} is refused",
+            "use a duration from 5s to 1h; work that takes longer renews its lease",
+            before=": ",
         )
 
 

@@ -2,8 +2,9 @@
 
 The five bases say what to do: `UserError` (correct your input), `Denied` (ask for the right), `Conflict` (another
 transaction committed first; run again), `Fenced` (you are no longer the owner; stop), `Unavailable` (try later). Each
-error has a stable `code` for CLI, REST, logs and documentation, and keeps its data as attributes. An error class stands
-here if several rooms raise or catch it. A class of one room stands in that room, below one of these bases.
+error has a stable `code` for CLI, REST, logs and documentation, a `hint` with the next step, and keeps its data as
+attributes. An error class stands here if several rooms raise or catch it. A class of one room stands in that room,
+below one of these bases.
 """
 
 from __future__ import annotations
@@ -20,10 +21,27 @@ class TidemillError(Exception):
 
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 1
+    retry_after: ClassVar[int] = 0
+    """Seconds after which the same call may succeed; 0 if the passing of time does not help."""
+
+    hint: str = ""
+    """The next step of the caller. A class has one if its errors have none of their own: their reasons say the rest."""
+
+    def __init__(self, wrong: str = "", hint: str = "", *, before: str = "; ") -> None:
+        """Make the message of `wrong`, a sentence about what is wrong, and of the next step, with `before` between."""
+        super().__init__(f"{wrong}{before}{hint}" if hint else wrong)
+        self._wrong = wrong
+        if hint:
+            self.hint = hint
+
+    @property
+    def wrong(self) -> str:
+        """The message without the next step."""
+        return self._wrong
 
     def fields(self) -> dict[str, object]:
         """Return the data of the error, for JSON; the message is built from the same data."""
-        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {name: value for name, value in vars(self).items() if not name.startswith("_") and name != "hint"}
 
 
 class UserError(TidemillError):
@@ -31,17 +49,23 @@ class UserError(TidemillError):
 
     code = "wrong_input"
     exit_code = 2
+    hint = "correct the input, and call again"
 
 
 _LISTED_BY: Final = {
-    "app": "app list",
-    "consumer": "consumer list",
-    "job": "job list",
-    "program": "app show APP",
-    "schedule": "schedule list",
-    "topic": "topic list",
+    "alert": "`tidemill alert list --resolved` lists them all",
+    "alert rule": "`tidemill alert rules` lists them all",
+    "app": "`tidemill app list` lists them all",
+    "consumer": "`tidemill consumer list` lists them all",
+    "delivery": "`tidemill alert deliveries` lists them for 30 days",
+    "job": "`tidemill job list` lists them all",
+    "program": "`tidemill app show APP` lists them all",
+    "run": "`tidemill run list` shows the newest",
+    "schedule": "`tidemill schedule list` lists them all",
+    "topic": "`tidemill topic list` lists them all",
+    "transaction": "`tidemill tx list` lists them all",
 }
-"""The command that lists all things of a kind: the next step where no name is near."""
+"""The next step where no name is near: it is the same for a thing that is not there and for one that is hidden."""
 
 
 class NotFound(UserError):
@@ -49,22 +73,23 @@ class NotFound(UserError):
 
     code = "not_found"
     exit_code = 4
+    hint = "check the name, and the namespace before it"
 
     def __init__(self, kind: str, name: str, nearest: str | None = None, *, hint: str = "") -> None:
         self.kind = kind
         self.name = name
         self.nearest = nearest
         if not (hint or nearest) and kind in _LISTED_BY:
-            hint = f"`tidemill {_LISTED_BY[kind]}` lists them all"
-        meant = f"; did you mean {nearest!r}?" if nearest else ""
-        advice = f"{'' if nearest else ';'} {hint}" if hint else ""
-        super().__init__(f"no {kind} named {name!r}{meant}{advice}")
+            hint = _LISTED_BY[kind]
+        meant = f"did you mean {nearest!r}?" if nearest else ""
+        super().__init__(f"no {kind} named {name!r}", " ".join(filter(None, (meant, hint))))
 
 
 class Denied(TidemillError):
     """The caller is unknown, or may not do this: come with another token, or ask for the right."""
 
     code = "denied"
+    hint = "use another token, or ask for the right"
 
 
 class Conflict(TidemillError):
@@ -72,6 +97,7 @@ class Conflict(TidemillError):
 
     code = "conflict"
     exit_code = 3
+    hint = "run again to work on the new state"
 
 
 class ChangedMeanwhile(Conflict):
@@ -85,8 +111,8 @@ class ChangedMeanwhile(Conflict):
         self.generation = generation
         self.wanted = wanted
         super().__init__(
-            f"{kind} {name} has generation {generation}, not {wanted}: another caller changed it; look at it, and "
-            "repeat the change with its generation"
+            f"{kind} {name} has generation {generation}, not {wanted}: another caller changed it",
+            "look at it, and repeat the change with its generation",
         )
 
 
@@ -108,7 +134,9 @@ class Fenced(TidemillError):
     def __init__(self, subject: str, why: str) -> None:
         self.subject = subject
         self.why = why
-        super().__init__(f"{subject} is fenced: {why}; stop the work: later writes of {subject} never become visible")
+        super().__init__(
+            f"{subject} is fenced: {why}", f"stop the work: later writes of {subject} never become visible"
+        )
 
 
 class Unavailable(TidemillError):
@@ -116,9 +144,12 @@ class Unavailable(TidemillError):
 
     code = "unavailable"
     exit_code = 5
+    retry_after = 1
+    hint = "bring back what is away, and try again"
 
 
 class Internal(TidemillError):
     """A promise of Tidemill's own code is broken: please report it with the message."""
 
     code = "internal"
+    hint = "report the message to the authors of Tidemill, with the log"

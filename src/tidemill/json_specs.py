@@ -56,7 +56,9 @@ class BadJson(UserError):
     def __init__(self, kind: str, why: str) -> None:
         self.kind = kind
         self.why = why
-        super().__init__(f"the JSON of {kind} is refused: {why}; if a newer Tidemill wrote the JSON, upgrade this one")
+        super().__init__(
+            f"the JSON of {kind} is refused: {why}", "if a newer Tidemill wrote the JSON, upgrade this one"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class BadName(UserError):
     ) -> None:
         self.kind = kind
         self.name = name
-        super().__init__(f"{kind} name {name!r} is refused: {cure}")
+        super().__init__(f"{kind} name {name!r} is refused", cure, before=": ")
 
 
 def check_name(kind: str, name: str) -> str:
@@ -94,6 +94,12 @@ def split_qualified(kind: str, text: str, parts: int) -> tuple[Namespace, tuple[
     for piece in pieces:
         check_name(kind, piece)
     return Namespace(pieces[0]), tuple(pieces[1:])
+
+
+def namespace_of_consumer(name: str) -> Namespace | None:
+    """Return the namespace of the program whose consumer has this name; None for a consumer of no program."""
+    namespace, _, rest = name.partition(".")
+    return Namespace(namespace) if "." in rest else None
 
 
 class NamedThing(NamedTuple):

@@ -16,7 +16,7 @@ class BadPlugin(UserError):
         self.group = group
         self.name = name
         self.why = why
-        super().__init__(f"plug-in {name!r} of {group} is refused: {why}; correct its package, or uninstall it")
+        super().__init__(f"plug-in {name!r} of {group} is refused: {why}", "correct its package, or uninstall it")
 
 
 def load_kinds(group: str, base: type) -> dict[str, type]:

@@ -19,7 +19,7 @@ class BadSecretPlace(UserError):
     def __init__(self, what: str, place: str) -> None:
         self.what = what
         # It may be the secret itself.
-        super().__init__(f"{what} is refused: name the place of the secret, as env:NAME or file:PATH")
+        super().__init__(f"{what} is refused", "name the place of the secret, as env:NAME or file:PATH", before=": ")
         del place
 
 
@@ -30,7 +30,9 @@ class NoSecret(UserError):
 
     def __init__(self, place: str) -> None:
         self.place = place
-        super().__init__(f"there is no secret at {place}: set the variable, or write the file, for this process")
+        super().__init__(
+            f"there is no secret at {place}", "set the variable, or write the file, for this process", before=": "
+        )
 
 
 def check_place(what: str, place: str) -> str:

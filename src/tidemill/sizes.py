@@ -23,7 +23,7 @@ class BadSize(UserError):
     def __init__(self, given: object, wanted: str = "a whole number with a unit, as '100 GB' or '64 KiB'") -> None:
         self.given = repr(given)
         self.why = f"use {wanted}"
-        super().__init__(f"size {given!r} is refused: {self.why}")
+        super().__init__(f"size {given!r} is refused", self.why, before=": ")
 
 
 def parse_bytes(given: str) -> int:

@@ -330,6 +330,7 @@ def test_an_error_is_a_json_object_too(tidemill):
     error = json.loads(errors)
     assert code == 4
     assert (error["code"], error["nearest"]) == ("not_found", "default.clean")
+    assert error["hint"].startswith("did you mean 'default.clean'?")
 
 
 @BESIDE

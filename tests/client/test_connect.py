@@ -159,8 +159,11 @@ def test_an_error_is_the_error_of_python(far, stage):
         with pytest.raises(tm.NotFound) as found:
             mill.datasets.show("order")
         assert (found.value.code, found.value.nearest) == ("not_found", "default.orders")
-        with pytest.raises(tm.UserError, match="mode 'never'"):
+        assert found.value.hint == "did you mean 'default.orders'? `tidemill dataset list` lists them all"
+        with pytest.raises(tm.UserError, match="mode 'never'") as refused:
             mill.schedules.suspend("shop.nightly", mode="never")
+        assert refused.value.hint.startswith("use ")
+        assert str(refused.value).endswith(refused.value.hint)
 
 
 def test_a_caller_without_a_right_is_refused(far, stage):

@@ -109,6 +109,43 @@ def test_a_server_is_not_ready_for_the_catalog_of_another_version(client, stage,
     assert answer.headers["retry-after"]
 
 
+JSON = {"content-type": "application/json"}
+TEXT = {"content-type": "text/plain"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "sent", "code", "hint"),
+    [
+        ("GET", "/v1/nothing", {}, "no_route", "lists the routes"),
+        ("DELETE", "/v1/runs", {}, "no_method", "lists the methods"),
+        ("GET", "/v1/runs", {"headers": {"authorization": ""}}, "unauthorized", "Authorization: Bearer TOKEN"),
+        ("GET", "/v1/runs", {"headers": {"host": "else.where"}}, "wrong_host", "server.names"),
+        ("GET", "/v1/runs", {"headers": {"origin": "https://else.where"}}, "wrong_origin", "server.names"),
+        ("GET", "/v1/runs?unknown=1", {}, "bad_request", "/v1/openapi.json"),
+        ("POST", "/v1/schedules", {"content": b"{", "headers": JSON}, "bad_json", "JSON"),
+        ("POST", "/v1/schedules", {"content": b"\xff", "headers": JSON}, "bad_encoding", "JSON"),
+        ("POST", "/v1/schedules", {"content": b"a", "headers": TEXT}, "wrong_media_type", "json"),
+        ("POST", "/v1/schedules", {"content": b" " * 2**23 + b" "}, "body_too_large", "send less"),
+    ],
+)
+def test_each_problem_names_the_next_step(sign, method, path, sent, code, hint):
+    """A client shows the step beside the sentence, and reads no text to find it."""
+    problem = sign("admin").request(method, path, **sent).json()
+
+    assert problem["code"] == code
+    assert hint in problem["hint"]
+    assert problem["detail"].endswith(problem["hint"])
+
+
+def test_a_page_shows_the_next_step_apart(sign):
+    """A reader finds the step at one place, and reads nothing twice."""
+    page = sign("viewer").get("/runs/run_1", headers={"accept": "text/html"})
+
+    assert page.status_code == 404
+    assert page.text.count("`tidemill run list` shows the newest") == 1
+    assert "no run named" in page.text
+
+
 def test_health_ready_and_version_are_open(client):
     """A load balancer has no token."""
     assert client.get("/health").json() == {"status": "alive"}
@@ -129,7 +166,9 @@ def test_an_unknown_name_is_404_with_the_nearest_one(sign):
     answer = sign("viewer").get("/v1/schedules/shop.nightl")
 
     assert answer.status_code == 404
-    assert answer.json()["nearest"] == "default.shop.nightly" or "nightly" in answer.json()["detail"]
+    problem = answer.json()
+    assert (problem["nearest"], problem["hint"]) == ("default.shop.nightly", "did you mean 'default.shop.nightly'?")
+    assert problem["detail"] == f"no schedule named 'default.shop.nightl'; {problem['hint']}"
 
 
 @pytest.mark.parametrize(

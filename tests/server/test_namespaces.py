@@ -260,6 +260,51 @@ def test_what_is_hidden_is_there_for_a_caller_of_all_namespaces(site, clients, p
     assert "zebra" not in said.text
 
 
+@pytest.mark.parametrize(
+    ("path", "nearest"),
+    [
+        ("/v1/datasets/own_order", "default.own_orders"),
+        ("/v1/datasets/zebra_gif", None),
+        ("/v1/schedules/own.own_cloc", "default.own.own_clock"),
+        ("/v1/schedules/zebra.zebra_watc", None),
+        ("/v1/schedules/zebra_watc", None),
+        ("/v1/apps/ow", "default.own"),
+        ("/v1/apps/zebr", None),
+        ("/v1/consumers/own_orders/own_rea", "default.own.own_read"),
+        ("/v1/consumers/own_orders/zebra_spi", None),
+        ("/v1/consumers/own_shared/default.own.own_rea", "default.own.own_read"),
+        ("/v1/consumers/own_shared/default.zebra.zebra_fai", None),
+    ],
+)
+def test_the_nearest_name_is_one_of_the_own_namespace(clients, path, nearest):
+    """A slip is mended by the answer, and a slip that is near a name of the other team teaches nothing of it."""
+    ours, _ = clients
+
+    answer = ours.get(path)
+
+    assert answer.status_code == 404, answer.text
+    found = answer.json()["nearest"]
+    assert found == nearest if nearest else (found or "default.own").startswith("default.own")
+    assert answer.json()["hint"]
+    assert not [one for one in CANARIES if one in answer.text.replace(path.rpartition("/")[2], "")]
+
+
+def test_a_refused_declaration_names_the_nearest_of_the_own_namespace(clients):
+    """Rules, triggers and programs name things below the facade, which knows the caller."""
+    ours, everyone = clients
+    rule = {
+        "name": "slip",
+        "rule": {"type": "consumer_lag", "dataset": "default.own_shared", "partitions": 1},
+        "to": [],
+    }
+    hidden = {**rule, "rule": {**rule["rule"], "consumer": "default.zebra.zebra_fail"}}
+    own = {**rule, "rule": {**rule["rule"], "consumer": "default.own.own_rea"}}
+
+    answers = [client.post("/v1/alerts", json=one).json() for client in (ours, everyone) for one in (hidden, own)]
+
+    assert [one.get("nearest") for one in answers] == [None, "default.own.own_read"] * 2, answers
+
+
 def test_a_run_names_no_message_about_another_namespace(site, clients):
     """A run of this team has written to a data set of the other team: by messages, facts and page."""
     give = site.stage.mill.runs.list(program="own.own_give")[0].run_id

@@ -156,7 +156,7 @@ def find_rule(db: Db, namespace: Namespace, name: str) -> AlertRule:
     """Return the rule of that name; `NotFound`."""
     rule = db.record(SQL.find_rule, AlertRule, namespace=namespace, name=name)
     if rule is None:
-        raise NotFound("alert rule", qualified(namespace, name), hint="`tidemill alert rules` lists them all")
+        raise NotFound("alert rule", qualified(namespace, name))
     return rule
 
 
@@ -164,7 +164,7 @@ def find_alert(db: Db, alert_id: str) -> Alert:
     """Return the alert of that id; `NotFound`."""
     alert = db.record(SQL.find_alert, Alert, alert_id=alert_id)
     if alert is None:
-        raise NotFound("alert", alert_id, hint="`tidemill alert list --resolved` lists them all")
+        raise NotFound("alert", alert_id)
     return alert
 
 

@@ -28,6 +28,7 @@ class NotDelivered(Unavailable):
     """A try that failed. The next try comes later. `answered`: the receiver is there, and did not take the delivery."""
 
     code = "not_delivered"
+    hint = "correct the receiver or the target; the next try comes by itself"
 
     def __init__(self, why: str, *, answered: bool = False) -> None:
         self.why = why

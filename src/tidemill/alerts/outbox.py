@@ -198,7 +198,7 @@ def retry(db: Db, delivery_id: str) -> bool:
     if db.run(SQL.revive, delivery_id=delivery_id):
         return True
     if db.one(SQL.find_state, delivery_id=delivery_id) is None:
-        raise NotFound("delivery", delivery_id, hint="`tidemill alert deliveries` lists them for 30 days")
+        raise NotFound("delivery", delivery_id)
     return False
 
 

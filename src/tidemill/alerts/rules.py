@@ -26,6 +26,7 @@ class BadRule(UserError):
     """A rule of an alert that cannot be meant."""
 
     code = "bad_rule"
+    hint = "correct the rule as the reason says"
 
     def __init__(self, rule: str, why: str) -> None:
         self.rule = rule

@@ -54,8 +54,8 @@ class SubscriberExists(Conflict):
         self.name = name
         self.topic = topic
         super().__init__(
-            f"there is a subscriber {name} of topic {topic} already; delete it by `tidemill subscriber delete {name}`, "
-            "or choose another name"
+            f"there is a subscriber {name} of topic {topic} already",
+            f"delete it by `tidemill subscriber delete {name}`, or choose another name",
         )
 
 
@@ -69,7 +69,7 @@ class PositionMoved(Conflict):
         self.expected = expected
         self.found = found
         super().__init__(
-            f"subscriber {name} is at {found}, no longer at {expected}: another reader has moved it; read again"
+            f"subscriber {name} is at {found}, no longer at {expected}: another reader has moved it", "read again"
         )
 
 

@@ -20,6 +20,7 @@ class BadTarget(UserError):
     """A target that cannot be notified."""
 
     code = "bad_target"
+    hint = "correct the target as the reason says"
 
     def __init__(self, target: str, why: str) -> None:
         self.target = target

@@ -23,6 +23,7 @@ class BadDeclaration(UserError):
     """An app that declares something twice, or something that cannot be."""
 
     code = "bad_declaration"
+    hint = "correct the declaration in the app file, and deploy again"
 
     def __init__(self, subject: str, why: str) -> None:
         self.subject = subject

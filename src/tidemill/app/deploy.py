@@ -84,9 +84,10 @@ class OtherProject(UserError):
         self.project = project
         self.folder = folder
         super().__init__(
-            f"data set {dataset} lies at {location}, in the project {project}; this project would move it to {wanted}. "
+            f"data set {dataset} lies at {location}, in the project {project}; this project would move it to {wanted}",
             f"Deploy from {project}, or give the data set an absolute location. If {project} was moved to {folder}, "
-            "run `tidemill catalog move` here. For a checkout of its own, set another catalog"
+            "run `tidemill catalog move` here. For a checkout of its own, set another catalog",
+            before=". ",
         )
 
 

@@ -32,8 +32,8 @@ class CannotRollBack(UserError):
         self.app = app
         self.why = why
         super().__init__(
-            f"app {app} is not rolled back: {why}; `tidemill app history {app}` lists its deployments, and "
-            "`tidemill deploy` deploys the app file as it is"
+            f"app {app} is not rolled back: {why}",
+            f"`tidemill app history {app}` lists its deployments, and `tidemill deploy` deploys the app file as it is",
         )
 
 

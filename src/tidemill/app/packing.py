@@ -35,8 +35,10 @@ class BundleTooLarge(UserError):
         self.bytes = found
         self.largest = largest
         super().__init__(
-            f"the code of {app_file} is {format_bytes(found)} with the files of its packages and its data files, of at "
-            f"most {format_bytes(MOST_BYTES)}: move data elsewhere, above all {largest}"
+            f"the code of {app_file} is {format_bytes(found)} with the files of its packages and its data files, of "
+            f"at most {format_bytes(MOST_BYTES)}",
+            f"move data elsewhere, above all {largest}",
+            before=": ",
         )
 
 
@@ -49,8 +51,9 @@ class MissingFiles(UserError):
         self.app_file = str(app_file)
         self.pattern = pattern
         super().__init__(
-            f"no file matches {pattern!r}, which {app_file} declares in files: correct the pattern, or add the file "
-            f"below {app_file.parent}"
+            f"no file matches {pattern!r}, which {app_file} declares in files",
+            f"correct the pattern, or add the file below {app_file.parent}",
+            before=": ",
         )
 
 

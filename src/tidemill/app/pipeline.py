@@ -33,7 +33,9 @@ class NoFrame(UserError):
     def __init__(self, pipeline: str, given: object) -> None:
         self.pipeline = pipeline
         super().__init__(
-            f"the source of pipeline {pipeline} gave {type(given).__name__}: it must give a data frame for (run, spark)"
+            f"the source of pipeline {pipeline} gave {type(given).__name__}",
+            "it must give a data frame for (run, spark)",
+            before=": ",
         )
 
 

@@ -19,6 +19,7 @@ class BadReads(UserError):
     """A `Reads` that says something that cannot be."""
 
     code = "bad_reads"
+    hint = "correct the `Reads` as the reason says"
 
     def __init__(self, dataset: str, why: str) -> None:
         self.dataset = dataset

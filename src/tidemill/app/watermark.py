@@ -33,6 +33,7 @@ class BadWatermark(UserError):
     """A watermark that its file set cannot have."""
 
     code = "bad_watermark"
+    hint = "correct the watermark in the app file, and deploy again"
 
     def __init__(self, fileset: str, why: str) -> None:
         self.fileset = fileset

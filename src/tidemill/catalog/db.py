@@ -48,7 +48,9 @@ class NumberTooLarge(UserError):
 
     def __init__(self, number: int) -> None:
         self.number = number
-        super().__init__(f"number {number} is refused: the catalog has no number beyond {GREATEST}; give a smaller one")
+        super().__init__(
+            f"number {number} is refused: the catalog has no number beyond {GREATEST}", "give a smaller one"
+        )
 
 
 class UnstorableText(UserError):
@@ -59,7 +61,7 @@ class UnstorableText(UserError):
     def __init__(self, text: str) -> None:
         self.text = printable(text)
         super().__init__(
-            f"text {self.text[:_MOST_SHOWN]!r} is refused: it is not UTF-8, or has a NUL; write the text in UTF-8"
+            f"text {self.text[:_MOST_SHOWN]!r} is refused: it is not UTF-8, or has a NUL", "write the text in UTF-8"
         )
 
 
@@ -76,6 +78,7 @@ class CatalogUnavailable(Unavailable):
     """The catalog cannot be reached, is busy, or there is none."""
 
     code = "catalog_unavailable"
+    hint = "start the database, or correct the setting `catalog`"
 
     def __init__(self, url: str, why: str) -> None:
         self.url = url
@@ -91,8 +94,10 @@ class CatalogGone(Unavailable):
     def __init__(self, url: str) -> None:
         self.url = url
         super().__init__(
-            f"catalog {url} was deleted or replaced while Tidemill ran, and what has committed since is lost: put a "
-            "backup in its place by `tidemill catalog restore`, or begin with an empty catalog by `tidemill up --new`"
+            f"catalog {url} was deleted or replaced while Tidemill ran, and what has committed since is lost",
+            "put a backup in its place by `tidemill catalog restore`, or begin with an empty catalog by `tidemill up "
+            "--new`",
+            before=": ",
         )
 
 
@@ -100,6 +105,7 @@ class LostReply(Unavailable):
     """The connection was lost while a transaction was ending: it may have committed. Ask; never guess."""
 
     code = "lost_reply"
+    hint = "look whether the change is there before you repeat it; with an idempotency key, repeat it"
 
     def __init__(self, url: str, why: str) -> None:
         self.url = url

@@ -21,7 +21,9 @@ class BadCatalogUrl(UserError):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        super().__init__(f"catalog {url!r} is refused: use sqlite:///PATH or postgresql://USER@HOST/DATABASE")
+        super().__init__(
+            f"catalog {url!r} is refused", "use sqlite:///PATH or postgresql://USER@HOST/DATABASE", before=": "
+        )
 
 
 def open_catalog(url: str, world: World, *, create: bool = True, meter: Meter | None = None) -> Catalog:

@@ -47,7 +47,7 @@ class ReservedTopic(UserError):
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        super().__init__(f"topic {topic} is Tidemill's own: only commits publish to it; use a topic of another name")
+        super().__init__(f"topic {topic} is Tidemill's own: only commits publish to it", "use a topic of another name")
 
 
 class BadPayload(UserError):
@@ -58,7 +58,9 @@ class BadPayload(UserError):
     def __init__(self, topic: str, why: str) -> None:
         self.topic = topic
         self.why = why
-        super().__init__(f"the payload of a message for topic {topic} is refused: {why}; give a mapping of JSON values")
+        super().__init__(
+            f"the payload of a message for topic {topic} is refused: {why}", "give a mapping of JSON values"
+        )
 
 
 class Position(NamedTuple):
@@ -73,6 +75,7 @@ class MessageTooLarge(UserError):
     """A payload above the limit."""
 
     code = "message_too_large"
+    hint = "put the data into a file set, and publish where they are"
 
     def __init__(self, event_key: str, size: str) -> None:
         self.event_key = event_key

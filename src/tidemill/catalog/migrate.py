@@ -38,8 +38,9 @@ class OlderCatalog(UserError):
         self.found = found
         self.wanted = wanted
         super().__init__(
-            f"catalog {url} has schema version {found}, this program needs {wanted}: stop all Tidemill processes, make "
-            "a backup, then run `tidemill catalog migrate`"
+            f"catalog {url} has schema version {found}, this program needs {wanted}",
+            "stop all Tidemill processes, make a backup, then run `tidemill catalog migrate`",
+            before=": ",
         )
 
 
@@ -53,7 +54,9 @@ class NewerCatalog(UserError):
         self.found = found
         self.wanted = wanted
         super().__init__(
-            f"catalog {url} has schema version {found}, this program knows only up to {wanted}: upgrade tidemill"
+            f"catalog {url} has schema version {found}, this program knows only up to {wanted}",
+            "upgrade tidemill",
+            before=": ",
         )
 
 

@@ -62,8 +62,9 @@ class UnfitColumn(Internal):
         self.value = value
         self.wanted = wanted
         super().__init__(
-            f"statement {statement} gives {column} = {value}, which is no {wanted}: a newer Tidemill, or a person, has "
-            "changed the catalog; upgrade this Tidemill, or run `tidemill catalog fsck`"
+            f"statement {statement} gives {column} = {value}, which is no {wanted}: a newer Tidemill, or a person, "
+            "has changed the catalog",
+            "upgrade this Tidemill, or run `tidemill catalog fsck`",
         )
 
 

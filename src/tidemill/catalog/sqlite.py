@@ -62,8 +62,9 @@ class NetworkFileSystem(UserError):
         self.path = path
         self.kind = kind
         super().__init__(
-            f"catalog {path} lies on a network file system ({kind}), where SQLite's locks do not hold: "
-            "put it on a local disk, or use PostgreSQL"
+            f"catalog {path} lies on a network file system ({kind}), where SQLite's locks do not hold",
+            "put it on a local disk, or use PostgreSQL",
+            before=": ",
         )
 
 

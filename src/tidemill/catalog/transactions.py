@@ -63,7 +63,9 @@ class TransactionOpen(Conflict):
     def __init__(self, write_pointer: str, run_id: str) -> None:
         self.write_pointer = int(write_pointer)
         self.run_id = run_id
-        super().__init__(f"transaction {write_pointer} of {run_id} is open: commit or abort it before the next begin")
+        super().__init__(
+            f"transaction {write_pointer} of {run_id} is open", "commit or abort it before the next begin", before=": "
+        )
 
 
 @refusal
@@ -76,8 +78,9 @@ class UndeclaredOutput(UserError):
         self.dataset = dataset
         self.write_pointer = int(write_pointer)
         super().__init__(
-            f"transaction {write_pointer} did not declare that it writes {dataset}: name it in `writes=` of the "
-            "program, or at begin"
+            f"transaction {write_pointer} did not declare that it writes {dataset}",
+            "name it in `writes=` of the program, or at begin",
+            before=": ",
         )
 
 
@@ -232,7 +235,7 @@ def find_transaction(db: Db, write_pointer: WritePointer) -> TransactionRow:
     """Return the row of a transaction. `NotFound` if no transaction has that write pointer."""
     row = db.record(SQL.find_tx, TransactionRow, write_pointer=write_pointer)
     if row is None:
-        raise NotFound("transaction", str(write_pointer), hint="`tidemill tx list` lists them all")
+        raise NotFound("transaction", str(write_pointer))
     return row
 
 

@@ -147,6 +147,7 @@ class _OutOfReach(Unavailable):
     """A file or folder of this machine that the command needs and cannot use."""
 
     code = "file_unavailable"
+    hint = "name a file or folder that is there, and that this user can read and write"
 
     def __init__(self, error: OSError) -> None:
         self.path = str(error.filename or "")

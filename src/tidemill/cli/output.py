@@ -137,7 +137,7 @@ class BadOption(UserError):
         self.what = what
         self.given = given
         self.cure = cure
-        super().__init__(f"{what} {given!r} is refused: {cure}")
+        super().__init__(f"{what} {given!r} is refused", cure, before=": ")
 
 
 def parse_argument(text: str) -> tuple[str, object]:
@@ -266,7 +266,7 @@ def logs_json(mill: Mill) -> bool:
 def report(error: TidemillError, *, as_json: bool) -> None:
     """Print an error as one line on standard error, or as a JSON object."""
     if as_json:
-        document = {"code": error.code, "message": str(error), **to_plain(error.fields())}
+        document = {"code": error.code, "message": str(error), "hint": error.hint, **to_plain(error.fields())}
         click.echo(json.dumps(document), err=True)
     else:
         click.echo(f"error: {' '.join(str(error).split())}  [{error.code}]", err=True)

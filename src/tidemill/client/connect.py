@@ -40,7 +40,7 @@ class NotOverHttp(UserError):
     def __init__(self, operation: str, why: str) -> None:
         self.operation = operation
         self.why = why
-        super().__init__(f"{operation} is not offered by a server: it {why}; call it beside the catalog")
+        super().__init__(f"{operation} is not offered by a server: it {why}", "call it beside the catalog")
 
 
 def connect(url: str, *, token: str = "", project: Path | str = ".", world: World | None = None) -> Mill:

@@ -43,8 +43,9 @@ class BundleTooLargeToSend(UserError):
         self.most = most
         super().__init__(
             f"the packed code of {app_file} is {format_bytes(found)}, and {format_bytes(most)} fit beside the "
-            f"declaration into a request of {format_bytes(MOST_SENT)}, where code grows by a third: move data files "
-            "elsewhere, or deploy beside the catalog, without --server"
+            f"declaration into a request of {format_bytes(MOST_SENT)}, where code grows by a third",
+            "move data files elsewhere, or deploy beside the catalog, without --server",
+            before=": ",
         )
 
 

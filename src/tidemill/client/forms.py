@@ -29,7 +29,7 @@ class TooDeep(UserError):
     code = "too_deep"
 
     def __init__(self) -> None:
-        super().__init__("the values of an argument are nested too deep; use fewer levels")
+        super().__init__("the values of an argument are nested too deep", "use fewer levels")
 
 
 def write_where(where: Any) -> list[str]:  # noqa: ANN401  # the forms of `tidemill.shapes.filters`

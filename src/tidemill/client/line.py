@@ -46,7 +46,7 @@ class BadServer(UserError):
     def __init__(self, url: str, why: str) -> None:
         self.url = url
         self.why = why
-        super().__init__(f"the server {url!r} is refused: {why}; write it like http://127.0.0.1:8300")
+        super().__init__(f"the server {url!r} is refused: {why}", "write it like http://127.0.0.1:8300")
 
 
 class ServerUnavailable(Unavailable):
@@ -57,7 +57,7 @@ class ServerUnavailable(Unavailable):
     def __init__(self, url: str, why: str) -> None:
         self.url = url
         self.why = why
-        super().__init__(f"the server {url} does not answer: {why}; `tidemill server` starts one")
+        super().__init__(f"the server {url} does not answer: {why}", "`tidemill server` starts one")
 
 
 class NoTidemill(UserError):
@@ -68,7 +68,7 @@ class NoTidemill(UserError):
     def __init__(self, url: str, status: int) -> None:
         self.url = url
         self.status = status
-        super().__init__(f"{url} answers with status {status}, not as a server of Tidemill does; check the address")
+        super().__init__(f"{url} answers with status {status}, not as a server of Tidemill does", "check the address")
 
 
 class Line:
@@ -152,7 +152,8 @@ class Line:
             return NoTidemill(self.url, response.status_code)
         kind = _kinds().get(code) or _unknown(code, _BASES.get(response.status_code, TidemillError))
         error = kind.__new__(kind, detail)
-        Exception.__init__(error, detail)
+        TidemillError.__init__(error, detail)
+        error.hint = str(problem.get("hint", error.hint))
         vars(error).update({name: value for name, value in problem.items() if name not in _OF_PROBLEMS})
         return error
 

@@ -50,6 +50,7 @@ class DemoFailed(TidemillError):
     """The demo did not end as it must; its project is left for a look."""
 
     code = "demo_failed"
+    hint = "look at the project that is left, and report the message"
 
     def __init__(self, why: str, folder: Path) -> None:
         self.why = why

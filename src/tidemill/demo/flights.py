@@ -41,7 +41,7 @@ class NoFlights(Unavailable):
     code = "no_demo_data"
 
     def __init__(self) -> None:
-        super().__init__('the flights of New York are not installed: pip install "tidemill[spark,demo]"')
+        super().__init__("the flights of New York are not installed", 'pip install "tidemill[spark,demo]"', before=": ")
 
 
 class BadDays(UserError):
@@ -51,7 +51,7 @@ class BadDays(UserError):
 
     def __init__(self, days: int) -> None:
         self.days = days
-        super().__init__(f"--days {days} is refused: use a whole number from 1 to {MOST_DAYS}")
+        super().__init__(f"--days {days} is refused", f"use a whole number from 1 to {MOST_DAYS}", before=": ")
 
 
 @dataclass(frozen=True, slots=True)

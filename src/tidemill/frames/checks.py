@@ -35,6 +35,7 @@ class BadCheck(UserError):
     """A check that cannot be made of these rows."""
 
     code = "bad_check"
+    hint = "correct the check as the reason says, and run again"
 
     def __init__(self, check: str, why: str) -> None:
         self.check = check
@@ -46,6 +47,7 @@ class CheckFailed(UserError):
     """Rows that were to be published are not as they have to be; nothing of this write is published."""
 
     code = "check_failed"
+    hint = "correct the rows or the check, and run again"
 
     def __init__(self, dataset: str, results: Sequence[CheckResult]) -> None:
         self.dataset = dataset

@@ -20,12 +20,12 @@ class BadKeys(UserError):
     """Columns cannot serve as a key for duplicates."""
 
     code = "bad_keys"
+    hint = "name columns that the rows have"
 
     def __init__(self, key: str, where: str, columns: Sequence[str]) -> None:
         self.key = key
         self.where = where
-        hint = advise(key, columns, before="; ")
-        super().__init__(f"{key!r} is no column of {where}, which has {', '.join(columns)}{hint}")
+        super().__init__(f"{key!r} is no column of {where}, which has {', '.join(columns)}", advise(key, columns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,7 @@ class BadSource(UserError):
     """A source that cannot be, or that its database does not have so."""
 
     code = "bad_source"
+    hint = "correct the source as the reason says"
 
     def __init__(self, source: str, why: str) -> None:
         self.source = source
@@ -95,8 +96,10 @@ class MissingDriver(UserError):
         self.class_name = class_name
         self.jar = jar
         super().__init__(
-            f"there is no JDBC driver {class_name}: not at {jar}, and not in the jars of the configuration. Install "
-            f'Debian\'s package {package}, or name its jar in tidemill.toml: [jdbc] drivers = "/path/to/driver.jar"'
+            f"there is no JDBC driver {class_name}: not at {jar}, and not in the jars of the configuration",
+            f"Install Debian's package {package}, or name its jar in tidemill.toml: [jdbc] drivers = "
+            '"/path/to/driver.jar"',
+            before=". ",
         )
 
 
@@ -108,8 +111,9 @@ class MissingSecret(UserError):
     def __init__(self, reference: str) -> None:
         self.reference = reference
         super().__init__(
-            f"there is no secret {reference}: set the environment variable {reference.removeprefix('env:')} where "
-            "the runner is started"
+            f"there is no secret {reference}",
+            f"set the environment variable {reference.removeprefix('env:')} where the runner is started",
+            before=": ",
         )
 
 
@@ -117,6 +121,7 @@ class SourceUnavailable(Unavailable):
     """The database of a source cannot be reached, or refuses."""
 
     code = "source_unavailable"
+    hint = "start the database of the source, or correct its address and password, and run again"
 
     def __init__(self, source: str, why: str) -> None:
         self.source = source

@@ -34,6 +34,7 @@ class BadFrame(UserError):
     """A data frame that cannot be written into a file set."""
 
     code = "bad_frame"
+    hint = "correct the data frame as the reason says, and run again"
 
     def __init__(self, dataset: str, why: str) -> None:
         self.dataset = dataset

@@ -94,6 +94,7 @@ class RowsDiffer(Unavailable):
     """The files of a directory are not what its job wrote. The attempt fails; another attempt may succeed."""
 
     code = "rows_differ"
+    hint = "let the next attempt write again; if it fails too, look for what else writes there"
 
     def __init__(self, dataset: str, directory: str, written: int | None, found: int) -> None:
         self.dataset = dataset

@@ -26,6 +26,7 @@ class NotComparable(UserError):
     """Two versions that cannot be compared row by row."""
 
     code = "not_comparable"
+    hint = "compare two versions that have the same key, and the columns of the key"
 
     def __init__(self, dataset: str, why: str) -> None:
         self.dataset = dataset

@@ -25,6 +25,7 @@ class ClaimsMoved(Conflict):
     """The claims of the run changed after they were counted: count them again."""
 
     code = "claims_moved"
+    hint = "count the claims again"
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id

@@ -34,6 +34,7 @@ class DatasetClash(UserError):
     """A declaration that would make two data sets one, or one data set another."""
 
     code = "dataset_clash"
+    hint = "correct the declaration of the data set, and deploy again"
 
     def __init__(self, dataset: str, why: str) -> None:
         self.dataset = dataset
@@ -134,11 +135,14 @@ def change_spec(db: Db, dataset: Dataset) -> None:
     )
 
 
-def find(db: Db, namespace: Namespace, name: str) -> Dataset:
-    """The data set of this name; `NotFound`, with the nearest name, when there is none."""
+def find(db: Db, namespace: Namespace, name: str, *, everywhere: bool = False) -> Dataset:
+    """The data set of this name; `NotFound`, with the nearest name of its namespace, when there is none.
+
+    `everywhere` looks for the nearest name in all namespaces, for a caller that may read all of them.
+    """
     row = db.one(SQL.find_by_name, namespace=namespace, name=name)
     if row is None:
-        known = [d.qualified_name for d in list_datasets(db)]
+        known = [d.qualified_name for d in list_datasets(db) if everywhere or d.namespace == namespace]
         wanted = qualified(namespace, name)
         raise NotFound("data set", wanted, nearest(wanted, known), hint="`tidemill dataset list` lists them all")
     return _dataset(row)

@@ -13,10 +13,9 @@ from typing import Final
 
 from tidemill.errors import Denied
 from tidemill.mill.operation import Right
-from tidemill.names import Namespace, namespace_of_event
+from tidemill.names import Namespace, namespace_of_consumer, namespace_of_event
 
 ALL_NAMESPACES: Final = "*"
-_DOTS_OF_PROGRAM: Final = 2
 
 
 class Role(StrEnum):
@@ -55,7 +54,9 @@ class Forbidden(Denied):
         self.right = right
         self.namespace = namespace
         where = "in all namespaces" if namespace == ALL_NAMESPACES else f"in namespace {namespace}"
-        super().__init__(f"the right {str(right)!r} {where} is missing: use a token whose role includes it")
+        super().__init__(
+            f"the right {str(right)!r} {where} is missing", "use a token whose role includes it", before=": "
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ class Access:
 
     def sees_consumer(self, name: str) -> bool:
         """Return whether the caller may read of a consumer: that of a program has its name, and belongs to it."""
-        return name.count(".") < _DOTS_OF_PROGRAM or self.sees_name(name)
+        namespace = namespace_of_consumer(name)
+        return namespace is None or self.sees(namespace)
 
     def sees_event(self, event_key: str) -> bool:
         """Return whether the caller may read what a message is about. Topics of users belong to no namespace."""

@@ -67,7 +67,9 @@ class Apps(Noun):
     def show(self, name: str) -> AppView:
         """Return an app; `NotFound` with the nearest name."""
         namespace, (local,) = self._project.split("app", name, 1)
-        return self._catalog.read(lambda db: _view(db, _find(db, namespace, local)))
+        return self._catalog.read(
+            lambda db: _view(db, _find(db, namespace, local, everywhere=self._project.everywhere))
+        )
 
     @operation(Right.READ)
     def history(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[Deployment]:
@@ -76,7 +78,7 @@ class Apps(Noun):
         (before,) = read_key(after, (GREATEST,))
 
         def block(db: Db) -> Page[Deployment]:
-            check_app(db, namespace, local)
+            check_app(db, namespace, local, everywhere=self._project.everywhere)
             found = list_deployments(db, namespace, local, before=before, limit=one_more(limit))
             return cut(found, limit, lambda one: write_key(one.version), lambda one: one)
 
@@ -155,7 +157,8 @@ class Apps(Noun):
         namespace, (local,) = self._project.split("app", name, 1)
 
         def look(db: Db) -> Deployment:
-            return find_target(db, namespace, local, _find(db, namespace, local).version, to)
+            app = _find(db, namespace, local, everywhere=self._project.everywhere)
+            return find_target(db, namespace, local, app.version, to)
 
         target = self._catalog.read(look)
         return deploy_again(
@@ -183,7 +186,7 @@ class Apps(Noun):
 
         def block(db: Db) -> Deleted:
             seq = db.tick()
-            app = _find(db, namespace, local)
+            app = _find(db, namespace, local, everywhere=self._project.everywhere)
             check_generation("app", qualified(namespace, local), app.version, if_generation)
             deleted = delete_app(db, self._world, seq, namespace, local)
             before = {
@@ -203,13 +206,16 @@ def find_app_named(project: Project, db: Db, app: str | None) -> tuple[Namespace
     if app is None:
         return None
     namespace, (name,) = project.split("app", app, 1)
-    check_app(db, namespace, name)
+    check_app(db, namespace, name, everywhere=project.everywhere)
     return namespace, name
 
 
-def check_app(db: Db, namespace: Namespace, name: str) -> None:
-    """Raise `NotFound`, with the nearest name, unless the app is deployed."""
-    _find(db, namespace, name)
+def check_app(db: Db, namespace: Namespace, name: str, *, everywhere: bool = False) -> None:
+    """Raise `NotFound` unless the app is deployed, with the nearest name of its namespace, or with `everywhere` of all.
+
+    `everywhere` is for a caller that may read all namespaces.
+    """
+    _find(db, namespace, name, everywhere=everywhere)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +229,12 @@ class _Deployed:
     deployed_at: datetime
 
 
-def _find(db: Db, namespace: Namespace, name: str) -> _Deployed:
+def _find(db: Db, namespace: Namespace, name: str, *, everywhere: bool = False) -> _Deployed:
     found = db.record(SQL.find_app, _Deployed, namespace=namespace, name=name)
     if found is None:
         wanted = qualified(namespace, name)
-        known = (qualified(*names) for names in db.records(SQL.list_names, tuple[Namespace, str]))
+        names = db.records(SQL.list_names, tuple[Namespace, str])
+        known = (qualified(*one) for one in names if everywhere or one[0] == namespace)
         raise NotFound("app", wanted, nearest(wanted, known))
     return found
 

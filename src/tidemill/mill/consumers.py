@@ -149,9 +149,9 @@ class NotPeekable(UserError):
         self.dataset = dataset
         self.consumer = consumer
         super().__init__(
-            f"{consumer} gets what changed in the snapshot {dataset}, and no partitions; `tidemill snapshot versions "
-            f"{dataset}` says which version it has seen, `tidemill snapshot diff {dataset} SEEN NEWEST` what changed "
-            "since"
+            f"{consumer} gets what changed in the snapshot {dataset}, and no partitions",
+            f"`tidemill snapshot versions {dataset}` says which version it has seen, `tidemill snapshot diff "
+            f"{dataset} SEEN NEWEST` what changed since",
         )
 
 
@@ -164,8 +164,8 @@ class ConsumerInUse(UserError):
         self.dataset = dataset
         self.consumer = consumer
         super().__init__(
-            f"consumer {consumer} cannot be dropped: the program of that name reads {dataset} by it; take the program "
-            "out of its app, or the data set out of its `reads`, and deploy first"
+            f"consumer {consumer} cannot be dropped: the program of that name reads {dataset} by it",
+            "take the program out of its app, or the data set out of its `reads`, and deploy first",
         )
 
 
@@ -177,7 +177,9 @@ class NoTimes(UserError):
     def __init__(self, dataset: str) -> None:
         self.dataset = dataset
         super().__init__(
-            f"{dataset} declares no partition time: choose partitions by their keys, or declare a watermark"
+            f"{dataset} declares no partition time",
+            "choose partitions by their keys, or declare a watermark",
+            before=": ",
         )
 
 
@@ -398,8 +400,8 @@ class Consumers(Noun):
         names = [one.name for one in list_consumers(db, dataset_id=found.dataset_id) if sees(one.name)]
         if "." not in name and name not in names:
             name = complete("consumer", name, names)
-        if not sees(name):
-            raise NotFound("consumer", name)
+        if name not in names:
+            raise NotFound("consumer", name, nearest(name, names))
         return found, find_consumer(db, found.dataset_id, name)
 
 

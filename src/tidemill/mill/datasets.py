@@ -127,6 +127,7 @@ class PartitionNotAdded(UserError):
     """Files that are there and cannot be the partition that was asked for."""
 
     code = "partition_not_added"
+    hint = "correct the files or the key, and add the partition again"
 
     def __init__(self, dataset: str, partition: str, why: str) -> None:
         self.dataset = dataset

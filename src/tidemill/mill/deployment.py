@@ -41,7 +41,7 @@ class BadApp(UserError):
         self.app = app
         self.why = why
         super().__init__(
-            f"app {app} is refused: {why}; `tidemill --server URL deploy` sends what its app file declares"
+            f"app {app} is refused: {why}", "`tidemill --server URL deploy` sends what its app file declares"
         )
 
 

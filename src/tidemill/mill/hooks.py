@@ -37,8 +37,9 @@ class BadDelivery(UserError):
     def __init__(self, delivery: str) -> None:
         self.delivery = delivery
         super().__init__(
-            f"delivery id {delivery[:_MOST_LETTERS]!r} is refused: give 1 to {_MOST_LETTERS} characters without NUL, "
-            "such as the sender's own id of the delivery"
+            f"delivery id {delivery[:_MOST_LETTERS]!r} is refused",
+            f"give 1 to {_MOST_LETTERS} characters without NUL, such as the sender's own id of the delivery",
+            before=": ",
         )
 
 

@@ -33,7 +33,9 @@ class BadRequestKey(UserError):
     def __init__(self, key: str) -> None:
         self.key = key[:_MOST_LETTERS]
         super().__init__(
-            f"idempotency key {self.key!r} is refused: use 1 to {_MOST_LETTERS} printable ASCII characters"
+            f"idempotency key {self.key!r} is refused",
+            f"use 1 to {_MOST_LETTERS} printable ASCII characters",
+            before=": ",
         )
 
 

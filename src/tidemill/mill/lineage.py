@@ -76,7 +76,7 @@ class BadLineage(UserError):
         self.what = what
         self.given = str(given)
         self.cure = cure
-        super().__init__(f"{what} {self.given!r} is refused: {cure}")
+        super().__init__(f"{what} {self.given!r} is refused", cure, before=": ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def trace_run(project: Project, db: Db, run_id: str, bounds: Bounds) -> Lineage:
     # A run without a program is of no namespace: a caller of one namespace knows such a run by its data only.
     known = [node for node in found.nodes if node.depth or node.program or project.access.only is None]
     if not known:
-        raise NotFound("run", run_id, hint="`tidemill run list` lists the newest runs")
+        raise NotFound("run", run_id)
     return found
 
 

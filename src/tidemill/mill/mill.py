@@ -66,8 +66,9 @@ class NoProject(UserError):
         self.folder = str(folder)
         self.app = str(app)
         super().__init__(
-            f"there is no project in {folder}: it has no app file {app}. `tidemill init NAME` writes a project; "
-            "`tidemill --project DIR …` names the folder of one"
+            f"there is no project in {folder}: it has no app file {app}",
+            "`tidemill init NAME` writes a project; `tidemill --project DIR …` names the folder of one",
+            before=". ",
         )
 
 
@@ -80,9 +81,10 @@ class OldData(UserError):
         self.catalog = catalog
         self.data = data
         super().__init__(
-            f"there is no catalog {catalog}, but {data} holds the data of an earlier one: put a backup in its place by "
-            "`tidemill catalog restore BACKUP --adopt`, or begin with an empty catalog, which knows nothing of these "
-            "data, by --new"
+            f"there is no catalog {catalog}, but {data} holds the data of an earlier one",
+            "put a backup in its place by `tidemill catalog restore BACKUP --adopt`, or begin with an empty catalog, "
+            "which knows nothing of these data, by --new",
+            before=": ",
         )
 
 

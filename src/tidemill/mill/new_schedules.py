@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from tidemill.errors import NotFound, TidemillError, UserError
+from tidemill.errors import TidemillError, UserError
 from tidemill.json_specs import read_plain, write_plain
 from tidemill.schedule.specs import ScheduleSpec
 
@@ -27,6 +27,7 @@ class BadEntry(UserError):
         self.because = because.code
         named = f" ({name})" if name else ""
         super().__init__(f"no schedule is created: entry {place}{named} is refused: {because}")
+        self.hint = because.hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +60,13 @@ def read_entries(entries: Sequence[Mapping[str, object]]) -> list[NewSchedule]:
 
 
 @contextmanager
-def naming(entry: NewSchedule, *, hides: bool) -> Iterator[None]:
-    """Let an error of an entry of a list name the entry; with `hides`, no nearest name of another namespace."""
+def naming(entry: NewSchedule) -> Iterator[None]:
+    """Let an error of an entry of a list name the entry."""
     try:
         yield
     except TidemillError as error:
         if entry.place is None:
             raise
-        if hides and isinstance(error, NotFound):
-            raise BadEntry(entry.place, entry.name, NotFound(error.kind, error.name)) from error
         raise BadEntry(entry.place, entry.name, error) from error
 
 

@@ -38,7 +38,7 @@ class KeyReused(UserError):
 
     def __init__(self, key: str) -> None:
         self.key = key
-        super().__init__(f"the key {key!r} was used for another request: take a new key for each change")
+        super().__init__(f"the key {key!r} was used for another request", "take a new key for each change", before=": ")
 
 
 class _KnownRequest(NamedTuple):

@@ -38,8 +38,10 @@ class BadPage(UserError):
         self.most = most
         numbers = "from 1 on" if most is None else f"from 1 to {most:,}"
         super().__init__(
-            f"{what} {given!r} is refused: `limit` is a number {numbers}, and `after` the `next` of a page of the same "
-            "list; leave `after` out for the first page"
+            f"{what} {given!r} is refused",
+            f"`limit` is a number {numbers}, and `after` the `next` of a page of the same list; leave `after` out for "
+            "the first page",
+            before=": ",
         )
 
 
@@ -53,7 +55,7 @@ class BadFilter(UserError):
         self.given = given
         self.known = tuple(known)
         advice = advise(given, known, before="; ")
-        super().__init__(f"{what} {given!r} is refused: there are {', '.join(known)}{advice}")
+        super().__init__(f"{what} {given!r} is refused", f"there are {', '.join(known)}{advice}", before=": ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ class BadPeriod(UserError):
     """A period that ends before it begins, or a time that cannot be read."""
 
     code = "bad_period"
+    hint = "give the earlier time as `since`, and the later time as `until`"
 
     def __init__(self, since: str, until: str, why: str) -> None:
         self.since = since

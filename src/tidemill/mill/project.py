@@ -51,7 +51,7 @@ class AmbiguousName(UserError):
         self.kind = kind
         self.name = name
         self.known = tuple(sorted(known))
-        super().__init__(f"several {kind}s are named {name!r}: write one of {', '.join(self.known)}")
+        super().__init__(f"several {kind}s are named {name!r}", f"write one of {', '.join(self.known)}", before=": ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,11 @@ class Project:
         """The caller as records of changes name it: `user@host` for the user of this process."""
         return self.caller or user_of(self.world)
 
+    @property
+    def everywhere(self) -> bool:
+        """True if the caller may read all namespaces, so that an error may name things of any of them."""
+        return self.access.only is None
+
     def note(self, action: str, subject: str, **detail: object) -> NoteChange:
         """Return the audit row of a change by the actor."""
         return NoteChange(self.world.new_id("audit"), self.actor, action, subject, detail)
@@ -87,7 +92,7 @@ class Project:
     def dataset(self, db: Db, name: str) -> Dataset:
         """Return the data set of that name; `NotFound`."""
         namespace, (local,) = self.split("data set", name, 1)
-        return datasets.find(db, namespace, local)
+        return datasets.find(db, namespace, local, everywhere=self.everywhere)
 
     def program(self, db: Db, name: str) -> Program:
         """Return the program of that name, which may be short; `NotFound`, `AmbiguousName`."""
@@ -95,7 +100,7 @@ class Project:
             seen = [one for one in list_programs(db) if self.access.sees(one.namespace)]
             name = complete("program", name, [program.qualified_name for program in seen])
         namespace, (app, program) = self.split("program", name, 2)
-        return find_program(db, namespace, app, program)
+        return find_program(db, namespace, app, program, everywhere=self.everywhere)
 
     def startable(self, db: Db, name: str) -> Program:
         """Return the program of that name; `ProgramRetired`, `NotFound`."""

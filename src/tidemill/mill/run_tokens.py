@@ -38,8 +38,9 @@ class OutOfReach(Denied):
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         super().__init__(
-            f"the token of {run_id} reaches the run alone, its transaction, and the inputs and outputs of its program: "
-            "use a token of your own (`tidemill token create`)"
+            f"the token of {run_id} reaches the run alone, its transaction, and the inputs and outputs of its program",
+            "use a token of your own (`tidemill token create`)",
+            before=": ",
         )
 
 

@@ -48,8 +48,8 @@ class StartsByItself(UserError):
     def __init__(self, program: str) -> None:
         self.program = program
         super().__init__(
-            f"{program} is a worker: runners keep as many of it alive as the app declares; change `instances` and "
-            "deploy, or `tidemill run kill` one to have it replaced"
+            f"{program} is a worker: runners keep as many of it alive as the app declares",
+            "change `instances` and deploy, or `tidemill run kill` one to have it replaced",
         )
 
 
@@ -62,8 +62,8 @@ class NothingToRetry(Conflict):
         self.run_id = run_id
         self.state = state
         super().__init__(
-            f"run {run_id} is {state}: only runs of programs that ended FAILED, KILLED or REJECTED are retried; "
-            "`tidemill run start` starts another"
+            f"run {run_id} is {state}: only runs of programs that ended FAILED, KILLED or REJECTED are retried",
+            "`tidemill run start` starts another",
         )
 
 

@@ -14,4 +14,4 @@ def find_named(project: Project, db: Db, name: str) -> Schedule:
         seen = [one for one in schedules.list_schedules(db) if project.access.sees(one.namespace)]
         name = complete("schedule", name, [one.qualified_name for one in seen])
     namespace, (app, schedule) = project.split("schedule", name, 2)
-    return schedules.find_schedule(db, namespace, app, schedule)
+    return schedules.find_schedule(db, namespace, app, schedule, everywhere=project.everywhere)

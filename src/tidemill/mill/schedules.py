@@ -76,7 +76,7 @@ class BadMode(UserError):
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
-        super().__init__(f"mode {mode!r} is refused: use {', '.join(SuspendMode)}")
+        super().__init__(f"mode {mode!r} is refused", f"use {', '.join(SuspendMode)}", before=": ")
 
 
 class Schedules(Noun):
@@ -379,9 +379,9 @@ class Schedules(Noun):
         added, notes = [], []
         suspend_new = self._project.config.suspend_new
         for one in wanted:
-            with naming(one, hides=self._project.access.only is not None):
+            with naming(one):
                 namespace, (app, local) = self._project.split("schedule", one.name, 2)
-                check_app(db, namespace, app)
+                check_app(db, namespace, app, everywhere=self._project.everywhere)
                 program = self._project.startable(db, one.program)
                 if program.kind.is_worker:
                     raise BadSchedule(

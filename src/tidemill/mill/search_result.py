@@ -41,7 +41,7 @@ class BadSearch(UserError):
     def __init__(self, text: str, cure: str) -> None:
         self.text = printable(text[:100])
         self.cure = cure
-        super().__init__(f"text {self.text!r} is refused: {cure}")
+        super().__init__(f"text {self.text!r} is refused", cure, before=": ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class BadTable(UserError):
     """A statement that does not fit the table as it is."""
 
     code = "bad_table"
+    hint = "correct the statement as the reason says"
 
     def __init__(self, table: str, why: str) -> None:
         self.table = table

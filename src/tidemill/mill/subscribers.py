@@ -39,8 +39,9 @@ class PositionAhead(UserError):
         self.position = position
         self.newest = newest
         super().__init__(
-            f"position {position} of topic {topic} is refused: the newest message is at {newest}, and messages to come "
-            "would be passed over; use a position that a read gave"
+            f"position {position} of topic {topic} is refused: the newest message is at {newest}, and messages to "
+            "come would be passed over",
+            "use a position that a read gave",
         )
 
 

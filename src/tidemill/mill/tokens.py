@@ -58,7 +58,9 @@ class Unauthorized(Denied):
 
     def __init__(self, why: str) -> None:
         self.why = why
-        super().__init__(f"{why}: send `Authorization: Bearer TOKEN`, or open the link of `tidemill open` in a browser")
+        super().__init__(
+            why, "send `Authorization: Bearer TOKEN`, or open the link of `tidemill open` in a browser", before=": "
+        )
 
 
 class TokenExists(Conflict):
@@ -69,7 +71,9 @@ class TokenExists(Conflict):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
-            f"there is a token {name!r}: revoke it first (`tidemill token revoke {name}`), or take another name"
+            f"there is a token {name!r}",
+            f"revoke it first (`tidemill token revoke {name}`), or take another name",
+            before=": ",
         )
 
 
@@ -81,7 +85,7 @@ class BadRole(UserError):
     def __init__(self, role: str) -> None:
         self.role = role
         known = ", ".join(Role)
-        super().__init__(f"role {role!r} is refused; {advise(role, list(Role), f'use one of {known}')}")
+        super().__init__(f"role {role!r} is refused", advise(role, list(Role), f"use one of {known}"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,9 @@ class BadPosition(UserError):
         self.given = given
         words = "".join(f", {word}" for word in also)
         super().__init__(
-            f"position {given!r} is refused: write it as `topic read` shows it, 17.0, or 17 for all of it{words}"
+            f"position {given!r} is refused",
+            f"write it as `topic read` shows it, 17.0, or 17 for all of it{words}",
+            before=": ",
         )
 
 

@@ -247,7 +247,7 @@ class Transactions(Noun):
         if self._project.access.only is not None:
             (name,) = self._names_of(db, [row])
             if name is None or not self._project.access.sees_name(name):
-                raise NotFound("transaction", str(write_pointer), hint="`tidemill tx list` lists them all")
+                raise NotFound("transaction", str(write_pointer))
         return row
 
     def _names_of(self, db: Db, rows: Sequence[TransactionRow]) -> Sequence[str | None]:

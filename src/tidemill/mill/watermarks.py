@@ -53,7 +53,9 @@ class BadTime(UserError):
 
     def __init__(self, given: str) -> None:
         self.given = given
-        super().__init__(f"time {given!r} is refused: write it on the file set's wall clock, as '2021-03-19 11:00'")
+        super().__init__(
+            f"time {given!r} is refused", "write it on the file set's wall clock, as '2021-03-19 11:00'", before=": "
+        )
 
 
 @dataclass(frozen=True, slots=True)

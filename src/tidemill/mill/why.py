@@ -49,6 +49,7 @@ class BadThing(UserError):
     """A kind of thing that there is not."""
 
     code = "bad_thing"
+    hint = "leave the kind out, or name one that is known"
 
     def __init__(self, why: str) -> None:
         self.why = why

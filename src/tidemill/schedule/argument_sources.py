@@ -18,6 +18,7 @@ class BadArgumentSource(UserError):
     """A source of an argument that cannot be."""
 
     code = "bad_argument_source"
+    hint = "correct the source of the argument as the reason says"
 
     def __init__(self, path: str, why: str) -> None:
         self.path = path
@@ -34,8 +35,8 @@ class MissingSource(UserError):
         self.argument = argument
         self.path = path
         super().__init__(
-            f"argument {argument!r} has no value: {why}, and its source {path!r} has no default; "
-            "update the schedule with a default for it"
+            f"argument {argument!r} has no value: {why}, and its source {path!r} has no default",
+            "update the schedule with a default for it",
         )
 
 

@@ -67,7 +67,9 @@ class ScheduleExists(Conflict):
 
     def __init__(self, names: str) -> None:
         self.names = names
-        super().__init__(f"there is a schedule already of each of these names: {names}; update it, or delete it first")
+        super().__init__(
+            f"there is a schedule already of each of these names: {names}", "update it, or delete it first"
+        )
 
 
 @dataclass(frozen=True, slots=True)

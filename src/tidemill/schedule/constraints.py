@@ -28,6 +28,7 @@ class BadConstraint(UserError):
     """A constraint that cannot be."""
 
     code = "bad_constraint"
+    hint = "correct the constraint as the reason says"
 
     def __init__(self, constraint: str, why: str) -> None:
         self.constraint = constraint

@@ -54,7 +54,7 @@ class UnreadableMessage(UserError):
     def __init__(self, trigger: str, why: str) -> None:
         self.trigger = trigger
         self.why = why
-        super().__init__(f"{trigger} cannot read it: {why}; if a newer Tidemill published it, upgrade this one")
+        super().__init__(f"{trigger} cannot read it: {why}", "if a newer Tidemill published it, upgrade this one")
 
 
 class MessageTrigger(Leaf):

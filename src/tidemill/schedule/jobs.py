@@ -66,6 +66,7 @@ class JobEnded(Conflict):
     """A job that is no more: it has become a run, or was dropped."""
 
     code = "job_ended"
+    hint = "look at what the job became: `tidemill job show JOB`"
 
     def __init__(self, job_id: str, outcome: str, run_id: str | None) -> None:
         self.job_id = job_id

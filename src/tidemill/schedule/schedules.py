@@ -26,12 +26,13 @@ _LAST: Final = "\U0010ffff"
 """Sorts after every name."""
 
 
-def find_schedule(db: Db, namespace: Namespace, app: str, name: str) -> Schedule:
-    """The schedule of that name; `NotFound` with the nearest name."""
+def find_schedule(db: Db, namespace: Namespace, app: str, name: str, *, everywhere: bool = False) -> Schedule:
+    """The schedule of that name; `NotFound` with the nearest name of its namespace, or of all with `everywhere`."""
     schedule = db.record(SQL.find_schedule, Schedule, namespace=namespace, app=app, name=name)
     if schedule is None:
         wanted = qualified(namespace, app, name)
-        raise NotFound("schedule", wanted, nearest(wanted, (s.qualified_name for s in list_schedules(db))))
+        known = (one.qualified_name for one in list_schedules(db) if everywhere or one.namespace == namespace)
+        raise NotFound("schedule", wanted, nearest(wanted, known))
     return schedule
 
 

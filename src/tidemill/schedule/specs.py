@@ -34,6 +34,7 @@ class BadSchedule(UserError):
     """A schedule that cannot be."""
 
     code = "bad_schedule"
+    hint = "correct the schedule as the reason says"
 
     def __init__(self, why: str) -> None:
         self.why = why

@@ -33,6 +33,7 @@ class BadTrigger(UserError):
     """A trigger that cannot be."""
 
     code = "bad_trigger"
+    hint = "correct the trigger as the reason says"
 
     def __init__(self, trigger: str, why: str) -> None:
         self.trigger = trigger

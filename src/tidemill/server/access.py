@@ -50,19 +50,22 @@ class Forged(Denied):
     code = "forged_request"
 
     def __init__(self) -> None:
-        super().__init__(f"the request lacks the word of its browser: send it as the header {CSRF.title()}")
+        super().__init__(
+            "the request lacks the word of its browser", f"send it as the header {CSRF.title()}", before=": "
+        )
 
 
 class TooManyFailures(Unavailable):
     """An address that failed to sign in too often."""
 
     code = "too_many_failures"
-    retry_after = "60"
-    """Seconds until the address may try again."""
+    retry_after = 60
 
     def __init__(self, address: str) -> None:
         self.address = address
-        super().__init__(f"{address} failed to sign in {_MOST_FAILURES} times within a minute: wait a minute")
+        super().__init__(
+            f"{address} failed to sign in {_MOST_FAILURES} times within a minute", "wait a minute", before=": "
+        )
 
 
 class Door:

@@ -34,10 +34,10 @@ from tidemill.server.guard import GuardedRoute, check_all_guarded, guarded, open
 from tidemill.server.limits import RequestLimits
 from tidemill.server.logs import logs
 from tidemill.server.metrics import Counts, metrics
-from tidemill.server.openapi import ANY_REQUEST, OPENAPI, PROBLEMS, answer_type, describe, write_document
+from tidemill.server.openapi import ANY_REQUEST, PROBLEMS, answer_type, describe, write_document
 from tidemill.server.pages.routes import add_pages
 from tidemill.server.prefix import AddPrefix, StripPrefix
-from tidemill.server.problems import answer_error, problem
+from tidemill.server.problems import OPENAPI, RequestProblem, answer_error
 from tidemill.server.sign_in import LOGIN, LOGOUT, login, logout, show_login
 from tidemill.server.stream import stream
 from tidemill.server.watcher import Watcher
@@ -260,7 +260,7 @@ def _ready(request: Request) -> Response:
         check_version(door.catalog, create=False)
     except (OlderCatalog, NewerCatalog) as error:
         # The request has no fault: a proxy should send it to another server.
-        return problem(503, error.code, str(error), request.state.request_id, error.fields())
+        return RequestProblem.of(error, 503).answer(request.state.request_id)
     return Response(json.dumps({"status": "ready"}), media_type="application/json")
 
 

@@ -33,6 +33,7 @@ class BadCondition(UserError):
     """A header with a condition that is no tag of a generation, or with which the route compares nothing."""
 
     code = "bad_condition"
+    hint = "correct the header as the reason says, or leave it out"
 
     def __init__(self, header: str, given: str, why: str = "") -> None:
         self.header = header

@@ -35,7 +35,7 @@ class Unguarded(Internal):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        super().__init__(f"the route {path} declares no right: use `guarded` or `open_to_all`")
+        super().__init__(f"the route {path} declares no right", "use `guarded` or `open_to_all`", before=": ")
 
 
 def guarded(right: Right, *, whole: bool = False, own: bool = False) -> Callable[[Endpoint], Endpoint]:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from fastapi import Request, Response
 
-from tidemill.server.problems import answer_error, problem
+from tidemill.server.problems import RequestProblem, answer_error
 from tidemill.sizes import exact_bytes
 from tidemill.world import World
 
@@ -81,7 +81,9 @@ class RequestLimits:
         try:
             body = b"" if refusal else await asyncio.wait_for(self._read(receive), BODY_WITHIN)
         except TimeoutError:
-            refusal = problem(408, "slow_body", "the body did not come in time; send it again", request_id)
+            refusal = RequestProblem(408, "slow_body", "the body did not come in time", "send it again").answer(
+                request_id
+            )
         except ClientGone:
             return
         else:
@@ -114,26 +116,29 @@ class RequestLimits:
         """Return the refusal of a request by its head alone; None for a request that may go on."""
         host = _host_of(named.get("host", ""))
         if host not in self._hosts:
-            detail = f"this server does not answer for the host {host!r}; add it to the setting server.names"
-            return problem(421, "wrong_host", detail, request_id)
+            wrong = f"this server does not answer for the host {host!r}"
+            return RequestProblem(421, "wrong_host", wrong, "add it to the setting server.names").answer(request_id)
         origin = named.get("origin")
         if origin is not None and _host_of(origin.partition("://")[2]) not in self._hosts:
-            detail = f"requests from pages of {origin!r} are refused; add its host to the setting server.names"
-            return problem(403, "wrong_origin", detail, request_id)
+            wrong = f"requests from pages of {origin!r} are refused"
+            return RequestProblem(403, "wrong_origin", wrong, "add its host to the setting server.names").answer(
+                request_id
+            )
         length = named.get("content-length", "0")
         if length.isdecimal() and (refusal := self._too_large(int(length), request_id)):
             return refusal
         media = named.get("content-type", _JSON).partition(";")[0].strip().lower()
         has_body = length != "0" or "transfer-encoding" in named
         if has_body and path.startswith("/v1/") and media != _JSON:
-            return problem(415, "wrong_media_type", f"send the body as {_JSON}, not as {media!r}", request_id)
+            wrong, hint = f"the body is {media!r}, which no route reads", f"send the body as {_JSON}"
+            return RequestProblem(415, "wrong_media_type", wrong, hint).answer(request_id)
         return None
 
     def _too_large(self, size: int, request_id: str) -> Response | None:
         if size <= self._most_bytes:
             return None
-        detail = f"the body is larger than {exact_bytes(self._most_bytes)}; send less in one request"
-        return problem(413, "body_too_large", detail, request_id)
+        wrong = f"the body is larger than {exact_bytes(self._most_bytes)}"
+        return RequestProblem(413, "body_too_large", wrong, "send less in one request").answer(request_id)
 
     async def _read(self, receive: Receive) -> bytes:
         """Return the body, cut behind the limit. `ClientGone`."""
@@ -160,7 +165,9 @@ def _not_utf8(path: str, body: bytes, request_id: str) -> Response | None:
         if (at := body.find(b"\0")) < 0:
             return None
         where = f"a NUL at byte {at}"
-    return problem(400, "bad_encoding", f"the body is no UTF-8 text ({where}); send JSON in UTF-8", request_id)
+    return RequestProblem(400, "bad_encoding", f"the body is no UTF-8 text ({where})", "send JSON in UTF-8").answer(
+        request_id
+    )
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

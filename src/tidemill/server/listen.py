@@ -39,8 +39,9 @@ class Unprotected(UserError):
     def __init__(self, host: str) -> None:
         self.host = host
         super().__init__(
-            f"the server refuses to listen on {host!r} without TLS: set server.tls_cert and server.tls_key, or "
-            "server.behind_proxy = true if a proxy before it does TLS"
+            f"the server refuses to listen on {host!r} without TLS",
+            "set server.tls_cert and server.tls_key, or server.behind_proxy = true if a proxy before it does TLS",
+            before=": ",
         )
 
 
@@ -55,8 +56,8 @@ class BadCertificate(UserError):
         self.why = why
         files = f"server.tls_cert = {certificate!r} and server.tls_key = {key!r}"
         super().__init__(
-            f"{files} cannot be used: {why}; name files in PEM form: the certificate with its chain, and its key "
-            "without a password"
+            f"{files} cannot be used: {why}",
+            "name files in PEM form: the certificate with its chain, and its key without a password",
         )
 
 
@@ -67,7 +68,7 @@ class NoServer(Unavailable):
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        super().__init__(f"no server was started for the project {folder}; `tidemill up` starts one")
+        super().__init__(f"no server was started for the project {folder}", "`tidemill up` starts one")
 
 
 class PortTaken(Unavailable):
@@ -79,7 +80,7 @@ class PortTaken(Unavailable):
         self.host = host
         self.port = port
         self.why = why
-        super().__init__(f"the server cannot listen on {host}:{port}: {why}; choose another server.port")
+        super().__init__(f"the server cannot listen on {host}:{port}: {why}", "choose another server.port")
 
 
 class Listener:

@@ -36,7 +36,9 @@ class LogElsewhere(Unavailable):
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        super().__init__(f"the log of {run_id} is on the machine of its runner: ask a server on that machine")
+        super().__init__(
+            f"the log of {run_id} is on the machine of its runner", "ask a server on that machine", before=": "
+        )
 
 
 @guarded(Right.READ, own=True)

@@ -18,7 +18,6 @@ from tidemill.mill.routes import Route, list_routes
 from tidemill.server.examples import example_answer, example_inputs, example_of
 from tidemill.server.problems import MEDIA_TYPE
 
-OPENAPI: Final = "/v1/openapi.json"
 ANY_REQUEST: Final = (
     "Besides what stands at its route, any request may be refused with 405 (the path has another method), 408 (the "
     "body did not come within 20 seconds) or 421 (the server does not answer for this host)."
@@ -34,6 +33,7 @@ class Problem(BaseModel):
     status: int
     detail: str
     code: str
+    hint: str
     request_id: str
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fastapi import Request, Response
@@ -26,8 +27,7 @@ from tidemill.server.sign_in import LOGIN, redirect_to_login
 _log = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/problem+json"
-RETRY_AFTER: Final = "1"
-"""Seconds after which a caller may ask again, while the catalog is away."""
+OPENAPI: Final = "/v1/openapi.json"
 
 _MOST_ECHOED: Final = 5000
 """Characters of each text of a problem."""
@@ -73,25 +73,71 @@ def status_of(error: TidemillError) -> int:
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
-def problem(
-    status: int, code: str, detail: str, request_id: str, fields: Mapping[str, object] | None = None
-) -> Response:
-    """Return the answer for an error."""
-    document = {
-        **{name: _cut(value) for name, value in to_plain(fields or {}).items()},
-        "type": f"urn:tidemill:error:{code}",
-        "title": _TITLES.get(status, "The request failed"),
-        "status": status,
-        "detail": _cut(detail),
-        "code": code,
-        "request_id": request_id,
-    }
-    headers = {}
-    if status in (429, 503):
-        headers["Retry-After"] = RETRY_AFTER
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    return Response(json.dumps(document), status, headers=headers, media_type=MEDIA_TYPE)
+@dataclass(frozen=True, slots=True)
+class RequestProblem:
+    """Why a request is not carried out, and the next step of its caller."""
+
+    status: int
+    code: str
+    wrong: str
+    hint: str
+    before: str = "; "
+    """The text between `wrong` and `hint`."""
+    detail: str = ""
+    """The whole sentence, if it is another one than that of `wrong` and `hint`."""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    retry_after: int = 1
+    """Seconds after which the caller may ask again, after 429 and 503."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, error: TidemillError, status: int | None = None) -> RequestProblem:
+        """Return the problem that an error is, with another status than that of its kind if one is given."""
+        return cls(
+            status_of(error) if status is None else status,
+            error.code,
+            error.wrong,
+            error.hint,
+            detail=str(error),
+            fields=error.fields(),
+            retry_after=error.retry_after or 1,
+        )
+
+    def answer(self, request_id: str) -> Response:
+        """Return the answer as JSON."""
+        document = {
+            **{name: _cut(value) for name, value in to_plain(self.fields).items()},
+            "type": f"urn:tidemill:error:{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "detail": _cut(self.detail or f"{self.wrong}{self.before}{self.hint}"),
+            "code": self.code,
+            "hint": _cut(self.hint),
+            "request_id": request_id,
+        }
+        return Response(json.dumps(document), self.status, headers=self._headers(), media_type=MEDIA_TYPE)
+
+    def show(self, request: Request) -> Response:
+        """Return the answer as a page."""
+        hint = self.hint
+        if self.status == 401:
+            hint = f"open {request.scope.get('root_path', '')}{LOGIN} to sign in"
+        page = render(request, "message.html", self.status, title=self.title, detail=self.wrong, hint=hint)
+        page.headers.update({name: text for name, text in self._headers().items() if name == "Retry-After"})
+        return page
+
+    @property
+    def title(self) -> str:
+        """The words for the status."""
+        return _TITLES.get(self.status, "The request failed")
+
+    def _headers(self) -> dict[str, str]:
+        headers = dict(self.headers)
+        if self.status in (429, 503):
+            headers["Retry-After"] = str(self.retry_after)
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return headers
 
 
 def _cut(value: Any) -> Any:  # noqa: ANN401  # JSON
@@ -104,51 +150,32 @@ def answer_error(request: Request, error: Exception) -> Response:
 
     A browser that asked for a page gets a page.
     """
-    found = _answer(request, error)
+    request_id = getattr(request.state, "request_id", "")
+    found = _find_problem(request, request_id, error)
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
     wants_page = "text/html" in request.headers.get("accept", "") and not path.startswith("/v1/")
     if not wants_page:
-        return found
-    if found.status_code == 401 and request.method == "GET" and path != LOGIN:
+        return found.answer(request_id)
+    if found.status == 401 and request.method == "GET" and path != LOGIN:
         return redirect_to_login(request)
-    document = json.loads(bytes(found.body))
-    title, detail = document["title"], document["detail"]
-    hint = (
-        f"the next step: open {request.scope.get('root_path', '')}{LOGIN} to sign in"
-        if found.status_code == 401
-        else ""
-    )
-    page = render(request, "message.html", found.status_code, title=title, detail=detail, hint=hint)
-    page.headers.update({name: found.headers[name] for name in ("retry-after",) if name in found.headers})
-    return page
+    return found.show(request)
 
 
-def _answer(request: Request, error: Exception) -> Response:
-    request_id = getattr(request.state, "request_id", "")
-    if isinstance(error, NotFound) and request.state.mill.project.access.only is not None:
-        # The nearest name, and the hint, may be those of another namespace.
-        error = NotFound(error.kind, error.name)
+def _find_problem(request: Request, request_id: str, error: Exception) -> RequestProblem:
     match error:
         case TidemillError():
-            status = status_of(error)
-            if status >= 500:
+            found = RequestProblem.of(error)
+            if found.status >= 500:
                 _note(request, request_id, error)
-            found = problem(status, error.code, str(error), request_id, error.fields())
-            if isinstance(error, TooManyFailures):
-                found.headers["Retry-After"] = error.retry_after
             return found
         case RequestValidationError():
-            return _refuse(error.errors(), request_id)
+            return _refuse(error.errors())
         case HTTPException():
-            status = error.status_code
-            code = {404: "no_route", 405: "no_method"}.get(status, "bad_request")
-            found = problem(status, code, _advise(status, request), request_id)
-            found.headers.update(error.headers or {})
-            return found
+            return _advise(error, request)
         case _:
             _note(request, request_id, error)
-            detail = f"Tidemill failed; its log has the reason under request {request_id}"
-            return problem(500, "internal", detail, request_id)
+            hint = f"its log has the reason under request {request_id}"
+            return RequestProblem(500, "internal", "Tidemill failed", hint)
 
 
 def _note(request: Request, request_id: str, error: Exception) -> None:
@@ -163,18 +190,24 @@ def _note(request: Request, request_id: str, error: Exception) -> None:
     _log.error("request %s failed: %s", request_id, error, exc_info=error, extra={"fields": fields})
 
 
-def _advise(status: int, request: Request) -> str:
+def _advise(error: HTTPException, request: Request) -> RequestProblem:
+    status, path, headers = error.status_code, request.url.path, error.headers or {}
     if status == 404:
-        return f"there is no route {request.url.path}; /v1/openapi.json lists the routes"
+        return RequestProblem(
+            404, "no_route", f"there is no route {path}", f"{OPENAPI} lists the routes", headers=headers
+        )
     if status == 405:
-        return f"{request.url.path} has no method {request.method}; /v1/openapi.json lists the methods"
-    return "the request cannot be read"
+        wrong = f"{path} has no method {request.method}"
+        return RequestProblem(405, "no_method", wrong, f"{OPENAPI} lists the methods", headers=headers)
+    hint = f"send it as {OPENAPI} describes the route"
+    return RequestProblem(status, "bad_request", "the request cannot be read", hint, headers=headers)
 
 
-def _refuse(errors: Sequence[Any], request_id: str) -> Response:
+def _refuse(errors: Sequence[Any]) -> RequestProblem:
     first = errors[0]
     if first["type"] == "json_invalid":
-        return problem(400, "bad_json", f"the body is no JSON: {first['ctx']['error']}", request_id)
+        return RequestProblem(400, "bad_json", f"the body is no JSON: {first['ctx']['error']}", "send JSON in UTF-8")
     where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
     why = "is not known" if first["type"] == "extra_forbidden" else f"is refused: {first['msg']}"
-    return problem(422, "bad_request", f"{where} {why}; nothing was changed", request_id, {"field": where})
+    wrong, hint = f"{where} {why}; nothing was changed", f"{OPENAPI} says what the route takes"
+    return RequestProblem(422, "bad_request", wrong, hint, fields={"field": where})

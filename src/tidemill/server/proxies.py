@@ -33,7 +33,9 @@ class UnknownUser(Denied):
 
     def __init__(self, user: str) -> None:
         self.user = user
-        super().__init__(f"the user {user!r} has no role here: give one in tidemill.toml, in the table [server.users]")
+        super().__init__(
+            f"the user {user!r} has no role here", "give one in tidemill.toml, in the table [server.users]", before=": "
+        )
 
 
 class TrustedUsers:

@@ -33,8 +33,9 @@ class TooManyRequests(Unavailable):
     def __init__(self, most: int) -> None:
         self.most = most
         super().__init__(
-            f"this caller sends more than {most} requests a second: wait a second, or raise the setting "
-            "server.max_requests_per_second"
+            f"this caller sends more than {most} requests a second",
+            "wait a second, or raise the setting server.max_requests_per_second",
+            before=": ",
         )
 
 
@@ -47,7 +48,7 @@ class TooManyStreams(Unavailable):
         self.holder = holder
         self.most = most
         cure = "raise the setting server.max_streams" if holder == "caller" else "use another server"
-        super().__init__(f"this {holder} has {most} streams already: close a stream, or {cure}")
+        super().__init__(f"this {holder} has {most} streams already", f"close a stream, or {cure}", before=": ")
 
 
 class Rates:

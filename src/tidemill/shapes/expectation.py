@@ -20,6 +20,7 @@ class BadExpectation(UserError):
     """An arrival expectation that no data set can have."""
 
     code = "bad_expectation"
+    hint = "correct the expectation as the reason says"
 
     def __init__(self, field: str, given: str, why: str) -> None:
         self.field = field

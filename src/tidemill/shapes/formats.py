@@ -74,6 +74,7 @@ class BadFormat(UserError):
     """A description of raw files that cannot be read strictly."""
 
     code = "bad_format"
+    hint = "correct the format of the data set, and deploy again"
 
     def __init__(self, file_format: str, why: str) -> None:
         self.file_format = file_format

@@ -31,8 +31,9 @@ class NoPyArrow(Unavailable):
     def __init__(self, file_format: str) -> None:
         self.file_format = file_format
         super().__init__(
-            f"files of format {file_format} are read by pyarrow, which is not installed: "
-            '`pip install "tidemill[spark]"` (or only `pip install pyarrow`)'
+            f"files of format {file_format} are read by pyarrow, which is not installed",
+            '`pip install "tidemill[spark]"` (or only `pip install pyarrow`)',
+            before=": ",
         )
 
 
@@ -47,8 +48,9 @@ class UnreadableRows(Unavailable):
         self.file_format = file_format
         self.why = why
         super().__init__(
-            f"{file} in {location} cannot be read as {file_format}: {why}. "
-            "Look for damage with `tidemill catalog fsck`; bring the file back, or overwrite its partition"
+            f"{file} in {location} cannot be read as {file_format}: {why}",
+            "Look for damage with `tidemill catalog fsck`; bring the file back, or overwrite its partition",
+            before=". ",
         )
 
 

@@ -76,6 +76,7 @@ class BadKey(UserError):
     """A partition key that its file set does not take; `field` names the culprit, where there is one."""
 
     code = "bad_key"
+    hint = "correct the key: `tidemill dataset show NAME` lists its fields and their types"
 
     def __init__(self, key_field: str | None, why: str) -> None:
         self.key_field = key_field

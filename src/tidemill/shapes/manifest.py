@@ -40,8 +40,9 @@ class DamagedFiles(Unavailable):
         self.partition = partition
         self.files = tuple(files)
         super().__init__(
-            f"partition {partition} of {dataset} is damaged: {'; '.join(self.files)}. "
-            "Bring the files back, or overwrite the partition"
+            f"partition {partition} of {dataset} is damaged: {'; '.join(self.files)}",
+            "Bring the files back, or overwrite the partition",
+            before=". ",
         )
 
 
@@ -49,12 +50,12 @@ class DamagedManifest(Unavailable):
     """A manifest in the catalog cannot be read. Another program than Tidemill, or a disk, has changed it."""
 
     code = "damaged_manifest"
-    next_step = "restore the catalog from a backup, or overwrite the partition"
+    hint = "restore the catalog from a backup, or overwrite the partition"
 
     def __init__(self, change: str, why: str) -> None:
         self.change = change
         self.why = why
-        super().__init__(f"the manifest of {change} is damaged in the catalog ({why}): {self.next_step}")
+        super().__init__(f"the manifest of {change} is damaged in the catalog ({why})", self.hint, before=": ")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -45,6 +45,7 @@ class BadPartitionTime(UserError):
     """A zone, an interval, a pattern or a formatter that cannot be."""
 
     code = "bad_partition_time"
+    hint = "correct the declaration of the partition time, and deploy again"
 
     def __init__(self, what: str, given: str, why: str) -> None:
         self.what = what

@@ -85,6 +85,7 @@ class BadTableOption(UserError):
     """An option of a table that is not known, or has a value that it cannot have."""
 
     code = "bad_watermark_option"
+    hint = "correct the option as the reason says"
 
     def __init__(self, option: str, value: str, why: str) -> None:
         self.option = option
@@ -97,6 +98,7 @@ class BadTimeColumn(UserError):
     """A column that cannot be the time of rows."""
 
     code = "bad_time_column"
+    hint = "name a column of the file set that holds a timestamp, and is no key"
 
     def __init__(self, dataset: str, column: str, why: str) -> None:
         self.dataset = dataset

@@ -33,6 +33,7 @@ class BadStatement(UserError):
     """A statement that cannot be carried out; `line` and `column` (from 1) say where, if that is known."""
 
     code = "bad_statement"
+    hint = "correct the statement at the place that the reason names"
 
     def __init__(self, why: str, line: int | None = None, column: int | None = None) -> None:
         self.why = why

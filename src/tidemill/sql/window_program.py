@@ -73,8 +73,9 @@ class NoWatermark(UserError):
     def __init__(self, dataset: str) -> None:
         self.dataset = dataset
         super().__init__(
-            f"{dataset} has no watermark that moves: declare watermark=tm.Watermark(…), or ADD WATERMARK and SET "
-            "('streaming-source.enable'='true')"
+            f"{dataset} has no watermark that moves",
+            "declare watermark=tm.Watermark(…), or ADD WATERMARK and SET ('streaming-source.enable'='true')",
+            before=": ",
         )
 
 

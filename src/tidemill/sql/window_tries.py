@@ -24,6 +24,7 @@ class WindowFailed(UserError):
     """A window that cannot be computed."""
 
     code = "window_failed"
+    hint = "correct the statement or the data of the window, and run again"
 
     def __init__(self, window: str, partitions: Sequence[str], reason: str) -> None:
         self.window = window

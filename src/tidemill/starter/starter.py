@@ -26,7 +26,7 @@ class ProjectExists(Conflict):
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        super().__init__(f"{folder} is not empty: choose another name, or remove it")
+        super().__init__(f"{folder} is not empty", "choose another name, or remove it", before=": ")
 
 
 def write_project(world: World, folder: Path) -> list[Path]:

@@ -68,6 +68,7 @@ class BadFileName(UserError):
     """A name that could lead out of its location, or that no store can keep."""
 
     code = "bad_file_name"
+    hint = "give the file another name, below its folder"
 
     def __init__(self, name: str, why: str) -> None:
         self.name = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
@@ -79,6 +80,7 @@ class BadLocation(UserError):
     """A location that is no folder or URL that can be opened, or that is of no use as it stands."""
 
     code = "bad_location"
+    hint = "name a folder that this user can read and write"
 
     def __init__(self, location: str, why: str) -> None:
         self.location = location
@@ -93,6 +95,7 @@ class StorageUnavailable(Unavailable):
     """
 
     code = "storage_unavailable"
+    hint = "bring the storage back, with space and the right to read and write, and try again"
 
     def __init__(self, location: str, name: str, why: str) -> None:
         self.location = location
@@ -105,12 +108,14 @@ class FileUnreadable(StorageUnavailable):
     """A file or folder cannot be read though its location answers: no right to read, or damage on the disk."""
 
     code = "file_unreadable"
+    hint = "give this user the right to read the file, or bring it back"
 
 
 class FileExists(Conflict):
     """`put(…, if_absent=True)` found a file of that name; it was left as it is."""
 
     code = "file_exists"
+    hint = "give the file another name, or read the file that is there"
 
     def __init__(self, location: str, name: str) -> None:
         self.location = location
@@ -122,6 +127,7 @@ class FileChanged(Conflict):
     """The file is another one than the caller knew (its etag differs); it was left as it is."""
 
     code = "file_changed"
+    hint = "read the file again, and repeat the change"
 
     def __init__(self, location: str, name: str, expected: str, found: str) -> None:
         self.location = location

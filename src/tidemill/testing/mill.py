@@ -69,8 +69,8 @@ class NotAtRest(UserError):
     def __init__(self, working: Sequence[str]) -> None:
         self.working = tuple(working)
         super().__init__(
-            f"the project was still at work after {LONGEST}: {', '.join(working) or 'a schedule fires all the time'}; "
-            "use advance() for a project that is never idle"
+            f"the project was still at work after {LONGEST}: {', '.join(working) or 'a schedule fires all the time'}",
+            "use advance() for a project that is never idle",
         )
 
 
@@ -83,8 +83,9 @@ class OutsideOfTest(UserError):
         self.dataset = dataset
         self.location = location
         super().__init__(
-            f"{dataset} has the location {location}, outside of the test's folder: "
-            "give it a location relative to the project"
+            f"{dataset} has the location {location}, outside of the test's folder",
+            "give it a location relative to the project",
+            before=": ",
         )
 
 
@@ -92,6 +93,7 @@ class NoSuchArrival(UserError):
     """A name that no file of an inbox has, or can have."""
 
     code = "no_such_arrival"
+    hint = "name a file below the folder of an inbox of the project"
 
     def __init__(self, name: str, why: str) -> None:
         self.name = name

@@ -43,6 +43,7 @@ class NotPlainRows(UserError):
     """Rows that the test kit cannot write or read without Spark."""
 
     code = "bad_test_rows"
+    hint = "run this test with Spark, or use plain rows in parquet"
 
     def __init__(self, dataset: str, why: str) -> None:
         self.dataset = dataset

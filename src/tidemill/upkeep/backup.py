@@ -34,6 +34,7 @@ class BadBackup(UserError):
     """A file that is no backup, or not a whole one."""
 
     code = "bad_backup"
+    hint = "name a whole file that `tidemill catalog backup` has made"
 
     def __init__(self, path: str, why: str) -> None:
         self.path = path

@@ -166,7 +166,7 @@ def _compare(
         except DamagedManifest as error:
             all_read = False
             kind = DifferenceKind.UNREADABLE
-            findings.add(Difference(kind, fileset.qualified_name, location, str(error), error.next_step))
+            findings.add(Difference(kind, fileset.qualified_name, location, str(error), error.hint))
             continue
         named.update(file.name for file in files_named)
         if row.expired_at is not None:

@@ -28,6 +28,7 @@ class NotMoved(UserError):
     """A project whose old folder is not known, or whose files do not lie in the new one."""
 
     code = "not_moved"
+    hint = "name the folder where the project was by --from, and copy all of its files first"
 
     def __init__(self, folder: str, why: str) -> None:
         self.folder = folder
@@ -44,8 +45,9 @@ class StillRunning(Conflict):
         self.run_id = run_id
         self.seconds = seconds
         super().__init__(
-            f"run {run_id} is in progress: stop all Tidemill processes first; the lease of a run whose process was "
-            f"killed ends in {seconds} s"
+            f"run {run_id} is in progress",
+            f"stop all Tidemill processes first; the lease of a run whose process was killed ends in {seconds} s",
+            before=": ",
         )
 
 

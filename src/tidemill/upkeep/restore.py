@@ -58,8 +58,9 @@ class CatalogInUse(Conflict):
     def __init__(self, url: str) -> None:
         self.url = url
         super().__init__(
-            f"catalog {url} is not empty: stop all Tidemill processes, make a backup of this catalog, and add "
-            "--replace to replace it"
+            f"catalog {url} is not empty",
+            "stop all Tidemill processes, make a backup of this catalog, and add --replace to replace it",
+            before=": ",
         )
 
 
@@ -67,6 +68,7 @@ class NotAdoptable(UserError):
     """A commit of another life that cannot be published again."""
 
     code = "not_adoptable"
+    hint = "leave the directory to the janitor, and run its program again"
 
     def __init__(self, directory: str, why: str) -> None:
         self.directory = directory

@@ -45,7 +45,7 @@ class BadState(UserError):
 
     def __init__(self, why: str) -> None:
         self.why = why
-        super().__init__(f"this is no consumer state: {why}; start from FROM_BEGINNING only if all is to come again")
+        super().__init__(f"this is no consumer state: {why}", "start from FROM_BEGINNING only if all is to come again")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class DiscardsReported(Conflict):
     def __init__(self, consumer: str) -> None:
         self.consumer = consumer
         super().__init__(
-            f"another run of {consumer} has committed the report of the same discarded partitions; run again"
+            f"another run of {consumer} has committed the report of the same discarded partitions", "run again"
         )
 
 

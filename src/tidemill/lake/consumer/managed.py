@@ -18,7 +18,17 @@ from tidemill.json_specs import read_text, write_checked
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState
 from tidemill.lake.consumer.starts import StartPosition
 from tidemill.lake.consumer.terms import BadTerms, Terms
-from tidemill.names import CommitSeq, ConsumerId, DatasetId, RunId, WritePointer, nearest, split_qualified
+from tidemill.lake.datasets import find_by_id
+from tidemill.names import (
+    CommitSeq,
+    ConsumerId,
+    DatasetId,
+    RunId,
+    WritePointer,
+    namespace_of_consumer,
+    nearest,
+    split_qualified,
+)
 from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:
@@ -47,7 +57,7 @@ class ConsumerMoved(Conflict):
 
     def __init__(self, consumer: str) -> None:
         self.consumer = consumer
-        super().__init__(f"consumer {consumer} was reset meanwhile: look at it again")
+        super().__init__(f"consumer {consumer} was reset meanwhile", "look at it again", before=": ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +136,12 @@ def ensure_consumer(
 
 
 def find_consumer(db: Db, dataset_id: DatasetId, name: str) -> Consumer:
-    """The consumer of this name; `NotFound` with the nearest."""
+    """The consumer of this name; `NotFound` with the nearest, unless the nearest is of another namespace."""
     found = db.record(SQL.find_consumer, Consumer, dataset_id=dataset_id, name=name)
     if found is None:
-        known = [consumer.name for consumer in list_consumers(db, dataset_id=dataset_id)]
+        namespace = find_by_id(db, dataset_id).namespace
+        names = (consumer.name for consumer in list_consumers(db, dataset_id=dataset_id))
+        known = [one for one in names if namespace_of_consumer(one) in (None, namespace)]
         raise NotFound("consumer", name, nearest(name, known), hint="`tidemill consumer list` lists them all")
     return found
 

@@ -47,8 +47,9 @@ class ClaimsInProgress(Conflict):
         self.consumer = consumer
         self.run = run
         super().__init__(
-            f"consumer {consumer} cannot be reset while {run} works on what it took: wait for its end, or "
-            f"`tidemill run kill {run}`"
+            f"consumer {consumer} cannot be reset while {run} works on what it took",
+            f"wait for its end, or `tidemill run kill {run}`",
+            before=": ",
         )
 
 
@@ -60,8 +61,9 @@ class TooManyChosen(UserError):
     def __init__(self, changes: int) -> None:
         self.changes = changes
         super().__init__(
-            f"the reset would deliver {changes} changes again, more than {MOST_CHOSEN}: name fewer partitions, or "
-            "reset the consumer without naming any"
+            f"the reset would deliver {changes} changes again, more than {MOST_CHOSEN}",
+            "name fewer partitions, or reset the consumer without naming any",
+            before=": ",
         )
 
 

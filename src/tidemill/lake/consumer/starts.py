@@ -29,6 +29,7 @@ class BadStart(UserError):
     """A start of a consumer that is neither a word that is known nor a time that has been."""
 
     code = "bad_start"
+    hint = "start at beginning, at now, or at a time that has been"
 
     def __init__(self, given: str, why: str) -> None:
         self.given = given

@@ -21,6 +21,7 @@ class BadTerms(UserError):
     """Terms under which nothing could be taken, or that contradict each other."""
 
     code = "bad_terms"
+    hint = "correct the terms of the take as the reason says"
 
     def __init__(self, why: str) -> None:
         self.why = why

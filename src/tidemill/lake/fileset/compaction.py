@@ -46,7 +46,8 @@ class CompactionConflict(Conflict):
         self.run = run
         super().__init__(
             f"partition {partition} of {dataset} was replaced, dropped or compacted by {run} during this compaction; "
-            "nothing was compacted; run again"
+            "nothing was compacted",
+            "run again",
         )
 
 

@@ -59,8 +59,8 @@ class NotKept(UserError):
         self.write_pointer = write_pointer
         self.horizon = horizon
         super().__init__(
-            f"{dataset} cannot be read as of commit {write_pointer - 1}: files that were replaced since are deleted; "
-            f"the oldest state that is kept is that of commit {horizon - 1} (see `keep_superseded=` of the file set)"
+            f"{dataset} cannot be read as of commit {write_pointer - 1}: files that were replaced since are deleted",
+            f"the oldest state that is kept is that of commit {horizon - 1} (see `keep_superseded=` of the file set)",
         )
 
 

@@ -15,6 +15,7 @@ class BadMetadata(UserError):
     """Metadata that is no text under a name, or too much of it."""
 
     code = "bad_metadata"
+    hint = "correct the metadata as the reason says"
 
     def __init__(self, name: str, why: str) -> None:
         self.name = name
@@ -32,7 +33,9 @@ class MetadataExists(UserError):
         self.partition = partition
         self.name = name
         self.value = value
-        super().__init__(f"partition {partition} of {dataset} has metadata {name!r} already: {value!r}; set it instead")
+        super().__init__(
+            f"partition {partition} of {dataset} has metadata {name!r} already: {value!r}", "set it instead"
+        )
 
 
 @dataclass(frozen=True, slots=True)

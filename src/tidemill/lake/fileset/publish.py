@@ -56,7 +56,8 @@ class PartitionConflict(Conflict):
         self.write_pointer = int(write_pointer)
         super().__init__(
             f"partition {partition} of {dataset} was {_HAPPENED[op]} by {run} in transaction {write_pointer} "
-            "(committed after this transaction began); nothing was published; run again to work on the new version"
+            "(committed after this transaction began); nothing was published",
+            "run again to work on the new version",
         )
 
 
@@ -73,7 +74,8 @@ class PartitionExists(UserError):
         self.write_pointer = int(write_pointer)
         super().__init__(
             f"partition {partition} of {dataset} exists: {run} made it in transaction {write_pointer}; nothing was "
-            "published; use append() or overwrite() where that is meant"
+            "published",
+            "use append() or overwrite() where that is meant",
         )
 
 
@@ -82,6 +84,7 @@ class SchemaChanged(UserError):
     """Data with other columns than the file set has."""
 
     code = "schema_changed"
+    hint = 'write rows with the columns of the file set, or declare the file set with schema="evolve"'
 
     def __init__(self, dataset: str, present: str, offered: str, run: str = "") -> None:
         self.dataset = dataset
@@ -104,7 +107,8 @@ class SchemaConflict(Conflict):
         self.run = run
         super().__init__(
             f"the columns of {dataset} were changed by {run} while this transaction added columns too; nothing was "
-            "published; run again to add them to the new ones"
+            "published",
+            "run again to add them to the new ones",
         )
 
 
@@ -122,7 +126,8 @@ class MetadataConflict(Conflict):
         self.write_pointer = int(write_pointer)
         super().__init__(
             f"metadata {name!r} of partition {partition} of {dataset} was changed by {run} in transaction "
-            f"{write_pointer} (committed after this transaction began); nothing was published; run again"
+            f"{write_pointer} (committed after this transaction began); nothing was published",
+            "run again",
         )
 
 
@@ -135,8 +140,9 @@ class TooManyPartitions(UserError):
         self.dataset = dataset
         self.partitions = partitions
         super().__init__(
-            f"one commit to {dataset} has {partitions} partitions, more than {MOST_CHANGES}: use coarser keys, or "
-            "publish in several runs"
+            f"one commit to {dataset} has {partitions} partitions, more than {MOST_CHANGES}",
+            "use coarser keys, or publish in several runs",
+            before=": ",
         )
 
 

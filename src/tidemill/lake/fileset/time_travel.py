@@ -26,6 +26,7 @@ class BadAsOf(UserError):
     """A time, or a commit, as of which nothing can be read."""
 
     code = "bad_time"
+    hint = "give a commit, or a time with its zone, that has been"
 
     def __init__(self, when: str, why: str) -> None:
         self.when = when

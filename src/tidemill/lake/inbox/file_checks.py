@@ -27,7 +27,7 @@ class FileRewritten(Conflict):
     def __init__(self, name: str, found: str) -> None:
         self.name = name
         self.found = found
-        super().__init__(f"file {name!r} {found} while it was being processed; run again without it")
+        super().__init__(f"file {name!r} {found} while it was being processed", "run again without it")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class NotReprocessed(UserError):
     """A file that cannot be delivered again as it stands."""
 
     code = "not_reprocessed"
+    hint = "look at the state of the file: `tidemill inbox files` lists all files"
 
     def __init__(self, name: str, why: str) -> None:
         self.name = name
@@ -46,8 +47,8 @@ class FilesChanged(Conflict):
         self.wanted = int(wanted)
         self.found = int(found)
         super().__init__(
-            f"of {wanted} files to process again {found} are still processed: nothing is changed; look at "
-            "`tidemill inbox files` and ask again"
+            f"of {wanted} files to process again {found} are still processed: nothing is changed",
+            "look at `tidemill inbox files` and ask again",
         )
 
 

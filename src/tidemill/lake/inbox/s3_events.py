@@ -29,6 +29,7 @@ class BadEvents(UserError):
     """A body that holds no events of S3."""
 
     code = "bad_events"
+    hint = "send the body as S3, SQS, SNS or EventBridge sends it"
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -39,12 +40,14 @@ class TooManyEvents(BadEvents):
     """More events than one body may have."""
 
     code = "too_many_events"
+    hint = "send fewer events in one body"
 
 
 class ObjectKeyTooLong(BadEvents):
     """A key that no object of S3 has."""
 
     code = "object_key_too_long"
+    hint = "correct the key of the event"
 
     def __init__(self, bucket: str, key: str) -> None:
         self.bucket = bucket
@@ -64,8 +67,10 @@ class NotConfirmed(UserError):
         self.topic = topic
         super().__init__(
             f"topic {topic!r} of SNS asks to confirm its subscription, and Tidemill visits no address that a request "
-            "names: confirm it by `aws sns confirm-subscription --topic-arn TOPIC --token TOKEN`, with the token of "
-            "this message"
+            "names",
+            "confirm it by `aws sns confirm-subscription --topic-arn TOPIC --token TOKEN`, with the token of this "
+            "message",
+            before=": ",
         )
 
 

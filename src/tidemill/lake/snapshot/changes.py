@@ -40,8 +40,8 @@ class FeedMoved(Conflict):
     def __init__(self, consumer: str) -> None:
         self.consumer = consumer
         super().__init__(
-            f"another run of {consumer} has committed with these changes, or its consumer was reset meanwhile; run "
-            "again to get those since then"
+            f"another run of {consumer} has committed with these changes, or its consumer was reset meanwhile",
+            "run again to get those since then",
         )
 
 
@@ -55,8 +55,8 @@ class BaseGone(UserError):
         self.consumer = consumer
         self.version = version
         super().__init__(
-            f"{consumer} cannot get what changed in {dataset} since version {version}, which has expired; "
-            f"`tidemill consumer reset {dataset} {consumer} --to beginning` gives it all rows as inserted"
+            f"{consumer} cannot get what changed in {dataset} since version {version}, which has expired",
+            f"`tidemill consumer reset {dataset} {consumer} --to beginning` gives it all rows as inserted",
         )
 
 

@@ -42,6 +42,7 @@ class BadGuard(UserError):
     """A guard with an impossible value, or an unknown guard."""
 
     code = "bad_guard"
+    hint = "correct the guard as the reason says"
 
     def __init__(self, subject: str, why: str) -> None:
         self.subject = subject
@@ -61,8 +62,9 @@ class RefreshRefused(UserError):
         stays = "there is no version yet" if version is None else f"version {version} stays"
         words = ",".join(dict.fromkeys(self.guards))
         super().__init__(
-            f"the refresh of {dataset} is refused, {stays}: {'; '.join(why for _, why in refusals)}. To let it pass "
-            f"once, start the run with --arg {ALLOW}={words}"
+            f"the refresh of {dataset} is refused, {stays}: {'; '.join(why for _, why in refusals)}",
+            f"To let it pass once, start the run with --arg {ALLOW}={words}",
+            before=". ",
         )
 
 

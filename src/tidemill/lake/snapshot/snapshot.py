@@ -47,7 +47,7 @@ class NoVersionYet(UserError):
 
     def __init__(self, dataset: str) -> None:
         self.dataset = dataset
-        super().__init__(f"{dataset} has no version yet: run the program that refreshes it first")
+        super().__init__(f"{dataset} has no version yet", "run the program that refreshes it first", before=": ")
 
 
 @refusal
@@ -60,8 +60,8 @@ class VersionGone(UserError):
         self.dataset = dataset
         self.version = int(version)
         super().__init__(
-            f"version {version} of {dataset} has expired (`tidemill snapshot versions {dataset}` "
-            "lists them all; ttl, min_versions and max_versions say how long)"
+            f"version {version} of {dataset} has expired",
+            f"`tidemill snapshot versions {dataset}` lists them all; ttl, min_versions and max_versions say how long",
         )
 
 
@@ -69,6 +69,7 @@ class NotASnapshot(UserError):
     """Something that only snapshots know was asked of another data set, or the other way round."""
 
     code = "not_a_snapshot"
+    hint = "name a data set of the wanted kind: `tidemill dataset list` shows the kinds"
 
     def __init__(self, dataset: str, why: str) -> None:
         self.dataset = dataset

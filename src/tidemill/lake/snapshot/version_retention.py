@@ -21,6 +21,7 @@ class BadRetention(UserError):
     """A retention that cannot be."""
 
     code = "bad_retention"
+    hint = "correct the retention as the reason says"
 
     def __init__(self, why: str) -> None:
         self.why = why

@@ -41,8 +41,9 @@ class RefreshedMeanwhile(Conflict):
         self.version = int(version)
         self.run = run
         super().__init__(
-            f"{dataset} was refreshed by {run} (version {version}) while it was rolled back; nothing was changed: look "
-            "at its versions and roll back again if that is still meant"
+            f"{dataset} was refreshed by {run} (version {version}) while it was rolled back; nothing was changed",
+            "look at its versions and roll back again if that is still meant",
+            before=": ",
         )
 
 
@@ -50,6 +51,7 @@ class VersionHeld(UserError):
     """A version that cannot expire: it is current, or a run reads it."""
 
     code = "version_held"
+    hint = "expire the version when nothing keeps it any more"
 
     def __init__(self, dataset: str, version: int, kept_for: Sequence[str]) -> None:
         self.dataset = dataset

@@ -64,7 +64,8 @@ class WatermarkChanged(Conflict):
         self.dataset = dataset
         super().__init__(
             f"the watermark of {dataset} was declared, changed or dropped after this transaction began; nothing was "
-            "published; run again to publish by the new declaration"
+            "published",
+            "run again to publish by the new declaration",
         )
 
 
@@ -78,8 +79,9 @@ class WatermarkThere(UserError):
         self.dataset = dataset
         self.value = int(value)
         super().__init__(
-            f"the watermark of {dataset} stands at {_in_utc(self.value)} already: `tidemill watermark rewind` moves it "
-            "back"
+            f"the watermark of {dataset} stands at {_in_utc(self.value)} already",
+            "`tidemill watermark rewind` moves it back",
+            before=": ",
         )
 
 
@@ -93,8 +95,9 @@ class NotAhead(UserError):
         self.value = value
         stands = "has not begun" if value is None else f"stands at {_in_utc(value)}"
         super().__init__(
-            f"the watermark of {dataset} {stands}: give a time before it, or move it forward by `tidemill watermark "
-            "advance`"
+            f"the watermark of {dataset} {stands}",
+            "give a time before it, or move it forward by `tidemill watermark advance`",
+            before=": ",
         )
 
 

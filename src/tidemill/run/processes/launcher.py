@@ -67,4 +67,4 @@ class DriverNotStarted(Unavailable):
     def __init__(self, why: str, logs: Path) -> None:
         self.why = why
         self.logs = str(logs)
-        super().__init__(f"a driver with Spark {why} before it was ready; read {logs / 'stderr'} for the cause")
+        super().__init__(f"a driver with Spark {why} before it was ready", f"read {logs / 'stderr'} for the cause")

@@ -51,8 +51,8 @@ class NotAnOutsideWriter(UserError):
     def __init__(self, write_pointer: int) -> None:
         self.write_pointer = write_pointer
         super().__init__(
-            f"transaction {write_pointer} was not begun by `tidemill tx begin`: its own process renews and commits it; "
-            f"`tidemill tx show {write_pointer}` names its run"
+            f"transaction {write_pointer} was not begun by `tidemill tx begin`: its own process renews and commits it",
+            f"`tidemill tx show {write_pointer}` names its run",
         )
 
 

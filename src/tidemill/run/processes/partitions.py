@@ -34,6 +34,7 @@ class NoPartitionTime(UserError):
     """Retention by time was asked of a file set whose keys have no time."""
 
     code = "no_partition_time"
+    hint = "declare a key with a field that is a date or timestamp"
 
     def __init__(self, dataset: str) -> None:
         self.dataset = dataset

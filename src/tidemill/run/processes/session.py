@@ -92,8 +92,9 @@ class NoSpark(Unavailable):
 
     def __init__(self) -> None:
         super().__init__(
-            f"PySpark is not installed for {sys.executable}, and programs that read or write with Spark need it: "
-            '`pip install "tidemill[spark]"` (about 480 MB)'
+            f"PySpark is not installed for {sys.executable}, and programs that read or write with Spark need it",
+            '`pip install "tidemill[spark]"` (about 480 MB)',
+            before=": ",
         )
 
 

@@ -43,7 +43,9 @@ class NothingTaken(UserError):
     code = "nothing_taken"
 
     def __init__(self) -> None:
-        super().__init__("nothing is taken: call run.take() first, which begins a transaction, and then run.commit()")
+        super().__init__(
+            "nothing is taken", "call run.take() first, which begins a transaction, and then run.commit()", before=": "
+        )
 
 
 class NotCommitted(UserError):
@@ -52,7 +54,11 @@ class NotCommitted(UserError):
     code = "not_committed"
 
     def __init__(self) -> None:
-        super().__init__("what was taken last is not committed: call run.commit() before the next take, and at the end")
+        super().__init__(
+            "what was taken last is not committed",
+            "call run.commit() before the next take, and at the end",
+            before=": ",
+        )
 
 
 class Worker:

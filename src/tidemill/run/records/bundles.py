@@ -59,7 +59,7 @@ class UploadAbandoned(Conflict):
 
     def __init__(self, location: str) -> None:
         self.location = location
-        super().__init__(f"the bundle {location} was not deployed in time and is deleted; deploy again")
+        super().__init__(f"the bundle {location} was not deployed in time and is deleted", "deploy again")
 
 
 class BundleDeleted(Conflict):
@@ -69,7 +69,9 @@ class BundleDeleted(Conflict):
 
     def __init__(self, digest: str) -> None:
         self.digest = digest
-        super().__init__(f"the code {digest} was deleted meanwhile, since no kept deployment names it; deploy it again")
+        super().__init__(
+            f"the code {digest} was deleted meanwhile, since no kept deployment names it", "deploy it again"
+        )
 
 
 class BadBundle(UserError):
@@ -79,7 +81,7 @@ class BadBundle(UserError):
 
     def __init__(self, why: str) -> None:
         self.why = why
-        super().__init__(f"the bundle is refused: {why}; pack it with `tidemill --server URL deploy`")
+        super().__init__(f"the bundle is refused: {why}", "pack it with `tidemill --server URL deploy`")
 
 
 class CodeUnavailable(Unavailable):
@@ -92,8 +94,8 @@ class CodeUnavailable(Unavailable):
         self.node = node
         self.why = why
         super().__init__(
-            f"the deployed code {digest} cannot be loaded on {node}: {why}; check what is installed there with "
-            "`tidemill doctor`, or deploy again"
+            f"the deployed code {digest} cannot be loaded on {node}: {why}",
+            "check what is installed there with `tidemill doctor`, or deploy again",
         )
 
 

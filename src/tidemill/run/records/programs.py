@@ -44,6 +44,7 @@ class BadArgument(UserError):
     """An argument that the program does not declare, of another type, or missing."""
 
     code = "bad_argument"
+    hint = "give the arguments that the program declares, each of its type"
 
     def __init__(self, program: str, argument: str, why: str) -> None:
         self.program = program
@@ -55,6 +56,7 @@ class BadProgram(UserError):
     """A declaration of a program that cannot be."""
 
     code = "bad_program"
+    hint = "correct the declaration of the program, and deploy again"
 
     def __init__(self, program: str, why: str) -> None:
         self.program = program
@@ -65,6 +67,7 @@ class BrokenApp(UserError):
     """An app file that does not load, or declares no such app."""
 
     code = "broken_app"
+    hint = "correct the app file, and deploy again"
 
     def __init__(self, path: Path, why: str) -> None:
         self.path = str(path)
@@ -80,8 +83,8 @@ class ProgramRetired(UserError):
     def __init__(self, program: str) -> None:
         self.program = program
         super().__init__(
-            f"program {program} is retired: its app does not declare it any more; declare it again and deploy, or name "
-            "another program"
+            f"program {program} is retired: its app does not declare it any more",
+            "declare it again and deploy, or name another program",
         )
 
 
@@ -256,12 +259,13 @@ def retire_programs(db: Db, namespace: Namespace, app: str, kept: Iterable[Progr
     return {ProgramId(str(program_id)): str(name) for program_id, name in rows}
 
 
-def find_program(db: Db, namespace: Namespace, app: str, name: str) -> Program:
-    """The program of that name; `NotFound` with the nearest one otherwise."""
+def find_program(db: Db, namespace: Namespace, app: str, name: str, *, everywhere: bool = False) -> Program:
+    """The program of that name; `NotFound` with the nearest name of its namespace, or of all with `everywhere`."""
     row = db.one(SQL.find_program, namespace=namespace, app=app, name=name)
     if row is None:
         wanted = qualified(namespace, app, name)
-        raise NotFound("program", wanted, nearest(wanted, (p.qualified_name for p in list_programs(db))))
+        known = (one.qualified_name for one in list_programs(db) if everywhere or one.namespace == namespace)
+        raise NotFound("program", wanted, nearest(wanted, known))
     return _program(row)
 
 

@@ -202,7 +202,7 @@ def find_run(db: Db, run_id: RunId) -> RunRecord:
     """The run with that id; `NotFound` when there is none."""
     found = find_runs(db, [run_id])
     if not found:
-        raise NotFound("run", run_id, hint="`tidemill run list` shows the newest")
+        raise NotFound("run", run_id)
     return found[0]
 
 

@@ -31,6 +31,7 @@ class BadAnswer(UserError):
     """An acceptor that answered something else."""
 
     code = "bad_answer"
+    hint = "return one of these values from the acceptor"
 
     def __init__(self, answer: object) -> None:
         self.answer = repr(answer)

@@ -67,6 +67,7 @@ class AttemptMoved(Conflict):
     """The run changed between the look and the deed; look again."""
 
     code = "attempt_moved"
+    hint = "look at the run again"
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id

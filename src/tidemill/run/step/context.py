@@ -32,8 +32,9 @@ class NotAnInput(UserError):
     def __init__(self, dataset: str, declared: str) -> None:
         self.dataset = dataset
         super().__init__(
-            f"{dataset} is no input of this program, which reads {declared or 'none'}: name it in `reads=`, or use "
-            "run.read() to look at it without consuming"
+            f"{dataset} is no input of this program, which reads {declared or 'none'}",
+            "name it in `reads=`, or use run.read() to look at it without consuming",
+            before=": ",
         )
 
 

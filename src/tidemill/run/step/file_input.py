@@ -51,6 +51,7 @@ class BadUnderSchema(UserError):
     """A file that another schema has read, and that has bad rows under this one."""
 
     code = "bad_under_schema"
+    hint = "correct the file or the schema, and run again"
 
     def __init__(self, files: Storage, file: ClaimedFile, why: str) -> None:
         self.file = file.name

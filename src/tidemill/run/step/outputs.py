@@ -68,7 +68,10 @@ class NotAnOutput(UserError):
 
     def __init__(self, dataset: str, declared: str) -> None:
         self.dataset = dataset
-        super().__init__(f"{dataset} is no output of this transaction, which declared {declared or 'none'}")
+        super().__init__(
+            f"{dataset} is no output of this transaction, which declared {declared or 'none'}",
+            "name it in `writes=`, or at begin",
+        )
 
 
 class RowsChanged(Unavailable):
@@ -82,8 +85,9 @@ class RowsChanged(Unavailable):
         self.before = before
         self.after = after
         super().__init__(
-            f"the compaction of partition {partition} of {dataset} read {before} rows and wrote {after}; nothing of it "
-            "is published; run again"
+            f"the compaction of partition {partition} of {dataset} read {before} rows and wrote {after}; nothing of "
+            "it is published",
+            "run again",
         )
 
 
@@ -95,7 +99,9 @@ class WritesAndCompacts(UserError):
     def __init__(self, dataset: str) -> None:
         self.dataset = dataset
         super().__init__(
-            f"this transaction compacts {dataset} and writes to it: compact it in a transaction of its own"
+            f"this transaction compacts {dataset} and writes to it",
+            "compact it in a transaction of its own",
+            before=": ",
         )
 
 

@@ -64,12 +64,12 @@ class NotClaimed(Conflict):
     """A file that the claim does not hold: never did, or has closed otherwise."""
 
     code = "not_claimed"
+    hint = "name a file of the claim: `tidemill inbox claim` gave their names"
 
     def __init__(self, claim_id: str, name: str, held: Sequence[str]) -> None:
         self.claim_id = claim_id
         self.name = name
-        advice = advise(name, held, before="; ")
-        super().__init__(f"{claim_id} does not hold file {name!r}, but {len(held)} others{advice}")
+        super().__init__(f"{claim_id} does not hold file {name!r}, but {len(held)} others", advise(name, held))
 
 
 def get_latest_files(

@@ -53,8 +53,9 @@ class FilesRefused(UserError):
         more = len(self.files) - _MOST_NAMED
         named = "; ".join(self.files[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
         super().__init__(
-            f"files of partition {partition} of {dataset} are refused: {named}. Nothing was published: write the files "
-            "again or correct the commit, and commit again"
+            f"files of partition {partition} of {dataset} are refused: {named}. Nothing was published",
+            "write the files again or correct the commit, and commit again",
+            before=": ",
         )
 
 
@@ -68,8 +69,9 @@ class CommitDiffers(Conflict):
         self.state = state
         done = "has committed other changes" if state == "committed" else "is being committed with other changes"
         super().__init__(
-            f"transaction {write_pointer} {done}; nothing was published now: send the same commit again, or begin "
-            "another transaction"
+            f"transaction {write_pointer} {done}; nothing was published now",
+            "send the same commit again, or begin another transaction",
+            before=": ",
         )
 
 

@@ -38,7 +38,9 @@ class NotTaken(UserError):
     def __init__(self, dataset: str, partition: str) -> None:
         self.dataset = dataset
         self.partition = partition
-        super().__init__(f"this run does not have {partition} of {dataset}: return only partitions in `partitions`")
+        super().__init__(
+            f"this run does not have {partition} of {dataset}", "return only partitions in `partitions`", before=": "
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ class BadSpan(UserError):
     """A span of time that cannot be, or of a file set without a watermark."""
 
     code = "bad_span"
+    hint = "give a span on the wall clock of a file set with a watermark"
 
     def __init__(self, dataset: str, why: str) -> None:
         self.dataset = dataset

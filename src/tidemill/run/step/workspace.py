@@ -50,7 +50,9 @@ class NeedsSpark(UserError):
     code = "needs_spark"
 
     def __init__(self) -> None:
-        super().__init__("this program runs without Spark: register it with @app.spark to read and write data frames")
+        super().__init__(
+            "this program runs without Spark", "register it with @app.spark to read and write data frames", before=": "
+        )
 
 
 class TooManyMessages(UserError):
@@ -62,7 +64,8 @@ class TooManyMessages(UserError):
         self.run_id = run_id
         super().__init__(
             f"{run_id} publishes more than {MOST_MESSAGES} messages in one transaction, for which all other commits "
-            "would wait; publish a message with a list, or rows to a file set"
+            "would wait",
+            "publish a message with a list, or rows to a file set",
         )
 
 

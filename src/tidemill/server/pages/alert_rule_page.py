@@ -88,8 +88,10 @@ class _BadTargetText(UserError):
     def __init__(self, text: str) -> None:
         self.text = text
         super().__init__(
-            f"{text!r} is no target of this form: write https://… for a web hook, env:NAME or file:PATH for the "
-            "address of a Slack hook; `tidemill alert create` takes mail and commands too"
+            f"{text!r} is no target of this form",
+            "write https://… for a web hook, env:NAME or file:PATH for the address of a Slack hook; `tidemill alert "
+            "create` takes mail and commands too",
+            before=": ",
         )
 
 

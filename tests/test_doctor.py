@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
+from contextlib import contextmanager
 
+import httpx
 import pytest
 
 from tests.app.conftest import APP
+from tests.yardstick import patience
 from tidemill.doctor import examine
+from tidemill.mill.mill import open_project
 from tidemill.processes import LocalSpawner
 from tidemill.run.processes.class_data import find_archive
 from tidemill.run.processes.java import find_java
+from tidemill.server.listen import Listener
 from tidemill.world import World
 
 
@@ -58,7 +64,7 @@ def test_without_java_there_is_a_cure_and_all_else_is_shown(machine, tmp_path, m
 class NoPorts(LocalSpawner):
     """A machine on which nothing may listen."""
 
-    def listens_on(self, address):
+    def listens_on(self, address, port=0):  # noqa: ARG002  # no port is free here
         return f"{address}: Operation not permitted"
 
 
@@ -72,6 +78,63 @@ def test_what_would_keep_spark_from_starting_is_bad(machine):
     assert (found["ports"].good, found["jdbc"].good) == (False, False)
     assert found["ports"].cure
     assert "/no/driver.jar" in found["jdbc"].found
+
+
+@pytest.fixture
+def taken():
+    """A port on which something listens that never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+def test_a_free_port_of_the_server_is_good(machine, taken):
+    """What `up` prints as its address is then what the settings say."""
+    with socket.create_server(("127.0.0.1", 0)) as once:
+        free = once.getsockname()[1]
+
+    _, found = machine(TIDEMILL_SERVER_PORT=str(free))
+
+    assert (found["server"].found, found["server"].cure) == (f"127.0.0.1:{free} is free", "")
+    assert free != taken
+
+
+def test_a_port_that_something_else_holds_has_a_cure_and_is_no_failure(machine, taken, monkeypatch):
+    """`up` works, at an address that its user does not expect. A silent holder must not make `doctor` hang."""
+    monkeypatch.setattr("tidemill.client.line._MOMENT", 0.2)
+
+    _, found = machine(TIDEMILL_SERVER_PORT=str(taken))
+
+    assert found["server"].good
+    assert f"127.0.0.1:{taken} is not free" in found["server"].found
+    assert "server.port" in found["server"].cure
+    assert "next free port" in found["server"].cure
+
+
+def test_the_server_of_the_project_holds_its_port_rightly(machine, tmp_path):
+    """While `up` runs, `doctor` must not ask for a cure; beside another project it must."""
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    with served(tmp_path) as port:
+        _, own = machine(TIDEMILL_SERVER_PORT=str(port))
+        (tmp_path / ".tidemill" / "server").write_text("http://127.0.0.1:1\n", encoding="utf-8")
+        _, other = machine(TIDEMILL_SERVER_PORT=str(port))
+
+    assert f"http://127.0.0.1:{port} is the server of this project" in own["server"].found
+    assert not own["server"].cure
+    assert "of another project" in other["server"].found
+    assert other["server"].cure
+
+
+@contextmanager
+def served(folder):
+    """The server of a project, at the first free port."""
+    with open_project(folder, create=True, options={"server.port": "0"}) as mill:
+        listener = Listener(mill)
+        listener.start()
+        try:
+            httpx.get(f"{listener.url}/health", timeout=patience(30))  # it listens before it answers
+            yield int(listener.url.rpartition(":")[2])
+        finally:
+            listener.stop()
 
 
 def test_the_archive_of_classes_is_shown_with_its_size(machine, tmp_path):

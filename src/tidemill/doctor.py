@@ -13,7 +13,8 @@ from typing import Final
 from tidemill.app.loading import load_declared
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.migrate import read_version
-from tidemill.config import Config, load_config
+from tidemill.client.line import ask_version
+from tidemill.config import ADDRESS_FILE, Config, load_config
 from tidemill.errors import TidemillError
 from tidemill.frames.jdbc import usual_drivers
 from tidemill.run.processes.class_data import find_archive
@@ -66,6 +67,7 @@ def examine(folder: Path, *, options: Mapping[str, str] | None = None, world: Wo
         "data": _data,
         "disk": _disk,
         "ports": _ports,
+        "server": _server,
         "spark": _spark,
         "java": _java,
         "class data": _class_data,
@@ -147,6 +149,24 @@ def _ports(world: World, config: Config) -> Finding:
         return Finding("ports", good=True, found=f"{_LOOPBACK} can be listened on, as Spark does")
     cure = "allow this user to open ports of the loopback interface, which Spark needs"
     return Finding("ports", good=False, found=f"{_LOOPBACK}: {why}", cure=cure)
+
+
+def _server(world: World, config: Config) -> Finding:
+    """Try the port of the server. `up` takes another port if this one is taken, so a taken port is no failure."""
+    host, port = config.server.host, config.server.port
+    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    why = world.spawner.listens_on(host, port)
+    if not why:
+        return Finding("server", good=True, found=f"{shown} is free" if port else f"any port of {host} is free")
+    url = f"{'https' if config.server.tls_cert else 'http'}://{shown}"
+    version = ask_version(url)
+    address = config.state / ADDRESS_FILE
+    last = world.disk.read_bytes(address).decode().strip() if world.disk.exists(address) else ""
+    if version and last == url:
+        return Finding("server", good=True, found=f"{url} is the server of this project, tidemill {version}")
+    taken = f"taken by tidemill {version} of another project" if version else f"not free: {why}"
+    cure = "set another `server.port`, or end what holds the port; `tidemill up` takes the next free port meanwhile"
+    return Finding("server", good=True, found=f"{shown} is {taken}", cure=cure)
 
 
 def _data(world: World, config: Config) -> Finding:

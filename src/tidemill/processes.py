@@ -107,8 +107,8 @@ class Spawner(Protocol):
     def has_ended(self, identity: str) -> bool:
         """Tell whether a process has certainly ended; False for one of another machine, boot or container."""
 
-    def listens_on(self, address: str) -> str:
-        """Return why no port of `address` can be listened on; empty if one can."""
+    def listens_on(self, address: str, port: int = 0) -> str:
+        """Return why the port of `address` cannot be listened on; empty if it can. Port 0 is any free one."""
 
     def passed_on(self, environ: Mapping[str, str]) -> AbstractContextManager[None]:
         """For a block: what this process's children inherit has these variables, for libraries that start some."""
@@ -259,13 +259,14 @@ class LocalSpawner:
         ours = boot == _boot() and rest.endswith(f":{_pid_space()}") and pid.isdigit()
         return ours and _identity(int(pid)) != process and not _is_hidden(int(pid))
 
-    def listens_on(self, address: str) -> str:
-        """Try any free port, and close it."""
+    def listens_on(self, address: str, port: int = 0) -> str:
+        """Listen on the port, and close it."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
-            with socket.create_server((address, 0)):
+            with socket.create_server((address, port), family=family):
                 return ""
         except OSError as error:
-            return str(error)
+            return error.strerror or str(error)
 
     @contextmanager
     def passed_on(self, environ: Mapping[str, str]) -> Iterator[None]:

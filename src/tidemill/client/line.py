@@ -20,6 +20,8 @@ _TRIES: Final = 5
 _FIRST_WAIT: Final = timedelta(milliseconds=200)
 _TIMEOUT: Final = 60.0
 """Seconds for the answer to a request. The server answers within 30."""
+_MOMENT: Final = 2.0
+"""Seconds for the answer to the question whether a server of Tidemill is there at all."""
 _BUSY: Final = frozenset({429, 503})
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _BASES: Final[Mapping[int, type[TidemillError]]] = {
@@ -156,6 +158,19 @@ class Line:
         error.hint = str(problem.get("hint", error.hint))
         vars(error).update({name: value for name, value in problem.items() if name not in _OF_PROBLEMS})
         return error
+
+
+def ask_version(url: str) -> str:
+    """Return the version of the server of Tidemill at an address of this machine; empty if something else is there."""
+    import httpx
+
+    try:
+        # No secret is sent, so a certificate that no authority knows does no harm.
+        answer = httpx.get(f"{url}/version", timeout=_MOMENT, trust_env=False, verify=False)  # noqa: S501
+        version = answer.json()["version"]
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError):
+        return ""
+    return version if answer.is_success and isinstance(version, str) else ""
 
 
 def _open(url: str, token: str) -> Client:

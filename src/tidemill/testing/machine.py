@@ -428,7 +428,7 @@ class PlayedSpawner:
     def identity(self) -> str:
         return f"{self._process.group.host} {self._process.group.number}"
 
-    def listens_on(self, address: str) -> str:  # noqa: ARG002  # no played process listens
+    def listens_on(self, address: str, port: int = 0) -> str:  # noqa: ARG002  # no played process listens
         return ""
 
     @contextmanager

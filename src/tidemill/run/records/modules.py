@@ -111,7 +111,8 @@ def find_app(app_file: Path) -> ModuleSpec | None:
     sys.path.insert(0, str(folder))  # before those of other projects in this process
     if folder not in _folders:
         _folders.add(folder)
-        for known in [known for known in sys.path_importer_cache if Path(known).is_relative_to(folder)]:
+        # The list first: a thread that imports adds to the cache meanwhile.
+        for known in [known for known in list(sys.path_importer_cache) if Path(known).is_relative_to(folder)]:
             del sys.path_importer_cache[known]
     if _find_in_project not in sys.path_hooks:
         sys.path_hooks.insert(0, _find_in_project)

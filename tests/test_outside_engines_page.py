@@ -18,13 +18,14 @@ from tidemill.mill.routes import list_routes
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "outside-engines.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-(COMMANDS,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS, READING = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
 APP = """
 import tidemill as tm
 
 app = tm.App("shop")
 orders = app.inbox("orders", "landing/orders", schema="id int", settle="0s")
 clicks = app.fileset("clicks", keys={"day": "date"})
+hourly = app.fileset("hourly", keys={"day": "date"})
 """
 
 
@@ -49,7 +50,15 @@ def test_the_programs_do_what_the_page_says(sqlite_catalog_url, tmp_path, monkey
     assert [line.split()[0] for line in printed[:2]] == ["5.csv", "6.csv"]
     assert printed[2] == "1 0"
     assert printed[3].endswith("parquet {'day': 'date'}")
-    assert printed[4:] == ["1 2", "['7.csv']"]
+    assert printed[4:] == [
+        "1 2",
+        "day=2026-01-01 new 2",
+        "part-0.parquet True True",
+        "1",
+        "1 1",
+        "aborted column price is missing",
+        "['7.csv']",
+    ]
     assert states == {"5.csv": "SUCCESS", "6.csv": "ERROR", "7.csv": "NEW"}
     assert partitions == [("day=2026-01-01", 2, {"written_by": "flink"})]
 
@@ -77,6 +86,24 @@ def test_the_commands_are_commands(sqlite_catalog_url, tmp_path, capsys):
         assert said["state"] == "committed"
 
 
+def test_the_commands_of_a_reader_are_commands(sqlite_catalog_url, tmp_path, capsys):
+    """Typed as they stand."""
+    pointer, states = "", []
+    with staged(tmp_path, sqlite_catalog_url, APP) as stage:
+        stage.publish("clicks", "day=2026-01-01")
+        for line in READING.strip().splitlines():
+            words = shlex.split(line.removeprefix("$ tidemill ").replace("WRITE_POINTER", pointer))
+            with pytest.raises(SystemExit) as ended:
+                main(["--project", str(tmp_path), *words, "--json"])
+            assert not ended.value.code, line
+            said = json.loads(capsys.readouterr().out)
+            pointer = str(said["write_pointer"])
+            states += [str(work.state) for work in stage.mill.consumers.show("clicks", "flink").work]
+
+    assert states == ["in_progress"]
+    assert (said["state"], said["reason"]) == ("aborted", "column price is missing")
+
+
 def test_the_codes_on_the_page_are_codes_and_its_paths_are_routes():
     """A program that decides by a code with a slip decides nothing."""
     source = Path(__file__).resolve().parent.parent / "src"
@@ -84,7 +111,9 @@ def test_the_codes_on_the_page_are_codes_and_its_paths_are_routes():
     codes = set(re.findall(r"code `(\w+)`|code is `(\w+)`", PAGE))
     paths = set(re.findall(r'"(/v1/[^"]+)"', PAGE))
 
-    assert len(codes) == 5
-    assert {one or other for one, other in codes} <= known
+    named = {one or other for one, other in codes}
+    assert len(named) == 5
+    assert named <= known
     routes = {re.sub(r"\{.*?\}", "X", route.path) for route in list_routes()}
-    assert {re.sub(r"\{.*?\}|(?<=inboxes/)orders", "X", path) for path in paths} <= routes | {"/v1/transactions/X"}
+    names = r"\{.*?\}|(?<=inboxes/)orders|(?<=consumers/)clicks|(?<=clicks/)\w+"
+    assert {re.sub(names, "X", path) for path in paths} <= routes | {"/v1/transactions/X"}

@@ -239,6 +239,11 @@ PLAYS = {
         lambda stage: stage.mill.tokens.create("laptop", role="viewer"),
         lambda mill, _: mill.tokens.revoke("laptop"),
     ),
+    "tx.fail": Play(
+        "2",
+        lambda stage: stage.mill.transactions.begin(["days"]).write_pointer,
+        lambda mill, pointer: mill.transactions.fail(pointer, "boom"),
+    ),
     "watermark.advance": Play(
         "default.days",
         lambda stage: stage.publish("days", "day=2020-01-01"),

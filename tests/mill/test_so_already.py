@@ -118,6 +118,8 @@ UNKEPT = {
     "subscriber.reset": "moves the position",
     "tx.begin": "begins another transaction",
     "tx.commit": "the same commit again has the same answer",
+    "consumer.take": "takes other partitions",
+    "tx.fail": "the same failure again has the same answer",
     "tx.renew": "moves the end of the lease",
 }
 """Changes for systems outside, whose own tests repeat them."""

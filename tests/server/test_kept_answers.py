@@ -125,6 +125,16 @@ MORE = {
         lambda stage: stage.mill.transactions.begin(["lines"]).write_pointer,
         lambda mill, pointer: mill.transactions.commit(pointer, [{"dataset": "lines", "key": "hour=1", "op": "drop"}]),
     ),
+    "consumer.take": Play(
+        "",
+        lambda stage: stage.publish("lines", "hour=7"),
+        lambda mill, _: mill.consumers.take("lines", "flink"),
+    ),
+    "tx.fail": Play(
+        "",
+        lambda stage: stage.mill.transactions.begin(["lines"]).write_pointer,
+        lambda mill, pointer: mill.transactions.fail(pointer, "boom"),
+    ),
     "tx.renew": Play(
         "",
         lambda stage: stage.mill.transactions.begin(["lines"]).write_pointer,

@@ -49,6 +49,35 @@ def peek(dataset: str, name: str, limit: int | None, *, as_json: bool) -> None:
 @command.command()
 @click.argument("dataset")
 @click.argument("name")
+@click.option("--limit", default=1000, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@click.option(
+    "--lease",
+    default="10m",
+    show_default=True,
+    metavar="DURATION",
+    help="How long the take lasts unless renewed: 5s to 1h.",
+)
+@click.option("--owner", default="", help="The name of the caller, shown with the run.")
+@json_option
+def take(dataset: str, name: str, limit: int, lease: str, owner: str, *, as_json: bool) -> None:
+    """Take the oldest waiting partitions for another engine; print the transaction of the take and the files.
+
+    `tidemill tx commit` completes the partitions. `tx fail` and `tx abort` return them.
+    """
+    with open_mill() as mill:
+        taken = mill.consumers.take(dataset, name, limit=limit, lease=lease, owner=owner)
+    lines = [
+        f"transaction {taken.write_pointer}   {len(taken.partitions)} partitions"
+        if taken.partitions
+        else f"no partitions of {taken.dataset} wait for {taken.consumer}"
+    ]
+    lines += [file.path for partition in taken.partitions for file in partition.files]
+    say(taken, "\n".join(lines), as_json=as_json)
+
+
+@command.command()
+@click.argument("dataset")
+@click.argument("name")
 @json_option
 def drop(dataset: str, name: str, *, as_json: bool) -> None:
     """Delete a retired consumer, whose program is no longer declared. The name of the user is recorded."""

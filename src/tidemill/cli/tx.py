@@ -58,19 +58,33 @@ def show(write_pointer: int, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("writes", nargs=-1, required=True, metavar="DATASET...")
+@click.argument("writes", nargs=-1, metavar="[DATASET]...")
+@click.option(
+    "--read",
+    "reads",
+    multiple=True,
+    nargs=2,
+    metavar="DATASET CONSUMER",
+    help="Take waiting partitions of this data set by this consumer.",
+)
+@click.option("--limit", default=1000, show_default=True, type=click.IntRange(1, 10_000), help="The most of each read.")
 @_lease_option
 @click.option("--owner", default="", help="The name of the writer, shown with the run.")
 @json_option
-def begin(writes: tuple[str, ...], lease: str, owner: str, *, as_json: bool) -> None:
+def begin(
+    writes: tuple[str, ...], reads: tuple[tuple[str, str], ...], limit: int, lease: str, owner: str, *, as_json: bool
+) -> None:
     """Begin a transaction for files that another process writes; print the folder for the files of each DATASET.
 
-    No reader sees the files before `tidemill tx commit`.
+    No reader sees the files before `tidemill tx commit`. The commit also completes the partitions of each --read.
     """
     with open_mill() as mill:
-        begun = mill.transactions.begin(writes, lease=lease, owner=owner)
+        wanted = [{"dataset": dataset, "consumer": consumer, "limit": limit} for dataset, consumer in reads]
+        begun = mill.transactions.begin(writes, reads=wanted, lease=lease, owner=owner)
     lines = [f"transaction {begun.write_pointer}, kept for {begun.lease}"]
     lines += [f"{one.dataset}: {one.format} files below {one.location}" for one in begun.outputs]
+    lines += [f"{one.dataset}: {len(one.partitions)} partitions taken by {one.consumer}" for one in begun.inputs]
+    lines += [file.path for one in begun.inputs for partition in one.partitions for file in partition.files]
     say(begun, "\n".join(lines), as_json=as_json)
 
 
@@ -87,18 +101,21 @@ def renew(write_pointer: int, lease: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("write_pointer", type=click.IntRange(1))
-@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), required=False)
 @json_option
-def commit(write_pointer: int, file: Path, *, as_json: bool) -> None:
+def commit(write_pointer: int, file: Path | None, *, as_json: bool) -> None:
     """Commit a transaction that `tidemill tx begin` has begun, as FILE says: a JSON document, or - for standard input.
+
+    Without FILE, publish nothing: complete the partitions that the transaction has taken.
 
     The document is {"partitions": [{"dataset": "orders", "key": "day=2026-01-01", "op": "append", "files": [{"name":
     "day=2026-01-01/a.parquet", "bytes": 900, "rows": 10}]}]}. The names are below the folder that `begin` printed.
     """
-    said = _read_commit(file)
+    said: Mapping[str, Any] = {"partitions": []} if file is None else _read_commit(file)
     with open_mill() as mill:
         done = mill.transactions.commit(write_pointer, said["partitions"], messages=said.get("messages", ()))
     text = f"transaction {write_pointer} committed {done.partitions} partitions with {done.rows} rows"
+    text += f", and completed {done.taken} taken partitions" if done.taken else ""
     say(done, text, as_json=as_json)
 
 
@@ -114,9 +131,20 @@ def _read_commit(file: Path) -> Mapping[str, Any]:
 
 @command.command()
 @click.argument("write_pointer", type=click.IntRange(1))
+@click.option("--error", required=True, metavar="TEXT", help="The reason of the failure.")
+@json_option
+def fail(write_pointer: int, error: str, *, as_json: bool) -> None:
+    """End a transaction whose work failed. Its taken partitions are retried later; discarded after 3 failures."""
+    with open_mill() as mill:
+        done = mill.transactions.fail(write_pointer, error)
+    say(done, f"transaction {write_pointer} is {done.state}: {done.reason}", as_json=as_json)
+
+
+@command.command()
+@click.argument("write_pointer", type=click.IntRange(1))
 @json_option
 def abort(write_pointer: int, *, as_json: bool) -> None:
-    """Abort a transaction. Its process cannot commit the transaction afterwards."""
+    """Abort a transaction, and return what it has taken. Its process cannot commit the transaction afterwards."""
     with open_mill() as mill:
         done = mill.transactions.abort(write_pointer)
     say(done, f"transaction {write_pointer} is {done.state}", as_json=as_json)

@@ -6,9 +6,10 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Db
-from tidemill.durations import format_duration
+from tidemill.durations import format_duration, parse_lease
 from tidemill.epoch import to_micros
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.consumer.consumer import (
@@ -35,12 +36,17 @@ from tidemill.lake.window.watermark import EARLIEST, LATEST
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, complete, fields_of
-from tidemill.names import DatasetId, nearest
+from tidemill.mill.transactions import LEASE, find_source
+from tidemill.names import DatasetId, RunId, nearest
 from tidemill.run.records.programs import list_reads
 from tidemill.run.step.inputs import consumer_kind_of
+from tidemill.run.step.outside_reads import MOST_PARTITIONS, OutsideRead
 from tidemill.shapes.filters import Where, choose, make_filter
 from tidemill.shapes.keys import KeyText, KeyValue
 from tidemill.shapes.partition_time import Instant, Zone
+
+if TYPE_CHECKING:
+    from tidemill.run.processes.outside_writers import PartitionTake
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ class ConsumerView:
     discarded: int
     dropped: int
     retired: bool
-    """True if no program reads by the consumer any more: it can be dropped."""
+    """True if the program of the consumer does not read by it any more. Never for a consumer of an engine outside."""
     start_version: int
     versions_to_check: tuple[int, ...]
     terms: Mapping[str, object]
@@ -275,6 +281,38 @@ class Consumers(Noun):
             )
         return offered
 
+    @operation(Right.DEPLOY, no_audit="its run is the record")
+    def take(
+        self,
+        dataset: str,
+        name: str,
+        *,
+        limit: int = MOST_PARTITIONS,
+        lease: str | timedelta = LEASE,
+        owner: str = "",
+    ) -> PartitionTake:
+        """Take the oldest waiting partitions for an engine outside: no run and no other take of the consumer gets them.
+
+        A consumer that does not exist is made, and begins with all partitions; its name has no dots. The take is a
+        transaction that publishes nothing: `tx commit` completes the partitions, `tx fail` and `tx abort` return them,
+        with or without a failure, and `tx renew` keeps them for a `lease`. If no partition waits, `write_pointer` is
+        None. `NotFound`, `BadName`, `BadLease`.
+        """
+        from tidemill.run.processes.outside_writers import take_outside
+
+        read = OutsideRead(dataset, name, limit)
+        fileset = self._catalog.read(lambda db: find_source(self._project, db, read))
+        return take_outside(
+            self._catalog,
+            self._world,
+            fileset,
+            read,
+            owner=owner or self._project.actor,
+            lease=parse_lease(lease),
+            earlier=None if self._part is None else RunId(str(self._part["run_id"])),
+            also=lambda run_id: self._keep_part({"run_id": run_id}),
+        )
+
     @operation(Right.OPERATE)
     def reset(
         self,
@@ -470,7 +508,7 @@ def _consumer_view(
         held,
         discarded,
         consumer.dropped,
-        (consumer.name, dataset) not in reads,
+        "." in consumer.name and (consumer.name, dataset) not in reads,
         consumer.state.start_version,
         tuple(consumer.state.versions_to_check),
         json.loads(consumer.spec),

@@ -36,10 +36,16 @@ from tidemill.mill.topics import Topics
 from tidemill.mill.transactions import Transactions
 from tidemill.mill.watermarks import Watermarks
 from tidemill.mill.why import Explanation
-from tidemill.run.processes.outside_writers import CommittedTransaction, OutsideTransaction
+from tidemill.run.processes.outside_writers import (
+    CommittedTransaction,
+    FailedTransaction,
+    OutsideTransaction,
+    PartitionTake,
+)
 from tidemill.run.processes.partitions import Adoption
 from tidemill.run.step.outputs import Compacted, Dropped
 from tidemill.run.step.outside_claims import FileClaim
+from tidemill.run.step.outside_reads import OutsideRead
 from tidemill.run.step.outside_writes import OutsideChange, OutsideMessage
 
 NOUNS: Final = (
@@ -82,12 +88,15 @@ _LATE: Final = {
         Done,
         Dropped,
         Explanation,
+        FailedTransaction,
         FileClaim,
         Metrics,
         OutsideChange,
         OutsideMessage,
         OutsideTransaction,
+        OutsideRead,
         Overview,
+        PartitionTake,
     )
 }
 

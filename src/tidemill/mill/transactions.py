@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from tidemill.catalog.db import Db, write_effects
 from tidemill.catalog.named import Row, load_sql
@@ -19,19 +19,20 @@ from tidemill.lake.fileset.fileset import Fileset
 from tidemill.mill.access import ALL_NAMESPACES, Forbidden
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, read_key, write_key
-from tidemill.mill.project import MOST_SHOWN, Noun, fields_of
+from tidemill.mill.project import MOST_SHOWN, Noun, Project, fields_of
 from tidemill.names import DatasetId, RunId, WritePointer
 from tidemill.run.records.runs import Cause, find_run
+from tidemill.run.step.outside_reads import OutsideRead
 from tidemill.run.step.outside_writes import OutsideChange, OutsideCommit, OutsideMessage
 from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:
     from tidemill.mill.transactions_sql import Sql
-    from tidemill.run.processes.outside_writers import CommittedTransaction, OutsideTransaction
+    from tidemill.run.processes.outside_writers import CommittedTransaction, FailedTransaction, OutsideTransaction
 
 SQL: Sql = load_sql(__file__)
 
-_LEASE: Final = "10m"
+LEASE: Final = "10m"
 _MOST_NOTED: Final = 100
 """The most changes that an audit row names."""
 
@@ -53,7 +54,8 @@ class TransactionDetail(TransactionRow):
     """A transaction with the changes that it published.
 
     `owner` is the runner of its run, or the name that an outside writer gave. `leased_until` is the end of its lease
-    while the transaction is open. `writes` are the file sets that an outside writer has declared.
+    while the transaction is open. `writes` are the file sets that an outside writer has declared. `reads` are the
+    file sets of which it has taken partitions, each with the consumer.
     """
 
     published: tuple[PublishedView, ...]
@@ -61,6 +63,7 @@ class TransactionDetail(TransactionRow):
     owner: str | None
     leased_until: datetime | None
     writes: tuple[str, ...]
+    reads: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ class Transactions(Noun):
     @operation(Right.READ, own=True)
     def show(self, write_pointer: int) -> TransactionDetail:
         """Return a transaction with its owner, its lease, and the changes that it published; `NotFound`."""
-        from tidemill.run.processes.outside_writers import WRITES
+        from tidemill.run.processes.outside_writers import READS, WRITES
 
         def block(db: Db) -> TransactionDetail:
             row = self._find(db, write_pointer)
@@ -129,39 +132,53 @@ class Transactions(Noun):
                 _published_view(one, by_id) for one in rows if sees(by_id[DatasetId(str(one[0]))].namespace)
             )
             run = find_run(db, row.run_id)
-            declared = run.triggered_by.get(WRITES)
-            writes = tuple(map(str, declared)) if isinstance(declared, list) else ()
+            reads = (f"{one['dataset']} by {one['consumer']}" for one in _list_of(run.triggered_by, READS))
             return TransactionDetail(
                 **fields_of(row),
                 published=published,
                 outside=WRITES in run.triggered_by,
                 owner=run.owner,
                 leased_until=run.lease_until if row.state is TxState.IN_PROGRESS else None,
-                writes=writes,
+                writes=tuple(map(str, _list_of(run.triggered_by, WRITES))),
+                reads=tuple(reads),
             )
 
         return self._catalog.read(block)
 
     @operation(Right.DEPLOY, no_audit="its run is the record")
-    def begin(self, writes: Sequence[str], *, lease: str | timedelta = _LEASE, owner: str = "") -> OutsideTransaction:
+    def begin(
+        self,
+        writes: Sequence[str],
+        *,
+        reads: Sequence[OutsideRead | Mapping[str, object]] = (),
+        lease: str | timedelta = LEASE,
+        owner: str = "",
+    ) -> OutsideTransaction:
         """Begin a transaction that writes files by itself, in any process; `writes` are the file sets.
 
         The answer has a location for each of them. Put the files there, and name them at the commit. No reader sees
         them before. Renew the transaction while you work: the reaper of `tidemill up` fences it a whole `lease` after
-        the last renewal. `NotFound`, `NotASnapshot`, `BadLease`.
+        the last renewal.
+
+        Each of `reads` has `dataset`, `consumer` and maybe `limit`. The answer has the partitions that the consumer
+        takes, as `mill.consumers.take` does. The commit completes them together with what it publishes.
+        `NotFound`, `NotASnapshot`, `BadLease`.
         """
         from tidemill.run.processes.outside_writers import begin_outside
 
         names = list(dict.fromkeys(writes))
-        if not names:
-            raise UserError("the transaction declares no file sets: name those that it writes")
+        wanted = [one if isinstance(one, OutsideRead) else read_plain(OutsideRead, one) for one in reads]
+        if not names and not wanted:
+            raise UserError("the transaction declares no file sets: name those that it writes, or reads")
         filesets = self._catalog.read(lambda db: [Fileset.of(self._project.dataset(db, name)) for name in names])
+        sources = self._catalog.read(lambda db: [(find_source(self._project, db, one), one) for one in wanted])
         given = owner or self._project.actor
         earlier = None if self._part is None else RunId(str(self._part["run_id"]))
         return begin_outside(
             self._catalog,
             self._world,
             filesets,
+            sources,
             owner=given,
             lease=parse_lease(lease),
             earlier=earlier,
@@ -169,7 +186,7 @@ class Transactions(Noun):
         )
 
     @operation(Right.DEPLOY, no_audit="keeps a lease alive", repeats="keeps it alive again")
-    def renew(self, write_pointer: int, *, lease: str | timedelta = _LEASE) -> RenewedTransaction:
+    def renew(self, write_pointer: int, *, lease: str | timedelta = LEASE) -> RenewedTransaction:
         """Keep a transaction that `begin` has begun for `lease` from now; `TransactionEnded`, `NotFound`."""
         from tidemill.run.processes.outside_writers import renew_outside
 
@@ -182,11 +199,13 @@ class Transactions(Noun):
     def commit(
         self,
         write_pointer: int,
-        partitions: Sequence[OutsideChange | Mapping[str, object]],
+        partitions: Sequence[OutsideChange | Mapping[str, object]] = (),
         *,
         messages: Sequence[OutsideMessage | Mapping[str, object]] = (),
     ) -> CommittedTransaction:
         """Commit a transaction that `begin` has begun: publish the files in its locations, all at once.
+
+        The partitions that the transaction has taken are completed by the same commit.
 
         Each of `partitions` has `dataset`, `key` (`day=2026-01-01`) and `op`: `append`, `overwrite`, `create`, `drop`.
         Its `files` have `name` (below the location, in Hive's layout: `day=2026-01-01/a.parquet`), `bytes` and `rows`;
@@ -213,9 +232,32 @@ class Transactions(Noun):
         note = note.between({"state": TxState.IN_PROGRESS}, {"state": TxState.COMMITTED})
         return commit_outside(self._catalog, self._world, row.write_pointer, wanted, [note])
 
+    @operation(Right.DEPLOY)
+    def fail(self, write_pointer: int, error: str) -> FailedTransaction:
+        """End a transaction that `begin` or `take` has begun, because the work failed with `error`.
+
+        The partitions that the transaction has taken wait, 10 seconds at first, and come again. A partition that fails
+        alone, and too often, is discarded. `abort` returns them without a failure. The same call again has the same
+        answer. `TransactionEnded`, `NotFound`.
+        """
+        from tidemill.run.processes.outside_writers import FailedTransaction, fail_outside
+        from tidemill.run.step.attempts import AttemptEnd
+
+        if not error.strip():
+            raise UserError("say why the work failed: the reason is empty")
+        row = self._catalog.read(lambda db: self._find(db, write_pointer))
+        reason = AttemptEnd(Cause.FAILED, error).shown_reason
+        failed = FailedTransaction(row.write_pointer, row.run_id, TxState.ABORTED, reason)
+        note = self._note("fail", str(write_pointer), error=reason, run_id=row.run_id)
+        note = note.between({"state": TxState.IN_PROGRESS}, {"state": TxState.ABORTED})
+        return fail_outside(self._catalog, row.write_pointer, reason, [note, *self._keep(failed)])
+
     @operation(Right.OPERATE)
     def abort(self, write_pointer: int) -> AbortedTransaction:
-        """Abort an open transaction: it becomes invalid and its run KILLED. No effect on one that has ended."""
+        """Abort an open transaction: it becomes invalid and its run KILLED. No effect on one that has ended.
+
+        Partitions that it has taken are returned without a failure.
+        """
         from tidemill.run.step.attempts import AttemptEnd, end_attempt
 
         row = self._catalog.read(lambda db: self._find(db, write_pointer))
@@ -255,17 +297,30 @@ class Transactions(Noun):
 
         Of several declared data sets that is one that the caller may not read, if there is such a one.
         """
-        from tidemill.run.processes.outside_writers import WRITES
+        from tidemill.run.processes.outside_writers import READS, WRITES
 
         ids = json.dumps(sorted({row.run_id for row in rows}))
         found = {run.run_id: run for run in db.records(SQL.list_runs, _RunOf, run_ids=ids)}
         names: dict[str, str | None] = {}
         for run_id, run in found.items():
-            declared = run.triggered_by.get(WRITES)
-            given = [str(one) for one in declared] if isinstance(declared, list) else []
+            given = [str(one) for one in _list_of(run.triggered_by, WRITES)]
+            given += [str(one["dataset"]) for one in _list_of(run.triggered_by, READS)]
             hidden = (one for one in given if not self._project.access.sees_name(one))
             names[run_id] = next(hidden, given[0]) if given else run.namespace
         return [names.get(row.run_id) for row in rows]
+
+
+def find_source(project: Project, db: Db, read: OutsideRead) -> Fileset:
+    """Return the file set of a read of an engine outside; `NotFound` for a consumer that the caller may not see."""
+    if not project.access.sees_consumer(read.consumer):
+        raise NotFound("consumer", read.consumer)
+    return Fileset.of(project.dataset(db, read.dataset))
+
+
+def _list_of(cause: Mapping[str, Any], entry: str) -> Sequence[Any]:
+    """Return a list in the cause of a run; it is empty for a run of another kind."""
+    found: Sequence[Any] = cause.get(entry, ())
+    return found
 
 
 def _published_view(row: Row, by_id: Mapping[DatasetId, Dataset]) -> PublishedView:

@@ -153,6 +153,11 @@ def find_readers(db: Db, wanted: Iterable[tuple[str, str]]) -> list[Consumer]:
     return db.records(SQL.find_readers, Consumer, wanted=json.dumps(rows))
 
 
+def find_holding(db: Db, run_id: RunId) -> list[Consumer]:
+    """Return the consumers by which the run holds partitions. Cost: what the run holds."""
+    return db.records(SQL.find_holding, Consumer, run_id=run_id)
+
+
 def list_consumers(
     db: Db,
     *,

@@ -20,6 +20,12 @@ SELECT consumer.consumer_id, consumer.dataset_id, consumer.name, consumer.start_
  WHERE dataset.namespace = wanted.namespace AND dataset.name = wanted.dataset AND dataset.dropped_at IS NULL
    AND consumer.dataset_id = dataset.dataset_id AND consumer.name = wanted.consumer
 
+-- name: find_holding
+-- gives: consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped FROM consumer
+ WHERE consumer_id IN (SELECT consumer_id FROM consumer_work WHERE run_id = :run_id AND state = 'in_progress')
+ ORDER BY consumer_id
+
 -- name: list_consumers
 -- gives: consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped
 SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped FROM consumer

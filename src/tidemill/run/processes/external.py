@@ -25,10 +25,11 @@ from tidemill.run.processes.runner import LEASE, RENEWALS_IN_A_LEASE
 from tidemill.run.records.declared import Declared, find_dataset, qualified_name
 from tidemill.run.records.runs import Cause, RunRecord, create_external, find_run
 from tidemill.run.step.attempts import AttemptEnd, FinishRun, end_attempt, renew
+from tidemill.run.step.inputs import Inputs
 from tidemill.run.step.output import Output
 from tidemill.run.step.outputs import Compacted, Outputs, Writer, write_frames
 from tidemill.run.step.spans import find_spans
-from tidemill.run.step.step import Step
+from tidemill.run.step.step import NOTHING, Step
 from tidemill.run.step.version_reads import find_snapshot
 from tidemill.shapes.filters import KeyFilter, Where
 from tidemill.shapes.partition_time import Instant
@@ -186,14 +187,17 @@ def begin_step(
     writer: Writer = write_frames,
     spans: Mapping[DatasetId, tuple[Instant, Instant]] | None = None,
     also: Sequence[Effect] = (),
+    inputs: Inputs = NOTHING,
 ) -> Step:
     """Begin the transaction of a run that `create_run` made, with `also`."""
-    return Step.begin("external", catalog, record, filesets, writer, spans=spans, announced=also)
+    return Step.begin("external", catalog, record, filesets, writer, inputs=inputs, spans=spans, announced=also)
 
 
-def resume_step(catalog: Catalog, record: RunRecord, tx: Transaction, filesets: Mapping[str, Fileset]) -> Step:
+def resume_step(
+    catalog: Catalog, record: RunRecord, tx: Transaction, filesets: Mapping[str, Fileset], inputs: Inputs = NOTHING
+) -> Step:
     """Return the step of an open transaction that another request, or another process, has begun."""
-    return Step("external", catalog, record, tx, Outputs(catalog, tx, filesets))
+    return Step("external", catalog, record, tx, Outputs(catalog, tx, filesets), inputs)
 
 
 def commit_step(step: Step, facts: Mapping[str, object], also: Sequence[Effect]) -> CommitSeq:
@@ -206,10 +210,13 @@ def commit_step(step: Step, facts: Mapping[str, object], also: Sequence[Effect])
     return step.commit(prepared, [FinishRun(record.run_id, record.epoch, "", {**told, **facts}), *also])
 
 
-def end_failed(catalog: Catalog, run_id: RunId, error: BaseException) -> None:
-    """End the run of a transaction that was refused or given up; nothing if the run has ended."""
+def end_failed(catalog: Catalog, run_id: RunId, error: BaseException, cause: Cause = Cause.FAILED) -> None:
+    """End the run of a transaction that was refused or given up; nothing if the run has ended.
+
+    Partitions that the transaction has taken are blamed by the cause FAILED, and not by LOST.
+    """
     what = f"{error.code}: {error}" if isinstance(error, TidemillError) else f"{type(error).__name__}: {error}"
-    end_attempt(catalog, run_id, 1, AttemptEnd(Cause.FAILED, what))
+    end_attempt(catalog, run_id, 1, AttemptEnd(cause, what))
 
 
 @contextmanager

@@ -1,14 +1,15 @@
-"""Transactions of outside writers: begun, renewed and committed by requests of their own, from any process.
+"""Transactions of engines outside: begun, renewed and ended by requests of their own, from any process.
 
 Such a transaction is the one of `open_transaction`, with the same run of kind external, fence and reaper. Only its
-block is another one: no process of ours renews its lease, and the files are written by the caller.
+block is another one: no process of ours renews its lease, and the files are written by the caller. Such a transaction
+may also take partitions with its begin. Its commit completes them, and any other end returns them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
@@ -16,14 +17,24 @@ from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction, TransactionEnded, TransactionRow, TxState, find_transaction
 from tidemill.durations import format_duration, parse_lease
 from tidemill.errors import Conflict, Fenced, UserError
+from tidemill.lake.claims import find_held
+from tidemill.lake.consumer.claims import PARTITIONS
 from tidemill.lake.datasets import DatasetKind, find_some
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp, find_schema
 from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.lake.snapshot.snapshot import NotASnapshot
 from tidemill.names import CommitSeq, RunId, WritePointer
 from tidemill.run.processes.external import begin_step, commit_step, create_run, end_failed, renewed, resume_step
-from tidemill.run.records.runs import RunKind, RunRecord, find_run
-from tidemill.run.step.attempts import renew
+from tidemill.run.records.runs import Cause, RunKind, RunRecord, find_run
+from tidemill.run.step.attempts import AttemptEnd, end_attempt, renew
+from tidemill.run.step.inputs import Inputs, find_held_inputs
+from tidemill.run.step.outside_reads import (
+    OutsideRead,
+    TakenPartition,
+    TransactionInput,
+    describe_inputs,
+    find_reads,
+)
 from tidemill.run.step.outside_writes import (
     WRITE_CALL,
     CommitDiffers,
@@ -40,6 +51,8 @@ from tidemill.world import World
 
 WRITES: Final = "writes"
 """The entry of `triggered_by` with the names of the file sets that an outside writer has declared."""
+READS: Final = "reads"
+"""The entry of `triggered_by` with the file sets of which a transaction takes partitions, each with its consumer."""
 _LEASE: Final = "lease"
 
 
@@ -77,12 +90,33 @@ class OutsideTransaction:
     write_pointer: WritePointer
     run_id: RunId
     lease: str
+    leased_until: datetime | None
     outputs: tuple[TransactionOutput, ...]
+    inputs: tuple[TransactionInput, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTake:
+    """Partitions that an engine outside has taken. Its transaction publishes nothing, and ends as any other.
+
+    `write_pointer` names the transaction. None, with no partitions, if no partition waits.
+    """
+
+    write_pointer: WritePointer | None
+    run_id: RunId | None
+    lease: str
+    leased_until: datetime | None
+    dataset: str
+    consumer: str
+    location: str
+    format: str
+    keys: Mapping[str, str]
+    partitions: tuple[TakenPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedTransaction:
-    """Committed transaction of an outside writer, and how much it has published."""
+    """Committed transaction of an engine outside: how much it has published, and how many partitions it had taken."""
 
     write_pointer: WritePointer
     run_id: RunId
@@ -91,19 +125,33 @@ class CommittedTransaction:
     files: int
     rows: int
     bytes: int
+    taken: int = 0
 
 
-def begin_outside(
+@dataclass(frozen=True, slots=True)
+class FailedTransaction:
+    """Transaction of an engine outside that failed, with the reason that the engine gave."""
+
+    write_pointer: WritePointer
+    run_id: RunId
+    state: TxState
+    reason: str
+
+
+def begin_outside(  # options by keyword, each with a default
     catalog: Catalog,
     world: World,
     filesets: Sequence[Fileset],
+    reads: Sequence[tuple[Fileset, OutsideRead]] = (),
     *,
     owner: str,
     lease: timedelta,
     earlier: RunId | None = None,
     also: Callable[[RunId], Sequence[Effect]] = lambda _: (),
 ) -> OutsideTransaction:
-    """Begin a transaction that may write these file sets, and answer where to put the files of each.
+    """Begin a transaction that may write these file sets, and takes partitions by `reads`.
+
+    The answer says where to put the files of each output, and which files each taken partition has.
 
     What `also` gives for the id of the run comes with the run, and again with its transaction. `earlier` is the run of
     an earlier try of the same request: as long as the run lasts, its transaction is the answer.
@@ -114,22 +162,76 @@ def begin_outside(
             raise NotASnapshot(name, "is a snapshot, whose guards compare whole versions: a program refreshes it")
     for fileset in named.values():
         open_files(fileset.dataset.location, world).prepare()
-    cause = {"asked": "by an outside writer", WRITES: sorted(named), _LEASE: format_duration(lease)}
+    inputs = Inputs(None, [find_reads(catalog, reads)] if reads else [])
+    cause: dict[str, object] = {
+        "asked": "by an outside writer" if named else "by a take of partitions",
+        WRITES: sorted(named),
+        _LEASE: format_duration(lease),
+        READS: [{"dataset": fileset.qualified_name, "consumer": read.consumer} for fileset, read in reads],
+    }
     record = None if earlier is None else catalog.read(lambda db: find_run(db, earlier))
     if record is None or not record.state.live:
         record = create_run(catalog, world, owner=owner, lease=lease, cause=cause, also=also)
     try:
         if record.write_pointer is None:
-            step = begin_step(catalog, record, named, also=also(record.run_id))
+            step = begin_step(catalog, record, named, also=also(record.run_id), inputs=inputs)
         else:
             pointer = record.write_pointer
-            step = _resume(catalog, catalog.read(lambda db: find_transaction(db, pointer)), record)
+            step = _resume(catalog, catalog.read(lambda db: find_transaction(db, pointer)), record, inputs)
+        step.take()
+        world.mark("outside_writer.taken")
     except BaseException as error:
-        end_failed(catalog, record.run_id, error)
+        end_failed(catalog, record.run_id, error, Cause.LOST)
         raise
     columns = catalog.read(lambda db: {name: find_schema(db, one.dataset_id) for name, one in named.items()})
     outputs = tuple(_describe_output(step, name, fileset, columns[name]) for name, fileset in named.items())
-    return OutsideTransaction(step.tx.write_pointer, record.run_id, format_duration(lease), outputs)
+    return OutsideTransaction(
+        step.tx.write_pointer,
+        record.run_id,
+        format_duration(lease),
+        record.lease_until,
+        outputs,
+        describe_inputs(inputs),
+    )
+
+
+def take_outside(
+    catalog: Catalog,
+    world: World,
+    fileset: Fileset,
+    read: OutsideRead,
+    *,
+    owner: str,
+    lease: timedelta,
+    earlier: RunId | None = None,
+    also: Callable[[RunId], Sequence[Effect]] = lambda _: (),
+) -> PartitionTake:
+    """Begin a transaction that publishes nothing, and takes partitions. If none waits, there is no transaction.
+
+    `earlier` and `also` are those of `begin_outside`.
+    """
+    inputs = find_reads(catalog, [(fileset, read)])
+    _, consumer = inputs.sources[fileset.qualified_name]
+    begun = None
+    if earlier is not None or catalog.read(inputs.has_work):
+        begun = begin_outside(
+            catalog, world, (), [(fileset, read)], owner=owner, lease=lease, earlier=earlier, also=also
+        )
+        if not begun.inputs[0].partitions:
+            end_attempt(catalog, begun.run_id, 1, AttemptEnd(Cause.KILLED, "no partition waits"))
+            begun = None
+    return PartitionTake(
+        begun.write_pointer if begun else None,
+        begun.run_id if begun else None,
+        format_duration(lease),
+        begun.leased_until if begun else None,
+        fileset.qualified_name,
+        consumer.name,
+        path_for_readers(fileset.dataset.location, ""),
+        fileset.storing.format,
+        fileset.keys.types,
+        begun.inputs[0].partitions if begun else (),
+    )
 
 
 def renew_outside(catalog: Catalog, write_pointer: WritePointer, lease: timedelta) -> None:
@@ -146,7 +248,9 @@ def renew_outside(catalog: Catalog, write_pointer: WritePointer, lease: timedelt
 def commit_outside(
     catalog: Catalog, world: World, write_pointer: WritePointer, wanted: OutsideCommit, also: Sequence[Effect] = ()
 ) -> CommittedTransaction:
-    """Commit what an outside writer has written, with `also`; the same commit again has the same answer.
+    """Commit what an outside writer has written and what it has taken, with `also`.
+
+    The same commit again has the same answer.
 
     The files are compared with the storage first. What that refuses may be corrected, since the transaction stays open.
     A refusal by what others have committed ends the transaction: it can never commit. While the storage or the catalog
@@ -162,8 +266,11 @@ def commit_outside(
         return _answer_ended(row, run, digest)
     with renewed(catalog, world, run.run_id, _lease_of(catalog, run)):
         try:
-            step = _resume(catalog, row, run)
-            published = _write(step, wanted)
+            inputs, held = catalog.read(
+                lambda db: (find_held_inputs(db, run.run_id), find_held(db, PARTITIONS, run.run_id))
+            )
+            step = _resume(catalog, row, run, inputs)
+            published = {**_write(step, wanted), "taken": held.claims}
         except TransactionEnded:
             # Its declared outputs went with its end.
             return answer()
@@ -175,9 +282,27 @@ def commit_outside(
         except Fenced:
             return answer()
         except (Conflict, UserError) as error:
-            end_failed(catalog, run.run_id, error)
+            # A conflict is the fault of no partition.
+            end_failed(catalog, run.run_id, error, Cause.LOST if isinstance(error, Conflict) else Cause.FAILED)
             raise
     return answer()
+
+
+def fail_outside(
+    catalog: Catalog, write_pointer: WritePointer, error: str, also: Sequence[Effect] = ()
+) -> FailedTransaction:
+    """End a transaction because its engine has failed with `error`, with `also`.
+
+    A failure is counted against the partitions that the transaction has taken, as for a run. The same call again has
+    the same answer. `TransactionEnded` if the transaction has ended otherwise, `NotAnOutsideWriter`.
+    """
+    _, run = catalog.read(lambda db: _find(db, write_pointer))
+    end = AttemptEnd(Cause.FAILED, error)
+    end_attempt(catalog, run.run_id, run.epoch, end, also)
+    row, run = catalog.read(lambda db: _find(db, write_pointer))
+    if run.exit_cause is not Cause.FAILED or run.exit_reason != end.shown_reason:
+        raise TransactionEnded(str(write_pointer), row.state, row.reason or "")
+    return FailedTransaction(write_pointer, run.run_id, row.state, end.shown_reason)
 
 
 def _lease_of(catalog: Catalog, run: RunRecord) -> timedelta:
@@ -206,17 +331,17 @@ def _answer_ended(row: TransactionRow, run: RunRecord, digest: str) -> Committed
     raise TransactionEnded(str(row.write_pointer), row.state, row.reason or "")
 
 
-def _resume(catalog: Catalog, row: TransactionRow, run: RunRecord) -> Step:
+def _resume(catalog: Catalog, row: TransactionRow, run: RunRecord, inputs: Inputs) -> Step:
     def find(db: Db) -> dict[str, Fileset]:
         declared = list_declared(db, row.write_pointer)
         return {one.qualified_name: Fileset.of(one) for one in find_some(db, declared).values()}
 
     filesets = catalog.read(find)
-    if not filesets:
+    if run.triggered_by[WRITES] and not filesets:
         raise TransactionEnded(str(row.write_pointer), row.state)
     declared = frozenset(fileset.dataset_id for fileset in filesets.values())
     tx = Transaction(row.write_pointer, catalog.incarnation, run.run_id, row.epoch, declared)
-    return resume_step(catalog, run, tx, filesets)
+    return resume_step(catalog, run, tx, filesets, inputs)
 
 
 def _write(step: Step, wanted: OutsideCommit) -> dict[str, int]:

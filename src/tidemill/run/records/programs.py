@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
+BACKOFF: Final = timedelta(seconds=10)
+"""Wait after a failure, unless the program says another. Also for engines outside, which have no program."""
 MOST_RETRIES: Final = 100
 MOST_ARGUMENT_CHARACTERS: Final = 100_000
 """The most characters of the arguments of a run as JSON. The messages about the run have the arguments too."""
@@ -177,7 +179,7 @@ class Program:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     retries: int = 0
-    backoff: timedelta = timedelta(seconds=10)
+    backoff: timedelta = BACKOFF
     run_on_empty: bool | None = None
     deliver_own: bool = True
     arguments: tuple[Argument, ...] = ()

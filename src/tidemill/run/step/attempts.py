@@ -23,7 +23,7 @@ from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.errors import Conflict, Fenced
 from tidemill.lake.claims import Blame, ClaimsMoved, ClaimTable, Held
 from tidemill.names import STARTED, EventKey, RunId, program_event
-from tidemill.run.records.programs import Program, find_program_by_id
+from tidemill.run.records.programs import BACKOFF, Program, find_program_by_id
 from tidemill.run.records.runs import SQL as RUNS
 from tidemill.run.records.runs import Cause, RunKind, RunRecord, RunState, find_run, find_runs
 from tidemill.run.records.workers import PostponeStarts
@@ -344,6 +344,11 @@ class AttemptEnd:
     unrenewed: datetime | None = None
     """Only while the lease is still the one that was seen."""
 
+    @property
+    def shown_reason(self) -> str:
+        """The reason as the run keeps it."""
+        return printable(" ".join(self.reason.split()))[:_LONGEST_REASON]
+
 
 def end_attempt(
     catalog: Catalog, run_id: RunId, epoch: int, end: AttemptEnd, also: Sequence[Effect] = ()
@@ -359,7 +364,7 @@ def end_attempt(
             return None
         if end.unrenewed is not None and run.lease_until != end.unrenewed:
             return None
-        backoff = program.backoff if program else timedelta(0)
+        backoff = program.backoff if program else BACKOFF
         ending = decide_ending(run, end.cause, retries=program.retries if program else 0, backoff=backoff)
         leaving = Leaving(
             launched=run.job_id is not None,
@@ -385,7 +390,7 @@ def _effects_of_end(
     claims: Mapping[ClaimTable, Held],
     rest: Sequence[Effect],
 ) -> list[Effect]:
-    reason = printable(" ".join(end.reason.split()))[:_LONGEST_REASON]
+    reason = end.shown_reason
     effects: list[Effect] = [_EndAttempt(run, ending, end.cause, reason, end.unrenewed)]
     if run.write_pointer is not None:
         state = TxState.INVALID if end.zombie else TxState.ABORTED
@@ -399,7 +404,7 @@ def _effects_of_end(
         effects.append(announce_end(run, program, ending.state))
         if program.kind.is_worker and ending.state is not RunState.KILLED:
             effects.insert(0, PostponeStarts(program.program_id, program.backoff, failed=True))
-    backoff = program.backoff if program else timedelta(0)
+    backoff = program.backoff if program else BACKOFF
     return [*effects, *return_claims(run.run_id, run.epoch, blame, backoff, claims), *rest]
 
 

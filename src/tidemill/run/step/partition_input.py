@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
@@ -15,12 +15,13 @@ from tidemill.lake.claims import ClaimTable
 from tidemill.lake.consumer.claims import PARTITIONS, SkipOwn
 from tidemill.lake.consumer.consumer import ConsumedPartition, describe
 from tidemill.lake.consumer.discards import Discard, ReportDiscards, find_unreported
-from tidemill.lake.consumer.managed import Consumer, Lag, find_consumer, measure_lag
+from tidemill.lake.consumer.managed import Consumer, Lag, find_consumer, find_holding, measure_lag
 from tidemill.lake.consumer.take import Delivery, has_work, return_claims, take_claims
-from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.consumer.terms import Terms
+from tidemill.lake.datasets import Dataset, DatasetKind, find_some
 from tidemill.lake.fileset.fileset import Fileset, Partition
-from tidemill.names import ConsumerId, WritePointer
-from tidemill.run.records.programs import Code, Program
+from tidemill.names import ConsumerId, RunId, WritePointer
+from tidemill.run.records.programs import BACKOFF, Code, Program
 from tidemill.run.step.acceptors import choose
 from tidemill.run.step.input_kind import ConsumerKind, TakenInput
 from tidemill.run.step.workspace import Workspace
@@ -159,8 +160,11 @@ class PartitionInputs(ConsumerKind):
     source_kind = DatasetKind.FILESET
     delivers_partitions = True
 
-    program: Program
+    program: Program | None
+    """None for an engine outside, whose consumers belong to no program."""
     sources: Mapping[str, tuple[Fileset, Consumer]]
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The most partitions that the take claims, by the names of `sources`, where the terms allow more."""
     taken: Mapping[str, TakenPartitions] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -177,6 +181,16 @@ class PartitionInputs(ConsumerKind):
             if dataset.kind is cls.source_kind
         }
         return cls(program, sources)
+
+    @classmethod
+    def held_by(cls, db: Db, run_id: RunId) -> Self | None:
+        """Find the consumers by which the run holds partitions."""
+        held = find_holding(db, run_id)
+        datasets = find_some(db, (consumer.dataset_id for consumer in held))
+        filesets = [(Fileset.of(datasets[consumer.dataset_id]), consumer) for consumer in held]
+        return (
+            cls(None, {fileset.qualified_name: (fileset, consumer) for fileset, consumer in filesets}) if held else None
+        )
 
     @classmethod
     def find_fault(cls, dataset: Dataset, program: Program) -> str | None:
@@ -201,12 +215,19 @@ class PartitionInputs(ConsumerKind):
     def take(self, catalog: Catalog, tx: Transaction, beside: Sequence[ClaimTable]) -> None:
         """Claim of all consumers at once."""
         del beside
-        consumers = {consumer.consumer_id: consumer.terms for _, consumer in self.sources.values()}
+        consumers = {consumer.consumer_id: self._terms(name) for name, (_, consumer) in self.sources.items()}
+        backoff = self.program.backoff if self.program else BACKOFF
         delivered = take_claims(catalog, tx, consumers) if consumers else {}
         self.taken = {
-            name: TakenPartitions(fileset, consumer.consumer_id, delivered[consumer.consumer_id], self.program.backoff)
+            name: TakenPartitions(fileset, consumer.consumer_id, delivered[consumer.consumer_id], backoff)
             for name, (fileset, consumer) in self.sources.items()
         }
+
+    def _terms(self, name: str) -> Terms:
+        terms = self.sources[name][1].terms
+        if (limit := self.limits.get(name)) is None:
+            return terms
+        return replace(terms, partitions=min(limit, terms.partitions), old_percent=0)
 
     def accept(self, catalog: Catalog, tx: Transaction, acceptors: Mapping[str, Code]) -> None:
         """Ask the acceptors in the order of the deliveries.
@@ -226,11 +247,11 @@ class PartitionInputs(ConsumerKind):
         """Complete the claims, and those of partitions that the run itself publishes and does not want."""
         effects = [*super().complete(tx)]
         effects += [
-            ReportDiscards(tx.run_id, consumer, told)
-            for name, (_, consumer) in self.sources.items()
-            if (told := self.taken[name].discards)
+            ReportDiscards(tx.run_id, self.sources[name][1], told)
+            for name, taken in self.taken.items()
+            if (told := taken.discards)
         ]
-        if not self.program.deliver_own:
+        if self.program and not self.program.deliver_own:
             own = [consumer for name, (_, consumer) in self.sources.items() if name in self.program.writes]
             effects += [SkipOwn(tx, consumer.dataset_id, consumer.name) for consumer in own]
         return effects

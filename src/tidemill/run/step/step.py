@@ -25,7 +25,7 @@ from tidemill.run.step.outputs import Outputs, Writer
 from tidemill.run.step.workspace import Workspace
 from tidemill.shapes.partition_time import Instant
 
-_NOTHING: Final = Inputs()
+NOTHING: Final = Inputs()
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Step:
     record: RunRecord
     tx: Transaction
     outputs: Outputs
-    inputs: Inputs = _NOTHING
+    inputs: Inputs = NOTHING
     workspace: Workspace = field(init=False)
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class Step:
         outputs: Mapping[str, Fileset],
         writer: Writer,
         *,
-        inputs: Inputs = _NOTHING,
+        inputs: Inputs = NOTHING,
         allowed: Collection[Guard] = (),
         spans: Mapping[DatasetId, tuple[Instant, Instant]] | None = None,
         announced: Sequence[Effect] = (),

@@ -33,6 +33,7 @@ GOOD = {
     "rule": '{"type": "run_failed"}',
     "claim_id": "run_1",
     "dataset": "clean",
+    "error": "boom",
     "event_key": "door",
     "files": "a",
     "job_id": "job_1",

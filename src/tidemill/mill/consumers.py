@@ -40,7 +40,7 @@ from tidemill.mill.transactions import LEASE, find_source
 from tidemill.names import DatasetId, RunId, nearest
 from tidemill.run.records.programs import list_reads
 from tidemill.run.step.inputs import consumer_kind_of
-from tidemill.run.step.outside_reads import MOST_PARTITIONS, OutsideRead
+from tidemill.run.step.outside_writes import MOST_PARTITIONS, OutsideRead
 from tidemill.shapes.filters import Where, choose, make_filter
 from tidemill.shapes.keys import KeyText, KeyValue
 from tidemill.shapes.partition_time import Instant, Zone

@@ -45,8 +45,7 @@ from tidemill.run.processes.outside_writers import (
 from tidemill.run.processes.partitions import Adoption
 from tidemill.run.step.outputs import Compacted, Dropped
 from tidemill.run.step.outside_claims import FileClaim
-from tidemill.run.step.outside_reads import OutsideRead
-from tidemill.run.step.outside_writes import OutsideChange, OutsideMessage
+from tidemill.run.step.outside_writes import OutsideChange, OutsideMessage, OutsideRead
 
 NOUNS: Final = (
     Alerts,

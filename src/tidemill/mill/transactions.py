@@ -22,8 +22,7 @@ from tidemill.mill.page import PAGE, Page, check_filter, cut, read_key, write_ke
 from tidemill.mill.project import MOST_SHOWN, Noun, Project, fields_of
 from tidemill.names import DatasetId, RunId, WritePointer
 from tidemill.run.records.runs import Cause, find_run
-from tidemill.run.step.outside_reads import OutsideRead
-from tidemill.run.step.outside_writes import OutsideChange, OutsideCommit, OutsideMessage
+from tidemill.run.step.outside_writes import OutsideChange, OutsideCommit, OutsideMessage, OutsideRead
 from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:

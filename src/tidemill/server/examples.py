@@ -157,6 +157,7 @@ _VALUES: Final[Mapping[str, object]] = {
     "within": "2026-01",
     "write_pointer": 7,
     "writes": ["orders"],
+    "reads": [{"dataset": "orders", "consumer": "flink", "limit": 100}],
 }
 """Values of parameters, and of fields of records, by name."""
 _SHOWN: Final = frozenset({"arguments", "duration", "error", "limit", "mode", "options", "update_schedules"})

@@ -29,7 +29,6 @@ from tidemill.run.records.runs import Cause, RunKind, RunRecord, find_run
 from tidemill.run.step.attempts import AttemptEnd, end_attempt, renew
 from tidemill.run.step.inputs import Inputs, find_held_inputs
 from tidemill.run.step.outside_reads import (
-    OutsideRead,
     TakenPartition,
     TransactionInput,
     describe_inputs,
@@ -40,6 +39,7 @@ from tidemill.run.step.outside_writes import (
     CommitDiffers,
     FileChecker,
     OutsideCommit,
+    OutsideRead,
     list_declared,
     note_commit,
 )

@@ -7,37 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.errors import UserError
 from tidemill.lake.consumer.managed import Consumer, ensure_consumer, find_consumer, find_readers
 from tidemill.lake.consumer.take import Delivery
-from tidemill.lake.consumer.terms import MOST_TAKEN
 from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.names import WritePointer, check_name
 from tidemill.run.step.inputs import Inputs
+from tidemill.run.step.outside_writes import OutsideRead
 from tidemill.run.step.partition_input import PartitionInputs
 from tidemill.shapes.keys import KeyValue
 from tidemill.storage.files import path_for_readers
-
-MOST_PARTITIONS: Final = 1000
-"""Most partitions that a read takes, unless its engine says another number."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutsideRead:
-    """Read of an engine outside: `consumer` takes at most `limit` partitions of the file set `dataset`."""
-
-    dataset: str
-    consumer: str
-    limit: int = MOST_PARTITIONS
-
-    def __post_init__(self) -> None:
-        """Refuse a take of nothing."""
-        if not 1 <= self.limit <= MOST_TAKEN:
-            raise UserError(f"a read takes 1 to {MOST_TAKEN} partitions, not {self.limit}")
 
 
 @dataclass(frozen=True, slots=True)

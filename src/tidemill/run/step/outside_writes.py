@@ -17,6 +17,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.errors import Conflict, TidemillError, UserError
 from tidemill.json_specs import write_plain
+from tidemill.lake.consumer.terms import MOST_TAKEN
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.metadata import check_metadata
 from tidemill.lake.fileset.publish import PartitionWrite, reconcile
@@ -35,6 +36,8 @@ SQL: Sql = load_sql(__file__)
 
 WRITE_CALL: Final = "1"
 """The folder below the directory of a transaction in which an outside writer puts its files: its only write call."""
+MOST_PARTITIONS: Final = 1000
+"""Most partitions that a read takes, unless its engine says another number."""
 _FOOTERS: Final = (FileFormat.PARQUET, FileFormat.ORC)
 """Formats whose files say their columns."""
 _MOST_NAMED: Final = 20
@@ -73,6 +76,20 @@ class CommitDiffers(Conflict):
             "send the same commit again, or begin another transaction",
             before=": ",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideRead:
+    """Read of an engine outside: `consumer` takes at most `limit` partitions of the file set `dataset`."""
+
+    dataset: str
+    consumer: str
+    limit: int = MOST_PARTITIONS
+
+    def __post_init__(self) -> None:
+        """Refuse a take of nothing."""
+        if not 1 <= self.limit <= MOST_TAKEN:
+            raise UserError(f"a read takes 1 to {MOST_TAKEN} partitions, not {self.limit}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ def fits(view, *, app=None, program=None, trigger=None, status=None):
     )
 
 
+@pytest.mark.share("sqlite")
 def test_each_combination_of_filters_lists_the_schedules_that_fit(stage):
     """Each filter has a statement or a condition of its own, and a page may end anywhere."""
     everything = list(iterate(stage.mill.schedules.list))

@@ -546,6 +546,7 @@ def test_a_job_that_gets_no_arguments_keeps_no_slot_from_the_others(shop):
     assert [launch.schedule for launch in shop.step()] == ["default.shop.other"]
 
 
+@pytest.mark.share(*(f"{database}-{seed}" for database in ("sqlite", "postgres") for seed in range(4)))
 @pytest.mark.parametrize("seed", range(12))
 def test_no_job_sleeps_that_could_start(shop, seed):
     """Ends of runs, drops, suspensions and deadlines wake the jobs that can start then, whatever their numbers."""

@@ -88,7 +88,7 @@ def taken():
 
 
 def test_a_free_port_of_the_server_is_good(machine, taken):
-    """What `up` prints as its address is then what the settings say."""
+    """The settings then say the address that `up` prints."""
     with socket.create_server(("127.0.0.1", 0)) as once:
         free = once.getsockname()[1]
 

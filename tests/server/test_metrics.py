@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from tidemill.server.metrics import (
     CATALOG_WAKEUPS,
     COUNTED,
     OF_PROCESS,
+    RUN_COMMIT,
     RUN_DURATION,
     RUN_WAIT,
     RUNS_ENDED,
@@ -63,6 +65,27 @@ def sift(run):
 app.schedule("delayed", sift, trigger=tm.NewPartitions(orders, 1), constraints=[tm.Delay("1h")])
 app.schedule("crowded", sift, trigger=tm.NewPartitions(orders, 1), constraints=[tm.Concurrency(1)])
 app.schedule("two", sift, trigger=tm.NewPartitions(orders, 2))
+"""
+COMMITS = """
+import tidemill as tm
+
+app = tm.App("shop")
+orders = app.fileset("orders", keys={"day": "date"})
+
+
+@app.python(writes=[orders])
+def load(run):
+    pass
+
+
+@app.python(reads=[orders])
+def empty(run):
+    pass
+
+
+@app.python(retries=0)
+def broken(run):
+    raise ValueError("no")
 """
 DECLARED = {"default.shop.load", "default.shop.sift", "default.shop.broken"}
 DASHBOARD = ROOT / "examples" / "grafana" / "tidemill.json"
@@ -125,7 +148,7 @@ def histogram_of(client, metric: str, label: str = "program") -> dict[str, dict[
 def test_runs_that_end_are_in_the_histograms_once(sign, stage):
     """A quantile of runs that are counted twice, or of runs before the first scrape, is of nothing that happened."""
     client = sign("viewer")
-    for metric in (RUN_WAIT, RUN_DURATION):
+    for metric in (RUN_WAIT, RUN_DURATION, RUN_COMMIT):
         zero = histogram_of(client, metric)
         assert zero.keys() == DECLARED, "an increase needs a number to increase from"
         assert {one["count"] for one in zero.values()} == {0}
@@ -144,6 +167,43 @@ def test_runs_that_end_are_in_the_histograms_once(sign, stage):
     assert again == first
 
 
+class PassingClock(ManualClock):
+    """A manual clock whose monotonic time passes with it."""
+
+    def monotonic(self) -> timedelta:
+        return self.elapsed
+
+
+def test_a_commit_lasts_from_the_return_of_the_program_to_its_last_statement(catalog_url, tmp_path):
+    """Slow checks and waits for others are seen apart from the program; no wrong clock counts."""
+    clock = PassingClock()
+    with staged(tmp_path, catalog_url, COMMITS, clock) as stage:
+        counts = EndedRuns(stage.mill)
+        counts.count([])
+
+        def load(**steps: timedelta) -> None:
+            for mark, lasts in steps.items():
+                stage.at[f"driver.{mark}"] = partial(clock.pass_by, lasts)
+            stage.mill.runs.start("shop.load")
+            stage.play()
+
+        load()
+        counts.count(["default.shop.load", "default.shop.broken"])
+        load(called=timedelta(seconds=100), before_commit=timedelta(seconds=3))
+        load(called=timedelta(seconds=100))
+        stage.mill.runs.start("shop.broken")
+        stage.mill.runs.start("shop.empty")
+        stage.play()
+        found = {one.labels[0]: one for one in counts.count([]).commits}
+
+    assert dict(found["default.shop.load"].buckets) == {
+        "0.01": 2, "0.05": 2, "0.1": 2, "0.5": 2, "1.0": 2, "5.0": 3, "30.0": 3, "300.0": 3, "+Inf": 3,
+    }  # fmt: skip
+    assert found["default.shop.load"].sum == 3
+    assert found["default.shop.broken"].buckets[-1] == ("+Inf", 0)
+    assert "default.shop.empty" not in found
+
+
 def test_a_program_that_ends_before_it_was_ever_shown_starts_at_zero(sign, stage):
     """Prometheus sees no increase of a series that begins at one: of a program that was just deployed."""
     counts = EndedRuns(stage.mill)
@@ -153,6 +213,7 @@ def test_a_program_that_ends_before_it_was_ever_shown_starts_at_zero(sign, stage
     found = [counts.count(["default.shop.broken"]) for _ in range(2)]
 
     assert [one.numbers["default.shop.broken", "FAILED"] for one in found] == [0, 1]
+    assert [one.commits[0].buckets[-1] for one in found] == [("+Inf", 0), ("+Inf", 0)]
     assert [one.durations[0].buckets[-1] for one in found] == [("+Inf", 0), ("+Inf", 1)]
     assert [(one.waits[0].labels, one.waits[0].buckets[-1][1]) for one in found] == [
         (("default.shop.broken",), number) for number in (0, 1)

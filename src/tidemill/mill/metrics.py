@@ -141,11 +141,15 @@ class _JobWithReason:
 
 @dataclass(frozen=True, slots=True)
 class RunSpan:
-    """The times of a run that has ended. `started_at` is None if no attempt started."""
+    """The times of a run that has ended. `started_at` is None if no attempt started.
+
+    `commit_began_at` is None for a run without the commit of a driver.
+    """
 
     run_id: RunId
     created_at: datetime
     started_at: datetime | None
+    commit_began_at: datetime | None
     ended_at: datetime
 
 

@@ -22,6 +22,8 @@ _PARTS: Final = 10
 _ENDS: Final = tuple(state for state in RunState if state.ended)
 _BOUNDS: Final = (0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 28800.0)
 """Seconds of runs: few, since each program has each of them."""
+_COMMIT_BOUNDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0)
+"""Seconds of commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Ends:
     numbers: Counter[tuple[str, str]]
     waits: list[Shown]
     durations: list[Shown]
+    commits: list[Shown]
 
 
 class EndedRuns:
@@ -46,6 +49,7 @@ class EndedRuns:
         self._numbers: Counter[tuple[str, str]] = Counter()
         self._waits: dict[str, Histogram] = {}
         self._durations: dict[str, Histogram] = {}
+        self._commits: dict[str, Histogram] = {}
         self._shown: set[str] = set()
         self._lock = threading.Lock()
 
@@ -61,18 +65,18 @@ class EndedRuns:
                 if not self._read_on():
                     break
             numbers = Counter({key: number * (key[0] in self._shown) for key, number in self._numbers.items()})
-            ends = Ends(numbers, self._show(self._waits), self._show(self._durations))
+            ends = Ends(numbers, *map(self._show, (self._waits, self._durations, self._commits)))
             self._shown = set(self._waits)
             return ends
 
     def _add(self, program: str) -> None:
         if program not in self._waits:
             self._waits[program], self._durations[program] = Histogram(_BOUNDS), Histogram(_BOUNDS)
+            self._commits[program] = Histogram(_COMMIT_BOUNDS)
             self._numbers.update({(program, state): 0 for state in _ENDS})
 
     def _show(self, histograms: Mapping[str, Histogram]) -> list[Shown]:
-        none = Histogram(_BOUNDS)
-        found = ((program, one if program in self._shown else none) for program, one in histograms.items())
+        found = ((program, one if program in self._shown else one.emptied()) for program, one in histograms.items())
         return [Shown((program,), one.buckets(), one.sum) for program, one in found]
 
     def _read_on(self) -> bool:
@@ -86,9 +90,9 @@ class EndedRuns:
             self._position = newest[0].position if newest else "0"
             return False
         page = topics.read(_TOPIC, after=self._position, limit=_PART)
-        ends = [message.payload for message in page if message.event_type == "run_ended"]
-        spans = find_spans(self._mill.project, [str(end["run_id"]) for end in ends])
-        for end in ends:
+        ends = [(message.published_at, message.payload) for message in page if message.event_type == "run_ended"]
+        spans = find_spans(self._mill.project, [str(end["run_id"]) for _, end in ends])
+        for announced_at, end in ends:
             program = str(end["program"])
             self._add(program)
             self._numbers[program, str(end["state"])] += 1
@@ -97,6 +101,9 @@ class EndedRuns:
                 wait, duration = span.started_at - span.created_at, span.ended_at - span.started_at
                 self._waits[program].note(wait.total_seconds())
                 self._durations[program].note(duration.total_seconds())
+            if span is not None and span.commit_began_at is not None:
+                # The message of the end is written by the last statements of the commit.
+                self._commits[program].note((announced_at - span.commit_began_at).total_seconds())
         if page:
             self._position = page[-1].position
         return page.next is not None

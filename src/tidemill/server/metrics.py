@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 RUNS_ENDED: Final = "tidemill_runs_ended"
 RUN_WAIT: Final = "tidemill_run_wait_seconds"
 RUN_DURATION: Final = "tidemill_run_duration_seconds"
+RUN_COMMIT: Final = "tidemill_run_commit_seconds"
 LEASES_FENCED: Final = "tidemill_leases_fenced"
 COUNTED: Final[dict[str, tuple[str, str]]] = {
     RUNS_ENDED: (
@@ -36,6 +37,13 @@ COUNTED: Final[dict[str, tuple[str, str]]] = {
         "Time from a satisfied trigger to the first start of its run, of the runs that ended, by program.",
     ),
     RUN_DURATION: ("histogram", "Time from the first start of a run to its end, of the runs that ended, by program."),
+    RUN_COMMIT: (
+        "histogram",
+        (
+            "Time from the return of a program to the last statements of its commit: checks of files, waits for other "
+            "commits, and the transaction without its end. By program; not of workers, nor of runs without input."
+        ),
+    ),
     LEASES_FENCED: (
         "counter",
         "Transactions that others ended since the first scrape of this server: of runs that were lost or killed.",
@@ -84,6 +92,7 @@ class _Scrape(Collector):
         yield ended
         yield _histogram(RUN_WAIT, "program", self._ends.waits)
         yield _histogram(RUN_DURATION, "program", self._ends.durations)
+        yield _histogram(RUN_COMMIT, "program", self._ends.commits)
         yield CounterMetricFamily(LEASES_FENCED, COUNTED[LEASES_FENCED][1], value=self._fenced)
         yield from _of_process(self._catalog)
 

@@ -635,6 +635,8 @@ CREATE TABLE run (
     owner_process       TEXT,
     -- The transaction of a run's first attempt.
     first_write_pointer BIGINT,
+    -- The time at which the driver began to check and publish the outputs, for metrics. NULL for other runs.
+    commit_began_at     BIGINT,
     -- The `Cause` of the last attempt that ended without a commit. NULL before the first.
     exit_cause          TEXT,
     -- The SHA-256 of the token that the process of the last attempt got. The token lives while that attempt is RUNNING.

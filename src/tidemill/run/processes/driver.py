@@ -166,6 +166,7 @@ class DriverProcess:
         step = Step.begin(
             "driver", self.catalog, run, outputs, self.writer, inputs=inputs, allowed=allowed, announced=starts
         )
+        begun = self.world.clock.monotonic()
         step.take()
         self.world.mark("driver.claimed")
         with self._blaming(step):
@@ -174,6 +175,7 @@ class DriverProcess:
         empty = inputs.empty and not on_empty
         if not empty:
             self._call(loaded, step, home)
+        open_for = self.world.clock.monotonic() - begun
         prepared = step.prepare()
         facts |= {
             "inputs": inputs.count(),
@@ -185,7 +187,7 @@ class DriverProcess:
         }
         if compactions := step.outputs.compactions():
             facts["compactions"] = compactions
-        finish = FinishRun(run.run_id, run.epoch, NO_INPUT if empty else "", facts)
+        finish = FinishRun(run.run_id, run.epoch, NO_INPUT if empty else "", facts, open_for)
         published = step.outputs.publications()
         announced = [] if empty else [announce_end(run, program, RunState.COMPLETED, published)]
         step.commit(prepared, [finish, *announced])

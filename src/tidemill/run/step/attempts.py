@@ -222,7 +222,8 @@ class AttachTransaction(Effect):
 class FinishRun(Effect):
     """Complete the run, in the commit of its attempt: its slots become free, and jobs that wait for them are woken.
 
-    A kill that was asked for and not carried out has no effect.
+    A kill that was asked for and not carried out has no effect. `open_for` is the time for which the transaction was
+    open when the driver began to commit; None if the duration of the commit is not measured.
     """
 
     phase = Phase.RUN
@@ -231,6 +232,7 @@ class FinishRun(Effect):
     epoch: int
     reason: str
     facts: Mapping[str, object]
+    open_for: timedelta | None = None
 
     def guards(self) -> Sequence[Call]:
         """The attempt is under way."""
@@ -243,6 +245,7 @@ class FinishRun(Effect):
             "epoch": self.epoch,
             "reason": self.reason,
             "facts": json.dumps(self.facts),
+            "open_for": self.open_for,
         }
         return (*_free(self.run_id), SQL.complete_run(**params))
 

@@ -159,9 +159,12 @@ SELECT tidemill_refuse('attempt_moved', CAST(:run_id AS TEXT))
 
 -- name: complete_run
 -- locks: run
+-- The driver knows how long its transaction had been open when it began to commit. So no clock of two machines differs.
 UPDATE run
    SET state = 'COMPLETED', ended_at = tidemill_now(), lease_until = NULL, losses = 0, exit_cause = NULL,
-       exit_reason = :reason, facts = :facts
+       exit_reason = :reason, facts = :facts,
+       commit_began_at = (SELECT tx.began_at FROM tx WHERE tx.write_pointer = run.write_pointer)
+                         + CAST(:open_for AS BIGINT)
  WHERE run_id = :run_id AND epoch = :epoch
 
 -- name: repeat_run

@@ -66,7 +66,7 @@ def named_marks() -> set[str]:
     marks of a `Step` begin with the name of its caller.
     """
     elsewhere = {"upkeep", "alerts", "reprocess.py", "once.py", "outside_writers.py"}
-    sources = (path for path in SOURCE.rglob("*.py") if not elsewhere & set(path.parts))
+    sources = (path for path in SOURCE.rglob("*.py") if not elsewhere & set(path.relative_to(SOURCE).parts))
     text = "\n".join(path.read_text() for path in sources)
     of_steps = {who + mark for who in CALLER_OF_STEP.findall(text) for mark in MARK_OF_STEP.findall(text)}
     return {*MARK.findall(text), *of_steps}

@@ -14,8 +14,12 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Final
 
+from tidemill.alerts.alerts import AlertEvent
+from tidemill.alerts.outbox import DueDelivery
+from tidemill.alerts.targets import Target
 from tidemill.durations import format_duration
 from tidemill.epoch import show_time
+from tidemill.json_specs import read_text
 from tidemill.lake.inbox.discovery import Discovered
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.run.processes.runner import RunEvent, RunEventKind
@@ -119,6 +123,21 @@ class Narrator:
                 f"{file.get('status')}: {file.get('error') or ''}   (tidemill why {shlex.quote(str(file.get('name')))})"
             )
             tell("file", str(file.get("name")), text, **file)
+
+    def alerted(self, one: AlertEvent) -> None:
+        """An alert that was opened or resolved."""
+        alert = one.alert
+        text = f"{one.event}: {alert.why}   (tidemill alert show {alert.alert_id})"
+        known = {"alert_id": alert.alert_id, "about": alert.subject, "change": one.event, "why": alert.why}
+        self.tell("alert", alert.rule, text, **known)
+
+    def gave_up(self, delivery: DueDelivery, error: str) -> None:
+        """A delivery of a notice that has failed for good."""
+        target = str(read_text(Target, delivery.target))
+        rule = str(json.loads(delivery.body)["data"]["rule"])
+        text = f"{target} was not notified ({delivery.event}): {error}   (tidemill alert retry {delivery.delivery_id})"
+        ids = {"alert_id": delivery.about, "delivery_id": delivery.delivery_id}
+        self.tell("alert", rule, text, **ids, change="dead", target=target, error=error)
 
 
 EVENT: Final = "event"

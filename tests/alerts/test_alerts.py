@@ -24,6 +24,7 @@ from tidemill.alerts.targets import Target
 from tidemill.catalog.db import CatalogUnavailable
 from tidemill.epoch import to_ms
 from tidemill.json_specs import read_text
+from tidemill.narration import Narrator
 from tidemill.roles.alerter import Couriers
 
 APP = """
@@ -44,6 +45,16 @@ def load(run):
 @app.python()
 def other(run):
     pass
+
+
+@app.python(retries=0)
+def broken(run):
+    raise ValueError("always")
+
+
+@app.python(reads=[orders], retries=0)
+def report(run):
+    raise ValueError("bad orders")
 
 
 @app.python(reads=[raw], retries=0)
@@ -95,6 +106,14 @@ class Room:
         self.clock.pass_by(timedelta(seconds=1))
         self.mill.runs.start("shop.load", {"bad": bad})
         self.stage.play()
+
+    def narrated(self) -> list[str]:
+        """Have the watch and the sender print what `tidemill up` prints; the lines, without their times."""
+        lines: list[str] = []
+        narrator = Narrator(self.world, lambda line: lines.append(line.partition(" ")[2]), as_json=False)
+        self.watch = Watch(self.catalog, self.world, on_event=narrator.alerted)
+        self.sender = Sender(self.catalog, self.world, self._send, narrator.gave_up)
+        return lines
 
     def look(self) -> list[tuple[str, str]]:
         """Look and send; what targets were notified since the last time: the event, and the rule."""
@@ -223,6 +242,143 @@ def test_a_silent_rule_sends_nothing_and_sends_at_its_end_what_is_open(room):
     assert room.look() == [("opened", "failed")]
     room.mill.alerts.silence("failed", duration="1h")
     assert room.mill.alerts.silence("failed").silent_until is None
+
+
+EACH = tm.WebHook("https://example.org/each")
+
+
+def test_a_silence_of_one_subject_keeps_the_others_of_its_rule(room):
+    """Known trouble of one program must not hide new trouble of another."""
+    room.mill.alerts.create("each", tm.RunFailed(), to=[EACH], repeat="30m")
+    room.look()
+
+    silence = room.mill.alerts.silence("each", subject="shop.load", duration="1h")
+    room.run(bad=True)
+    room.mill.runs.start("shop.broken")
+    room.stage.play()
+    room.watch.look()
+    room.sender.send_due()
+
+    assert (silence.rule, silence.subject) == ("default.each", "default.shop.load")
+    assert [one["subject"] for one in room.sent if one["data"]["rule"] == "default.each"] == ["default.shop.broken"]
+    shown = {one.subject: one.silent_until for one in room.mill.alerts.list(rule="each")}
+    assert shown == {"default.shop.load": silence.silent_until, "default.shop.broken": None}
+    (rule,) = [one for one in room.mill.alerts.rules() if one.name == "default.each"]
+    assert rule.silent_subjects == {"default.shop.load": silence.silent_until}
+    room.sent.clear()
+    room.clock.pass_by(timedelta(minutes=61))
+    assert sorted(room.look()) == [("opened", "each"), ("repeated", "each")]
+    assert room.mill.alerts.list(rule="each")[1].silent_until is None
+
+
+def test_one_alert_is_silenced_by_its_id(room):
+    """A person has the id of the alert at hand, from the notice. The silence ends when the person says so."""
+    room.mill.alerts.create("each", tm.RunFailed(), to=[EACH], repeat="10m")
+    room.look()
+    room.run(bad=True)
+    room.look()
+    (alert,) = room.mill.alerts.list(rule="each")
+    silence = room.mill.alerts.silence(alert.alert_id, duration="2h")
+    room.clock.pass_by(timedelta(minutes=30))
+    assert room.look() == []
+    assert room.mill.alerts.show(alert.alert_id).silent_until == silence.silent_until
+
+    ended = room.mill.alerts.silence(alert.alert_id)
+
+    assert (ended.subject, ended.silent_until) == ("default.shop.load", None)
+    assert room.look() == [("repeated", "each")]
+    assert [one.detail["about"] for one in room.mill.audit.log(subject="default.each", limit=2)] == [alert.subject] * 2
+
+
+def test_the_longer_of_two_silences_holds(room):
+    """A rule is silent for a night, and one program for a week: the end of the night must not ring for the program."""
+    room.mill.alerts.create("each", tm.RunFailed(), to=[EACH])
+    room.look()
+    room.mill.alerts.silence("each", duration="1h")
+    room.mill.alerts.silence("each", subject="default.shop.load", duration="3h")
+    room.mill.alerts.silence("each", subject="shop.broken", duration="30m")
+    room.run(bad=True)
+    room.mill.runs.start("shop.broken")
+    room.stage.play()
+    room.clock.pass_by(timedelta(minutes=59))
+    assert ("opened", "each") not in room.look()
+
+    room.clock.pass_by(timedelta(minutes=2))
+    assert room.look() == [("opened", "each")]
+    room.mill.alerts.update("each", description="kept")
+    assert room.look() == []
+    room.clock.pass_by(timedelta(hours=2))
+    assert [one for one in room.look() if one[1] == "each"] == [("opened", "each")]
+
+
+@pytest.mark.parametrize(
+    ("name", "subject", "code", "match"),
+    [
+        ("failed", "shop.lod", "not_found", "did you mean 'default.shop.load'"),
+        ("failed", "shop.broken", "not_found", "its only subject is default.shop.load"),
+        ("any", "shop.brokn", "not_found", "did you mean 'default.shop.broken'"),
+        ("late", "raw", "not_found", "its only subject is default.orders"),
+        ("open", "17", "not_found", "its only subject is transactions"),
+        ("alert_01J00000000000000000000000", None, "not_found", "alert list --resolved"),
+    ],
+)
+def test_a_subject_that_a_rule_never_has_is_refused(room, name, subject, code, match):
+    """A silence about a name with a typo would keep nothing silent."""
+    with raises_code(code, match=match):
+        room.mill.alerts.silence(name, subject=subject, duration="1h")
+
+
+def test_an_alert_has_its_own_subject(room):
+    """The silence would be about another subject than the person meant."""
+    room.look()
+    room.run(bad=True)
+    room.look()
+    alert = room.mill.alerts.list(rule="failed")[0]
+
+    with raises_code("bad_rule", match="about default.shop.load"):
+        room.mill.alerts.silence(alert.alert_id, subject="shop.broken", duration="1h")
+
+
+def test_a_run_without_input_ends_the_alert_of_a_failed_one(room):
+    """A program that has nothing to do is not broken any more, and announces no end that schedules would hear."""
+    room.mill.alerts.create("reports", tm.RunFailed("shop.report"), to=[EACH])
+    room.look()
+    room.stage.publish("orders", "day=2026-01-01")
+    assert room.stage.outcome("shop.report")[0] == "FAILED"
+    assert ("opened", "reports") in room.look()
+    room.clock.pass_by(timedelta(seconds=1))
+
+    assert room.stage.outcome("shop.report") == ("COMPLETED", "no_input")
+
+    assert room.look() == [("resolved", "reports")]
+
+
+def test_begins_ends_and_dead_deliveries_are_printed_once(room):
+    """A person at the terminal of `tidemill up` sees them without a target, and has the next command at hand."""
+    lines = room.narrated()
+    room.failing = "no route to host"
+    room.look()
+    room.run(bad=True)
+    room.look()
+    room.look()
+    (alert,) = room.mill.alerts.list(rule="failed")
+    run_id = room.stage.runs()[0].run_id
+    show = f"(tidemill alert show {alert.alert_id})"
+    failed = f"run {run_id} of default.shop.load failed: ValueError: no such column"
+    assert [one for one in lines if "failed " in one] == [f"alert   default.failed   opened: {failed}   {show}"]
+
+    room.clock.pass_by(timedelta(hours=25))
+    room.sender.send_due()
+    (dead,) = room.mill.alerts.deliveries(alert=alert.alert_id)
+    given_up = f"{dead.target} was not notified (opened): no route to host"
+    retry = f"(tidemill alert retry {dead.delivery_id})"
+    assert f"alert   default.failed   {given_up}   {retry}" in lines
+    lines.clear()
+    room.run(bad=False)
+    room.look()
+
+    resolved = [one for one in lines if one.startswith("alert   default.failed")]
+    assert resolved == [f"alert   default.failed   resolved: {failed}   {show}"]
 
 
 def test_two_processes_send_once(room):

@@ -21,6 +21,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "alerts.md").read_text(en
 APP, RECEIVER = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 _RULES, _TARGETS = PAGE.split("## Alerts")
+ALERT_ID = f"alert_{'0' * 26}"
 FORM = re.compile(r"`(\{.*?\})` \|$", re.MULTILINE)
 
 
@@ -40,13 +41,15 @@ def test_the_app_deploys_and_its_commands_work(sqlite_catalog_url, tmp_path, cap
     """A reader copies them."""
     with staged(tmp_path, sqlite_catalog_url, APP) as stage:
         assert [one.name for one in stage.mill.alerts.rules()] == [
+            "default.any_failed",
             "default.bad_files",
             "default.load_failed",
             "default.orders_late",
         ]
         stage.sql(
             "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at) "
-            "VALUES ('ALERT_ID', 'rule_1', 'default', 'default.bad_files', 'x', 'OPEN', 'y', 1, 1) RETURNING 1"
+            f"SELECT '{ALERT_ID}', rule_id, 'default', 'default.bad_files', 'x', 'OPEN', 'y', 1, 1 FROM alert_rule "
+            "WHERE name = 'bad_files' RETURNING 1"
         )
         stage.sql(
             "INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at, ended_at) VALUES "
@@ -55,7 +58,7 @@ def test_the_app_deploys_and_its_commands_work(sqlite_catalog_url, tmp_path, cap
         )
         for command in COMMANDS:
             with pytest.raises(SystemExit) as ended:
-                main(["--project", str(tmp_path), *shlex.split(command)[1:]])
+                main(["--project", str(tmp_path), *shlex.split(command.replace("ALERT_ID", ALERT_ID))[1:]])
             assert not ended.value.code, (command, capsys.readouterr().err)
         assert isinstance(stage.mill.alerts.list(), tm.Page)
 

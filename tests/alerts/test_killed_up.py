@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -55,8 +57,8 @@ class Receiver(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of `tidemill up` that is ready; it is ended after the block."""
+def started(folder: Path, said: Callable[[dict[str, str]], None] = lambda _: None) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of `tidemill up` that is ready; it is ended after the block. Its further lines go to `said`."""
     program = "from tidemill.cli.main import main; main()"
     command = [sys.executable, "-c", program, "--project", str(folder), "up", "--json", "--no-server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ}) as process:
@@ -66,7 +68,8 @@ def started(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
             assert process.stdout is not None
             assert any(json.loads(line)["event"] == "ready" for line in process.stdout)
             # Read on: a full pipe would hold the process.
-            threading.Thread(target=process.stdout.read, daemon=True).start()
+            lines = map(json.loads, process.stdout)
+            threading.Thread(target=lambda: [said(line) for line in lines], daemon=True).start()
             yield process
         finally:
             process.send_signal(signal.SIGTERM)
@@ -103,6 +106,21 @@ def test_a_delivery_that_was_sent_and_not_recorded_comes_again_with_its_id(catal
     first_body, second_body = kind.got
     assert first_body == second_body
     assert str(alert.state) == "OPEN"
+
+
+def test_up_prints_an_alert_that_it_opens(sqlite_catalog_url, tmp_path):
+    """A terminal that shows the failed run shows the alert too."""
+    said: SimpleQueue[dict[str, str]] = SimpleQueue()
+    with staged(tmp_path, sqlite_catalog_url, APP.replace("{url}", "https://example.org/")) as stage:
+        (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n[spark]\nwarm = 0\n')
+        with started(tmp_path, said.put):
+            stage.mill.runs.start("shop.load")
+            lines = iter(partial(said.get, timeout=patience(60)), None)
+            line = next(one for one in lines if one["event"] == "alert")
+        (alert,) = stage.mill.alerts.list()
+
+    assert (line["subject"], line["alert_id"]) == ("default.failed", alert.alert_id)
+    assert (line["change"], line["about"], line["why"]) == ("opened", "default.shop.load", alert.why)
 
 
 def test_a_message_that_was_pushed_and_not_recorded_comes_again_with_its_id(catalog_url, tmp_path):

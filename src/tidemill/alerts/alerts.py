@@ -7,7 +7,7 @@ noted, and sent, once. Terms are those of Prometheus' alert manager: acknowledge
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -24,7 +24,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.durations import format_duration
 from tidemill.epoch import show_time
 from tidemill.errors import NotFound
-from tidemill.json_specs import write_checked, write_text
+from tidemill.json_specs import read_plain, write_checked, write_plain, write_text
 from tidemill.names import CommitSeq, Namespace, qualified
 from tidemill.world import World
 
@@ -54,6 +54,22 @@ class AlertState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Silences:
+    """The ends of the silences of single subjects of a rule, by subject; JSON in the catalog."""
+
+    ends: Mapping[str, datetime]
+
+    @classmethod
+    def decode(cls, stored: str) -> Silences:
+        """Read the silences of a rule."""
+        return cls({subject: read_plain(datetime, end) for subject, end in json.loads(stored).items()})
+
+    def encode(self) -> str:
+        """Return the text that the catalog keeps."""
+        return json.dumps({subject: write_plain(end) for subject, end in self.ends.items()})
+
+
+@dataclass(frozen=True, slots=True)
 class AlertRule:
     """A declared alert; `app` is empty for one that a person made."""
 
@@ -63,6 +79,7 @@ class AlertRule:
     name: str
     spec: AlertSpec
     silent_until: datetime | None
+    silent_subjects: Silences
     next_look_at: datetime | None
     is_open: bool
 
@@ -70,6 +87,11 @@ class AlertRule:
     def qualified_name(self) -> str:
         """The name with its namespace."""
         return qualified(self.namespace, self.name)
+
+    def find_silence(self, subject: str, now: datetime) -> datetime | None:
+        """Return the end of the silence about a subject, the later one of rule and subject; None for no silence."""
+        ends = (self.silent_until, self.silent_subjects.ends.get(subject))
+        return max((end for end in ends if end is not None and end > now), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +110,14 @@ class Alert:
     notified_at: datetime | None
     acknowledged_by: str | None
     resolved_at: datetime | None
+
+
+class AlertEvent(NamedTuple):
+    """The begin or the end of an alert, for the process that has noted it."""
+
+    event: str
+    """`opened` or `resolved`, as in notices."""
+    alert: Alert
 
 
 class _MachineAlert(NamedTuple):
@@ -160,6 +190,14 @@ def find_rule(db: Db, namespace: Namespace, name: str) -> AlertRule:
     return rule
 
 
+def find_rule_of(db: Db, alert: Alert) -> AlertRule:
+    """Return the rule of an alert; `NotFound` for a rule that was deleted."""
+    rule = db.record(SQL.find_rule_by_id, AlertRule, rule_id=alert.rule_id)
+    if rule is None:
+        raise NotFound("alert rule", alert.rule, hint="it was deleted, and its alerts are resolved")
+    return rule
+
+
 def find_alert(db: Db, alert_id: str) -> Alert:
     """Return the alert of that id; `NotFound`."""
     alert = db.record(SQL.find_alert, Alert, alert_id=alert_id)
@@ -174,11 +212,19 @@ class Watch:
     A look reads first. Only a begin, an end or a notice takes the catalog's clock, and looks again under it.
     """
 
-    def __init__(self, catalog: Catalog, world: World, state: Path | None = None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        world: World,
+        state: Path | None = None,
+        on_event: Callable[[AlertEvent], None] = lambda _: None,
+    ) -> None:
         self._catalog = catalog
         self._world = world
         self._state = state
         """The folder whose disk is looked at; None for none."""
+        self._on_event = on_event
+        """Is called for each begin and each end that this watch has noted, after the commit."""
         self._machine = MachineState(world.spawner.host())
         self._position: Position | None = None
         self._renewed_at: timedelta | None = None
@@ -230,7 +276,8 @@ class Watch:
                 self._end(rule_id, one)
 
     def _end(self, rule_id: str, alert: _MachineAlert) -> None:
-        self._catalog.write(lambda db: _resolve_gone(db, self._world, rule_id, alert))
+        for event in self._catalog.write(lambda db: _resolve_gone(db, self._world, rule_id, alert)):
+            self._on_event(event)
 
     def _find_changed(
         self, db: Db
@@ -253,6 +300,9 @@ class Watch:
         changed: list[tuple[str, Collection[str]]] = []
         for rule in rules:
             only = ended if rule.spec.rule.looks_after is LooksAfter.RUNS else None
+            if only is not None and rule.is_open:
+                # A run that found no input announces nothing, and may end the state too.
+                only = {*only, *(one.subject for one in db.records(SQL.list_live, Alert, rule_id=rule.rule_id))}
             if only is not None and not only:
                 continue
             subjects, next_at = _look_before(db, rule, only, self._machine)
@@ -282,8 +332,10 @@ class Watch:
 
     def _look_at(self, rule_id: str, subjects: Collection[str]) -> None:
         self._world.mark("alerts.before_look")
-        self._catalog.write(lambda db: _look_at(db, self._world, rule_id, subjects, self._machine))
+        events = self._catalog.write(lambda db: _look_at(db, self._world, rule_id, subjects, self._machine))
         self._world.mark("alerts.looked")
+        for event in events:
+            self._on_event(event)
 
 
 def _look_before(
@@ -303,27 +355,28 @@ def _look_before(
 def _due_subjects(db: Db, rule: AlertRule) -> set[str]:
     """Return the subjects of alerts about which targets are to be notified now."""
     now = db.now()
-    if _is_silent(rule, now):
-        return set()
     live = db.records(SQL.list_live, Alert, rule_id=rule.rule_id)
-    return {alert.subject for alert in live if (at := _next_notice(rule, alert)) is not None and at <= now}
+    due = (alert.subject for alert in live if (at := _next_notice(rule, alert)) is not None and at <= now)
+    return {subject for subject in due if rule.find_silence(subject, now) is None}
 
 
-def _look_at(db: Db, world: World, rule_id: str, only: Collection[str], machine: MachineState) -> None:
-    """Look at a rule, and note what began and what ended. An alert that is not about one of `only` stays as it is."""
+def _look_at(db: Db, world: World, rule_id: str, only: Collection[str], machine: MachineState) -> Sequence[AlertEvent]:
+    """Look at a rule, and note and return what began and what ended.
+
+    An alert that is not about one of `only` stays as it is.
+    """
     seq = db.tick()  # first: looks at a rule come one after the other
     rule = db.record(SQL.find_rule_by_id, AlertRule, rule_id=rule_id)
     if rule is None:
-        return
+        return ()
     now = db.now()
     found = look(rule.spec.rule, db, rule.namespace, only, machine)
     if rule.spec.rule.looks_after is LooksAfter.MACHINE:
         only = set() if machine.free is None else {machine.host} & set(only)
     violated = {one.subject: one for one in found.violations}
     live = {alert.subject: alert for alert in db.records(SQL.list_live, Alert, rule_id=rule_id)}
-    for violation in found.violations:
-        if violation.subject not in live:
-            live[violation.subject] = _open(db, world, rule, violation, now)
+    begun = [one for one in found.violations if one.subject not in live]
+    live |= {one.subject: _open(db, world, rule, one, now) for one in begun}
     ended = {subject for subject in live if subject not in violated and subject in only}
     notices: list[Notice] = []
     times = [found.next_look_at]
@@ -342,15 +395,20 @@ def _look_at(db: Db, world: World, rule_id: str, only: Collection[str], machine:
     if (next_look_at, is_open) != (rule.next_look_at, rule.is_open):
         db.run(SQL.note_look, rule_id=rule_id, next_look_at=next_look_at, is_open=int(is_open))
     db.run(SQL.forget_old_alerts, keep=KEEP)
+    opened = (AlertEvent("opened", live[one.subject]) for one in begun)
+    return (*opened, *(AlertEvent("resolved", live[subject]) for subject in sorted(ended)))
 
 
-def _resolve_gone(db: Db, world: World, rule_id: str, seen: _MachineAlert) -> None:
-    """Resolve an alert about a machine that has not renewed the alert; no effect if it has, or if the alert ended."""
+def _resolve_gone(db: Db, world: World, rule_id: str, seen: _MachineAlert) -> Sequence[AlertEvent]:
+    """Resolve and return an alert about a machine that has not renewed the alert.
+
+    No effect if the machine has, or if the alert ended.
+    """
     seq = db.tick()
     rule = db.record(SQL.find_rule_by_id, AlertRule, rule_id=rule_id)
     live = {one.alert_id: one for one in db.records(SQL.list_live, Alert, rule_id=rule_id)}
     if rule is None or seen not in db.records(SQL.list_machines, _MachineAlert, rule_id=rule_id):
-        return
+        return ()
     alert = live[seen.alert_id]
     db.run(SQL.resolve_alert, alert_id=alert.alert_id)
     if alert.notified_at is not None:
@@ -358,6 +416,7 @@ def _resolve_gone(db: Db, world: World, rule_id: str, seen: _MachineAlert) -> No
         put_deliveries(db, world, seq, rule.spec.to, [_notice(rule, alert, "resolved", f"{why}; before: {alert.why}")])
     if len(live) == 1:
         db.run(SQL.note_look, rule_id=rule_id, next_look_at=rule.next_look_at, is_open=0)
+    return (AlertEvent("resolved", alert),)
 
 
 def _resolve(db: Db, rule: AlertRule, alert: Alert) -> Notice | None:
@@ -369,17 +428,13 @@ def _resolve(db: Db, rule: AlertRule, alert: Alert) -> Notice | None:
 def _notify(db: Db, rule: AlertRule, alert: Alert, why: str, now: datetime) -> tuple[Notice | None, datetime | None]:
     """Note and return the notice about an open alert that is due; and the time of the next one, None for never."""
     at = _next_notice(rule, alert)
-    if at is not None and _is_silent(rule, now) and rule.silent_until is not None:
-        at = max(at, rule.silent_until)
+    if at is not None and (silent_until := rule.find_silence(alert.subject, now)) is not None:
+        at = max(at, silent_until)
     if at is None or at > now:
         return None, at
     event = "opened" if alert.notified_at is None else "repeated"
     db.run(SQL.note_notified, alert_id=alert.alert_id, why=why)
     return _notice(rule, alert, event, why), None if rule.spec.repeat is None else now + rule.spec.repeat
-
-
-def _is_silent(rule: AlertRule, now: datetime) -> bool:
-    return rule.silent_until is not None and rule.silent_until > now
 
 
 def _next_notice(rule: AlertRule, alert: Alert) -> datetime | None:
@@ -430,9 +485,28 @@ def acknowledge(db: Db, world: World, seq: CommitSeq, alert: Alert, actor: str) 
     return True
 
 
-def silence(db: Db, rule: AlertRule, until: datetime | None) -> None:
-    """Send nothing about a rule until then; None ends a silence. What is open at its end is sent then."""
-    db.run(SQL.silence_rule, rule_id=rule.rule_id, silent_until=until)
+def silence(db: Db, rule: AlertRule, subject: str | None, until: datetime | None) -> None:
+    """Send nothing about a rule until then, or about one subject of it; None ends the silence.
+
+    What is open at the end of the silence is sent then. The caller has taken a tick before it read `rule`.
+    """
+    if subject is None:
+        db.run(SQL.silence_rule, rule_id=rule.rule_id, silent_until=until)
+        return
+    ends = {**rule.silent_subjects.ends, subject: until}
+    now = db.now()
+    left = Silences({one: end for one, end in ends.items() if end is not None and end > now})
+    db.run(SQL.silence_subjects, rule_id=rule.rule_id, silent_subjects=left.encode())
+
+
+def find_silences(db: Db, found: Iterable[Alert]) -> Mapping[str, datetime]:
+    """Return the ends of the silences of the subjects of alerts, by id of the alert. Cost: look-ups."""
+    found = list(found)
+    rule_ids = json.dumps(sorted({one.rule_id for one in found}))
+    by_rule = dict(db.records(SQL.list_silences, tuple[str, Silences], rule_ids=rule_ids))
+    nothing, now = Silences({}), db.now()
+    ends = ((one.alert_id, by_rule.get(one.rule_id, nothing).ends.get(one.subject)) for one in found)
+    return {alert_id: end for alert_id, end in ends if end is not None and end > now}
 
 
 def find_namespaces(db: Db, about: Iterable[str]) -> dict[str, Namespace]:

@@ -10,37 +10,37 @@ VALUES (:rule_id, :namespace, :app, :name, :spec, :looks_after, tidemill_now())
 DELETE FROM alert_rule WHERE rule_id = :rule_id
 
 -- name: find_rule
--- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open
-SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule
+-- gives: rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open
+SELECT rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open FROM alert_rule
  WHERE namespace = :namespace AND name = :name
 
 -- name: find_rule_by_id
--- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open
-SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule WHERE rule_id = :rule_id
+-- gives: rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open
+SELECT rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open FROM alert_rule WHERE rule_id = :rule_id
 
 -- name: list_of_app
--- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open
-SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule
+-- gives: rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open
+SELECT rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open FROM alert_rule
  WHERE namespace = :namespace AND app = :app
 
 -- name: list_rules
--- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open
-SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule
+-- gives: rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open
+SELECT rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open FROM alert_rule
  WHERE (namespace, name) > (:after_namespace, :after_name)
  ORDER BY namespace, name LIMIT :limit
 
 -- name: list_due
--- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open
-SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule
+-- gives: rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open
+SELECT rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open FROM alert_rule
  WHERE next_look_at <= tidemill_now() ORDER BY next_look_at LIMIT :limit
 
 -- name: list_after
--- gives: rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open
+-- gives: rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open
 -- Two looks, each at an index of its own.
-SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule
+SELECT rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open FROM alert_rule
  WHERE looks_after <> ''
  UNION ALL
-SELECT rule_id, namespace, app, name, spec, silent_until, next_look_at, is_open FROM alert_rule
+SELECT rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open FROM alert_rule
  WHERE is_open = 1 AND looks_after = ''
 
 -- name: find_next_look
@@ -56,6 +56,13 @@ UPDATE alert_rule SET next_look_at = tidemill_now() WHERE namespace = :namespace
 
 -- name: silence_rule
 UPDATE alert_rule SET silent_until = :silent_until, next_look_at = tidemill_now() WHERE rule_id = :rule_id
+
+-- name: silence_subjects
+UPDATE alert_rule SET silent_subjects = :silent_subjects, next_look_at = tidemill_now() WHERE rule_id = :rule_id
+
+-- name: list_silences
+-- gives: rule_id, silent_subjects
+SELECT rule_id, silent_subjects FROM alert_rule WHERE rule_id IN ({texts:rule_ids})
 
 -- name: list_live
 -- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at

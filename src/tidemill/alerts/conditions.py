@@ -34,10 +34,11 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.durations import format_duration
 from tidemill.epoch import show_time
+from tidemill.errors import NotFound
 from tidemill.lake import datasets
 from tidemill.lake.consumer.managed import Consumer, find_consumer, list_consumers
 from tidemill.lake.expectations import find_expectations
-from tidemill.names import DatasetId, NamedThing, Namespace, ProgramId, qualified, split_qualified
+from tidemill.names import DatasetId, NamedThing, Namespace, ProgramId, nearest, qualified, split_qualified
 from tidemill.run.records.programs import find_program
 from tidemill.schedule.schedules import find_schedule
 from tidemill.shapes.expectation import ArrivalState
@@ -122,10 +123,14 @@ def _(rule: RunFailed, db: Db, namespace: Namespace, only: Subjects, machine: Ma
 
 def _programs_of(db: Db, rule: RunFailed, namespace: Namespace) -> Iterator[tuple[str, ProgramId]]:
     if rule.program == ALL_PROGRAMS:
-        for program_id, app, name in db.records(SQL.list_programs, tuple[ProgramId, str, str], namespace=namespace):
+        for program_id, app, name in _list_programs(db, namespace):
             yield qualified(namespace, app, name), program_id
     elif (found := _find_program(db, rule.program)) is not None:
         yield rule.program, found
+
+
+def _list_programs(db: Db, namespace: Namespace) -> list[tuple[ProgramId, str, str]]:
+    return db.records(SQL.list_programs, tuple[ProgramId, str, str], namespace=namespace)
 
 
 @look.register
@@ -163,7 +168,7 @@ def _(rule: NothingArrived, db: Db, namespace: Namespace, only: Subjects, machin
 @look.register
 def _(rule: ConsumerLag, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
     del namespace, only, machine
-    subject = f"{rule.dataset} {rule.consumer}"
+    subject = _name_lag(rule)
     dataset_id = _find_dataset(db, rule.dataset)
     known = [] if dataset_id is None else list_consumers(db, dataset_id=dataset_id, name=rule.consumer)
     waiting, oldest = 0, None
@@ -176,6 +181,10 @@ def _(rule: ConsumerLag, db: Db, namespace: Namespace, only: Subjects, machine: 
     if oldest is None or waiting < rule.partitions:
         return Found(())
     return Found((Violation(subject, oldest, f"{rule.partitions} partitions or more wait {what}"),))
+
+
+def _name_lag(rule: ConsumerLag) -> str:
+    return f"{rule.dataset} {rule.consumer}"
 
 
 @look.register
@@ -312,6 +321,34 @@ def check_names(db: Db, rule: Rule) -> None:
             dataset = datasets.find(db, namespace, local)
             if isinstance(rule, ConsumerLag):
                 find_consumer(db, dataset.dataset_id, rule.consumer)
+
+
+def find_subject(db: Db, rule: Rule, namespace: Namespace, given: str) -> str:
+    """Return the subject that a person names, as alerts of a rule of `namespace` have it.
+
+    `NotFound` for a text that is never the subject of such an alert.
+    """
+    full = f"{namespace}.{given}"
+    match rule:
+        case RunFailed(program=name) if name == ALL_PROGRAMS:
+            known = [qualified(namespace, app, local) for _, app, local in _list_programs(db, namespace)]
+        case RunFailed(program=name) | RunTooLong(program=name) | RunSlow(program=name) | JobWaits(schedule=name):
+            known = [name]
+        case Late(dataset=name) | Quarantined(inbox=name) | WatermarkHeld(fileset=name) | NothingArrived(dataset=name):
+            known = [name]
+        case ConsumerLag():
+            known = [_name_lag(rule)]
+        case TransactionTooLong():
+            known = [_TRANSACTIONS]
+        case SchedulerBehind():
+            known = [_SCHEDULER]
+        case _:
+            return given  # any machine may come
+    found = next((one for one in (given, full) if one in known), None)
+    if found is None:
+        only = f"its only subject is {known[0]}" if len(known) == 1 else ""
+        raise NotFound("subject of the rule", given, nearest(full, known), hint=only)
+    return found
 
 
 def _lasting(db: Db, subject: str, longest: timedelta, row: _Began | None, why: str) -> Found:

@@ -120,11 +120,19 @@ def put_deliveries(db: Db, world: World, seq: CommitSeq, targets: Iterable[Targe
 class Sender:
     """Sends what is due, each target by itself. Several senders may work at once: a try is of one of them."""
 
-    def __init__(self, catalog: Catalog, world: World, send: Callable[[Target, str], None]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        world: World,
+        send: Callable[[Target, str], None],
+        on_dead: Callable[[DueDelivery, str], None] = lambda *_: None,
+    ) -> None:
         self._catalog = catalog
         self._world = world
         self._send = send
         """Sends an event to a target; raises for a try that failed."""
+        self._on_dead = on_dead
+        """Is called for each delivery that this sender has given up, with the error of the last try."""
 
     def send_due(self) -> datetime | None:
         """Send all that is due, one target after the other, and return the time of the next try; None for never."""
@@ -165,18 +173,22 @@ class Sender:
         except Exception as failed:  # noqa: BLE001  # whatever a receiver does, the others go on
             error = show_error(failed)
         self._world.mark("delivery.sent")
-        self._catalog.write(lambda db: self._end(db, delivery, attempt, error))
+        if self._catalog.write(lambda db: self._end(db, delivery, attempt, error)) is DeliveryState.DEAD:
+            self._on_dead(delivery, error)
 
-    def _end(self, db: Db, delivery: DueDelivery, attempt: int, error: str) -> None:
+    def _end(self, db: Db, delivery: DueDelivery, attempt: int, error: str) -> DeliveryState | None:
+        """Record the end of a try, and return the end state of the delivery; None if this try has not ended it."""
         db.tick()  # the next of the target is started by one transaction
         own: dict[str, Param] = {"delivery_id": delivery.delivery_id, "attempt": attempt}
         now = db.now()
         if error and now - delivery.made_at < GIVE_UP_AFTER:
             db.run(SQL.try_again, **own, error=error, next_try_at=now + back_off(self._world, attempt))
-            return
+            return None
         state = DeliveryState.DEAD if error else DeliveryState.SENT
-        if db.run(SQL.end_delivery, **own, state=state, error=error or None):
-            db.all(SQL.start_next, target=delivery.target)
+        if not db.run(SQL.end_delivery, **own, state=state, error=error or None):
+            return None
+        db.all(SQL.start_next, target=delivery.target)
+        return state
 
 
 def show_error(error: Exception) -> str:

@@ -123,15 +123,19 @@ def acknowledge(alert_id: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", metavar="RULE|ALERT_ID")
+@click.option("--subject", metavar="SUBJECT", help="Send nothing about this subject alone, such as a program.")
 @click.option("--for", "duration", metavar="DURATION", help="Send nothing for this time. Without it, end the silence.")
 @json_option
-def silence(name: str, *, duration: str | None, as_json: bool) -> None:
-    """Send nothing about a rule for a time. Its alerts open and end as before."""
+def silence(name: str, *, subject: str | None, duration: str | None, as_json: bool) -> None:
+    """Send nothing about a rule, or about the subject of one alert, for a time. Alerts open and end as before."""
     with open_mill() as mill:
-        done = mill.alerts.silence(name, duration=duration)
-    until = "is not silent" if done.silent_until is None else f"is silent until {show_time(done.silent_until)}"
-    say(done, f"{done.name} {until}", as_json=as_json)
+        done = mill.alerts.silence(name, subject=subject, duration=duration)
+    about = "" if done.subject is None else f" about {done.subject}"
+    until = f"is not silent{about}"
+    if done.silent_until is not None:
+        until = f"is silent{about} until {show_time(done.silent_until)}"
+    say(done, f"{done.rule} {until}", as_json=as_json)
 
 
 @command.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -9,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from tidemill.alerts import alerts, outbox
 from tidemill.alerts.alerts import Alert, AlertRule, AlertState
-from tidemill.alerts.conditions import check_names, list_references
+from tidemill.alerts.conditions import check_names, find_subject, list_references
 from tidemill.alerts.outbox import DeliveryState, StoredDelivery
 from tidemill.alerts.rules import BadRule, Rule
 from tidemill.alerts.specs import AlertSpec
@@ -24,6 +25,7 @@ from tidemill.names import NamedThing, check_name, qualified
 
 T = TypeVar("T")
 
+_ALERT_ID: Final = re.compile("alert_[0-9A-Z]{26}")
 _BEHIND_ALL: Final = "\U0010ffff"
 
 
@@ -42,6 +44,8 @@ class AlertView:
     """When targets were last notified. None: there was a silence from the begin on."""
     acknowledged_by: str | None
     resolved_at: datetime | None
+    silent_until: datetime | None
+    """The end of the silence of its subject; None for no silence. Its rule may be silent too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,18 @@ class AlertRuleView:
     repeat: timedelta | None
     description: str
     silent_until: datetime | None
+    silent_subjects: Mapping[str, datetime]
+    """The ends of the silences of single subjects."""
     next_look_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertSilence:
+    """The silence of a rule, or of one subject of the rule; `silent_until` is None for a silence that was ended."""
+
+    rule: str
+    subject: str | None
+    silent_until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +152,20 @@ class Alerts(Noun):
                 limit,
                 lambda row: row.alert_id,
             )
-            return cut(rows, limit, lambda row: row.alert_id, _view)
+            ends = alerts.find_silences(db, rows)
+            return cut(rows, limit, lambda row: row.alert_id, lambda row: _view(row, ends))
 
         return self._catalog.read(block)
 
     @operation(Right.READ)
     def show(self, alert_id: str) -> AlertView:
         """Show an alert. `NotFound`."""
-        return _view(self._catalog.read(lambda db: self._alert(db, alert_id)))
+
+        def block(db: Db) -> AlertView:
+            found = self._alert(db, alert_id)
+            return _view(found, alerts.find_silences(db, [found]))
+
+        return self._catalog.read(block)
 
     @operation(Right.READ)
     def rules(self, *, limit: int = PAGE, after: str = "") -> Page[AlertRuleView]:
@@ -293,24 +314,40 @@ class Alerts(Noun):
         return self._catalog.write(block)
 
     @operation(Right.OPERATE, in_block=True)
-    def silence(self, name: str, *, duration: str | timedelta | None = None) -> AlertRuleView:
+    def silence(
+        self, name: str, *, subject: str | None = None, duration: str | timedelta | None = None
+    ) -> AlertSilence:
         """Send nothing about a rule for a `duration`; without one, end its silence. `NotFound`.
 
-        Its alerts open and end as before. What is open at the end of the silence is sent then.
+        With a `subject`, such as a program, the silence is about that subject alone. The id of an alert as `name`
+        stands for the rule and the subject of the alert. Alerts open and end as before. What is open at the end of the
+        silence is sent then.
         """
-        namespace, (local,) = self._project.split("alert rule", name, 1)
         lasts = None if duration is None else parse_duration(duration)
 
-        def block(db: Db) -> AlertRuleView:
+        def block(db: Db) -> AlertSilence:
             db.tick()
-            rule = alerts.find_rule(db, namespace, local)
+            rule, about = self._find_silenced(db, name, subject)
             until = None if lasts is None else db.now() + lasts
-            alerts.silence(db, rule, until)
-            before, after = ({"silent_until": one and one.isoformat()} for one in (rule.silent_until, until))
-            self._note("silence", rule.qualified_name).between(before, after).write(db)
-            return _view_rule(alerts.find_rule(db, namespace, local))
+            was = rule.silent_until if about is None else rule.silent_subjects.ends.get(about)
+            alerts.silence(db, rule, about, until)
+            before, after = ({"silent_until": one and one.isoformat()} for one in (was, until))
+            detail = {} if about is None else {"about": about}
+            self._note("silence", rule.qualified_name, **detail).between(before, after).write(db)
+            return AlertSilence(rule.qualified_name, about, until)
 
         return self._catalog.write(block)
+
+    def _find_silenced(self, db: Db, name: str, subject: str | None) -> tuple[AlertRule, str | None]:
+        """Return the rule, and the subject if there is one, by the name of a rule or the id of an alert."""
+        if _ALERT_ID.fullmatch(name):
+            alert = self._alert(db, name)
+            if subject is not None:
+                raise BadRule(alert.rule, f"alert {name} is about {alert.subject}; name the rule for another subject")
+            return alerts.find_rule_of(db, alert), alert.subject
+        namespace, (local,) = self._project.split("alert rule", name, 1)
+        rule = alerts.find_rule(db, namespace, local)
+        return rule, None if subject is None else find_subject(db, rule.spec.rule, namespace, subject)
 
     @operation(Right.OPERATE, in_block=True)
     def retry(self, delivery_id: str) -> RetriedDelivery:
@@ -359,8 +396,9 @@ def _record_of(spec: AlertSpec) -> Mapping[str, object]:
     }
 
 
-def _view(row: Alert) -> AlertView:
-    return AlertView(**{name: getattr(row, name) for name in AlertView.__dataclass_fields__})
+def _view(row: Alert, silences: Mapping[str, datetime]) -> AlertView:
+    own = {name: getattr(row, name) for name in AlertView.__dataclass_fields__ if name != "silent_until"}
+    return AlertView(**own, silent_until=silences.get(row.alert_id))
 
 
 def _view_rule(row: AlertRule) -> AlertRuleView:
@@ -372,6 +410,7 @@ def _view_rule(row: AlertRule) -> AlertRuleView:
         row.spec.repeat,
         row.spec.description,
         row.silent_until,
+        row.silent_subjects.ends,
         row.next_look_at,
     )
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Protocol
 
-from tidemill.alerts.alerts import Watch
+from tidemill.alerts.alerts import AlertEvent, Watch
 from tidemill.alerts.connecting import Reach
-from tidemill.alerts.outbox import Sender
+from tidemill.alerts.outbox import DueDelivery, Sender
 from tidemill.alerts.sending import Post
 from tidemill.alerts.subscribers import Pusher
 from tidemill.catalog.db import Catalog
@@ -46,12 +46,21 @@ class Lanes(Protocol):
 class Alerter:
     """The looks at rules, and the sending, each in a loop of its own. A receiver that hangs delays neither."""
 
-    def __init__(self, catalog: Catalog, world: World, reach: Reach, state: Path | None = None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        world: World,
+        reach: Reach,
+        state: Path,
+        *,
+        on_event: Callable[[AlertEvent], None],
+        on_dead: Callable[[DueDelivery, str], None],
+    ) -> None:
         self._catalog = catalog
         self._world = world
-        self._watch = Watch(catalog, world, state)
+        self._watch = Watch(catalog, world, state, on_event)
         send = Post(world, reach).send
-        self._couriers = Couriers(world, [Sender(catalog, world, send), Pusher(catalog, world, send)])
+        self._couriers = Couriers(world, [Sender(catalog, world, send, on_dead), Pusher(catalog, world, send)])
 
     def start(self, loops: Loops) -> None:
         """Start the two loops."""

@@ -134,7 +134,14 @@ def _run_roles(
             probes=probes,
             most_launches=config.most_launches,
         )
-        alerter = Alerter(catalog, world, Reach(config.private_hosts), config.state)
+        alerter = Alerter(
+            catalog,
+            world,
+            Reach(config.private_hosts),
+            config.state,
+            on_event=narrator.alerted,
+            on_dead=narrator.gave_up,
+        )
         sweeper = Janitor(catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
         loops.start("scheduler", scheduler.run)
         loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))

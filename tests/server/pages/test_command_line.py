@@ -13,6 +13,7 @@ from tidemill.server.pages.command_line import write_command
         ("POST", "/v1/schedules/default.shop.nightly:suspend", "{}", "schedule suspend default.shop.nightly"),
         ("DELETE", "/v1/alerts/default.mine", "{}", "alert delete default.mine"),
         ("POST", "/v1/alerts/default.mine:silence", '{"duration": "1h"}', "alert silence default.mine --for 1h"),
+        ("POST", "/v1/alerts/default.mine:silence", '{"subject": "a.b"}', "alert silence default.mine --subject a.b"),
         (
             "POST",
             "/v1/consumers/default.orders/default.shop.sift:drop",

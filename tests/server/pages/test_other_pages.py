@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import pytest
 from httpx import Client
 
 from tests.yardstick import patience
+from tidemill.alerts.alerts import Watch
 from tidemill.mill.mill import Mill
 from tidemill.server.listen import Listener
 
@@ -71,6 +73,24 @@ def test_a_dead_notice_is_retried_on_the_page_of_its_alert(stage, browser):
     assert 'data-path="/v1/alerts/delivery_1:retry"' in page
     assert 'data-path="/v1/alerts/alert_1:acknowledge"' in page
     assert 'data-path="/v1/alerts/default.rings:silence"' in page
+
+
+def test_one_alert_is_silenced_and_speaks_again_on_its_page(stage, browser):
+    """The silence of the whole rule would hide the next program that fails."""
+    stage.mill.alerts.create("each", {"type": "run_failed"})
+    Watch(stage.mill.project.catalog, stage.world).look()
+    alert = next(one for one in stage.mill.alerts.list() if one.subject == "default.shop.broken")
+    path = f'data-path="/v1/alerts/{alert.alert_id}:silence"'
+    before = [browser.get(page).text for page in ("/alerts", f"/alerts/{alert.alert_id}")]
+    stage.mill.alerts.silence(alert.alert_id, duration="1h")
+    after = [browser.get(page).text for page in ("/alerts", f"/alerts/{alert.alert_id}")]
+    rules = html.unescape(browser.get("/alert-rules").text)
+
+    assert all(path in page and "Silence for 1 h" in page and "Silence the rule for 1 h" in page for page in before)
+    assert all(f"alert silence {alert.alert_id} --for 1h" in page for page in before)
+    assert all(path in page and "End the silence" in page for page in after)
+    assert "End the silence about default.shop.broken" in rules
+    assert "alert silence default.each --subject default.shop.broken" in rules
 
 
 def test_only_callers_of_all_namespaces_get_the_forms_of_rules(stage, browser):

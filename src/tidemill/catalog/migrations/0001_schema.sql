@@ -866,7 +866,9 @@ CREATE TABLE alert_rule (
     -- 1 while an alert of the rule is open: a commit could end it.
     is_open      INTEGER NOT NULL DEFAULT 0 CHECK (is_open IN (0, 1)),
     next_look_at BIGINT,
-    silent_until BIGINT
+    silent_until BIGINT,
+    -- Ends of the silences of single subjects, as JSON by subject.
+    silent_subjects TEXT NOT NULL DEFAULT '{}'
 ) {hot};
 CREATE UNIQUE INDEX alert_rule_name ON alert_rule (namespace, name);
 CREATE INDEX alert_rule_prefix ON alert_rule (name {by_bytes});

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import Final
 from urllib.parse import urlencode
@@ -81,8 +82,19 @@ def _alert_actions(alert: AlertView) -> list[Action]:
         ask = "This says that you work on it. Targets are notified of that, and not again before the end."
         actions.append(Action("Acknowledge", f"{path}:acknowledge", ask, "the alert is acknowledged"))
     if alert.state != AlertState.RESOLVED:
-        actions.append(silence(alert.rule))
+        actions.append(_silence_subject(alert))
+        actions.append(silence(alert.rule, "Silence the rule for 1 h"))
     return actions
+
+
+def _silence_subject(alert: AlertView) -> Action:
+    path = f"{link('/v1/alerts', alert.alert_id)}:silence"
+    about = f"about {alert.subject} by rule {alert.rule}"
+    if alert.silent_until is not None:
+        ask = f"This ends the silence {about}. If the alert is open, it is sent now."
+        return Action("End the silence", path, ask, "the silence has ended")
+    ask = f"This sends nothing {about} for an hour. Other subjects of the rule are sent as before."
+    return Action("Silence for 1 h", path, ask, "the alert is silent", body=json.dumps({"duration": "1h"}))
 
 
 def _delivery_actions(one: DeliveryView) -> list[Action]:

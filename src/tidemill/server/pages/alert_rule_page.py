@@ -15,6 +15,7 @@ from tidemill.alerts.rule_sentences import describe_rule
 from tidemill.alerts.rules import Rule
 from tidemill.alerts.targets import Target
 from tidemill.durations import format_duration
+from tidemill.epoch import show_time
 from tidemill.errors import TidemillError, UserError
 from tidemill.json_specs import read_plain, write_plain
 from tidemill.mill.alerts import AlertRuleView
@@ -31,6 +32,7 @@ _RULES: Final = (
     Column("says", "Opens an alert when", "long"),
     Column("to", "Targets", "long"),
     Column("silent_until", "Silent until", "time"),
+    Column("silent", "Silent subjects", "long"),
     Column("next_look_at", "Next look", "time"),
 )
 _PAGE: Final = 50
@@ -123,7 +125,13 @@ def show_rules(request: Request, after: str = "") -> HTMLResponse:
 def _row(request: Request, rule: AlertRuleView, now: datetime, *, makes: bool) -> Mapping[str, Any]:
     change = f"{query(change=rule.name)}#form" if makes and not rule.app else None
     says = describe_rule(read_plain(Rule, rule.rule))
-    return {**plain(rule), "says": says, "change": change, "actions": allowed(request, _actions(rule, now))}
+    silent = ", ".join(f"{subject} until {show_time(end)}" for subject, end in _silent_subjects(rule, now))
+    actions = allowed(request, _actions(rule, now))
+    return {**plain(rule), "says": says, "silent": silent, "change": change, "actions": actions}
+
+
+def _silent_subjects(rule: AlertRuleView, now: datetime) -> list[tuple[str, datetime]]:
+    return [(subject, end) for subject, end in sorted(rule.silent_subjects.items()) if end > now]
 
 
 def _actions(rule: AlertRuleView, now: datetime) -> list[Action]:
@@ -133,17 +141,22 @@ def _actions(rule: AlertRuleView, now: datetime) -> list[Action]:
         found = [Action("End the silence", f"{path}:silence", ask, "the silence has ended")]
     else:
         found = [silence(rule.name)]
+    for subject, _ in _silent_subjects(rule, now):
+        ask = f"This ends the silence of {rule.name} about {subject}. If its alert is open, it is sent now."
+        body = json.dumps({"subject": subject})
+        label = f"End the silence about {subject}"
+        found.append(Action(label, f"{path}:silence", ask, "the silence has ended", body=body))
     if not rule.app:
         ask = f"This deletes {rule.name}, and resolves its alerts."
         found.append(Action("Delete", path, ask, "the rule is deleted", Right.DEPLOY, "DELETE", danger=True))
     return found
 
 
-def silence(rule: str) -> Action:
+def silence(rule: str, label: str = "Silence for 1 h") -> Action:
     """Return the action that silences a rule for an hour."""
     ask = f"This sends nothing about {rule} for an hour. Its alerts open and end as before."
     path = f"{link('/v1/alerts', rule)}:silence"
-    return Action("Silence for 1 h", path, ask, "the rule is silent", body=json.dumps({"duration": "1h"}))
+    return Action(label, path, ask, "the rule is silent", body=json.dumps({"duration": "1h"}))
 
 
 def _form(asked: Mapping[str, str], changed: AlertRuleView | None) -> Form | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from tidemill.catalog.named import Call, Param, Statement
+from tidemill.catalog.named import GREATEST, Call, Param, Statement
 
 _NOW: Final = int(time.time() * 1000)
 _SNAPSHOT: Final = 600_050
@@ -627,6 +627,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "subscribers.delete_subscriber": {"name": "n9000"},
     "subscribers.find_subscriber": {"name": "n9000"},
     "subscribers.list_subscribers": {"after": "n9", "limit": 100},
+    "subscribers.list_some": {"after": "n9", "kind": "pull", "state": "", "limit": 100},
+    "subscribers.list_of_topic": {"topic": "data", "after": "n9", "kind": "pull", "state": "current", "limit": 100},
     "subscribers.list_nearest": {"limit": 1000},
     "subscribers.move_by_hand": {"name": "n9000", "seq": 1, "n": 0},
     "subscribers.list_due": {"limit": 100},
@@ -825,8 +827,9 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "datasets.list_keys": {"lower": "k50", "upper": "k9"},
     "datasets.list_schemas": {"after": 0},
     "datasets.list_all": {**_BY_NAME, "after_name": "small_150"},
-    "apps.list_apps": {**_BY_NAME, "after_name": "app_15"},
-    "watermark.list_watermarks": {**_BY_NAME, "after_name": "small_100"},
+    "apps.list_apps": {**_BY_NAME, "after_name": "app_15", "until": _LAST},
+    "watermark.list_watermarks": {**_BY_NAME, "after_name": "small_100", "before": GREATEST},
+    "watermark.list_of_app": {"namespace": "default", "app": "app_15", "after_name": "small_1", "before": GREATEST},
     "schedules.list_schedules": {**_AMONG_SCHEDULES},
     "schedules.list_by_status": {**_AMONG_SCHEDULES, "status": "SCHEDULED"},
     "schedules.list_by_program": {**_AMONG_SCHEDULES, "program_id": "program_15", "status": "", "trigger_type": ""},
@@ -877,7 +880,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "jobs.list_ended": {"ended_before": _NOW, "before": "done_2"},
     "project.name_programs": {"ids": _list("program_1", "program_2")},
     "project.name_schedules": {"ids": _list("schedule_1", "schedule_2")},
-    "topics.list_newest": {"after": ""},
+    "topics.list_newest": {"after": "", "kind": "built_in", "prefix": "", "built_in": _list("data", "program")},
     "topics.find_newest": {"topic": "data"},
     "topics.list_positions": {"topics": _list("data")},
     "topics.list_outside": {"topic": "data", "limit": 100},

@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.alerts.connecting import NotDelivered
@@ -43,6 +44,21 @@ _PART: Final = 50
 _MOST_PASSED: Final = 1000
 """Messages that one read looks at, whatever its filter leaves out."""
 _MOST_BYTES: Final = 8_000_000
+
+
+class Kind(StrEnum):
+    """Kinds of subscribers: a reader pulls messages, and a receiver has them pushed to it."""
+
+    PULL = "pull"
+    PUSH = "push"
+
+
+class State(StrEnum):
+    """States of a subscriber: its next message failed, messages wait behind its position, or neither."""
+
+    FAILING = "failing"
+    BEHIND = "behind"
+    CURRENT = "current"
 
 
 class SubscriberExists(Conflict):
@@ -305,6 +321,25 @@ def _move(db: Db, subscriber: Subscriber, until: datetime | int) -> bool:
 def about(name: str) -> str:
     """Return the thing that deliveries of a subscriber are about."""
     return f"subscriber {name}"
+
+
+def list_subscribers(
+    db: Db, *, topic: str | None, kind: Kind | None, state: State | None, after: str, limit: int
+) -> list[Subscriber]:
+    """List subscribers by name, from the name behind `after` on: all, or those that fit each filter."""
+    place: dict[str, Param] = {"after": after, "limit": limit}
+    if topic is None and kind is None and state is None:
+        return db.records(SQL.list_subscribers, Subscriber, **place)
+    place |= {"kind": kind or "", "state": state or ""}
+    if topic is None:
+        return db.records(SQL.list_some, Subscriber, **place)
+    return db.records(SQL.list_of_topic, Subscriber, topic=topic, **place)
+
+
+def has_subscriber(db: Db, topic: str) -> bool:
+    """Return whether a topic has a subscriber."""
+    place: dict[str, Param] = {"kind": "", "state": "", "after": "", "limit": 1}
+    return bool(db.all(SQL.list_of_topic, topic=topic, **place))
 
 
 def iterate_lag(db: Db, subscribers: list[Subscriber]) -> Iterator[tuple[Position | None, int, datetime | None]]:

@@ -24,15 +24,15 @@ def command() -> None:
 
 
 @command.command("list")
+@click.option("--namespace", metavar="NAMESPACE", help="Only the apps of this namespace.")
 @page_options
-def list_(*, limit: int, after: str, as_json: bool) -> None:
-    """List deployed apps by name."""
+def list_(*, namespace: str | None, limit: int, after: str, as_json: bool) -> None:
+    """List deployed apps by name: all, or those of a namespace."""
     with open_mill() as mill:
-        rows = mill.apps.list(limit=limit, after=after)
+        rows = mill.apps.list(namespace=namespace, limit=limit, after=after)
     columns = ("name", "version", "deployed_at", "file")
-    show_page(
-        rows, columns, as_json=as_json, empty="no apps yet; `tidemill deploy` registers what the app file declares"
-    )
+    none = "no apps yet; `tidemill deploy` registers what the app file declares"
+    show_page(rows, columns, as_json=as_json, empty="no app fits" if namespace else none)
 
 
 @command.command()

@@ -15,13 +15,17 @@ def command() -> None:
 
 
 @command.command("list")
+@click.option("--topic", help="Only the subscribers of this topic.")
+@click.option("--kind", metavar="KIND", help="Only subscribers that pull, or those to which messages are pushed: push.")
+@click.option("--state", metavar="STATE", help="Only subscribers that are failing, behind or current.")
 @page_options
-def list_(*, limit: int, after: str, as_json: bool) -> None:
-    """List subscribers by name, with their positions and what waits for them."""
+def list_(*, limit: int, after: str, as_json: bool, **filters: str | None) -> None:
+    """List subscribers by name, with their positions and what waits for them: all, or those that fit each option."""
     with open_mill() as mill:
-        rows = mill.subscribers.list(limit=limit, after=after)
-    columns = ("name", "topic", "to", "position", "newest", "waiting", "oldest_at", "error")
-    show_page(rows, columns, as_json=as_json, empty="no subscribers yet; `tidemill subscriber create` makes one")
+        rows = mill.subscribers.list(limit=limit, after=after, **filters)
+    none = "no subscribers yet; `tidemill subscriber create` makes one"
+    columns = ("name", "topic", "to", "state", "position", "newest", "waiting", "oldest_at", "error")
+    show_page(rows, columns, as_json=as_json, empty="no subscriber fits" if any(filters.values()) else none)
 
 
 @command.command()

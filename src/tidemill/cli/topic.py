@@ -13,13 +13,16 @@ def command() -> None:
 
 
 @command.command("list")
+@click.option("--kind", metavar="KIND", help="Only topics that are built_in, or your own.")
+@click.option("--prefix", default="", metavar="TEXT", help="Only topics whose names begin so. Without it: all.")
 @page_options
-def list_(*, limit: int, after: str, as_json: bool) -> None:
-    """List topics with their newest message, and how far each subscriber has read."""
+def list_(*, kind: str | None, prefix: str, limit: int, after: str, as_json: bool) -> None:
+    """List topics with their newest message, and how far each subscriber has read: all, or those that fit."""
     with open_mill() as mill:
-        rows = mill.topics.list(limit=limit, after=after)
+        rows = mill.topics.list(kind=kind, prefix=prefix, limit=limit, after=after)
+    none = "no messages yet; the first commit publishes one"
     columns = ("topic", "newest", "newest_at", "subscribers", "outside", "quarantined")
-    show_page(rows, columns, as_json=as_json, empty="no messages yet; the first commit publishes one")
+    show_page(rows, columns, as_json=as_json, empty="no topic fits" if kind or prefix else none)
 
 
 @command.command()

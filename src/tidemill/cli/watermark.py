@@ -13,13 +13,16 @@ def command() -> None:
 
 
 @command.command("list")
+@click.option("--app", help="Only the watermarks of file sets of this app.")
+@click.option("--behind", metavar="DURATION", help="Only watermarks that are further behind now, or have no value yet.")
 @page_options
-def list_(*, limit: int, after: str, as_json: bool) -> None:
-    """List watermarks by file set, each on the wall clock of its zone."""
+def list_(*, limit: int, after: str, as_json: bool, **filters: str | None) -> None:
+    """List watermarks by file set, each on the wall clock of its zone: all, or those that fit each option."""
     with open_mill() as mill:
-        rows = mill.watermarks.list(limit=limit, after=after)
+        rows = mill.watermarks.list(limit=limit, after=after, **filters)
+    none = "no watermarks yet; declare watermark=tm.Watermark(…)"
     columns = ("dataset", "watermark", "reaches", "zone", "column", "held_by", "programs")
-    show_page(rows, columns, as_json=as_json, empty="no watermarks yet; declare watermark=tm.Watermark(…)")
+    show_page(rows, columns, as_json=as_json, empty="no watermark fits" if any(filters.values()) else none)
 
 
 @command.command()

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from tidemill.app.deployments import Deployment, find_target, list_deployments
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import GREATEST, load_sql
+from tidemill.catalog.named import FROM_NEWEST, GREATEST, load_sql
 from tidemill.errors import NotFound, check_generation
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun, Project
-from tidemill.names import Namespace, nearest, qualified
+from tidemill.names import Namespace, check_name, nearest, qualified
 from tidemill.run.records.programs import AppSpec
 
 if TYPE_CHECKING:
@@ -44,14 +44,20 @@ class Apps(Noun):
     noun = "app"
 
     @operation(Right.READ)
-    def list(self, *, limit: int = PAGE, after: str = "") -> Page[AppView]:
-        """List deployed apps by name."""
+    def list(self, *, namespace: str | None = None, limit: int = PAGE, after: str = "") -> Page[AppView]:
+        """List deployed apps by name: all, or those of a namespace. `BadName`."""
         place = read_key(after, ("", ""))
+        until = FROM_NEWEST[1]
+        if namespace is not None:
+            until = Namespace(check_name("namespace", namespace))
+            if not self._project.access.sees(until):
+                return Page(())
+            place = place if place[0] == namespace else (namespace, "")
 
         def block(db: Db) -> Page[AppView]:
             found = self._rows(
                 lambda behind, most: db.records(
-                    SQL.list_apps, _Deployed, after_namespace=behind[0], after_name=behind[1], limit=most
+                    SQL.list_apps, _Deployed, after_namespace=behind[0], after_name=behind[1], until=until, limit=most
                 ),
                 place,
                 limit,

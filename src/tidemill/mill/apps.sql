@@ -1,7 +1,7 @@
 -- name: list_apps
 -- gives: namespace, name, version, spec, deployed_at
 SELECT namespace, name, version, spec, deployed_at FROM app
- WHERE deleted = 0 AND (namespace, name) > (:after_namespace, :after_name)
+ WHERE deleted = 0 AND (namespace, name) > (:after_namespace, :after_name) AND namespace <= :until
  ORDER BY namespace, name LIMIT :limit
 
 -- name: find_app

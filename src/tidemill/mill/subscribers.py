@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from tidemill.alerts import outbox, subscribers
-from tidemill.alerts.subscribers import BEGINNING, PositionMoved, Subscriber, find_subscriber
+from tidemill.alerts.subscribers import BEGINNING, Kind, PositionMoved, State, Subscriber, find_subscriber
 from tidemill.alerts.targets import Target, check_target
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Position
@@ -20,9 +20,9 @@ from tidemill.errors import UserError
 from tidemill.json_specs import read_plain, read_text, write_text
 from tidemill.mill.alerts import DeliveryView, view_delivery
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, one_more, read_name
+from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_name
 from tidemill.mill.project import Noun
-from tidemill.mill.topics import BadPosition, MessageView, read_position, show_position, view_message
+from tidemill.mill.topics import BadPosition, MessageView, check_topic, read_position, show_position, view_message
 from tidemill.names import check_name
 
 _NOW: Final = "now"
@@ -58,6 +58,8 @@ class SubscriberView:
     key_prefix: str
     to: str | None
     """The receiver to which messages are pushed. None for a subscriber that reads."""
+    state: State
+    """`failing` after a failed try of the next message, else `behind` if a message waits, else `current`."""
     position: str
     newest: str | None
     waiting: int
@@ -103,12 +105,31 @@ class Subscribers(Noun):
     noun = "subscriber"
 
     @operation(Right.READ, whole=True)
-    def list(self, *, limit: int = PAGE, after: str = "") -> Page[SubscriberView]:
-        """List subscribers by name, with their positions and what waits for them."""
+    def list(
+        self,
+        *,
+        topic: str | None = None,
+        kind: str | None = None,
+        state: str | None = None,
+        limit: int = PAGE,
+        after: str = "",
+    ) -> Page[SubscriberView]:
+        """List subscribers by name, with their positions and what waits for them: all, or those that fit each filter.
+
+        A kind is `pull` or `push`. A state is `failing` if the next message failed, else `behind` if messages wait,
+        else `current`. `BadFilter`, and `NotFound` for a topic without messages and subscribers. Cost: the page; with
+        a kind or a state also the subscribers (of the topic) between those of the page.
+        """
         behind = read_name(after)
+        of_kind = None if kind is None else Kind(check_filter("kind", kind.lower(), [*Kind]))
+        in_state = None if state is None else State(check_filter("state", state.lower(), [*State]))
 
         def block(db: Db) -> Page[SubscriberView]:
-            rows = db.records(subscribers.SQL.list_subscribers, Subscriber, after=behind, limit=one_more(limit))
+            if topic is not None and not subscribers.has_subscriber(db, topic):
+                check_topic(db, topic)
+            rows = subscribers.list_subscribers(
+                db, topic=topic, kind=of_kind, state=in_state, after=behind, limit=one_more(limit)
+            )
             views = dict(zip((row.name for row in rows), _view(db, rows), strict=True))
             return cut(rows, limit, lambda row: row.name, lambda row: views[row.name])
 
@@ -275,6 +296,7 @@ def _view(db: Db, rows: list[Subscriber]) -> list[SubscriberView]:
                 row.event_type,
                 row.key_prefix,
                 None if row.target is None else str(read_text(Target, row.target)),
+                State.FAILING if row.failures else State.BEHIND if waiting else State.CURRENT,
                 show_position(*row.position),
                 None if newest is None else show_position(*newest),
                 waiting,

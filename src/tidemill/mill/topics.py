@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidemill.catalog.db import Db
@@ -13,9 +14,9 @@ from tidemill.catalog.messages import Message, MessageRow, Position, Topic, read
 from tidemill.catalog.named import ALL_ROWS, FROM_NEWEST, Param, load_sql
 from tidemill.errors import NotFound, UserError
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, read_name, write_key
+from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, read_name, write_key
 from tidemill.mill.project import Noun
-from tidemill.names import nearest
+from tidemill.names import check_name, nearest
 
 if TYPE_CHECKING:
     from tidemill.mill.topics_sql import Sql
@@ -26,6 +27,16 @@ _DIGITS: Final = 18
 _MOST_OUTSIDE: Final = 100
 """The most subscribers of other systems that are shown with a topic."""
 """The most digits of a number that the catalog holds, whatever the digits are."""
+
+
+_BUILT_IN: Final[Mapping[str, Param]] = {"built_in": json.dumps([*Topic])}
+
+
+class TopicKind(StrEnum):
+    """Kinds of topics: those of Tidemill's commits and hooks, and those to which users publish."""
+
+    BUILT_IN = "built_in"
+    OWN = "own"
 
 
 class BadPosition(UserError):
@@ -123,12 +134,19 @@ class Topics(Noun):
     noun = "topic"
 
     @operation(Right.READ, whole=True)
-    def list(self, *, limit: int = PAGE, after: str = "") -> Page[TopicView]:
-        """List the topics that have messages, by name. `after` is the name of a topic."""
-        behind = read_name(after)
+    def list(self, *, kind: str | None = None, prefix: str = "", limit: int = PAGE, after: str = "") -> Page[TopicView]:
+        """List the topics that have messages, by name: all, or those that fit each filter.
+
+        A kind is `built_in` or `own`. `prefix` is the begin of the name. `after` is the name of a topic. `BadFilter`,
+        `BadName`. Cost: a look-up for each topic between those of the page.
+        """
+        behind, begin = read_name(after), prefix and check_name("topic", prefix)
+        wanted = "" if kind is None else TopicKind(check_filter("kind", kind.lower(), [*TopicKind]))
 
         def block(db: Db) -> Page[TopicView]:
-            found = db.records(SQL.list_newest, _Newest, after=behind, limit=one_more(limit))
+            found = db.records(
+                SQL.list_newest, _Newest, kind=wanted, prefix=begin, **_BUILT_IN, after=behind, limit=one_more(limit)
+            )
             topics = json.dumps([one.topic for one in found])
             positions, outside = _positions(db, [one.topic for one in found])
             bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=topics))
@@ -154,7 +172,7 @@ class Topics(Noun):
         def block(db: Db) -> TopicView:
             newest = db.record(SQL.find_newest, _Newest, topic=topic)
             if newest is None:
-                _check_topic(db, topic)
+                check_topic(db, topic)
             only = json.dumps([topic])
             positions, outside = _positions(db, [topic])
             bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=only))
@@ -179,7 +197,7 @@ class Topics(Noun):
         most = one_more(limit)
 
         def block(db: Db) -> Page[MessageView]:
-            _check_topic(db, topic)
+            check_topic(db, topic)
             if position is not None:
                 found = read_messages(db, topic, position, most)
                 return cut(found, limit, lambda message: show_position(*message.position), view_message)
@@ -195,7 +213,7 @@ class Topics(Noun):
         seq, n, name = read_key(after, (last, last, text))
 
         def block(db: Db) -> Page[QuarantinedMessageView]:
-            _check_topic(db, topic)
+            check_topic(db, topic)
             place: dict[str, Param] = {"before_seq": seq, "before_n": n, "before_name": name}
             found = db.records(SQL.list_quarantined, _Quarantined, topic=topic, **place, limit=one_more(limit))
             return cut(
@@ -241,8 +259,10 @@ def _positions(db: Db, topics: Sequence[str]) -> tuple[_Positions, _Positions]:
     return own, outside
 
 
-def _check_topic(db: Db, topic: str) -> None:
-    known = {*(one.topic for one in db.records(SQL.list_newest, _Newest, after="", limit=ALL_ROWS)), *map(str, Topic)}
+def check_topic(db: Db, topic: str) -> None:
+    """Raise `NotFound`, with the nearest name, for a topic without messages that is none of Tidemill's."""
+    there = db.records(SQL.list_newest, _Newest, kind="", prefix="", **_BUILT_IN, after="", limit=ALL_ROWS)
+    known = {*(one.topic for one in there), *map(str, Topic)}
     if topic not in known:
         raise NotFound("topic", topic, nearest(topic, known))
 

@@ -1,6 +1,7 @@
 -- name: list_newest
 -- gives: topic, seq, n, at
 -- The newest message of each topic: one look at the end of each, whatever it holds (a recursive walk over the names).
+-- (The filters cut no range of the walk: on PostgreSQL the order of topics may be that of a language.)
 WITH RECURSIVE topics (topic) AS (
     SELECT min(topic) FROM message WHERE topic > :after
      UNION ALL
@@ -12,7 +13,9 @@ SELECT newest.topic, newest.seq,
          ORDER BY n DESC LIMIT 1) AS at
   FROM (SELECT topics.topic,
                (SELECT max(message.seq) FROM message WHERE message.topic = topics.topic) AS seq
-          FROM topics WHERE topics.topic IS NOT NULL) AS newest
+          FROM topics
+         WHERE topics.topic IS NOT NULL AND substr(topics.topic, 1, length(:prefix)) = :prefix
+           AND :kind IN ('', CASE WHEN topics.topic IN ({texts:built_in}) THEN 'built_in' ELSE 'own' END)) AS newest
  ORDER BY newest.topic LIMIT :limit
 
 -- name: find_newest

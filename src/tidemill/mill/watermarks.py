@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from tidemill.catalog.db import Db, write_effects
+from tidemill.durations import parse_duration
+from tidemill.epoch import to_micros
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, find_by_id, find_some
 from tidemill.lake.fileset.fileset import Fileset
@@ -38,7 +40,7 @@ from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, BadPage, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun
 from tidemill.mill.slots import SlotView, list_newest_slots
-from tidemill.names import DatasetId, ProgramId
+from tidemill.names import DatasetId, Namespace, ProgramId
 from tidemill.shapes.partition_time import Instant, Zone, from_wall, to_wall
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
@@ -201,11 +203,31 @@ class Watermarks(Noun):
     noun = "watermark"
 
     @operation(Right.READ)
-    def list(self, *, limit: int = PAGE, after: str = "") -> Page[WatermarkView]:
-        """List watermarks by the names of their file sets."""
+    def list(
+        self,
+        *,
+        app: str | None = None,
+        behind: str | timedelta | None = None,
+        limit: int = PAGE,
+        after: str = "",
+    ) -> Page[WatermarkView]:
+        """List watermarks by the names of their file sets: all, or those that fit each filter.
+
+        `app` has the file set. `behind` is a duration: a watermark fits that is earlier than that time ago, or has no
+        value yet. `BadDuration`, `NotFound`. Cost: the page; with `app` the data sets of its namespace; with `behind`
+        the watermarks between those of the page.
+        """
         place = read_key(after, ("", ""))
+        delay = None if behind is None else parse_duration(behind)
+
+        def find_app(db: Db, name: str) -> tuple[Namespace, str] | None:
+            from tidemill.mill.apps import find_app_named
+
+            return find_app_named(self._project, db, name)
 
         def block(db: Db) -> Page[WatermarkView]:
+            of_app = None if app is None else find_app(db, app)
+            before = None if delay is None else Instant(to_micros(db.now()) - delay // timedelta(microseconds=1))
             by_id: dict[DatasetId, Dataset] = {}
 
             def names(rows: Sequence[WatermarkRow]) -> Sequence[str | None]:
@@ -216,7 +238,7 @@ class Watermarks(Noun):
                 return by_id[row.dataset_id].namespace, by_id[row.dataset_id].name
 
             found = self._rows(
-                lambda behind, most: list_watermarks(db, after=behind, limit=most),
+                lambda place, most: list_watermarks(db, app=of_app, before=before, after=place, limit=most),
                 place,
                 limit,
                 place_of,

@@ -79,3 +79,18 @@ def test_partitions_are_filtered_by_key(browser, read):
     assert "hour=1 is refused" in read("/datasets/orders?where=hour%3D1")
     assert "is refused" in read("/datasets/orders?where=%22")
     assert "no partition fits" in read("/datasets/orders?where=day%3D2027-01-01")
+
+
+@pytest.mark.parametrize(
+    ("query", "command", "refused"),
+    [
+        ("/watermarks?app=shop&behind=2h", "watermark list --app shop --behind 2h", "/watermarks?behind=two"),
+        ("/apps?namespace=default", "app list --namespace default", "/apps?namespace=a.b"),
+        ("/topics?kind=own&prefix=d", "topic list --kind own --prefix d", "/topics?kind=won"),
+        ("/subscribers?kind=push&state=failing", "subscriber list --kind push --state failing", "/subscribers?state=b"),
+    ],
+)
+def test_lists_of_names_are_filtered_as_the_command_beside_them(browser, query, command, refused):
+    """The link and the command say what was seen."""
+    assert command in browser.get(query).text
+    assert browser.get(refused).status_code == 422

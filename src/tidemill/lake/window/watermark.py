@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.named import ALL_ROWS, Call, Param, load_sql
+from tidemill.catalog.named import ALL_ROWS, GREATEST, Call, Param, load_sql
 from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.json_specs import read_text, write_text
 from tidemill.lake.datasets import find_by_id
@@ -430,10 +430,27 @@ def find_watermark(db: Db, dataset_id: DatasetId) -> WatermarkRow | None:
     return db.record(SQL.find_watermark, WatermarkRow, dataset_id=dataset_id)
 
 
-def list_watermarks(db: Db, *, after: tuple[str, str] = ("", ""), limit: int = ALL_ROWS) -> list[WatermarkRow]:
-    """List watermarks by namespace and name of their file sets, from the name behind `after` on."""
-    namespace, name = after
-    return db.records(SQL.list_watermarks, WatermarkRow, after_namespace=namespace, after_name=name, limit=limit)
+def list_watermarks(
+    db: Db,
+    *,
+    app: tuple[Namespace, str] | None = None,
+    before: Instant | None = None,
+    after: tuple[str, str] = ("", ""),
+    limit: int = ALL_ROWS,
+) -> list[WatermarkRow]:
+    """List watermarks by namespace and name of their file sets, from the name behind `after` on.
+
+    Only those of the file sets of `app`, given by namespace and name, and only those that are earlier than `before` or
+    have no value.
+    """
+    latest = GREATEST if before is None else before
+    if app is None:
+        place: dict[str, Param] = {"after_namespace": after[0], "after_name": after[1]}
+        return db.records(SQL.list_watermarks, WatermarkRow, **place, before=latest, limit=limit)
+    namespace, name = app
+    place = {"after_name": after[1] if after[0] == namespace else ""}
+    of = {"namespace": namespace, "app": name}
+    return db.records(SQL.list_of_app, WatermarkRow, **place, **of, before=latest, limit=limit)
 
 
 def value_at(db: Db, dataset_id: DatasetId, commit_seq: int) -> Instant | None:

@@ -217,6 +217,16 @@ SELECT dataset_id, declared, value, target, next_time, next_check_at FROM waterm
 SELECT w.dataset_id, w.declared, w.value, w.target, w.next_time, w.next_check_at
   FROM dataset AS d JOIN watermark AS w ON w.dataset_id = d.dataset_id
  WHERE d.dropped_at IS NULL AND (d.namespace, d.name) > (:after_namespace, :after_name)
+   AND (w.value IS NULL OR w.value < :before)
+ ORDER BY d.namespace, d.name LIMIT :limit
+
+-- name: list_of_app
+-- gives: dataset_id, declared, value, target, next_time, next_check_at
+-- Cost: the data sets of the namespace.
+SELECT w.dataset_id, w.declared, w.value, w.target, w.next_time, w.next_check_at
+  FROM dataset AS d JOIN watermark AS w ON w.dataset_id = d.dataset_id
+ WHERE d.dropped_at IS NULL AND d.namespace = :namespace AND d.name > :after_name AND d.app = :app
+   AND (w.value IS NULL OR w.value < :before)
  ORDER BY d.namespace, d.name LIMIT :limit
 
 -- name: value_at

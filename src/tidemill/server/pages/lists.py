@@ -11,10 +11,12 @@ from urllib.parse import urlencode
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
+from tidemill.alerts.subscribers import Kind, State
 from tidemill.json_specs import list_tags
 from tidemill.lake.datasets import DatasetKind
 from tidemill.mill.mill import Mill
 from tidemill.mill.page import Page
+from tidemill.mill.topics import TopicKind
 from tidemill.run.records.runs import RunState
 from tidemill.schedule.jobs import JobState
 from tidemill.schedule.specs import Status
@@ -176,10 +178,11 @@ LISTS: Final[tuple[ListPage, ...]] = (
     ListPage(
         "/watermarks",
         "Watermarks",
-        lambda mill, after: mill.watermarks.list(limit=_PAGE, after=after),
+        lambda mill, **asked: mill.watermarks.list(limit=_PAGE, **asked),
         (Column("dataset", "File set", "name", "/watermarks/{dataset}"), Column("watermark", "Complete up to")),
         "watermark list",
         "no watermarks yet; give a file set one: watermark=tm.Watermark(…)",
+        (Filter("app", "App"), Filter("behind", "Behind by more than")),
     ),
     ListPage(
         "/schedules",
@@ -230,7 +233,7 @@ LISTS: Final[tuple[ListPage, ...]] = (
     ListPage(
         "/apps",
         "Apps",
-        lambda mill, after: mill.apps.list(limit=_PAGE, after=after),
+        lambda mill, **asked: mill.apps.list(limit=_PAGE, **asked),
         (
             Column("name", "App", "name", "/apps/{name}"),
             Column("version", "Version", "number"),
@@ -239,11 +242,12 @@ LISTS: Final[tuple[ListPage, ...]] = (
         ),
         "app list",
         "no apps yet; `tidemill deploy`",
+        (Filter("namespace", "Namespace"),),
     ),
     ListPage(
         "/topics",
         "Topics",
-        lambda mill, after: mill.topics.list(limit=_PAGE, after=after),
+        lambda mill, **asked: mill.topics.list(limit=_PAGE, **asked),
         (
             Column("topic", "Topic", "name", "/topics/{topic}"),
             Column("newest", "Newest"),
@@ -254,15 +258,17 @@ LISTS: Final[tuple[ListPage, ...]] = (
         ),
         "topic list",
         "no topics yet; a commit makes one, and so does `tidemill topic publish`",
+        (Filter("kind", "Kind", tuple(TopicKind)), Filter("prefix", "Name begins with")),
     ),
     ListPage(
         "/subscribers",
         "Subscribers",
-        lambda mill, after: mill.subscribers.list(limit=_PAGE, after=after),
+        lambda mill, **asked: mill.subscribers.list(limit=_PAGE, **asked),
         (
             Column("name", "Subscriber", "name"),
             Column("topic", "Topic", "text", "/topics/{topic}"),
             Column("to", "Receiver", "long"),
+            STATE,
             Column("position", "Position"),
             Column("waiting", "Waiting", "number"),
             Column("oldest_at", "Oldest", "time"),
@@ -271,6 +277,7 @@ LISTS: Final[tuple[ListPage, ...]] = (
         ),
         "subscriber list",
         "no subscribers yet; `tidemill subscriber create NAME TOPIC` creates one",
+        (Filter("topic", "Topic"), Filter("kind", "Kind", tuple(Kind)), Filter("state", "State", tuple(State))),
     ),
     ListPage(
         "/audit",

@@ -57,7 +57,10 @@ _STATES: Final[Mapping[str, tuple[str, str]]] = {
         "RESOLVED SENT COMPLETED SCHEDULED SUCCESS COMMITTED fresh filled launched present kept active current",
     ),
     "run": ("●", "RUNNING STARTING IN_PROGRESS filling open met"),
-    "wait": ("◷", "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT quarantine waits ACKNOWLEDGED WAITING"),
+    "wait": (
+        "◷",
+        "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT quarantine waits behind ACKNOWLEDGED WAITING",
+    ),
     "late": ("!", "ERROR late BROKEN due rewritten incomplete"),
     "fail": ("✕", "FAILED REJECTED expired QUARANTINED INVALID failing failed alert DEAD missing"),
     "off": ("–", "revoked KILLED SUSPENDED SKIPPED IGNORED ABORTED quiet dropped"),

@@ -94,3 +94,15 @@ def test_lists_of_names_are_filtered_as_the_command_beside_them(browser, query, 
     """The link and the command say what was seen."""
     assert command in browser.get(query).text
     assert browser.get(refused).status_code == 422
+
+
+def test_a_page_of_a_long_list_says_that_headings_sort_this_page(browser, alerts):
+    """A reader takes the first row of a sorted page for the first of the list."""
+    for number in range(51):
+        alerts.mill.subscribers.create(f"reader_{number:02}", "paid")
+    first = browser.get("/subscribers?topic=paid").text
+    last = browser.get("/subscribers?topic=paid&after=reader_49").text
+
+    assert "sorts this page alone" in first
+    assert "sorts this page alone" not in last
+    assert "?topic=paid&amp;after=reader_49" in first

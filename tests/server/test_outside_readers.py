@@ -17,8 +17,14 @@ from tests.server.test_outside_writers import DAY, HIDDEN, change, commit, write
 from tests.stage import Stage, staged
 from tidemill.cli.main import main
 from tidemill.client.connect import connect
+from tidemill.lake.consumer.managed import ensure_consumer
+from tidemill.mill.transactions import find_source
+from tidemill.run.processes.outside_writers import take_outside
 from tidemill.run.processes.reaper import Reaper
+from tidemill.run.step.outside_writes import OutsideRead
 from tidemill.upkeep.audit import audit
+
+LEASE = timedelta(minutes=10)
 
 
 class Died(BaseException):
@@ -397,6 +403,66 @@ def test_a_read_that_cannot_be_made_has_its_reason(catalog_url, tmp_path):
         assert list(stage.mill.consumers.list()) == []
 
 
+def test_a_try_that_a_later_one_has_overtaken_leaves_its_partitions_alone(stage):
+    """A client repeats its request while the first try is held up: the first one must not end what the second gave."""
+    publish(stage, 1)
+    catalog, world = stage.mill.project.catalog, stage.mill.project.world
+    read = OutsideRead("default.orders", "flink", 10)
+    fileset = catalog.read(lambda db: find_source(stage.mill.project, db, read))
+    later = []
+    calls = []
+
+    def also(run_id):
+        calls.append(run_id)
+        if len(calls) == 2:  # with its transaction
+            later.append(take_outside(catalog, world, fileset, read, owner="b", lease=LEASE, earlier=run_id))
+        return ()
+
+    take_outside(catalog, world, fileset, OutsideRead("default.orders", "other", 10), owner="a", lease=LEASE)
+    with raises_code("transaction_open"):
+        take_outside(catalog, world, fileset, read, owner="a", lease=LEASE, also=also)
+
+    assert stage.mill.transactions.show(later[0].write_pointer).state == "in_progress"
+    assert work(stage) == {"01": ("in_progress", 0)}
+
+
+def test_a_commit_that_names_no_partitions_is_refused_where_some_may_be_written(sign, stage):
+    """A file that was forgotten on the command line would complete what was taken, and publish nothing, for ever."""
+    client = sign("developer")
+    publish(stage, 1)
+    begun = begin(client, "late")
+
+    refused = client.post(f"/v1/transactions/{begun['write_pointer']}:commit", json={})
+    done = commit(client, begun)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "wrong_input")
+    assert "empty list" in refused.json()["hint"]
+    assert done.status_code == 200, done.text
+    assert (done.status_code, done.json()["taken"]) == (200, 1)
+
+
+def test_a_transaction_that_would_take_what_it_publishes_is_refused(sign, stage):
+    """Each commit would be new to its own consumer, for ever. A deployment refuses such a program too."""
+    reads = [{"dataset": "orders", "consumer": "flink"}]
+
+    answer = sign("developer").post("/v1/transactions", json={"writes": ["orders"], "reads": reads})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "wrong_input")
+    assert stage.runs() == []
+
+
+def test_the_last_part_of_the_name_of_a_consumer_makes_no_second_consumer(sign, stage):
+    """`consumer show orders sift` shows the consumer of the program: `sift` alone would process all once more."""
+    client = sign("developer")
+    publish(stage, 1)
+
+    answer = client.post("/v1/consumers/orders/sift:take", json={})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "wrong_input")
+    assert "default.shop.sift" in answer.json()["hint"]
+    assert names(client.post("/v1/consumers/orders/default.shop.sift:take", json={}).json()) == ["01"]
+
+
 def test_roles_below_developer_take_nothing(sign, stage):
     """To take is to decide what other engines do not get."""
     publish(stage, 1)
@@ -415,6 +481,11 @@ def test_a_token_of_one_namespace_takes_there_alone_and_learns_nothing_of_others
         empty = {"dataset": "secret.zebra_orders", "key": DAY, "op": "create"}
         hidden.mill.transactions.commit(begun.write_pointer, [empty])
         theirs = hidden.mill.consumers.take("secret.zebra_orders", "zebra").write_pointer
+        publish(stage, 1)
+        catalog = stage.mill.project.catalog
+        orders = catalog.read(lambda db: stage.mill.project.dataset(db, "orders"))
+        catalog.write(lambda db: ensure_consumer(db, orders.dataset_id, "secret.zebra.eat"))
+        by_theirs = stage.mill.consumers.take("orders", "secret.zebra.eat").write_pointer
         client = sign("developer", "default")
         answers = [
             client.post("/v1/consumers/secret.zebra_orders/flink:take", json={}),
@@ -423,9 +494,13 @@ def test_a_token_of_one_namespace_takes_there_alone_and_learns_nothing_of_others
             client.post(f"/v1/transactions/{theirs}:commit", json={}),
             client.post(f"/v1/transactions/{theirs}:renew", json={}),
             client.get(f"/v1/transactions/{theirs}"),
+            client.post(f"/v1/transactions/{by_theirs}:commit", json={}),
+            client.post(f"/v1/transactions/{by_theirs}:fail", json={"error": "x"}),
+            client.get(f"/v1/transactions/{by_theirs}"),
         ]
 
-        assert [answer.status_code for answer in answers] == [404] * 6
+        assert [answer.status_code for answer in answers] == [404] * 9
+        assert client.get("/v1/transactions").json()["items"] == []
         assert hidden.mill.transactions.show(theirs).state == "in_progress"
 
 

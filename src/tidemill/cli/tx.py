@@ -106,14 +106,14 @@ def renew(write_pointer: int, lease: str, *, as_json: bool) -> None:
 def commit(write_pointer: int, file: Path | None, *, as_json: bool) -> None:
     """Commit a transaction that `tidemill tx begin` has begun, as FILE says: a JSON document, or - for standard input.
 
-    Without FILE, publish nothing: complete the partitions that the transaction has taken.
+    Without FILE, complete what a transaction has taken that writes no data set.
 
     The document is {"partitions": [{"dataset": "orders", "key": "day=2026-01-01", "op": "append", "files": [{"name":
     "day=2026-01-01/a.parquet", "bytes": 900, "rows": 10}]}]}. The names are below the folder that `begin` printed.
     """
-    said: Mapping[str, Any] = {"partitions": []} if file is None else _read_commit(file)
+    said: Mapping[str, Any] = {} if file is None else _read_commit(file)
     with open_mill() as mill:
-        done = mill.transactions.commit(write_pointer, said["partitions"], messages=said.get("messages", ()))
+        done = mill.transactions.commit(write_pointer, said.get("partitions"), messages=said.get("messages", ()))
     text = f"transaction {write_pointer} committed {done.partitions} partitions with {done.rows} rows"
     text += f", and completed {done.taken} taken partitions" if done.taken else ""
     say(done, text, as_json=as_json)

@@ -117,7 +117,9 @@ def wire_type(kind: Any) -> Any:  # noqa: ANN401  # a type
 
 def _is_plain(kind: Any) -> bool:  # noqa: ANN401  # a type
     if get_origin(kind) in (Sequence, Collection):
-        return all(map(_is_plain, get_args(kind)))
+        (each,) = get_args(kind)
+        parts = get_args(each) if get_origin(each) in (Union, UnionType) else (each,)
+        return any(map(_is_plain, parts))
     if get_origin(kind) is Mapping:
         return get_args(kind)[1] in (object, *_TEXTS)
     return kind is NoneType or kind in _TEXTS

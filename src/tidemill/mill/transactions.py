@@ -14,6 +14,7 @@ from tidemill.catalog.transactions import EndTransaction, TransactionRow, TxStat
 from tidemill.durations import format_duration, parse_lease
 from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import read_plain
+from tidemill.lake.consumer.managed import list_consumers
 from tidemill.lake.datasets import Dataset, find_some
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.mill.access import ALL_NAMESPACES, Forbidden
@@ -198,13 +199,14 @@ class Transactions(Noun):
     def commit(
         self,
         write_pointer: int,
-        partitions: Sequence[OutsideChange | Mapping[str, object]] = (),
+        partitions: Sequence[OutsideChange | Mapping[str, object]] | None = None,
         *,
         messages: Sequence[OutsideMessage | Mapping[str, object]] = (),
     ) -> CommittedTransaction:
         """Commit a transaction that `begin` has begun: publish the files in its locations, all at once.
 
-        The partitions that the transaction has taken are completed by the same commit.
+        The partitions that the transaction has taken are completed by the same commit. Without `partitions`, a
+        transaction that only takes is committed; one that may write file sets is refused.
 
         Each of `partitions` has `dataset`, `key` (`day=2026-01-01`) and `op`: `append`, `overwrite`, `create`, `drop`.
         Its `files` have `name` (below the location, in Hive's layout: `day=2026-01-01/a.parquet`), `bytes` and `rows`;
@@ -215,12 +217,21 @@ class Transactions(Noun):
         After `FilesRefused` the transaction is open: correct the commit. A conflict ends it: begin again.
         `TransactionEnded`, `CommitDiffers`, `NotAnOutput`, `BadKey`, `SchemaChanged`, `PartitionConflict`.
         """
-        from tidemill.run.processes.outside_writers import commit_outside
+        from tidemill.run.processes.outside_writers import WRITES, commit_outside
 
         if messages and self._project.access.only is not None:
             raise Forbidden(Right.DEPLOY, ALL_NAMESPACES)  # a topic belongs to no namespace
         row = self._catalog.read(lambda db: self._find(db, write_pointer))
-        changes = [one if isinstance(one, OutsideChange) else read_plain(OutsideChange, one) for one in partitions]
+        if partitions is None:
+            run = self._catalog.read(lambda db: find_run(db, row.run_id))
+            if writes := _list_of(run.triggered_by, WRITES):
+                shown = ", ".join(map(str, writes))
+                raise UserError(
+                    f"the commit names no partitions, and transaction {write_pointer} may write {shown}",
+                    "name the partitions that you have written, or an empty list to publish nothing",
+                )
+        given = partitions or ()
+        changes = [one if isinstance(one, OutsideChange) else read_plain(OutsideChange, one) for one in given]
         names = self._project.qualified([one.dataset for one in changes]) or []
         told = [one if isinstance(one, OutsideMessage) else read_plain(OutsideMessage, one) for one in messages]
         wanted = OutsideCommit(
@@ -294,7 +305,8 @@ class Transactions(Noun):
     def _names_of(self, db: Db, rows: Sequence[TransactionRow]) -> Sequence[str | None]:
         """Return for each transaction a name by which the caller sees it: of its program, or of what it declared.
 
-        Of several declared data sets that is one that the caller may not read, if there is such a one.
+        Of several declared data sets, and consumers of programs, that is one that the caller may not see, if there is
+        such a one.
         """
         from tidemill.run.processes.outside_writers import READS, WRITES
 
@@ -303,17 +315,32 @@ class Transactions(Noun):
         names: dict[str, str | None] = {}
         for run_id, run in found.items():
             given = [str(one) for one in _list_of(run.triggered_by, WRITES)]
-            given += [str(one["dataset"]) for one in _list_of(run.triggered_by, READS)]
+            reads = _list_of(run.triggered_by, READS)
+            given += [str(one["dataset"]) for one in reads]
+            given += [str(one["consumer"]) for one in reads if "." in str(one["consumer"])]
             hidden = (one for one in given if not self._project.access.sees_name(one))
             names[run_id] = next(hidden, given[0]) if given else run.namespace
         return [names.get(row.run_id) for row in rows]
 
 
 def find_source(project: Project, db: Db, read: OutsideRead) -> Fileset:
-    """Return the file set of a read of an engine outside; `NotFound` for a consumer that the caller may not see."""
-    if not project.access.sees_consumer(read.consumer):
+    """Return the file set of a read of an engine outside; `NotFound` for a consumer that the caller may not see.
+
+    Elsewhere the last part of a name means the consumer of a program: such a name of a new consumer is refused.
+    """
+    sees = project.access.sees_consumer
+    if not sees(read.consumer):
         raise NotFound("consumer", read.consumer)
-    return Fileset.of(project.dataset(db, read.dataset))
+    fileset = Fileset.of(project.dataset(db, read.dataset))
+    if "." not in read.consumer and not list_consumers(db, dataset_id=fileset.dataset_id, name=read.consumer, limit=1):
+        names = [one.name for one in list_consumers(db, dataset_id=fileset.dataset_id) if sees(one.name)]
+        meant = [name for name in names if name.endswith(f".{read.consumer}")]
+        if meant:
+            raise UserError(
+                f"{fileset.qualified_name} has no consumer {read.consumer}, but {meant[0]}, that of a program",
+                f"take by {meant[0]} to share its partitions with the runs of the program, or choose another name",
+            )
+    return fileset
 
 
 def _list_of(cause: Mapping[str, Any], entry: str) -> Sequence[Any]:

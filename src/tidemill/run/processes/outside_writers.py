@@ -14,7 +14,14 @@ from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
-from tidemill.catalog.transactions import Transaction, TransactionEnded, TransactionRow, TxState, find_transaction
+from tidemill.catalog.transactions import (
+    Transaction,
+    TransactionEnded,
+    TransactionOpen,
+    TransactionRow,
+    TxState,
+    find_transaction,
+)
 from tidemill.durations import format_duration, parse_lease
 from tidemill.errors import Conflict, Fenced, UserError
 from tidemill.lake.claims import find_held
@@ -160,6 +167,12 @@ def begin_outside(  # options by keyword, each with a default
     for name, fileset in named.items():
         if fileset.dataset.kind is DatasetKind.SNAPSHOT:
             raise NotASnapshot(name, "is a snapshot, whose guards compare whole versions: a program refreshes it")
+    for fileset, read in reads:
+        if fileset.qualified_name in named:
+            raise UserError(
+                f"the transaction reads and writes {fileset.qualified_name}",
+                f"write another file set: {read.consumer} would take what it has published, for ever",
+            )
     for fileset in named.values():
         open_files(fileset.dataset.location, world).prepare()
     inputs = Inputs(None, [find_reads(catalog, reads)] if reads else [])
@@ -180,6 +193,9 @@ def begin_outside(  # options by keyword, each with a default
             step = _resume(catalog, catalog.read(lambda db: find_transaction(db, pointer)), record, inputs)
         step.take()
         world.mark("outside_writer.taken")
+    except (Fenced, TransactionOpen):
+        # The run has ended, or is that of a later try of the same request.
+        raise
     except BaseException as error:
         end_failed(catalog, record.run_id, error, Cause.LOST)
         raise
@@ -218,7 +234,8 @@ def take_outside(
             catalog, world, (), [(fileset, read)], owner=owner, lease=lease, earlier=earlier, also=also
         )
         if not begun.inputs[0].partitions:
-            end_attempt(catalog, begun.run_id, 1, AttemptEnd(Cause.KILLED, "no partition waits"))
+            # `also` has the guard of this try: a later one may have taken something by now.
+            end_attempt(catalog, begun.run_id, 1, AttemptEnd(Cause.KILLED, "no partition waits"), also(begun.run_id))
             begun = None
     return PartitionTake(
         begun.write_pointer if begun else None,

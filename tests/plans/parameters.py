@@ -219,6 +219,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "next_listing_at": 1000,
     "not_before": 1000,
     "now": _NOW,
+    "open_for": 5000,
     "offered": _changes(_WAITING),
     "order_time": _NOW,
     "outcomes": _OUTCOMES,

@@ -16,6 +16,7 @@ from typing import Final
 
 from tidemill.alerts.alerts import AlertEvent
 from tidemill.alerts.outbox import DueDelivery
+from tidemill.alerts.subscribers import is_about_subscriber
 from tidemill.alerts.targets import Target
 from tidemill.durations import format_duration
 from tidemill.epoch import show_time
@@ -132,12 +133,15 @@ class Narrator:
         self.tell("alert", alert.rule, text, **known)
 
     def gave_up(self, delivery: DueDelivery, error: str) -> None:
-        """A delivery of a notice that has failed for good."""
+        """A delivery that has failed for good: a notice of an alert, or a message that a subscriber has given up."""
         target = str(read_text(Target, delivery.target))
-        rule = str(json.loads(delivery.body)["data"]["rule"])
         text = f"{target} was not notified ({delivery.event}): {error}   (tidemill alert retry {delivery.delivery_id})"
-        ids = {"alert_id": delivery.about, "delivery_id": delivery.delivery_id}
-        self.tell("alert", rule, text, **ids, change="dead", target=target, error=error)
+        known = {"delivery_id": delivery.delivery_id, "change": "dead", "target": target, "error": error}
+        if is_about_subscriber(delivery.about):
+            self.tell("alert", delivery.about, text, **known)
+        else:
+            rule = str(json.loads(delivery.body)["data"]["rule"])
+            self.tell("alert", rule, text, alert_id=delivery.about, **known)
 
 
 EVENT: Final = "event"

@@ -17,6 +17,7 @@ from tidemill.alerts.connecting import NotDelivered
 from tidemill.alerts.outbox import Sender
 from tidemill.alerts.subscribers import Pusher
 from tidemill.alerts.targets import Target
+from tidemill.narration import Narrator
 
 APP = """
 import tidemill as tm
@@ -242,6 +243,15 @@ def test_a_message_that_is_refused_for_a_day_is_a_dead_delivery(room):
     room.failing = None
     room.publish(2)
     assert room.push() == [2]
+
+    lines: list[str] = []
+    narrator = Narrator(room.world, lines.append, as_json=False)
+    room.failing = NotDelivered("status 422", answered=True)
+    room.clock.pass_by(timedelta(days=1))
+    assert room.mill.alerts.retry(dead.delivery_id).changed
+    Sender(room.catalog, room.world, room.send, narrator.gave_up).send_due()
+    assert [line.partition(" ")[2].split()[:3] for line in lines] == [["alert", "subscriber", "erp"]]
+    room.failing = None
 
     assert room.mill.alerts.retry(dead.delivery_id).changed
     Sender(room.catalog, room.world, room.send).send_due()

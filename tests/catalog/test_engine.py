@@ -54,6 +54,19 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
     assert refused.value.exit_code == 2
 
 
+def test_text_is_ordered_by_its_bytes_whatever_the_language_of_the_database(postgres_catalog_url: str) -> None:
+    """Lists end at the greatest name, which sorts before all letters in the languages of most servers."""
+    open_catalog(postgres_catalog_url, World()).close()
+
+    with psycopg.connect(postgres_catalog_url) as connection:
+        found = connection.execute(
+            "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema()"
+            " AND data_type = 'text' AND collation_name IS DISTINCT FROM 'C' AND table_name <> 'migration'"
+        ).fetchall()
+
+    assert found == []
+
+
 def test_opening_twice_finds_the_same_catalog(catalog: Catalog, open_again: OpenCatalog) -> None:
     """The first one makes it, with an incarnation that stays."""
     again = open_again()

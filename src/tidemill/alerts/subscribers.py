@@ -37,6 +37,7 @@ SQL: Sql = load_sql(__file__)
 
 BEGINNING: Final = Position(0, 0)
 """Before the first message of each topic."""
+_ABOUT: Final = "subscriber "
 MOST_COUNTED: Final = 10_001
 _MOST_LANES: Final = 100
 _PART: Final = 50
@@ -320,7 +321,12 @@ def _move(db: Db, subscriber: Subscriber, until: datetime | int) -> bool:
 
 def about(name: str) -> str:
     """Return the thing that deliveries of a subscriber are about."""
-    return f"subscriber {name}"
+    return f"{_ABOUT}{name}"
+
+
+def is_about_subscriber(thing: str) -> bool:
+    """Return whether deliveries about this thing are messages of a subscriber; others are notices of alerts."""
+    return thing.startswith(_ABOUT)
 
 
 def list_subscribers(

@@ -1,24 +1,25 @@
--- The tables of the catalog, one text for both databases. Times are epoch milliseconds; JSON, keys and ids are TEXT;
--- flags are 0 or 1. {key} is text that is ordered by its bytes. {clustered} keeps a table in the order of its key on
--- SQLite. {hot} leaves room on each page for updates in place on PostgreSQL, for rows that change often.
+-- The tables of the catalog, one text for both databases. Times are epoch milliseconds; JSON, keys and ids are {text};
+-- flags are 0 or 1. {text} is ordered by its bytes, whatever the language of the database: pages of lists begin and end
+-- at a name. {clustered} keeps a table in the order of its key on SQLite. {hot} leaves room on each page for updates in
+-- place on PostgreSQL, for rows that change often.
 
 -- Transactions and messages.
 
 CREATE TABLE clock (
     id          INTEGER PRIMARY KEY CHECK (id = 1),
     value       BIGINT NOT NULL,
-    incarnation TEXT NOT NULL
+    incarnation {text} NOT NULL
 );
 
 CREATE TABLE tx (
     write_pointer BIGINT PRIMARY KEY,
-    state         TEXT NOT NULL CHECK (state IN ('in_progress', 'committed', 'aborted', 'invalid')),
+    state         {text} NOT NULL CHECK (state IN ('in_progress', 'committed', 'aborted', 'invalid')),
     commit_seq    BIGINT,
-    run_id        TEXT NOT NULL,
+    run_id        {text} NOT NULL,
     epoch         BIGINT NOT NULL,
     began_at      BIGINT NOT NULL,
     ended_at      BIGINT,
-    reason        TEXT,
+    reason        {text},
     CHECK ((commit_seq IS NOT NULL) = (state = 'committed')),
     CHECK ((ended_at IS NULL) = (state = 'in_progress'))
 );
@@ -30,7 +31,7 @@ CREATE INDEX tx_ended ON tx (ended_at) WHERE commit_seq IS NOT NULL;
 
 -- What open transactions declared to write: the seed's in-progress list, by data set.
 CREATE TABLE in_progress (
-    dataset_id    TEXT NOT NULL,
+    dataset_id    {text} NOT NULL,
     write_pointer BIGINT NOT NULL,
     -- The times that the transaction has declared to write, as instants [from_time, to_time): they hold the watermark
     -- back.
@@ -46,13 +47,13 @@ CREATE TABLE in_progress (
 CREATE INDEX in_progress_tx ON in_progress (write_pointer);
 
 CREATE TABLE message (
-    topic      TEXT NOT NULL,
+    topic      {text} NOT NULL,
     seq        BIGINT NOT NULL,
     n          BIGINT NOT NULL,
     at         BIGINT NOT NULL,
-    event_type TEXT NOT NULL,
-    event_key  TEXT NOT NULL,
-    payload    TEXT NOT NULL,
+    event_type {text} NOT NULL,
+    event_key  {text} NOT NULL,
+    payload    {text} NOT NULL,
     PRIMARY KEY (topic, seq, n)
 ) {clustered};
 -- The arrivals of a data set by time.
@@ -60,8 +61,8 @@ CREATE INDEX message_data ON message (event_key, at) WHERE topic = 'data';
 
 -- Deliveries of hooks that came of late: the same delivery counts once.
 CREATE TABLE hook_delivery (
-    hook     TEXT NOT NULL,
-    delivery TEXT NOT NULL,
+    hook     {text} NOT NULL,
+    delivery {text} NOT NULL,
     seq      BIGINT NOT NULL,
     n        BIGINT NOT NULL,
     at       BIGINT NOT NULL,
@@ -70,8 +71,8 @@ CREATE TABLE hook_delivery (
 CREATE INDEX hook_delivery_at ON hook_delivery (at);
 
 CREATE TABLE subscriber (
-    topic TEXT NOT NULL,
-    name  TEXT NOT NULL,
+    topic {text} NOT NULL,
+    name  {text} NOT NULL,
     seq   BIGINT NOT NULL,
     n     BIGINT NOT NULL,
     PRIMARY KEY (topic, name)
@@ -83,18 +84,18 @@ CREATE TABLE subscriber (
 -- try, or of a wait after a failure; 0 when neither is. refused_since: since when the receiver answers the next message
 -- with an error.
 CREATE TABLE outside_subscriber (
-    name          {key} PRIMARY KEY,
-    topic         TEXT NOT NULL,
-    event_type    TEXT NOT NULL,
-    key_prefix    TEXT NOT NULL,
-    target        TEXT,
+    name          {text} PRIMARY KEY,
+    topic         {text} NOT NULL,
+    event_type    {text} NOT NULL,
+    key_prefix    {text} NOT NULL,
+    target        {text},
     seq           BIGINT NOT NULL,
     n             BIGINT NOT NULL,
     created_at    BIGINT NOT NULL,
     attempt       BIGINT NOT NULL DEFAULT 0,
     failures      BIGINT NOT NULL DEFAULT 0,
     refused_since BIGINT,
-    error         TEXT,
+    error         {text},
     next_try_at   BIGINT NOT NULL DEFAULT 0
 ) {hot};
 CREATE INDEX outside_subscriber_topic ON outside_subscriber (topic, name);
@@ -102,11 +103,11 @@ CREATE INDEX outside_subscriber_pushed ON outside_subscriber (next_try_at) WHERE
 
 -- Messages that a subscriber could not read. Its position has passed them; the reason is kept for a person.
 CREATE TABLE quarantined_message (
-    topic  TEXT NOT NULL,
+    topic  {text} NOT NULL,
     seq    BIGINT NOT NULL,
     n      BIGINT NOT NULL,
-    name   TEXT NOT NULL,
-    reason TEXT NOT NULL,
+    name   {text} NOT NULL,
+    reason {text} NOT NULL,
     at     BIGINT NOT NULL,
     PRIMARY KEY (topic, seq, n, name)
 );
@@ -114,34 +115,34 @@ CREATE TABLE quarantined_message (
 -- Files to delete: the intent, written before the deed. not_before keeps a file for readers that may still need it.
 -- Garbage with a partition key is the files of one change, not a directory.
 CREATE TABLE garbage (
-    location      TEXT PRIMARY KEY,
-    dataset_id    TEXT NOT NULL,
+    location      {text} PRIMARY KEY,
+    dataset_id    {text} NOT NULL,
     write_pointer BIGINT NOT NULL,
-    reason        TEXT NOT NULL,
+    reason        {text} NOT NULL,
     not_before    BIGINT NOT NULL,
     attempts      BIGINT NOT NULL DEFAULT 0,
-    error         TEXT,
-    partition_key {key}
+    error         {text},
+    partition_key {text}
 );
 CREATE INDEX garbage_due ON garbage (not_before);
 
 -- Data sets and their partitions.
 
 CREATE TABLE dataset (
-    dataset_id TEXT PRIMARY KEY,
-    namespace  TEXT NOT NULL,
-    name       TEXT NOT NULL,
-    app        TEXT,
-    kind       TEXT NOT NULL,
-    location   TEXT NOT NULL,
-    spec       TEXT NOT NULL,
+    dataset_id {text} PRIMARY KEY,
+    namespace  {text} NOT NULL,
+    name       {text} NOT NULL,
+    app        {text},
+    kind       {text} NOT NULL,
+    location   {text} NOT NULL,
+    spec       {text} NOT NULL,
     created_at BIGINT NOT NULL,
     dropped_at BIGINT,
     -- Time travel ends here: no reader can read a snapshot below it.
     horizon    BIGINT NOT NULL DEFAULT 0,
     -- Device and inode of an inbox's folder, while files are in it: an empty folder with another identity is a mount
     -- point without its disk. NULL while the folder is empty.
-    root       TEXT,
+    root       {text},
     -- The number of its declarations that differed from the previous one.
     generation BIGINT NOT NULL DEFAULT 1
 );
@@ -151,33 +152,33 @@ CREATE UNIQUE INDEX dataset_name ON dataset (namespace, name) WHERE dropped_at I
 
 -- The column schema of a file set, written by the commit that brings it; change rows carry only its id.
 CREATE TABLE dataset_schema (
-    dataset_id TEXT NOT NULL,
-    schema_id  TEXT NOT NULL,
-    schema     TEXT NOT NULL,
+    dataset_id {text} NOT NULL,
+    schema_id  {text} NOT NULL,
+    schema     {text} NOT NULL,
     commit_seq BIGINT NOT NULL,
-    run_id     TEXT NOT NULL,
+    run_id     {text} NOT NULL,
     PRIMARY KEY (dataset_id, schema_id)
 ) {clustered};
 
 -- One row for each change of a partition, written once by its commit. Only superseded_seq, expired_at and
 -- compacted_seq are set later.
 CREATE TABLE partition_change (
-    dataset_id     TEXT NOT NULL,
+    dataset_id     {text} NOT NULL,
     write_pointer  BIGINT NOT NULL,
-    partition_key  {key} NOT NULL,
-    op             TEXT NOT NULL CHECK (op IN ('create', 'append', 'overwrite', 'drop')),
+    partition_key  {text} NOT NULL,
+    op             {text} NOT NULL CHECK (op IN ('create', 'append', 'overwrite', 'drop')),
     commit_seq     BIGINT NOT NULL,
     superseded_seq BIGINT,
     delivers       INTEGER NOT NULL CHECK (delivers IN (0, 1)),
-    location       TEXT NOT NULL,
+    location       {text} NOT NULL,
     manifest       {blob} NOT NULL,
     files          BIGINT NOT NULL,
     bytes          BIGINT NOT NULL,
     row_count      BIGINT,
-    schema_id      TEXT,
+    schema_id      {text},
     partition_time BIGINT,
-    metadata       TEXT,
-    run_id         TEXT NOT NULL,
+    metadata       {text},
+    run_id         {text} NOT NULL,
     at             BIGINT NOT NULL,
     -- An expired change has no files, or soon none; the row stays as history.
     expired_at     BIGINT,
@@ -206,17 +207,17 @@ CREATE INDEX partition_by_time ON partition_change (dataset_id, partition_time)
 -- Compactions: the rows of a partition in fewer files. Changes stay as they were, for consumers and for time travel.
 -- superseded_seq is the next compaction's commit, or the commit that replaced or dropped the partition.
 CREATE TABLE compaction (
-    dataset_id     TEXT NOT NULL,
+    dataset_id     {text} NOT NULL,
     write_pointer  BIGINT NOT NULL,
-    partition_key  {key} NOT NULL,
+    partition_key  {text} NOT NULL,
     commit_seq     BIGINT NOT NULL,
     superseded_seq BIGINT,
-    location       TEXT NOT NULL,
+    location       {text} NOT NULL,
     manifest       {blob} NOT NULL,
     files          BIGINT NOT NULL,
     bytes          BIGINT NOT NULL,
     row_count      BIGINT NOT NULL,
-    run_id         TEXT NOT NULL,
+    run_id         {text} NOT NULL,
     at             BIGINT NOT NULL,
     expired_at     BIGINT,
     PRIMARY KEY (dataset_id, write_pointer, partition_key),
@@ -230,7 +231,7 @@ CREATE INDEX compaction_tx ON compaction (write_pointer);
 -- What is current in each file set, kept by the commits that change it: counting a million partitions takes seconds.
 -- Of what a compaction holds, files, bytes and rows are those of the compaction; merged are the files of compactions.
 CREATE TABLE fileset_total (
-    dataset_id TEXT PRIMARY KEY,
+    dataset_id {text} PRIMARY KEY,
     partitions BIGINT NOT NULL,
     files      BIGINT NOT NULL,
     bytes      BIGINT NOT NULL,
@@ -239,10 +240,10 @@ CREATE TABLE fileset_total (
 ) {hot};
 
 CREATE TABLE reader_pin (
-    pin_id     TEXT PRIMARY KEY,
-    dataset_id TEXT NOT NULL,
+    pin_id     {text} PRIMARY KEY,
+    dataset_id {text} NOT NULL,
     commit_seq BIGINT NOT NULL,
-    run_id     TEXT,
+    run_id     {text},
     until      BIGINT
 );
 CREATE INDEX reader_pin_run ON reader_pin (run_id);
@@ -251,12 +252,12 @@ CREATE INDEX reader_pin_dataset ON reader_pin (dataset_id, commit_seq);
 -- Consumers.
 
 CREATE TABLE consumer (
-    consumer_id       TEXT PRIMARY KEY,
-    dataset_id        TEXT NOT NULL,
-    name              TEXT NOT NULL,
+    consumer_id       {text} PRIMARY KEY,
+    dataset_id        {text} NOT NULL,
+    name              {text} NOT NULL,
     start_version     BIGINT NOT NULL,
-    versions_to_check TEXT NOT NULL,
-    spec              TEXT NOT NULL,
+    versions_to_check {text} NOT NULL,
+    spec              {text} NOT NULL,
     revision          BIGINT NOT NULL,
     -- The consumer gets changes that committed at this tick or later.
     since_seq         BIGINT NOT NULL DEFAULT 0,
@@ -271,33 +272,33 @@ CREATE INDEX consumer_prefix ON consumer (name {by_bytes});
 -- Consumers as they were before a reset, with the actor, the time and the new start. Claims of their runs keep the
 -- old id.
 CREATE TABLE consumer_reset (
-    consumer_id       TEXT PRIMARY KEY,
-    dataset_id        TEXT NOT NULL,
-    name              TEXT NOT NULL,
+    consumer_id       {text} PRIMARY KEY,
+    dataset_id        {text} NOT NULL,
+    name              {text} NOT NULL,
     since_seq         BIGINT NOT NULL,
     start_version     BIGINT NOT NULL,
-    versions_to_check TEXT NOT NULL,
+    versions_to_check {text} NOT NULL,
     to_seq            BIGINT NOT NULL,
-    asked             TEXT NOT NULL,
-    by_whom           TEXT NOT NULL,
+    asked             {text} NOT NULL,
+    by_whom           {text} NOT NULL,
     at                BIGINT NOT NULL,
     reset_seq         BIGINT NOT NULL
 );
 CREATE INDEX consumer_reset_name ON consumer_reset (dataset_id, name, reset_seq);
 
 CREATE TABLE consumer_work (
-    consumer_id   TEXT NOT NULL,
+    consumer_id   {text} NOT NULL,
     write_pointer BIGINT NOT NULL,
-    partition_key {key} NOT NULL,
+    partition_key {text} NOT NULL,
     commit_seq    BIGINT NOT NULL,
-    state         TEXT NOT NULL CHECK (state IN ('new', 'in_progress', 'completed', 'discarded')),
+    state         {text} NOT NULL CHECK (state IN ('new', 'in_progress', 'completed', 'discarded')),
     failures      BIGINT NOT NULL DEFAULT 0,
     not_before    BIGINT NOT NULL DEFAULT 0,
-    run_id        TEXT,
+    run_id        {text},
     epoch         BIGINT,
-    error         TEXT,
+    error         {text},
     -- The run that learnt of the discarded partition: a run that has committed.
-    reported_by   TEXT,
+    reported_by   {text},
     PRIMARY KEY (consumer_id, write_pointer, partition_key),
     CHECK ((state = 'new') = (run_id IS NULL))
 ) {clustered};
@@ -314,32 +315,32 @@ CREATE INDEX consumer_work_unreported ON consumer_work (consumer_id, write_point
 -- Inboxes.
 
 CREATE TABLE inbox_file (
-    dataset_id      TEXT NOT NULL,
-    name            {key} NOT NULL,
-    content_version {key} NOT NULL,
-    etag            TEXT NOT NULL,
+    dataset_id      {text} NOT NULL,
+    name            {text} NOT NULL,
+    content_version {text} NOT NULL,
+    etag            {text} NOT NULL,
     bytes           BIGINT NOT NULL,
     modified_at     BIGINT NOT NULL,
     first_seen      BIGINT NOT NULL,
-    status          TEXT NOT NULL
+    status          {text} NOT NULL
         CHECK (status IN ('NEW', 'IN_PROGRESS', 'SUCCESS', 'ERROR', 'QUARANTINED', 'IGNORED', 'SKIPPED')),
     failures        BIGINT NOT NULL DEFAULT 0,
     not_before      BIGINT NOT NULL DEFAULT 0,
-    error           TEXT,
-    run_id          TEXT,
+    error           {text},
+    run_id          {text},
     epoch           BIGINT,
     row_count       BIGINT,
     alone           INTEGER NOT NULL DEFAULT 0 CHECK (alone IN (0, 1)),
     -- The intent, written with SUCCESS, then its result; and the place of the file. The janitor looks at leave_at,
     -- NULL when nothing is to be done.
-    afterwards      TEXT
+    afterwards      {text}
         CHECK (afterwards IN ('archive', 'delete', 'archived', 'deleted', 'replaced', 'gone')),
-    archive         TEXT,
+    archive         {text},
     leave_at        BIGINT,
     -- The time since which reconciliations miss the name of a closed file; NULL while the name is there.
     absent_since    BIGINT,
     -- Tells the processed content from another one of equal size and time. NULL for a content that was never read.
-    checksum        TEXT,
+    checksum        {text},
     PRIMARY KEY (dataset_id, name, content_version),
     CHECK (status <> 'IN_PROGRESS' OR run_id IS NOT NULL)
 ) {clustered};
@@ -354,26 +355,26 @@ CREATE INDEX inbox_file_leaving ON inbox_file (leave_at) WHERE leave_at IS NOT N
 
 -- The closed records of files that a person had delivered again, with the person and the time.
 CREATE TABLE inbox_reprocessed (
-    dataset_id      TEXT NOT NULL,
-    name            {key} NOT NULL,
-    run_id          {key} NOT NULL,
-    content_version {key} NOT NULL,
+    dataset_id      {text} NOT NULL,
+    name            {text} NOT NULL,
+    run_id          {text} NOT NULL,
+    content_version {text} NOT NULL,
     row_count       BIGINT,
-    by_whom         TEXT NOT NULL,
+    by_whom         {text} NOT NULL,
     at              BIGINT NOT NULL,
     seq             BIGINT NOT NULL,
     PRIMARY KEY (dataset_id, name, run_id)
 ) {clustered};
 
 CREATE TABLE inbox_marker (
-    dataset_id      TEXT PRIMARY KEY,
-    marker          TEXT,
+    dataset_id      {text} PRIMARY KEY,
+    marker          {text},
     next_listing_at BIGINT NOT NULL,
     reconciled_at   BIGINT,
     attempts        BIGINT NOT NULL,
     retry_after     BIGINT NOT NULL,
     -- Positions of the marker by time, as JSON.
-    positions       TEXT NOT NULL DEFAULT '[]',
+    positions       {text} NOT NULL DEFAULT '[]',
     -- A process that replaces a waiting content raises this number: other processes then forget their listings.
     superseded      BIGINT NOT NULL DEFAULT 0,
     -- Files found by the lookback; files found by a reconciliation alone; the longest delay, in milliseconds.
@@ -382,17 +383,17 @@ CREATE TABLE inbox_marker (
     longest_late    BIGINT NOT NULL DEFAULT 0,
     -- The act on a file after the commit that processed it, as the inbox declares it for the next files; NULL for
     -- none.
-    afterwards      TEXT CHECK (afterwards IN ('archive', 'delete')),
-    archive         TEXT,
+    afterwards      {text} CHECK (afterwards IN ('archive', 'delete')),
+    archive         {text},
     -- Names that can never be processed, as the last whole listing saw them: JSON, [reason, number, example].
-    unusable        TEXT NOT NULL DEFAULT '[]'
+    unusable        {text} NOT NULL DEFAULT '[]'
 ) {hot};
 CREATE INDEX inbox_marker_due ON inbox_marker (next_listing_at);
 
 -- Arrival expectations of data sets of all kinds: one row for each data set that declares one.
 CREATE TABLE expectation (
-    dataset_id    TEXT PRIMARY KEY,
-    declared      TEXT NOT NULL,
+    dataset_id    {text} PRIMARY KEY,
+    declared      {text} NOT NULL,
     since_at      BIGINT NOT NULL,
     -- The last arrival in an inbox. The last arrival in another data set is found in its changes.
     arrived_at    BIGINT,
@@ -409,9 +410,9 @@ CREATE INDEX expectation_broken ON expectation (broken_since) WHERE broken_since
 -- value is W; target is where it stands once no open transaction holds it back; next_time is the slot for which an
 -- unbroken run of slots waits; next_check_at is when a complete slot ahead of the clock comes due.
 CREATE TABLE watermark (
-    dataset_id    TEXT PRIMARY KEY,
-    declared      TEXT NOT NULL,
-    gap           TEXT NOT NULL CHECK (gap IN ('skip', 'wait')),
+    dataset_id    {text} PRIMARY KEY,
+    declared      {text} NOT NULL,
+    gap           {text} NOT NULL CHECK (gap IN ('skip', 'wait')),
     row_lag       BIGINT NOT NULL,
     max_ahead     BIGINT NOT NULL,
     value         BIGINT,
@@ -424,11 +425,11 @@ CREATE TABLE watermark (
 -- that asked. A watermark moves back by hand, and when its times are read in another way: rewinds = 1 marks such a
 -- move. value is NULL when no partition has a time any more. All other moves go forward.
 CREATE TABLE watermark_move (
-    dataset_id TEXT NOT NULL,
+    dataset_id {text} NOT NULL,
     commit_seq BIGINT NOT NULL,
     value      BIGINT,
     previous   BIGINT,
-    cause      TEXT NOT NULL,
+    cause      {text} NOT NULL,
     at         BIGINT NOT NULL,
     rewinds    INTEGER NOT NULL DEFAULT 0 CHECK (rewinds IN (0, 1)),
     PRIMARY KEY (dataset_id, commit_seq),
@@ -437,7 +438,7 @@ CREATE TABLE watermark_move (
 ) {clustered};
 
 CREATE TABLE time_slot (
-    dataset_id TEXT NOT NULL,
+    dataset_id {text} NOT NULL,
     slot_time  BIGINT NOT NULL,
     begins_at  BIGINT NOT NULL,
     ends_at    BIGINT NOT NULL,
@@ -450,19 +451,19 @@ CREATE INDEX time_slot_open ON time_slot (dataset_id, slot_time) WHERE complete 
 
 -- The partitions of a slot that are there; only where the slot waits for several.
 CREATE TABLE slot_member (
-    dataset_id TEXT NOT NULL,
+    dataset_id {text} NOT NULL,
     slot_time  BIGINT NOT NULL,
-    member     {key} NOT NULL,
+    member     {text} NOT NULL,
     PRIMARY KEY (dataset_id, slot_time, member)
 ) {clustered};
 
 -- Results are published up to computed. All changes with a commit sequence below seen are in them.
 CREATE TABLE window_program (
-    program_id    TEXT PRIMARY KEY,
-    dataset_id    TEXT NOT NULL,
-    name          TEXT NOT NULL,
-    definition    TEXT NOT NULL,
-    late          TEXT NOT NULL,
+    program_id    {text} PRIMARY KEY,
+    dataset_id    {text} NOT NULL,
+    name          {text} NOT NULL,
+    definition    {text} NOT NULL,
+    late          {text} NOT NULL,
     computed      BIGINT,
     seen          BIGINT NOT NULL,
     revision      BIGINT NOT NULL,
@@ -475,7 +476,7 @@ CREATE INDEX window_program_retry ON window_program (retry_at) WHERE retry_at IS
 
 -- The transaction that wrote the newest version of a window's rows. A later reset of the program makes the row stale.
 CREATE TABLE window_result (
-    program_id    TEXT NOT NULL,
+    program_id    {text} NOT NULL,
     window_end    BIGINT NOT NULL,
     window_start  BIGINT NOT NULL,
     write_pointer BIGINT NOT NULL,
@@ -486,11 +487,11 @@ CREATE INDEX window_result_stale ON window_result (program_id, window_end) WHERE
 
 -- Windows that could not be computed, while others could: with the error, until a later try succeeds.
 CREATE TABLE window_failure (
-    program_id   TEXT NOT NULL,
+    program_id   {text} NOT NULL,
     window_end   BIGINT NOT NULL,
     window_start BIGINT NOT NULL,
-    reason       TEXT NOT NULL,
-    partitions   TEXT NOT NULL,
+    reason       {text} NOT NULL,
+    partitions   {text} NOT NULL,
     since        BIGINT NOT NULL,
     tried_at     BIGINT NOT NULL,
     PRIMARY KEY (program_id, window_end, window_start)
@@ -499,8 +500,8 @@ CREATE TABLE window_failure (
 -- Rows of late partitions that count in no window, since the window program drops late rows: by program and
 -- partition. slot_time is the partition's time.
 CREATE TABLE left_out (
-    program_id    TEXT NOT NULL,
-    partition_key {key} NOT NULL,
+    program_id    {text} NOT NULL,
+    partition_key {text} NOT NULL,
     slot_time     BIGINT NOT NULL,
     late_rows     BIGINT NOT NULL,
     counted_at    BIGINT NOT NULL,
@@ -512,10 +513,10 @@ CREATE TABLE left_out (
 -- Apps, programs and runs.
 
 CREATE TABLE app (
-    namespace   TEXT NOT NULL,
-    name        TEXT NOT NULL,
+    namespace   {text} NOT NULL,
+    name        {text} NOT NULL,
     version     BIGINT NOT NULL,
-    spec        TEXT NOT NULL,
+    spec        {text} NOT NULL,
     deployed_at BIGINT NOT NULL,
     -- A deleted app is still known: its data sets belong to the project that deployed them.
     deleted     INTEGER NOT NULL DEFAULT 0 CHECK (deleted IN (0, 1)),
@@ -526,18 +527,18 @@ CREATE INDEX app_prefix ON app (name {by_bytes}) WHERE deleted = 0;
 -- The deployments of an app that changed something, numbered. bundle is their code. file is the app file, relative to
 -- the folder of its project where the file lies in it. changes is JSON, lines for people.
 CREATE TABLE deployment (
-    namespace      TEXT NOT NULL,
-    app            TEXT NOT NULL,
+    namespace      {text} NOT NULL,
+    app            {text} NOT NULL,
     version        BIGINT NOT NULL,
-    bundle         TEXT NOT NULL,
-    file           TEXT NOT NULL,
-    actor          TEXT NOT NULL,
+    bundle         {text} NOT NULL,
+    file           {text} NOT NULL,
+    actor          {text} NOT NULL,
     deployed_at    BIGINT NOT NULL,
-    changes        TEXT NOT NULL,
+    changes        {text} NOT NULL,
     -- The deployment whose code and declarations a rollback deployed again. NULL for other deployments.
     rolled_back_to BIGINT,
     -- JSON of the app as this deployment declared it, while the bundle is kept. A rollback deploys it again.
-    declaration    TEXT,
+    declaration    {text},
     -- The bundle is kept for a rollback.
     keeps          INTEGER NOT NULL DEFAULT 1 CHECK (keeps IN (0, 1)),
     PRIMARY KEY (namespace, app, version)
@@ -547,11 +548,11 @@ CREATE INDEX deployment_keeps ON deployment (bundle) WHERE keeps = 1;
 -- Code by its content: the app file and what it imports from its project, as a zip. A large bundle lies at location.
 -- files is JSON, the hash of each file by its name. leaving is the intent to delete a bundle that nothing names.
 CREATE TABLE bundle (
-    digest    TEXT PRIMARY KEY,
-    files     TEXT NOT NULL,
+    digest    {text} PRIMARY KEY,
+    files     {text} NOT NULL,
     bytes     BIGINT NOT NULL,
     content   {blob},
-    location  TEXT,
+    location  {text},
     leaving   INTEGER NOT NULL DEFAULT 0 CHECK (leaving IN (0, 1)),
     packed_at BIGINT NOT NULL,
     CHECK ((content IS NULL) <> (location IS NULL))
@@ -560,20 +561,20 @@ CREATE TABLE bundle (
 -- The intent to write the file of a large bundle; the deployment that names the file deletes the row. An abandoned
 -- upload belongs to no deployment: the janitor deletes its file.
 CREATE TABLE bundle_upload (
-    location  TEXT PRIMARY KEY,
+    location  {text} PRIMARY KEY,
     begun_at  BIGINT NOT NULL,
     abandoned INTEGER NOT NULL DEFAULT 0 CHECK (abandoned IN (0, 1))
 );
 
 CREATE TABLE program (
-    program_id TEXT PRIMARY KEY,
-    namespace  TEXT NOT NULL,
-    app        TEXT NOT NULL,
-    name       TEXT NOT NULL,
-    kind       TEXT NOT NULL,
-    spec       TEXT NOT NULL,
+    program_id {text} PRIMARY KEY,
+    namespace  {text} NOT NULL,
+    app        {text} NOT NULL,
+    name       {text} NOT NULL,
+    kind       {text} NOT NULL,
+    spec       {text} NOT NULL,
     -- The digest of its code; empty before its deployment.
-    bundle     TEXT NOT NULL DEFAULT '',
+    bundle     {text} NOT NULL DEFAULT '',
     -- The deployment of its app that registered the program as it is.
     app_version BIGINT NOT NULL DEFAULT 0,
     -- The app does not declare the program any more: its runs and its consumers stay, and nothing starts it.
@@ -585,32 +586,32 @@ CREATE INDEX program_bundle ON program (bundle);
 
 -- Worker programs: the runner keeps so many runs of each alive; after a failure it starts none before not_before.
 CREATE TABLE worker (
-    program_id TEXT PRIMARY KEY,
+    program_id {text} PRIMARY KEY,
     instances  BIGINT NOT NULL CHECK (instances >= 0),
     failures   BIGINT NOT NULL DEFAULT 0,
     not_before BIGINT NOT NULL DEFAULT 0
 ) {hot};
 
 CREATE TABLE run (
-    run_id              TEXT PRIMARY KEY,
-    kind                TEXT NOT NULL CHECK (kind IN ('program', 'external')),
-    program_id          TEXT,
+    run_id              {text} PRIMARY KEY,
+    kind                {text} NOT NULL CHECK (kind IN ('program', 'external')),
+    program_id          {text},
     -- The namespace of its program; NULL for a run without a program.
-    namespace           TEXT,
-    schedule_id         TEXT,
-    job_id              TEXT,
-    state               TEXT NOT NULL CHECK (state IN
+    namespace           {text},
+    schedule_id         {text},
+    job_id              {text},
+    state               {text} NOT NULL CHECK (state IN
         ('PENDING', 'STARTING', 'RUNNING', 'STOPPING', 'COMPLETED', 'FAILED', 'KILLED', 'REJECTED')),
     epoch               BIGINT NOT NULL DEFAULT 0,
     failures            BIGINT NOT NULL DEFAULT 0,
     losses              BIGINT NOT NULL DEFAULT 0,
     priority            BIGINT NOT NULL DEFAULT 0,
     deadline            BIGINT,
-    arguments           TEXT NOT NULL,
-    triggered_by        TEXT NOT NULL,
+    arguments           {text} NOT NULL,
+    triggered_by        {text} NOT NULL,
     write_pointer       BIGINT,
-    owner               TEXT,
-    host                TEXT,
+    owner               {text},
+    host                {text},
     pid                 BIGINT,
     lease_until         BIGINT,
     kill_asked          INTEGER NOT NULL DEFAULT 0 CHECK (kill_asked IN (0, 1)),
@@ -618,11 +619,11 @@ CREATE TABLE run (
     created_at          BIGINT NOT NULL,
     started_at          BIGINT,
     ended_at            BIGINT,
-    exit_reason         TEXT,
-    log_location        TEXT,
-    facts               TEXT,
+    exit_reason         {text},
+    log_location        {text},
+    facts               {text},
     -- The digest of its attempt's code, and the deployment of its app; empty and 0 before the first attempt.
-    bundle              TEXT NOT NULL DEFAULT '',
+    bundle              {text} NOT NULL DEFAULT '',
     app_version         BIGINT NOT NULL DEFAULT 0,
     -- The time at which the work of a run came. Due runs go by priority, then by this time, after any number of
     -- attempts.
@@ -632,15 +633,15 @@ CREATE TABLE run (
     spark               INTEGER NOT NULL DEFAULT 0,
     -- The runner's process: its boot, container, id and start. A runner on the same machine that finds this process
     -- ended fences the run at once, before the end of its lease.
-    owner_process       TEXT,
+    owner_process       {text},
     -- The transaction of a run's first attempt.
     first_write_pointer BIGINT,
     -- The time at which the driver began to check and publish the outputs, for metrics. NULL for other runs.
     commit_began_at     BIGINT,
     -- The `Cause` of the last attempt that ended without a commit. NULL before the first.
-    exit_cause          TEXT,
+    exit_cause          {text},
     -- The SHA-256 of the token that the process of the last attempt got. The token lives while that attempt is RUNNING.
-    token_digest        TEXT,
+    token_digest        {text},
     CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')))
 ) {hot};
 CREATE UNIQUE INDEX run_job ON run (job_id) WHERE job_id IS NOT NULL;
@@ -666,11 +667,11 @@ CREATE INDEX run_pending_plain ON run (priority DESC, came_at, created_at, run_i
 
 -- The input of each run, for retry, provenance and audit. item is a partition key, or the name of an inbox's file.
 CREATE TABLE run_input (
-    run_id          TEXT NOT NULL,
-    dataset_id      TEXT NOT NULL,
+    run_id          {text} NOT NULL,
+    dataset_id      {text} NOT NULL,
     write_pointer   BIGINT NOT NULL,
-    item            {key} NOT NULL,
-    content_version TEXT NOT NULL DEFAULT '',
+    item            {text} NOT NULL,
+    content_version {text} NOT NULL DEFAULT '',
     PRIMARY KEY (run_id, dataset_id, write_pointer, item, content_version)
 ) {clustered};
 CREATE INDEX run_input_item ON run_input (dataset_id, item, write_pointer);
@@ -678,13 +679,13 @@ CREATE INDEX run_input_item ON run_input (dataset_id, item, write_pointer);
 -- slot_limit is only the row to lock. The rows of slot under it are the slots in use.
 CREATE TABLE slot_limit (
     -- The last launches and places of a namespace, in the rows `launches:NAMESPACE`, as JSON.
-    launches  TEXT,
-    limit_key TEXT PRIMARY KEY
+    launches  {text},
+    limit_key {text} PRIMARY KEY
 ) {hot};
 
 CREATE TABLE slot (
-    limit_key TEXT NOT NULL,
-    run_id    TEXT NOT NULL,
+    limit_key {text} NOT NULL,
+    run_id    {text} NOT NULL,
     taken_at  BIGINT NOT NULL,
     PRIMARY KEY (limit_key, run_id)
 ) {clustered};
@@ -693,21 +694,21 @@ CREATE INDEX slot_run ON slot (run_id);
 -- Schedules and jobs.
 
 CREATE TABLE schedule (
-    schedule_id TEXT PRIMARY KEY,
-    namespace   TEXT NOT NULL,
-    app         TEXT NOT NULL,
-    name        TEXT NOT NULL,
+    schedule_id {text} PRIMARY KEY,
+    namespace   {text} NOT NULL,
+    app         {text} NOT NULL,
+    name        {text} NOT NULL,
     generation  BIGINT NOT NULL,
     created_seq BIGINT NOT NULL,
     since_seq   BIGINT NOT NULL,
     since_at    BIGINT NOT NULL,
-    program_id  TEXT NOT NULL,
-    spec        TEXT NOT NULL,
+    program_id  {text} NOT NULL,
+    spec        {text} NOT NULL,
     priority    BIGINT NOT NULL DEFAULT 0,
-    owner       TEXT NOT NULL CHECK (owner IN ('app', 'ops')),
-    status      TEXT NOT NULL CHECK (status IN ('SUSPENDED', 'SCHEDULED')),
+    owner       {text} NOT NULL CHECK (owner IN ('app', 'ops')),
+    status      {text} NOT NULL CHECK (status IN ('SUSPENDED', 'SCHEDULED')),
     suspended_at   BIGINT,
-    suspended_mode TEXT CHECK (suspended_mode IN ('drop', 'hold', 'backlog')),
+    suspended_mode {text} CHECK (suspended_mode IN ('drop', 'hold', 'backlog')),
     CHECK ((status = 'SUSPENDED') = (suspended_at IS NOT NULL)),
     CHECK ((status = 'SUSPENDED') = (suspended_mode IS NOT NULL))
 );
@@ -719,8 +720,8 @@ CREATE INDEX schedule_suspended ON schedule (suspended_at) WHERE suspended_at IS
 
 -- The messages that a schedule was not fed, as it was suspended or changed: their number, the first and the last.
 CREATE TABLE passed_while_suspended (
-    schedule_id TEXT NOT NULL,
-    topic       TEXT NOT NULL,
+    schedule_id {text} NOT NULL,
+    topic       {text} NOT NULL,
     messages    BIGINT NOT NULL,
     first_seq   BIGINT NOT NULL,
     first_n     BIGINT NOT NULL,
@@ -731,19 +732,19 @@ CREATE TABLE passed_while_suspended (
 
 -- The types of a schedule's trigger and of its parts, for lists: cron, all_of, …
 CREATE TABLE trigger_type (
-    schedule_id  TEXT NOT NULL,
-    trigger_type TEXT NOT NULL,
-    namespace    TEXT NOT NULL,
-    app          TEXT NOT NULL,
-    name         TEXT NOT NULL,
+    schedule_id  {text} NOT NULL,
+    trigger_type {text} NOT NULL,
+    namespace    {text} NOT NULL,
+    app          {text} NOT NULL,
+    name         {text} NOT NULL,
     PRIMARY KEY (schedule_id, trigger_type)
 ) {clustered};
 CREATE INDEX trigger_type_name ON trigger_type (trigger_type, namespace, app, name);
 
 -- The reverse index of the schedule store (seed 001): a message costs look-ups by its event key.
 CREATE TABLE trigger_key (
-    event_key   TEXT NOT NULL,
-    schedule_id TEXT NOT NULL,
+    event_key   {text} NOT NULL,
+    schedule_id {text} NOT NULL,
     trigger_no  BIGINT NOT NULL,
     PRIMARY KEY (event_key, schedule_id, trigger_no)
 ) {clustered};
@@ -751,12 +752,12 @@ CREATE INDEX trigger_key_prefix ON trigger_key (event_key {by_bytes});
 CREATE INDEX trigger_key_schedule ON trigger_key (schedule_id);
 
 CREATE TABLE timer (
-    schedule_id  TEXT NOT NULL,
+    schedule_id  {text} NOT NULL,
     trigger_no   BIGINT NOT NULL,
     next_fire_at BIGINT NOT NULL,
     -- A time trigger whose schedule wants every missed fire has one at a time in a job. behind is the job whose end
     -- comes before the next fire; such a timer is not in the index of due timers.
-    behind       TEXT,
+    behind       {text},
     -- The time from which a timer of `Every` counts; none for others. A time in the future shows a clock that was set
     -- back.
     counted_from BIGINT,
@@ -769,36 +770,36 @@ CREATE INDEX timer_counted ON timer (counted_from) WHERE counted_from IS NOT NUL
 -- Ends of periods that a watermark has passed and that wait for runs of their own, from the next up to the last.
 -- behind is the job whose end comes before the next run.
 CREATE TABLE boundary (
-    schedule_id TEXT NOT NULL,
+    schedule_id {text} NOT NULL,
     trigger_no  BIGINT NOT NULL,
     next_at     BIGINT NOT NULL,
     last_at     BIGINT NOT NULL,
-    behind      TEXT,
+    behind      {text},
     PRIMARY KEY (schedule_id, trigger_no)
 ) {hot};
 
 CREATE TABLE fire (
-    schedule_id TEXT NOT NULL,
+    schedule_id {text} NOT NULL,
     generation  BIGINT NOT NULL,
     trigger_no  BIGINT NOT NULL,
     fire_time   BIGINT NOT NULL,
-    state       TEXT NOT NULL,
-    job_id      TEXT,
+    state       {text} NOT NULL,
+    job_id      {text},
     PRIMARY KEY (schedule_id, generation, trigger_no, fire_time)
 ) {clustered};
 
 CREATE TABLE job (
-    job_id        TEXT PRIMARY KEY,
-    schedule_id   TEXT NOT NULL,
+    job_id        {text} PRIMARY KEY,
+    schedule_id   {text} NOT NULL,
     generation    BIGINT NOT NULL,
-    state         TEXT NOT NULL CHECK (state IN ('PENDING_TRIGGER', 'PENDING_CONSTRAINT')),
+    state         {text} NOT NULL CHECK (state IN ('PENDING_TRIGGER', 'PENDING_CONSTRAINT')),
     created_at    BIGINT NOT NULL,
     satisfied_at  BIGINT,
     next_check_at BIGINT,
     priority      BIGINT NOT NULL DEFAULT 0,
     deadline      BIGINT,
-    progress      TEXT,
-    verdict       TEXT,
+    progress      {text},
+    verdict       {text},
     revision      BIGINT NOT NULL DEFAULT 0
 ) {hot};
 CREATE INDEX job_due ON job (next_check_at) WHERE next_check_at IS NOT NULL;
@@ -807,8 +808,8 @@ CREATE INDEX job_state ON job (state, job_id);
 CREATE INDEX job_satisfied ON job (satisfied_at, job_id) WHERE satisfied_at IS NOT NULL;
 
 CREATE TABLE job_message (
-    job_id     TEXT NOT NULL,
-    topic      TEXT NOT NULL,
+    job_id     {text} NOT NULL,
+    topic      {text} NOT NULL,
     seq        BIGINT NOT NULL,
     n          BIGINT NOT NULL,
     trigger_no BIGINT NOT NULL,
@@ -818,22 +819,22 @@ CREATE TABLE job_message (
 -- The jobs to check again after a change, by its key: slots:<limit key>, idle:<limit key>. A job with `most` can start
 -- once the slots in use and the jobs with the better turn together are fewer. NULL: check the job after each change.
 CREATE TABLE job_waits (
-    wait_key TEXT NOT NULL,
-    job_id   TEXT NOT NULL,
+    wait_key {text} NOT NULL,
+    job_id   {text} NOT NULL,
     most     BIGINT,
     PRIMARY KEY (wait_key, job_id)
 ) {clustered};
 CREATE INDEX job_waits_job ON job_waits (job_id);
 
 CREATE TABLE job_history (
-    job_id      TEXT PRIMARY KEY,
-    schedule_id TEXT NOT NULL,
+    job_id      {text} PRIMARY KEY,
+    schedule_id {text} NOT NULL,
     generation  BIGINT NOT NULL,
-    outcome     TEXT NOT NULL,
-    run_id      TEXT,
+    outcome     {text} NOT NULL,
+    run_id      {text},
     created_at  BIGINT NOT NULL,
     ended_at    BIGINT NOT NULL,
-    detail      TEXT
+    detail      {text}
 );
 CREATE INDEX job_history_schedule ON job_history (schedule_id, ended_at DESC);
 
@@ -842,12 +843,12 @@ CREATE INDEX job_history_schedule ON job_history (schedule_id, ended_at DESC);
 -- Changes that people and programs asked for, each written by the transaction of its change. actor asked, action is
 -- the noun and verb of the operation, subject the name or id of the thing, detail JSON. Ids sort about by time.
 CREATE TABLE audit (
-    audit_id {key} PRIMARY KEY,
+    audit_id {text} PRIMARY KEY,
     at       BIGINT NOT NULL,
-    actor    TEXT NOT NULL,
-    action   TEXT NOT NULL,
-    subject  {key} NOT NULL,
-    detail   TEXT NOT NULL
+    actor    {text} NOT NULL,
+    action   {text} NOT NULL,
+    subject  {text} NOT NULL,
+    detail   {text} NOT NULL
 );
 CREATE INDEX audit_subject ON audit (subject, audit_id);
 CREATE INDEX audit_actor ON audit (actor, audit_id);
@@ -857,18 +858,18 @@ CREATE INDEX audit_actor ON audit (actor, audit_id);
 -- Rules, of an app or, where app is empty, of a person. next_look_at is when time alone could begin or end the state of
 -- a rule; NULL for never. looks_after: the end of a run could, too, any commit, or the machine that looks.
 CREATE TABLE alert_rule (
-    rule_id      TEXT PRIMARY KEY,
-    namespace    TEXT NOT NULL,
-    app          TEXT NOT NULL,
-    name         TEXT NOT NULL,
-    spec         TEXT NOT NULL,
-    looks_after  TEXT NOT NULL CHECK (looks_after IN ('', 'runs', 'commits', 'machine')),
+    rule_id      {text} PRIMARY KEY,
+    namespace    {text} NOT NULL,
+    app          {text} NOT NULL,
+    name         {text} NOT NULL,
+    spec         {text} NOT NULL,
+    looks_after  {text} NOT NULL CHECK (looks_after IN ('', 'runs', 'commits', 'machine')),
     -- 1 while an alert of the rule is open: a commit could end it.
     is_open      INTEGER NOT NULL DEFAULT 0 CHECK (is_open IN (0, 1)),
     next_look_at BIGINT,
     silent_until BIGINT,
     -- Ends of the silences of single subjects, as JSON by subject.
-    silent_subjects TEXT NOT NULL DEFAULT '{}'
+    silent_subjects {text} NOT NULL DEFAULT '{}'
 ) {hot};
 CREATE UNIQUE INDEX alert_rule_name ON alert_rule (namespace, name);
 CREATE INDEX alert_rule_prefix ON alert_rule (name {by_bytes});
@@ -880,17 +881,17 @@ CREATE INDEX alert_rule_open ON alert_rule (rule_id) WHERE is_open = 1;
 -- Alerts: one for each begin of the state of a rule, until its end. notified_at: when its targets were last notified;
 -- NULL while a silence keeps it from them. Ids sort about by time.
 CREATE TABLE alert (
-    alert_id        TEXT PRIMARY KEY,
-    rule_id         TEXT NOT NULL,
-    namespace       TEXT NOT NULL,
-    rule            TEXT NOT NULL,
-    subject         TEXT NOT NULL,
-    state           TEXT NOT NULL CHECK (state IN ('OPEN', 'ACKNOWLEDGED', 'RESOLVED')),
-    why             TEXT NOT NULL,
+    alert_id        {text} PRIMARY KEY,
+    rule_id         {text} NOT NULL,
+    namespace       {text} NOT NULL,
+    rule            {text} NOT NULL,
+    subject         {text} NOT NULL,
+    state           {text} NOT NULL CHECK (state IN ('OPEN', 'ACKNOWLEDGED', 'RESOLVED')),
+    why             {text} NOT NULL,
     since           BIGINT NOT NULL,
     opened_at       BIGINT NOT NULL,
     notified_at     BIGINT,
-    acknowledged_by TEXT,
+    acknowledged_by {text},
     resolved_at     BIGINT,
     renewals        BIGINT NOT NULL DEFAULT 0,
     CHECK ((resolved_at IS NOT NULL) = (state = 'RESOLVED'))
@@ -905,16 +906,16 @@ CREATE INDEX alert_resolved ON alert (resolved_at) WHERE resolved_at IS NOT NULL
 -- The outbox: the notices to targets, each in the transaction that it is about. target is its JSON. Of the waiting
 -- deliveries of a target only the first has a time of its next try: they are sent in order.
 CREATE TABLE delivery (
-    delivery_id TEXT PRIMARY KEY,
-    target      {key} NOT NULL,
+    delivery_id {text} PRIMARY KEY,
+    target      {text} NOT NULL,
     seq         BIGINT NOT NULL,
     n           BIGINT NOT NULL,
-    about       TEXT NOT NULL,
-    event       TEXT NOT NULL,
-    body        TEXT NOT NULL,
-    state       TEXT NOT NULL CHECK (state IN ('WAITING', 'SENT', 'DEAD')),
+    about       {text} NOT NULL,
+    event       {text} NOT NULL,
+    body        {text} NOT NULL,
+    state       {text} NOT NULL CHECK (state IN ('WAITING', 'SENT', 'DEAD')),
     attempt     BIGINT NOT NULL DEFAULT 0,
-    error       TEXT,
+    error       {text},
     made_at     BIGINT NOT NULL,
     next_try_at BIGINT,
     ended_at    BIGINT
@@ -931,16 +932,16 @@ CREATE INDEX delivery_ended ON delivery (ended_at) WHERE ended_at IS NOT NULL;
 -- nowhere: prefix finds the row, digest is its SHA-256. namespace is '*' for all. ended_at: revoked, left, or used up.
 -- opened_by is the token that signed a browser in: its session ends with the token. NULL after a code.
 CREATE TABLE token (
-    token_id     TEXT PRIMARY KEY,
-    kind         TEXT NOT NULL CHECK (kind IN ('token', 'session', 'code')),
-    name         TEXT NOT NULL,
-    prefix       TEXT NOT NULL,
-    digest       TEXT NOT NULL,
-    role         TEXT NOT NULL CHECK (role IN ('viewer', 'operator', 'developer', 'admin')),
-    namespace    TEXT NOT NULL,
+    token_id     {text} PRIMARY KEY,
+    kind         {text} NOT NULL CHECK (kind IN ('token', 'session', 'code')),
+    name         {text} NOT NULL,
+    prefix       {text} NOT NULL,
+    digest       {text} NOT NULL,
+    role         {text} NOT NULL CHECK (role IN ('viewer', 'operator', 'developer', 'admin')),
+    namespace    {text} NOT NULL,
     created_at   BIGINT NOT NULL,
-    created_by   TEXT NOT NULL,
-    opened_by    TEXT,
+    created_by   {text} NOT NULL,
+    opened_by    {text},
     expires_at   BIGINT,
     last_used_at BIGINT,
     ended_at     BIGINT
@@ -953,12 +954,12 @@ CREATE INDEX token_expiring ON token (expires_at) WHERE kind <> 'token';
 -- Changes that callers of the server asked for with a key of their own, for a day. answer is JSON; NULL while the change
 -- is under way, or after a crash within it. attempt fences an earlier try of the same request.
 CREATE TABLE request_key (
-    caller      {key} NOT NULL,
-    request_key {key} NOT NULL,
-    digest      TEXT NOT NULL,
+    caller      {text} NOT NULL,
+    request_key {text} NOT NULL,
+    digest      {text} NOT NULL,
     attempt     BIGINT NOT NULL,
-    part        TEXT,
-    answer      TEXT,
+    part        {text},
+    answer      {text},
     at          BIGINT NOT NULL,
     PRIMARY KEY (caller, request_key)
 ) {clustered};

@@ -285,7 +285,7 @@ def test_lists_are_cut_to_what_a_caller_may_read(clients, namespace):
 def test_changes_of_things_of_another_namespace_are_refused(clients, stage):
     """A thing that cannot be read cannot be changed either."""
     client = clients[Role.ADMIN, "default"]
-    hidden = next(one for one in stage.mill.runs.list() if one.program.startswith("secret"))
+    hidden = next(one for one in stage.mill.runs.list() if (one.program or "").startswith("secret"))
     job = next((one for one in stage.mill.jobs.list() if one.schedule.startswith("secret")), None)
     assert job is not None
 

@@ -46,7 +46,7 @@ def peek(dataset: str, name: str, limit: int | None, *, as_json: bool) -> None:
     show_list(rows, columns, as_json=as_json, empty="nothing waits for it")
 
 
-@command.command()
+@command.command("take")
 @click.argument("dataset")
 @click.argument("name")
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
@@ -59,7 +59,7 @@ def peek(dataset: str, name: str, limit: int | None, *, as_json: bool) -> None:
 )
 @click.option("--owner", default="", help="The name of the caller, shown with the run.")
 @json_option
-def take(dataset: str, name: str, limit: int, lease: str, owner: str, *, as_json: bool) -> None:
+def take_waiting(dataset: str, name: str, limit: int, lease: str, owner: str, *, as_json: bool) -> None:
     """Take the oldest waiting partitions for another engine; print the transaction of the take and the files.
 
     `tidemill tx commit` completes the partitions. `tx fail` and `tx abort` return them.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.named import Call, load_sql
+from tidemill.catalog.named import LAST_TEXT, Call, load_sql
 
 if TYPE_CHECKING:
     from tidemill.catalog.audit_log_sql import Sql
@@ -21,8 +21,6 @@ KEEP_AUDIT: Final = timedelta(days=400)
 """The time that entries stay unless the project says otherwise (`retention.audit`)."""
 
 _PART: Final = 1000
-_LAST: Final = "\U0010ffff"
-"""Sorts after every id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ def list_entries(db: Db, *, subject: str | None, actor: str | None = None, after
 
     Cost: the number of listed entries; with both filters perhaps all entries of the subject.
     """
-    before = after or _LAST
+    before = after or LAST_TEXT
     match subject, actor:
         case None, None:
             return db.records(SQL.list_entries, AuditEntry, before=before, limit=limit)

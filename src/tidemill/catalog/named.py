@@ -93,10 +93,17 @@ GREATEST: Final = 2**63 - 1
 """The greatest number that both databases keep."""
 ALL_ROWS: Final = GREATEST
 """The limit of a list that has no limit."""
-FROM_NEWEST: Final = (GREATEST, "\U0010ffff")
+LAST_TEXT: Final = "\U0010ffff"
+"""Sorts behind every name, id and key, and so ends the range of what begins with a text."""
+FROM_NEWEST: Final = (GREATEST, LAST_TEXT)
 """Above every number and id: the place where a list begins that has its newest rows first."""
-FROM_LATEST: Final = (datetime.max.replace(tzinfo=UTC), "\U0010ffff")
+FROM_LATEST: Final = (datetime.max.replace(tzinfo=UTC), LAST_TEXT)
 """Above every time and id: the place where a list begins that has its latest rows first."""
+
+
+def range_of(begin: str) -> dict[str, Param]:
+    """Return the parameters `text` and `upto` of a statement that reads the texts with this begin."""
+    return {"text": begin, "upto": f"{begin}{LAST_TEXT}"}
 
 
 class Dialect(StrEnum):
@@ -113,7 +120,6 @@ _TOKENS: Final = {
         "skip_locked": "",
         "blob": "BLOB",
         "text": "TEXT",
-        "by_bytes": "COLLATE BINARY",
         "clustered": "WITHOUT ROWID",
         "hot": "",
         "commit_seq": "(SELECT value FROM clock WHERE id = 1)",
@@ -124,7 +130,6 @@ _TOKENS: Final = {
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "blob": "BYTEA",
         "text": 'TEXT COLLATE "C"',
-        "by_bytes": 'COLLATE "C"',
         "clustered": "",
         "hot": "WITH (fillfactor = 50)",
         # A sub-select is asked once: a volatile function by itself is asked for each row, and finds no index.

@@ -16,6 +16,7 @@ from tidemill.alerts.rules import BadRule, Rule
 from tidemill.alerts.specs import AlertSpec
 from tidemill.alerts.targets import Target, is_harmless
 from tidemill.catalog.db import Db
+from tidemill.catalog.named import LAST_TEXT
 from tidemill.durations import format_duration, parse_duration
 from tidemill.json_specs import read_plain, read_text, write_plain
 from tidemill.mill.operation import Right, operation
@@ -26,7 +27,6 @@ from tidemill.names import NamedThing, check_name, qualified
 T = TypeVar("T")
 
 _ALERT_ID: Final = re.compile("alert_[0-9A-Z]{26}")
-_BEHIND_ALL: Final = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Alerts(Noun):
 
         `NotFound` for a rule that there is not.
         """
-        behind = read_name(after) or _BEHIND_ALL
+        behind = read_name(after) or LAST_TEXT
 
         def find_rule_id(db: Db) -> str | None:
             if rule is None:
@@ -188,7 +188,7 @@ class Alerts(Noun):
     @operation(Right.READ)
     def deliveries(self, *, alert: str | None = None, limit: int = PAGE, after: str = "") -> Page[DeliveryView]:
         """List what was sent to targets, and what waits or was given up: the newest first, of one `alert` or of all."""
-        behind = read_name(after) or _BEHIND_ALL
+        behind = read_name(after) or LAST_TEXT
 
         def names_of(db: Db, rows: Sequence[StoredDelivery]) -> Sequence[str | None]:
             found = alerts.find_namespaces(db, (row.about for row in rows))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.app.deployments import Deployment, find_target, list_deployments
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import FROM_NEWEST, GREATEST, load_sql
+from tidemill.catalog.named import GREATEST, LAST_TEXT, load_sql
 from tidemill.errors import NotFound, check_generation
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
@@ -47,7 +47,7 @@ class Apps(Noun):
     def list(self, *, namespace: str | None = None, limit: int = PAGE, after: str = "") -> Page[AppView]:
         """List deployed apps by name: all, or those of a namespace. `BadName`."""
         place = read_key(after, ("", ""))
-        until = FROM_NEWEST[1]
+        until = LAST_TEXT
         if namespace is not None:
             until = Namespace(check_name("namespace", namespace))
             if not self._project.access.sees(until):

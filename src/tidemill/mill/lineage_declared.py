@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Topic
-from tidemill.catalog.named import load_sql
+from tidemill.catalog.named import LAST_TEXT, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
-_LAST: Final = "\U0010ffff"
 _OF_DATASETS: Final = frozenset(("partition", "file", "snapshot", "watermark", "missing"))
 """Kinds of event keys of data sets. A backlog key is no trigger of its own."""
 
@@ -125,7 +124,7 @@ def trace_all(project: Project, db: Db, limit: int) -> Lineage:
     found = list_datasets(db, after=(only or "", ""), limit=limit + 1)
     roots = [_place(one.qualified_name) for one in found if project.access.sees(one.namespace)]
     roots += [_Place(NodeKind.PROGRAM, one.program_id) for one in graph.uses.values()]
-    until = {"until_namespace": only or _LAST, "until_app": _LAST, "until_name": _LAST}
+    until = {"until_namespace": only or LAST_TEXT, "until_app": LAST_TEXT, "until_name": LAST_TEXT}
     ids = db.records(SQL.list_ids, ScheduleId, after_namespace=only or "", **until, limit=limit + 1)
     roots += [_Place(NodeKind.SCHEDULE, schedule_id) for schedule_id in ids]
     return walk(graph, only or "", roots, Bounds((Direction.UPSTREAM,), 1, limit))

@@ -13,7 +13,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import GREATEST, Param, Statement, load_sql
+from tidemill.catalog.named import GREATEST, Param, Statement, load_sql, range_of
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.mill.page import BadPage
@@ -33,7 +33,6 @@ _MOST_DATASETS: Final = 100
 """Inboxes, and file sets, in which files and partitions are looked for."""
 _MOST_ROWS: Final = 4
 """So many times the most hits are the most rows of one data set that are read, since a name may come several times."""
-_LAST: Final = "\U0010ffff"
 _HOOK: Final = "hook:"
 
 
@@ -113,7 +112,7 @@ class _Search:
 
     def _range(self, text: str, rows: int = 1) -> dict[str, Param]:
         """Return the parameters of a statement that reads what begins with `text`, `rows` rows for each hit."""
-        return {"text": text, "upto": f"{text}{_LAST}", "limit": rows * self._limit + 1}
+        return {**range_of(text), "limit": rows * self._limit + 1}
 
     def _datasets(self) -> Iterator[Hit]:
         if (wanted := self._split(1)) is None:
@@ -183,7 +182,7 @@ class _Search:
         if (wanted := self._split(1)) is None:
             return
         begins = hook_event(Namespace(wanted.namespace), wanted.text) if wanted.namespace else _HOOK
-        for key in self._db.records(SQL.find_hooks, str, text=begins, upto=f"{begins}{_LAST}", limit=MOST_SHOWN):
+        for key in self._db.records(SQL.find_hooks, str, **range_of(begins), limit=MOST_SHOWN):
             name = key.removeprefix(_HOOK)
             if name.partition(".")[2].startswith(wanted.text):
                 yield Hit(HitKind.HOOK, name, "topic read hook")

@@ -2,41 +2,41 @@
 -- gives: namespace, name, kind
 -- Data sets by the beginning of the name, of one namespace or of all.
 SELECT namespace, name, kind FROM dataset {indexed_by:dataset_prefix}
- WHERE dropped_at IS NULL AND name {by_bytes} >= :text AND name {by_bytes} < :upto
+ WHERE dropped_at IS NULL AND name >= :text AND name < :upto
    AND (:namespace = '' OR namespace = :namespace)
- ORDER BY name {by_bytes}, namespace LIMIT :limit
+ ORDER BY name, namespace LIMIT :limit
 
 -- name: find_apps
 -- gives: namespace, name
 SELECT namespace, name FROM app {indexed_by:app_prefix}
- WHERE deleted = 0 AND name {by_bytes} >= :text AND name {by_bytes} < :upto
+ WHERE deleted = 0 AND name >= :text AND name < :upto
    AND (:namespace = '' OR namespace = :namespace)
- ORDER BY name {by_bytes}, namespace LIMIT :limit
+ ORDER BY name, namespace LIMIT :limit
 
 -- name: find_programs
 -- gives: namespace, app, name
 SELECT namespace, app, name FROM program {indexed_by:program_prefix}
- WHERE retired = 0 AND name {by_bytes} >= :text AND name {by_bytes} < :upto
+ WHERE retired = 0 AND name >= :text AND name < :upto
    AND (:namespace = '' OR namespace = :namespace)
- ORDER BY name {by_bytes}, namespace, app LIMIT :limit
+ ORDER BY name, namespace, app LIMIT :limit
 
 -- name: find_programs_of_app
 -- gives: namespace, app, name
 SELECT namespace, app, name FROM program
  WHERE namespace = :namespace AND app = :app AND retired = 0
-   AND name {by_bytes} >= :text AND name {by_bytes} < :upto
+   AND name >= :text AND name < :upto
  ORDER BY name LIMIT :limit
 
 -- name: find_schedules
 -- gives: namespace, app, name
 SELECT namespace, app, name FROM schedule {indexed_by:schedule_prefix}
- WHERE name {by_bytes} >= :text AND name {by_bytes} < :upto AND (:namespace = '' OR namespace = :namespace)
- ORDER BY name {by_bytes}, namespace, app LIMIT :limit
+ WHERE name >= :text AND name < :upto AND (:namespace = '' OR namespace = :namespace)
+ ORDER BY name, namespace, app LIMIT :limit
 
 -- name: find_schedules_of_app
 -- gives: namespace, app, name
 SELECT namespace, app, name FROM schedule
- WHERE namespace = :namespace AND app = :app AND name {by_bytes} >= :text AND name {by_bytes} < :upto
+ WHERE namespace = :namespace AND app = :app AND name >= :text AND name < :upto
  ORDER BY name LIMIT :limit
 
 -- name: find_consumers
@@ -44,18 +44,18 @@ SELECT namespace, app, name FROM schedule
 -- Consumers by the beginning of the name, of the data sets of one namespace or of all.
 SELECT d.namespace, d.name AS dataset, c.name
   FROM consumer AS c {indexed_by:consumer_prefix} JOIN dataset AS d ON d.dataset_id = c.dataset_id
- WHERE c.name {by_bytes} >= :text AND c.name {by_bytes} < :upto
+ WHERE c.name >= :text AND c.name < :upto
    AND d.dropped_at IS NULL AND (:namespace = '' OR d.namespace = :namespace)
- ORDER BY c.name {by_bytes}, d.namespace, d.name LIMIT :limit
+ ORDER BY c.name, d.namespace, d.name LIMIT :limit
 
 -- name: find_consumers_of
 -- gives: namespace, dataset, name
 -- The consumers of programs.
 SELECT d.namespace, d.name AS dataset, c.name
   FROM consumer AS c {indexed_by:consumer_prefix} JOIN dataset AS d ON d.dataset_id = c.dataset_id
- WHERE c.name {by_bytes} IN ({texts:programs})
+ WHERE c.name IN ({texts:programs})
    AND d.dropped_at IS NULL AND (:namespace = '' OR d.namespace = :namespace)
- ORDER BY c.name {by_bytes}, d.namespace, d.name LIMIT :limit
+ ORDER BY c.name, d.namespace, d.name LIMIT :limit
 
 -- name: find_subscribers
 -- gives: name
@@ -64,18 +64,18 @@ SELECT name FROM outside_subscriber WHERE name >= :text AND name < :upto ORDER B
 -- name: find_alert_rules
 -- gives: namespace, name
 SELECT namespace, name FROM alert_rule {indexed_by:alert_rule_prefix}
- WHERE name {by_bytes} >= :text AND name {by_bytes} < :upto AND (:namespace = '' OR namespace = :namespace)
- ORDER BY name {by_bytes}, namespace LIMIT :limit
+ WHERE name >= :text AND name < :upto AND (:namespace = '' OR namespace = :namespace)
+ ORDER BY name, namespace LIMIT :limit
 
 -- name: find_hooks
 -- gives: event_key
 -- Hooks to which a schedule listens: one look-up for each, as for topics.
 WITH RECURSIVE hooks (event_key) AS (
-    SELECT min(event_key {by_bytes}) FROM trigger_key
-     WHERE event_key {by_bytes} >= :text AND event_key {by_bytes} < :upto
+    SELECT min(event_key) FROM trigger_key
+     WHERE event_key >= :text AND event_key < :upto
      UNION ALL
-    SELECT (SELECT min(trigger_key.event_key {by_bytes}) FROM trigger_key
-             WHERE trigger_key.event_key {by_bytes} > hooks.event_key AND trigger_key.event_key {by_bytes} < :upto)
+    SELECT (SELECT min(trigger_key.event_key) FROM trigger_key
+             WHERE trigger_key.event_key > hooks.event_key AND trigger_key.event_key < :upto)
       FROM hooks WHERE hooks.event_key IS NOT NULL
 )
 SELECT event_key FROM hooks WHERE event_key IS NOT NULL LIMIT :limit

@@ -15,7 +15,7 @@ from tidemill.alerts.subscribers import BEGINNING, Kind, PositionMoved, State, S
 from tidemill.alerts.targets import Target, check_target
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Position
-from tidemill.catalog.named import FROM_NEWEST
+from tidemill.catalog.named import LAST_TEXT
 from tidemill.errors import UserError
 from tidemill.json_specs import read_plain, read_text, write_text
 from tidemill.mill.alerts import DeliveryView, view_delivery
@@ -164,7 +164,7 @@ class Subscribers(Noun):
 
         `mill.alerts.retry(delivery_id)` tries one of them again. `NotFound`.
         """
-        behind = read_name(after) or FROM_NEWEST[1]
+        behind = read_name(after) or LAST_TEXT
 
         def block(db: Db) -> Page[DeliveryView]:
             find_subscriber(db, name)

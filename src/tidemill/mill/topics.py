@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message, MessageRow, Position, Topic, read_messages, to_message, write_message
-from tidemill.catalog.named import ALL_ROWS, FROM_NEWEST, Param, load_sql
+from tidemill.catalog.named import ALL_ROWS, FROM_NEWEST, Param, load_sql, range_of
 from tidemill.errors import NotFound, UserError
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, read_name, write_key
@@ -145,7 +145,13 @@ class Topics(Noun):
 
         def block(db: Db) -> Page[TopicView]:
             found = db.records(
-                SQL.list_newest, _Newest, kind=wanted, prefix=begin, **_BUILT_IN, after=behind, limit=one_more(limit)
+                SQL.list_newest,
+                _Newest,
+                kind=wanted,
+                **range_of(begin),
+                **_BUILT_IN,
+                after=behind,
+                limit=one_more(limit),
             )
             topics = json.dumps([one.topic for one in found])
             positions, outside = _positions(db, [one.topic for one in found])
@@ -261,7 +267,7 @@ def _positions(db: Db, topics: Sequence[str]) -> tuple[_Positions, _Positions]:
 
 def check_topic(db: Db, topic: str) -> None:
     """Raise `NotFound`, with the nearest name, for a topic without messages that is none of Tidemill's."""
-    there = db.records(SQL.list_newest, _Newest, kind="", prefix="", **_BUILT_IN, after="", limit=ALL_ROWS)
+    there = db.records(SQL.list_newest, _Newest, kind="", **range_of(""), **_BUILT_IN, after="", limit=ALL_ROWS)
     known = {*(one.topic for one in there), *map(str, Topic)}
     if topic not in known:
         raise NotFound("topic", topic, nearest(topic, known))

@@ -1,11 +1,11 @@
 -- name: list_newest
 -- gives: topic, seq, n, at
 -- The newest message of each topic: one look at the end of each, whatever it holds (a recursive walk over the names).
--- (The filters cut no range of the walk: on PostgreSQL the order of topics may be that of a language.)
 WITH RECURSIVE topics (topic) AS (
-    SELECT min(topic) FROM message WHERE topic > :after
+    SELECT min(topic) FROM message WHERE topic > :after AND topic >= :text AND topic < :upto
      UNION ALL
-    SELECT (SELECT min(topic) FROM message WHERE message.topic > topics.topic) FROM topics WHERE topics.topic IS NOT NULL
+    SELECT (SELECT min(topic) FROM message WHERE message.topic > topics.topic AND message.topic < :upto)
+      FROM topics WHERE topics.topic IS NOT NULL
 )
 SELECT newest.topic, newest.seq,
        (SELECT max(n) FROM message WHERE message.topic = newest.topic AND message.seq = newest.seq) AS n,
@@ -14,7 +14,7 @@ SELECT newest.topic, newest.seq,
   FROM (SELECT topics.topic,
                (SELECT max(message.seq) FROM message WHERE message.topic = topics.topic) AS seq
           FROM topics
-         WHERE topics.topic IS NOT NULL AND substr(topics.topic, 1, length(:prefix)) = :prefix
+         WHERE topics.topic IS NOT NULL
            AND :kind IN ('', CASE WHEN topics.topic IN ({texts:built_in}) THEN 'built_in' ELSE 'own' END)) AS newest
  ORDER BY newest.topic LIMIT :limit
 

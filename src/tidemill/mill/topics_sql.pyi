@@ -5,7 +5,9 @@ from tidemill.catalog.stubs import statement
 
 class Sql:
     @statement
-    def list_newest(self, *, after: Param, built_in: Param, kind: Param, limit: Param, prefix: Param) -> None: ...
+    def list_newest(
+        self, *, after: Param, built_in: Param, kind: Param, limit: Param, text: Param, upto: Param
+    ) -> None: ...
     @statement
     def find_newest(self, *, topic: Param) -> None: ...
     @statement

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import ALL_ROWS, Param, load_sql
+from tidemill.catalog.named import ALL_ROWS, LAST_TEXT, Param, load_sql
 from tidemill.errors import NotFound
 from tidemill.names import EventKey, Namespace, ProgramId, ScheduleId, nearest, qualified
 from tidemill.schedule.data_triggers import PassedMode, WatermarkPassed
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from tidemill.schedule.schedules_sql import Sql
 
 SQL: Sql = load_sql(__file__)
-
-_LAST: Final = "\U0010ffff"
-"""Sorts after every name."""
 
 
 def find_schedule(db: Db, namespace: Namespace, app: str, name: str, *, everywhere: bool = False) -> Schedule:
@@ -78,9 +75,9 @@ def list_schedules(
     if event_key is not None:
         found = db.records(SQL.list_by_event_key, Schedule, event_key=event_key)
         return [s for s in found if program_id in {None, s.program_id}]
-    until = (_LAST, _LAST, _LAST)
+    until = (LAST_TEXT, LAST_TEXT, LAST_TEXT)
     if app is not None:
-        after, until = max(after, (*app, "")), (*app, _LAST)
+        after, until = max(after, (*app, "")), (*app, LAST_TEXT)
     bounds: dict[str, Param] = {
         "after_namespace": after[0],
         "after_app": after[1],

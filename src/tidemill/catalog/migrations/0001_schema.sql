@@ -147,7 +147,7 @@ CREATE TABLE dataset (
     generation BIGINT NOT NULL DEFAULT 1
 );
 CREATE INDEX dataset_kind ON dataset (kind, namespace, name) WHERE dropped_at IS NULL;
-CREATE INDEX dataset_prefix ON dataset (name {by_bytes}) WHERE dropped_at IS NULL;
+CREATE INDEX dataset_prefix ON dataset (name) WHERE dropped_at IS NULL;
 CREATE UNIQUE INDEX dataset_name ON dataset (namespace, name) WHERE dropped_at IS NULL;
 
 -- The column schema of a file set, written by the commit that brings it; change rows carry only its id.
@@ -267,7 +267,7 @@ CREATE TABLE consumer (
     attempts          BIGINT NOT NULL DEFAULT 3
 ) {hot};
 CREATE UNIQUE INDEX consumer_name ON consumer (dataset_id, name);
-CREATE INDEX consumer_prefix ON consumer (name {by_bytes});
+CREATE INDEX consumer_prefix ON consumer (name);
 
 -- Consumers as they were before a reset, with the actor, the time and the new start. Claims of their runs keep the
 -- old id.
@@ -522,7 +522,7 @@ CREATE TABLE app (
     deleted     INTEGER NOT NULL DEFAULT 0 CHECK (deleted IN (0, 1)),
     PRIMARY KEY (namespace, name)
 );
-CREATE INDEX app_prefix ON app (name {by_bytes}) WHERE deleted = 0;
+CREATE INDEX app_prefix ON app (name) WHERE deleted = 0;
 
 -- The deployments of an app that changed something, numbered. bundle is their code. file is the app file, relative to
 -- the folder of its project where the file lies in it. changes is JSON, lines for people.
@@ -580,7 +580,7 @@ CREATE TABLE program (
     -- The app does not declare the program any more: its runs and its consumers stay, and nothing starts it.
     retired    INTEGER NOT NULL DEFAULT 0 CHECK (retired IN (0, 1))
 );
-CREATE INDEX program_prefix ON program (name {by_bytes}) WHERE retired = 0;
+CREATE INDEX program_prefix ON program (name) WHERE retired = 0;
 CREATE UNIQUE INDEX program_name ON program (namespace, app, name);
 CREATE INDEX program_bundle ON program (bundle);
 
@@ -712,7 +712,7 @@ CREATE TABLE schedule (
     CHECK ((status = 'SUSPENDED') = (suspended_at IS NOT NULL)),
     CHECK ((status = 'SUSPENDED') = (suspended_mode IS NOT NULL))
 );
-CREATE INDEX schedule_prefix ON schedule (name {by_bytes});
+CREATE INDEX schedule_prefix ON schedule (name);
 CREATE UNIQUE INDEX schedule_name ON schedule (namespace, app, name);
 CREATE INDEX schedule_program ON schedule (program_id, namespace, app, name);
 CREATE INDEX schedule_status ON schedule (status, namespace, app, name);
@@ -748,7 +748,6 @@ CREATE TABLE trigger_key (
     trigger_no  BIGINT NOT NULL,
     PRIMARY KEY (event_key, schedule_id, trigger_no)
 ) {clustered};
-CREATE INDEX trigger_key_prefix ON trigger_key (event_key {by_bytes});
 CREATE INDEX trigger_key_schedule ON trigger_key (schedule_id);
 
 CREATE TABLE timer (
@@ -872,7 +871,7 @@ CREATE TABLE alert_rule (
     silent_subjects {text} NOT NULL DEFAULT '{}'
 ) {hot};
 CREATE UNIQUE INDEX alert_rule_name ON alert_rule (namespace, name);
-CREATE INDEX alert_rule_prefix ON alert_rule (name {by_bytes});
+CREATE INDEX alert_rule_prefix ON alert_rule (name);
 CREATE INDEX alert_rule_app ON alert_rule (namespace, app);
 CREATE INDEX alert_rule_look ON alert_rule (next_look_at) WHERE next_look_at IS NOT NULL;
 CREATE INDEX alert_rule_after ON alert_rule (looks_after) WHERE looks_after <> '';

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.catalog.named import LAST_TEXT, Call, Param, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.durations import format_duration
 from tidemill.json_specs import read_plain
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 SQL: Sql = load_sql(__file__)
 
 _CHUNK: Final = 10_000  # rows in one statement
-_BEHIND_ALL: Final = "\U0010ffff"
 
 _T = TypeVar("_T")
 
@@ -398,7 +397,7 @@ class _Absent:
         """Note what is not there, and what is there again; forget what has not been there for long."""
         after = ""
         for names in _chunks(self._listed):
-            bound = _BEHIND_ALL if names[-1] == self._listed[-1] else names[-1]
+            bound = LAST_TEXT if names[-1] == self._listed[-1] else names[-1]
             listed = json.dumps([{"name": name} for name in names])
             self._note_returned(after, bound, listed)
             while absent := self._find(after, bound, listed):

@@ -204,7 +204,7 @@ UPDATE job SET next_check_at = tidemill_now()
                                                        ORDER BY CASE WHEN j.deadline <= tidemill_now() THEN 0 ELSE 1 END,
                                                                 j.priority DESC,
                                                                 CASE WHEN j.deadline IS NULL THEN 1 ELSE 0 END,
-                                                                j.deadline, j.created_at, w.job_id {by_bytes}
+                                                                j.deadline, j.created_at, w.job_id
                                                    ) - 1 AS ahead
                                               FROM (SELECT own.limit_key,
                                                            (SELECT count(*) FROM slot AS held

@@ -23,7 +23,7 @@ from tidemill.alerts.outbox import GIVE_UP_AFTER, TRY_FOR, back_off, show_error
 from tidemill.alerts.targets import Target
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Message, Position, read_messages
-from tidemill.catalog.named import Param, load_sql
+from tidemill.catalog.named import ALL_ROWS, Param, load_sql
 from tidemill.epoch import show_time
 from tidemill.errors import Conflict, NotFound
 from tidemill.json_specs import read_text
@@ -330,22 +330,22 @@ def is_about_subscriber(thing: str) -> bool:
 
 
 def list_subscribers(
-    db: Db, *, topic: str | None, kind: Kind | None, state: State | None, after: str, limit: int
+    db: Db,
+    *,
+    topic: str | None = None,
+    kind: Kind | None = None,
+    state: State | None = None,
+    after: str = "",
+    limit: int = ALL_ROWS,
 ) -> list[Subscriber]:
     """List subscribers by name, from the name behind `after` on: all, or those that fit each filter."""
-    place: dict[str, Param] = {"after": after, "limit": limit}
-    if topic is None and kind is None and state is None:
-        return db.records(SQL.list_subscribers, Subscriber, **place)
-    place |= {"kind": kind or "", "state": state or ""}
-    if topic is None:
-        return db.records(SQL.list_some, Subscriber, **place)
-    return db.records(SQL.list_of_topic, Subscriber, topic=topic, **place)
+    wanted: dict[str, Param] = {"topic": topic or "", "kind": kind or "", "state": state or ""}
+    return db.records(SQL.list_subscribers, Subscriber, **wanted, after=after, limit=limit)
 
 
 def has_subscriber(db: Db, topic: str) -> bool:
     """Return whether a topic has a subscriber."""
-    place: dict[str, Param] = {"kind": "", "state": "", "after": "", "limit": 1}
-    return bool(db.all(SQL.list_of_topic, topic=topic, **place))
+    return bool(list_subscribers(db, topic=topic, limit=1))
 
 
 def iterate_lag(db: Db, subscribers: list[Subscriber]) -> Iterator[tuple[Position | None, int, datetime | None]]:

@@ -15,10 +15,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from tidemill.alerts.conditions import measure_waiting
-from tidemill.alerts.subscribers import SQL as SUBSCRIBERS
-from tidemill.alerts.subscribers import Subscriber, iterate_lag
+from tidemill.alerts.subscribers import iterate_lag, list_subscribers
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import ALL_ROWS, load_sql
+from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import TxState
 from tidemill.epoch import from_micros
 from tidemill.lake.consumer.managed import list_consumers
@@ -249,7 +248,7 @@ def _readers(db: Db, at: datetime, datasets: Iterable[Dataset]) -> Iterator[Samp
 
 
 def _sent(db: Db) -> Iterator[Sample]:
-    found = db.records(SUBSCRIBERS.list_subscribers, Subscriber, after="", limit=ALL_ROWS)
+    found = list_subscribers(db)
     for one, (_, waiting, _) in zip(found, iterate_lag(db, found), strict=True):
         yield Sample(Metric.SUBSCRIBER_WAITING, {"subscriber": one.name}, waiting)
     for rule, number in db.records(SQL.count_alerts, tuple[str, int], limit=_MOST):

@@ -118,18 +118,18 @@ class Subscribers(Noun):
 
         A kind is `pull` or `push`. A state is `failing` if the next message failed, else `behind` if messages wait,
         else `current`. `BadFilter`, and `NotFound` for a topic without messages and subscribers. Cost: the page; with
-        a kind or a state also the subscribers (of the topic) between those of the page.
+        a filter also the subscribers between those of the page.
         """
         behind = read_name(after)
         of_kind = None if kind is None else Kind(check_filter("kind", kind.lower(), [*Kind]))
         in_state = None if state is None else State(check_filter("state", state.lower(), [*State]))
 
         def block(db: Db) -> Page[SubscriberView]:
-            if topic is not None and not subscribers.has_subscriber(db, topic):
-                check_topic(db, topic)
             rows = subscribers.list_subscribers(
                 db, topic=topic, kind=of_kind, state=in_state, after=behind, limit=one_more(limit)
             )
+            if topic is not None and not (rows or subscribers.has_subscriber(db, topic)):
+                check_topic(db, topic)
             views = dict(zip((row.name for row in rows), _view(db, rows), strict=True))
             return cut(rows, limit, lambda row: row.name, lambda row: views[row.name])
 

@@ -332,10 +332,10 @@ def find_source(project: Project, db: Db, read: OutsideRead) -> Fileset:
     if not sees(read.consumer):
         raise NotFound("consumer", read.consumer)
     fileset = Fileset.of(project.dataset(db, read.dataset))
-    if "." not in read.consumer and not list_consumers(db, dataset_id=fileset.dataset_id, name=read.consumer, limit=1):
+    if "." not in read.consumer:
         names = [one.name for one in list_consumers(db, dataset_id=fileset.dataset_id) if sees(one.name)]
         meant = [name for name in names if name.endswith(f".{read.consumer}")]
-        if meant:
+        if meant and read.consumer not in names:
             raise UserError(
                 f"{fileset.qualified_name} has no consumer {read.consumer}, but {meant[0]}, that of a program",
                 f"take by {meant[0]} to share its partitions with the runs of the program, or choose another name",

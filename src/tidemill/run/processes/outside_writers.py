@@ -145,7 +145,7 @@ class FailedTransaction:
     reason: str
 
 
-def begin_outside(  # options by keyword, each with a default
+def begin_outside(
     catalog: Catalog,
     world: World,
     filesets: Sequence[Fileset],
@@ -175,12 +175,26 @@ def begin_outside(  # options by keyword, each with a default
             )
     for fileset in named.values():
         open_files(fileset.dataset.location, world).prepare()
-    inputs = Inputs(None, [find_reads(catalog, reads)] if reads else [])
+    found = [find_reads(catalog, reads)] if reads else []
+    return _begin(catalog, world, named, Inputs(None, found), owner=owner, lease=lease, earlier=earlier, also=also)
+
+
+def _begin(
+    catalog: Catalog,
+    world: World,
+    named: Mapping[str, Fileset],
+    inputs: Inputs,
+    *,
+    owner: str,
+    lease: timedelta,
+    earlier: RunId | None,
+    also: Callable[[RunId], Sequence[Effect]],
+) -> OutsideTransaction:
     cause: dict[str, object] = {
         "asked": "by an outside writer" if named else "by a take of partitions",
         WRITES: sorted(named),
         _LEASE: format_duration(lease),
-        READS: [{"dataset": fileset.qualified_name, "consumer": read.consumer} for fileset, read in reads],
+        READS: [{"dataset": one.dataset, "consumer": one.consumer} for one in describe_inputs(inputs)],
     }
     record = None if earlier is None else catalog.read(lambda db: find_run(db, earlier))
     if record is None or not record.state.live:
@@ -226,28 +240,27 @@ def take_outside(
 
     `earlier` and `also` are those of `begin_outside`.
     """
-    inputs = find_reads(catalog, [(fileset, read)])
-    _, consumer = inputs.sources[fileset.qualified_name]
+    partitions = find_reads(catalog, [(fileset, read)])
+    inputs = Inputs(None, [partitions])
     begun = None
-    if earlier is not None or catalog.read(inputs.has_work):
-        begun = begin_outside(
-            catalog, world, (), [(fileset, read)], owner=owner, lease=lease, earlier=earlier, also=also
-        )
+    if earlier is not None or catalog.read(partitions.has_work):
+        begun = _begin(catalog, world, {}, inputs, owner=owner, lease=lease, earlier=earlier, also=also)
         if not begun.inputs[0].partitions:
             # `also` has the guard of this try: a later one may have taken something by now.
             end_attempt(catalog, begun.run_id, 1, AttemptEnd(Cause.KILLED, "no partition waits"), also(begun.run_id))
             begun = None
+    (taken,) = describe_inputs(inputs)
     return PartitionTake(
         begun.write_pointer if begun else None,
         begun.run_id if begun else None,
         format_duration(lease),
         begun.leased_until if begun else None,
-        fileset.qualified_name,
-        consumer.name,
-        path_for_readers(fileset.dataset.location, ""),
-        fileset.storing.format,
-        fileset.keys.types,
-        begun.inputs[0].partitions if begun else (),
+        taken.dataset,
+        taken.consumer,
+        taken.location,
+        taken.format,
+        taken.keys,
+        taken.partitions,
     )
 
 

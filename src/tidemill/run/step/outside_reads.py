@@ -101,7 +101,7 @@ def _make_consumer(db: Db, fileset: Fileset, name: str) -> Consumer:
 
 
 def describe_inputs(inputs: Inputs) -> tuple[TransactionInput, ...]:
-    """Return what the engine outside gets of the inputs that a transaction has taken."""
+    """Return what the engine outside gets of the inputs of a transaction: no partitions before their take."""
     return tuple(
         TransactionInput(
             name,
@@ -109,7 +109,7 @@ def describe_inputs(inputs: Inputs) -> tuple[TransactionInput, ...]:
             path_for_readers(fileset.dataset.location, ""),
             fileset.storing.format,
             fileset.keys.types,
-            tuple(_describe(fileset, delivery) for delivery in kind.taken[name].deliveries),
+            tuple(_describe(fileset, one) for one in kind.taken[name].deliveries) if name in kind.taken else (),
         )
         for kind in inputs.kinds
         if isinstance(kind, PartitionInputs)

@@ -488,7 +488,8 @@ def acknowledge(db: Db, world: World, seq: CommitSeq, alert: Alert, actor: str) 
 def silence(db: Db, rule: AlertRule, subject: str | None, until: datetime | None) -> None:
     """Send nothing about a rule until then, or about one subject of it; None ends the silence.
 
-    What is open at the end of the silence is sent then. The caller has taken a tick before it read `rule`.
+    An alert that is still open at the end of the silence is sent then. Take a tick before you read `rule`: else a
+    silence that another caller adds meanwhile would be lost.
     """
     if subject is None:
         db.run(SQL.silence_rule, rule_id=rule.rule_id, silent_until=until)

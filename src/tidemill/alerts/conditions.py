@@ -332,18 +332,16 @@ def find_subject(db: Db, rule: Rule, namespace: Namespace, given: str) -> str:
     match rule:
         case RunFailed(program=name) if name == ALL_PROGRAMS:
             known = [qualified(namespace, app, local) for _, app, local in _list_programs(db, namespace)]
-        case RunFailed(program=name) | RunTooLong(program=name) | RunSlow(program=name) | JobWaits(schedule=name):
-            known = [name]
-        case Late(dataset=name) | Quarantined(inbox=name) | WatermarkHeld(fileset=name) | NothingArrived(dataset=name):
-            known = [name]
         case ConsumerLag():
             known = [_name_lag(rule)]
         case TransactionTooLong():
             known = [_TRANSACTIONS]
         case SchedulerBehind():
             known = [_SCHEDULER]
-        case _:
+        case DiskLow():
             return given  # any machine may come
+        case _:
+            known = [thing.name for thing in list_references(rule)]
     found = next((one for one in (given, full) if one in known), None)
     if found is None:
         only = f"its only subject is {known[0]}" if len(known) == 1 else ""

@@ -7,13 +7,30 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Cookie, Page, sync_playwright
 
 from tests.server.busy import APP, make_busy
 from tests.stage import Stage, staged
 from tidemill.server.listen import Listener
 
 CHROMIUM = Path("/usr/bin/chromium")
+
+
+def serving(stage: Stage) -> Iterator[tuple[str, str]]:
+    """Serve a project: the address, and a link that signs in."""
+    listener = Listener(stage.mill)
+    link = listener.start()
+    yield listener.url, link
+    listener.stop()
+
+
+def signed_in(site: tuple[str, str], chromium: Browser) -> list[Cookie]:
+    """Sign in, and return the session of the browser."""
+    context = chromium.new_context()
+    context.new_page().goto(site[1])
+    found = context.cookies()
+    context.close()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +44,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 @pytest.fixture(scope="module")
 def site(stage: Stage) -> Iterator[tuple[str, str]]:
     """The address of a server, and a link that signs in."""
-    listener = Listener(stage.mill)
-    link = listener.start()
-    yield listener.url, link
-    listener.stop()
+    yield from serving(stage)
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +59,7 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def cookies(site, chromium):
     """The session of a browser."""
-    context = chromium.new_context()
-    context.new_page().goto(site[1])
-    found = context.cookies()
-    context.close()
-    return found
+    return signed_in(site, chromium)
 
 
 @pytest.fixture

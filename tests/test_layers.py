@@ -7,6 +7,7 @@ The drawing of docs/architecture.md holds only while a test fails when it does n
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import itertools
 import subprocess
@@ -129,14 +130,12 @@ def module_name(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
+@functools.cache
 def trees() -> dict[str, ast.Module]:
     """Every module of the package, parsed; the projects of demo and starter are a user's, and never imported."""
     projects = {SOURCE / "tidemill" / room / "project" for room in ("demo", "starter")}
     files = sorted(file for file in (SOURCE / "tidemill").rglob("*.py") if projects.isdisjoint(file.parents))
     return {module_name(file): ast.parse(file.read_text(encoding="utf-8"), file) for file in files}
-
-
-TREES = trees()
 
 
 def imports_in(source: str, node: ast.AST, *, late: bool = False, for_types: bool = False) -> Iterator[Import]:
@@ -167,12 +166,15 @@ def longest_module(name: str) -> str:
     if not name.startswith("tidemill."):
         return name
     inner = name.removeprefix("tidemill.")
-    while inner not in TREES and "." in inner:
+    while inner not in trees() and "." in inner:
         inner = inner.rpartition(".")[0]
-    return f"tidemill.{inner}" if inner in TREES else "tidemill"
+    return f"tidemill.{inner}" if inner in trees() else "tidemill"
 
 
-IMPORTS = [found for name, tree in TREES.items() for found in imports_in(name, tree)]
+@functools.cache
+def all_imports() -> tuple[Import, ...]:
+    """All imports of the package."""
+    return tuple(found for name, tree in trees().items() for found in imports_in(name, tree))
 
 
 def room(module: str) -> str:
@@ -199,7 +201,7 @@ def test_only_the_border_to_sql_and_json_knows_epoch_milliseconds():
     """Two conventions of time in Python were two ways to compare them, and one `int` for both."""
     found = {
         name
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module == "tidemill.epoch"
         for alias in node.names
@@ -211,14 +213,14 @@ def test_only_the_border_to_sql_and_json_knows_epoch_milliseconds():
 
 def test_every_room_has_a_layer():
     """A new room has to say where it stands, here and in docs/architecture.md, before it is used."""
-    rooms = {room(module) for module in TREES}
+    rooms = {room(module) for module in trees()}
 
     assert rooms - ROOMS.keys() == set()
 
 
 def test_imports_go_down_the_layers():
     """The catalog knows no lake, the lake no run, the scheduler only messages: so each can be understood alone."""
-    wrong = [str(i) for i in IMPORTS if i.own and not goes_down(room(i.source), room(i.target))]
+    wrong = [str(i) for i in all_imports() if i.own and not goes_down(room(i.source), room(i.target))]
 
     assert wrong == []
 
@@ -229,7 +231,7 @@ def test_imports_go_down_inside_a_room():
         str(i)
         for floors in FLOORS
         for lower, higher in itertools.combinations(floors, 2)
-        for i in IMPORTS
+        for i in all_imports()
         if i.own and is_at(i.source, (lower,)) and is_at(i.target, (higher,))
     ]
 
@@ -238,7 +240,7 @@ def test_imports_go_down_inside_a_room():
 
 def test_spark_stays_above_the_lake():
     """Data sets are rows and files: another engine docks on as frames do, without a change of the lake."""
-    wrong = [str(i) for i in IMPORTS if is_at(i.source, WITHOUT_SPARK) and room(i.target) in ("pyspark", "py4j")]
+    wrong = [str(i) for i in all_imports() if is_at(i.source, WITHOUT_SPARK) and room(i.target) in ("pyspark", "py4j")]
 
     assert wrong == []
 
@@ -246,7 +248,7 @@ def test_spark_stays_above_the_lake():
 def test_each_class_name_stands_for_one_thing():
     """A search for a class finds one definition, and a message names one class (docs/architecture.md, Rooms)."""
     homes = defaultdict(list)
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(module)
@@ -257,21 +259,21 @@ def test_each_class_name_stands_for_one_thing():
 def test_there_is_no_cycle_of_imports():
     """A cycle is a missing module."""
     # A package's own names are made of its modules, which may not lean on them: that edge would be a cycle as well.
-    graph = {name: {i.target for i in IMPORTS if i.own and i.source == name} - {name} for name in TREES}
+    graph = {name: {i.target for i in all_imports() if i.own and i.source == name} - {name} for name in trees()}
 
     try:
         order = list(graphlib.TopologicalSorter(graph).static_order())
     except graphlib.CycleError as error:
         pytest.fail(" -> ".join(reversed(error.args[1])))
 
-    assert set(order) >= TREES.keys()
+    assert set(order) >= trees().keys()
 
 
 def test_heavy_libraries_stay_in_their_modules():
     """Only a library's own module imports it, late imports too. Any module may name types of Spark."""
     wrong = [
         str(i)
-        for i in IMPORTS
+        for i in all_imports()
         if not i.own and not i.for_types and not is_at(i.source, HOMES.get(room(i.target), (i.source,)))
     ]
 
@@ -280,12 +282,17 @@ def test_heavy_libraries_stay_in_their_modules():
 
 def test_only_what_is_heavy_is_imported_late():
     """A late import is the price of a quick start; for anything else it is a cycle in hiding, or habit."""
-    heavy = {i.source for i in IMPORTS if not i.own and not i.late and not i.for_types and room(i.target) in HOMES}
-    while more := {i.source for i in IMPORTS if i.own and not i.late and not i.for_types and i.target in heavy} - heavy:
+    heavy = {
+        i.source for i in all_imports() if not i.own and not i.late and not i.for_types and room(i.target) in HOMES
+    }
+    while (
+        more := {i.source for i in all_imports() if i.own and not i.late and not i.for_types and i.target in heavy}
+        - heavy
+    ):
         heavy |= more
     wrong = [
         str(i)
-        for i in IMPORTS
+        for i in all_imports()
         if i.own and i.late and not i.for_types and i.target not in heavy and room(i.source) != "cli"
     ]
 
@@ -296,7 +303,7 @@ def test_only_the_world_touches_files():
     """Reads and writes behind the World's back cannot be simulated, nor made to fail by a test."""
     wrong = [
         f"{module}:{node.lineno} calls {ast.unparse(node.func)}"
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         if not is_at(module, TOUCH_THE_DISK)
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and touches_the_disk(node.func)
@@ -309,7 +316,7 @@ def test_only_storage_knows_where_files_lie_on_this_machine():
     """A store of objects has no paths: what reads a path of one would have to be rewritten for it."""
     wrong = [
         f"{module}:{node.lineno} names {alias.name}"
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         if not is_at(module, ("storage", "testing"))  # the test kit lands files in a test's own folder
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module == "tidemill.storage.files"

@@ -31,6 +31,8 @@ from tidemill.schedule.waits import Delay, SinceLastRun, TimeRange
 NOON = datetime(2027, 3, 1, 12, tzinfo=UTC)
 CRM = GroupConcurrency("crm", 2)
 PARTS = NewPartitions("a")
+FOUR_OF_TWELVE = pytest.mark.share(*(f"{database}-{seed}" for database in ("sqlite", "postgres") for seed in range(4)))
+"""The seeds that `make test` plays; `make test-long` plays the others."""
 
 
 def why(shop) -> list[str]:
@@ -190,6 +192,7 @@ class _Histories:
                 return sum(other == program and self.shop.clock.now() < at + per for other, at in self.starts)
 
 
+@FOUR_OF_TWELVE
 @pytest.mark.parametrize("seed", range(12))
 def test_no_history_passes_a_limit_and_every_job_comes_to_its_turn(shop, seed):
     """Random limits, arrivals and ends of runs, over which a simple count of the runs judges."""
@@ -546,7 +549,7 @@ def test_a_job_that_gets_no_arguments_keeps_no_slot_from_the_others(shop):
     assert [launch.schedule for launch in shop.step()] == ["default.shop.other"]
 
 
-@pytest.mark.share(*(f"{database}-{seed}" for database in ("sqlite", "postgres") for seed in range(4)))
+@FOUR_OF_TWELVE
 @pytest.mark.parametrize("seed", range(12))
 def test_no_job_sleeps_that_could_start(shop, seed):
     """Ends of runs, drops, suspensions and deadlines wake the jobs that can start then, whatever their numbers."""

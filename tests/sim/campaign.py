@@ -7,6 +7,7 @@ would hold: the shortest failing prefix.
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import sys
 import time
@@ -70,8 +71,8 @@ def play_all(first: int, seeds: int, workers: int) -> Iterator[Outcome]:
             yield from outcomes
 
 
-def campaign(first: int, seeds: int, workers: int) -> int:
-    """Play `seeds` seeds from `first` on, tell how it goes, and give the exit code."""
+def campaign(first: int, seeds: int, workers: int, minutes: float) -> int:
+    """Play `seeds` seeds from `first` on, or as many as `minutes` allow; tell how it goes, and give the exit code."""
     began, told = time.monotonic(), time.monotonic()
     struck: Counter[str] = Counter()
     totals: Counter[str] = Counter()
@@ -88,6 +89,8 @@ def campaign(first: int, seeds: int, workers: int) -> int:
         if time.monotonic() - told > 5:
             told = time.monotonic()
             print(f"{totals['schedules']} schedules, {struck.total()} faults, {len(failed)} failed", flush=True)
+        if time.monotonic() - began > minutes * 60:
+            break
     figures = {
         **{name: totals[name] for name in ("schedules", "steps", "runs", "transactions")},
         "faults": struck.total(),
@@ -95,6 +98,11 @@ def campaign(first: int, seeds: int, workers: int) -> int:
         **{kind: totals[kind] for kind in _KINDS},
     }
     print(f"\nsimulation of seeds {first} to {first + seeds - 1}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+    if totals["schedules"] < seeds:
+        last = first + totals["schedules"] - 1
+        print(
+            f"STOPPED after {minutes:g} minutes at seed {last}: {seeds - totals['schedules']:,} seeds were not played"
+        )
     print(f"Python {sys.version.split()[0]}, SQLite {apsw.sqlite_lib_version()}, {time.monotonic() - began:.0f} s")
     for name, number in figures.items():
         print(f"{name:<28}{number:>12,}")
@@ -106,13 +114,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10_000, help="how many schedules")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so long, and say at which seed")
     parser.add_argument("--workers", type=int, default=2, help="processes that play")
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--faults-until", type=int, help="with --seed: no faults after so many steps")
     parser.add_argument("--trace", action="store_true", help="with --seed: show each step")
     asked = parser.parse_args()
     if asked.seed is None:
-        return campaign(asked.first, asked.seeds, asked.workers)
+        return campaign(asked.first, asked.seeds, asked.workers, asked.minutes)
     with prepared() as play:
         outcome = play(asked.seed, last_fault=asked.faults_until, traced=asked.trace)
     print(*outcome.trace, sep="\n")

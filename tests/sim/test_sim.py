@@ -21,10 +21,11 @@ from tidemill.run.step import attempts
 
 FIXED: Final = 200
 OF_THE_DAY: Final = 400
-_BATCH: Final = 200
-_KEPT: Final = [range(first, first + _BATCH) for first in range(0, FIXED, _BATCH)]
+_BATCH: Final = 50
+_KEPT: Final = [range(_BATCH)]
 _LONG: Final = [
-    range(TODAY * 10_000 + first, TODAY * 10_000 + first + _BATCH) for first in range(0, OF_THE_DAY, _BATCH)
+    *(range(first, first + _BATCH) for first in range(_BATCH, FIXED, _BATCH)),
+    *(range(TODAY * 10_000 + first, TODAY * 10_000 + first + _BATCH) for first in range(0, OF_THE_DAY, _BATCH)),
 ]
 _TRACE = """
 import hashlib

@@ -1,9 +1,10 @@
 """All scenarios, by name."""
 
-from tests.explore import consumers, hands, inboxes, schedules, snapshots
+from tests.explore import consumers, engines, hands, inboxes, schedules, snapshots
 
 SCENARIOS = {
     **consumers.SCENARIOS,
+    **engines.SCENARIOS,
     **hands.SCENARIOS,
     **inboxes.SCENARIOS,
     **schedules.SCENARIOS,
@@ -45,6 +46,10 @@ QUICK = [
     "fenced",
     "workers-small",
     "public-small",
+    "engine",
+    "engine-late",
+    "engine-lost-replies",
+    "engines",
     "inbox-small",
     "inbox-lost-replies",
     "inbox-late",

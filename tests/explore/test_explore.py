@@ -9,7 +9,7 @@ from tidemill.schedule import subscriber
 
 LONGEST = {
     "timed-out-small", "lost-replies-2", "inbox-rewritten", "timer-hold", "held", "inbox-small", "queue", "beside",
-    "drivers", "timer", "messages", "suspended", "capped",
+    "drivers", "timer", "messages", "suspended", "capped", "engines",
 }  # fmt: skip
 """Scenarios of the short form that take three seconds or more: `make test-long` plays them."""
 

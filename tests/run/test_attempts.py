@@ -44,14 +44,17 @@ def program_messages(works):
 
 def beside(works, first, second):
     """Do `second` while the transaction of `first` is open: on PostgreSQL it has to wait for it. What both gave."""
-    blocked = by_hand("SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))")
+    # A transaction sees in pg_stat_activity the connections of its first look for ever, and the other may be a new one.
+    blocked = by_hand(
+        "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    )
 
     def block(db):
         result = first(db)
         if works.catalog.dialect is Dialect.POSTGRES:  # on SQLite the other cannot even begin
             other.append(pool.submit(second))
             while db.all(blocked) == [(0,)]:
-                pass
+                assert not other[-1].done(), f"it did not wait: {other[-1].exception() or other[-1].result()}"
         return result
 
     other = []

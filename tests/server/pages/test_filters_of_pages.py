@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
+
 import pytest
 
 
@@ -42,6 +45,36 @@ def test_alerts_are_filtered_by_rule_and_by_what_is_open(alerts, browser, read):
     assert "/alerts/alert_009" in browser.get("/alerts?rule=broken&after=alert_010").text
     assert browser.get("/alerts?rule=none").status_code == 404
     assert browser.get("/alerts?resolved=perhaps").status_code == 422
+
+
+@pytest.fixture
+def crowd(alerts):
+    """120 more alerts that are open, newer than the others."""
+    alerts.sql(
+        "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at) "
+        "WITH RECURSIVE series(i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM series WHERE i < 219) "
+        "SELECT 'alert_9' || i, 'rule_0', 'default', 'default.broken', 's' || i, 'OPEN', 'why', 1, 1 FROM series "
+        "RETURNING 1"
+    )
+    yield alerts
+    alerts.sql("DELETE FROM alert WHERE alert_id LIKE 'alert_9%' RETURNING 1")
+
+
+@pytest.mark.parametrize("chosen", ["", "?rule=broken"])
+def test_every_open_alert_is_reached_from_the_page_of_alerts(crowd, browser, read, chosen):
+    """An open alert behind the 50th was on no page that a link leads to."""
+    path, seen, pages = f"/alerts{chosen}", [], 0
+    heading = read(path)
+    while path:
+        text = browser.get(path).text
+        seen += re.findall(r'<a href="/alerts/(\w+)"><b>', text)
+        following = re.search(r'href="(\?[^"]*)" rel="next">(?:More open alerts|Next page)', text)
+        path, pages = f"/alerts{unescape(following[1])}" if following else "", pages + 1
+
+    assert heading.startswith("More than 50 alerts are open")
+    assert seen == [one.alert_id for one in crowd.mill.alerts.list(limit=1000)]
+    assert len(seen) == 121
+    assert pages == 3
 
 
 def test_alerts_of_a_rule_by_the_facade(alerts):

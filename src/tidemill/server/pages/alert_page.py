@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from typing import Final
-from urllib.parse import urlencode
 
 from fastapi import Request
 from starlette.responses import HTMLResponse
@@ -17,6 +16,7 @@ from tidemill.mill.mill import Mill
 from tidemill.mill.page import Page, check_filter
 from tidemill.server.pages.alert_rule_page import silence
 from tidemill.server.pages.columns import ERROR, STATE, WHY, Column
+from tidemill.server.pages.data_view import query
 from tidemill.server.pages.lists import Filter, section
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.thing import Action, allowed, show_page, show_thing
@@ -46,19 +46,23 @@ _PAGE: Final = 50
 def show_alerts(request: Request, after: str = "", rule: str = "", resolved: str = "") -> HTMLResponse:
     """Return the page of alerts: those that are open, with their actions, then those of the last 90 days.
 
-    `rule` is the name of a rule. With `resolved=no`, the page has open alerts alone.
+    `rule` is the name of a rule. With `resolved=no`, the page has open alerts alone. The first page leads there if
+    more alerts are open than a page has.
     """
     mill: Mill = request.state.mill
     open_only = check_filter("resolved", resolved or "yes", ("yes", "no")) == "no"
     of = rule or None
-    opened = () if after and not open_only else mill.alerts.list(rule=of, limit=_PAGE, after=after if open_only else "")
+    opened: Page[AlertView] = Page((), None)
+    if open_only or not after:
+        opened = mill.alerts.list(rule=of, limit=_PAGE, after=after)
     every = opened if open_only else mill.alerts.list(rule=of, resolved=True, limit=_PAGE, after=after)
-    following = every.next if isinstance(every, Page) else None
     ended = [one for one in every if one.state == AlertState.RESOLVED]
     asked = {name: value for name, value in (("rule", rule), ("resolved", resolved)) if value}
     options = [*(["--rule", rule] if rule else []), *([] if open_only else ["--resolved"])]
     number = len(opened)
     heading = "No alert is open" if not number else "1 alert is open" if number == 1 else f"{number} alerts are open"
+    if opened.next:
+        heading = f"More than {number} alerts are open"
     return show_page(
         request,
         "alerts.html",
@@ -70,7 +74,8 @@ def show_alerts(request: Request, after: str = "", rule: str = "", resolved: str
         filters=[(Filter("rule", "Rule"), rule), (Filter("resolved", "Resolved alerts too", ("yes", "no")), resolved)],
         filtered=bool(asked or after),
         columns=_ENDED,
-        next=f"?{urlencode({**asked, 'after': following})}" if following else None,
+        more_open=query(rule=rule, resolved="no", after=opened.next) if opened.next and not open_only else None,
+        next=query(**asked, after=every.next) if every.next else None,
         command=shlex.join(["alert", "list", *options, *(["--after", after] if after else [])]),
     )
 

@@ -554,7 +554,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "alerts.look_at_namespace": {"namespace": "few"},
     "alerts.silence_rule": {"rule_id": "rule_9000", "silent_until": 5},
     "alerts.silence_subjects": {"rule_id": "rule_9000", "silent_subjects": "{}"},
-    "alerts.list_silences": {"rule_ids": _list(*(f"rule_{i}" for i in range(1000, 1100)))},
+    "alerts.find_rules": {"rule_ids": _list(*(f"rule_{i}" for i in range(1000, 1100)))},
     "alerts.list_live": {"rule_id": "rule_9950"},
     "alerts.list_machines": {"rule_id": "rule_9950"},
     "alerts.renew_alert": {"alert_id": "alert_299950"},

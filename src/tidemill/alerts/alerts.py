@@ -68,6 +68,10 @@ class Silences:
         """Return the text that the catalog keeps."""
         return json.dumps({subject: write_plain(end) for subject, end in self.ends.items()})
 
+    def after(self, now: datetime) -> Silences:
+        """Return the silences that hold at `now`."""
+        return Silences({subject: end for subject, end in self.ends.items() if end > now})
+
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
@@ -494,20 +498,15 @@ def silence(db: Db, rule: AlertRule, subject: str | None, until: datetime | None
     if subject is None:
         db.run(SQL.silence_rule, rule_id=rule.rule_id, silent_until=until)
         return
-    ends = {**rule.silent_subjects.ends, subject: until}
-    now = db.now()
-    left = Silences({one: end for one, end in ends.items() if end is not None and end > now})
+    others = {one: end for one, end in rule.silent_subjects.ends.items() if one != subject}
+    left = Silences(others if until is None else {**others, subject: until}).after(db.now())
     db.run(SQL.silence_subjects, rule_id=rule.rule_id, silent_subjects=left.encode())
 
 
-def find_silences(db: Db, found: Iterable[Alert]) -> Mapping[str, datetime]:
-    """Return the ends of the silences of the subjects of alerts, by id of the alert. Cost: look-ups."""
-    found = list(found)
+def find_rules(db: Db, found: Iterable[Alert]) -> Mapping[str, AlertRule]:
+    """Return the rules of alerts, by id of the rule, without rules that were deleted. Cost: look-ups."""
     rule_ids = json.dumps(sorted({one.rule_id for one in found}))
-    by_rule = dict(db.records(SQL.list_silences, tuple[str, Silences], rule_ids=rule_ids))
-    nothing, now = Silences({}), db.now()
-    ends = ((one.alert_id, by_rule.get(one.rule_id, nothing).ends.get(one.subject)) for one in found)
-    return {alert_id: end for alert_id, end in ends if end is not None and end > now}
+    return {rule.rule_id: rule for rule in db.records(SQL.find_rules, AlertRule, rule_ids=rule_ids)}
 
 
 def find_namespaces(db: Db, about: Iterable[str]) -> dict[str, Namespace]:

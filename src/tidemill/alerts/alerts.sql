@@ -60,9 +60,10 @@ UPDATE alert_rule SET silent_until = :silent_until, next_look_at = tidemill_now(
 -- name: silence_subjects
 UPDATE alert_rule SET silent_subjects = :silent_subjects, next_look_at = tidemill_now() WHERE rule_id = :rule_id
 
--- name: list_silences
--- gives: rule_id, silent_subjects
-SELECT rule_id, silent_subjects FROM alert_rule WHERE rule_id IN ({texts:rule_ids})
+-- name: find_rules
+-- gives: rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open
+SELECT rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open FROM alert_rule
+ WHERE rule_id IN ({texts:rule_ids})
 
 -- name: list_live
 -- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at

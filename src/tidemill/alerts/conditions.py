@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import singledispatch
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -51,6 +52,8 @@ SQL: Sql = load_sql(__file__)
 
 Subjects: TypeAlias = Collection[str] | None
 """The subjects to look at; None for all."""
+_DOTS: Final = 2
+"""The dots in the qualified name of a program."""
 _TRANSACTIONS: Final = "transactions"
 _SCHEDULER: Final = "scheduler"
 _USUAL_RUNS: Final = 50
@@ -59,6 +62,20 @@ _SHORTEST: Final = timedelta(seconds=1)
 _LOOK_AGAIN: Final = timedelta(hours=1)
 """The next look at a data set without an expectation: a deployment that gives one looks by itself."""
 _MOST_COUNTED: Final = 1000
+
+
+class SubjectKind(StrEnum):
+    """Kinds of subjects."""
+
+    PROGRAM = "program"
+    SCHEDULE = "schedule"
+    DATASET = "dataset"
+    CONSUMER = "consumer"
+    """The subject is the name of the data set, a space, and the name of the consumer."""
+    TRANSACTIONS = "transactions"
+    """All transactions together."""
+    SCHEDULER = "scheduler"
+    MACHINE = "machine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +316,31 @@ def list_references(rule: Rule) -> list[NamedThing]:
 
 def _reference(kind: str, name: str, parts: int) -> NamedThing:
     return NamedThing(kind, name, split_qualified(kind, name, parts)[0])
+
+
+def find_kind(rule: Rule, subject: str) -> SubjectKind | None:
+    """Return the kind of a subject; None for a subject that the rule never has, such as one of an earlier rule."""
+    known: str | None
+    match rule:
+        case RunFailed(program=name) if name == ALL_PROGRAMS:
+            kind, known = SubjectKind.PROGRAM, subject if subject.count(".") == _DOTS else None
+        case RunFailed(program=known) | RunTooLong(program=known) | RunSlow(program=known):
+            kind = SubjectKind.PROGRAM
+        case JobWaits(schedule=known):
+            kind = SubjectKind.SCHEDULE
+        case ConsumerLag():
+            kind, known = SubjectKind.CONSUMER, _name_lag(rule)
+        case TransactionTooLong():
+            kind, known = SubjectKind.TRANSACTIONS, _TRANSACTIONS
+        case SchedulerBehind():
+            kind, known = SubjectKind.SCHEDULER, _SCHEDULER
+        case Late(dataset=known) | Quarantined(inbox=known) | WatermarkHeld(fileset=known):
+            kind = SubjectKind.DATASET
+        case NothingArrived(dataset=known):
+            kind = SubjectKind.DATASET
+        case _:
+            kind, known = SubjectKind.MACHINE, subject
+    return kind if subject == known else None
 
 
 def check_names(db: Db, rule: Rule) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from tidemill.alerts import alerts, outbox
 from tidemill.alerts.alerts import Alert, AlertRule, AlertState
-from tidemill.alerts.conditions import check_names, find_subject, list_references
+from tidemill.alerts.conditions import SubjectKind, check_names, find_kind, find_subject, list_references
 from tidemill.alerts.outbox import DeliveryState, StoredDelivery
 from tidemill.alerts.rules import BadRule, Rule
 from tidemill.alerts.specs import AlertSpec
@@ -36,6 +36,8 @@ class AlertView:
     alert_id: str
     rule: str
     subject: str
+    subject_kind: SubjectKind | None
+    """None if the rule was deleted, or is another one now."""
     state: AlertState
     why: str
     since: datetime
@@ -152,8 +154,7 @@ class Alerts(Noun):
                 limit,
                 lambda row: row.alert_id,
             )
-            ends = alerts.find_silences(db, rows)
-            return cut(rows, limit, lambda row: row.alert_id, lambda row: _view(row, ends))
+            return cut(rows, limit, lambda row: row.alert_id, _viewer(db, rows))
 
         return self._catalog.read(block)
 
@@ -163,7 +164,7 @@ class Alerts(Noun):
 
         def block(db: Db) -> AlertView:
             found = self._alert(db, alert_id)
-            return _view(found, alerts.find_silences(db, [found]))
+            return _viewer(db, [found])(found)
 
         return self._catalog.read(block)
 
@@ -396,9 +397,20 @@ def _record_of(spec: AlertSpec) -> Mapping[str, object]:
     }
 
 
-def _view(row: Alert, silences: Mapping[str, datetime]) -> AlertView:
-    own = {name: getattr(row, name) for name in AlertView.__dataclass_fields__ if name != "silent_until"}
-    return AlertView(**own, silent_until=silences.get(row.alert_id))
+def _viewer(db: Db, rows: Sequence[Alert]) -> Callable[[Alert], AlertView]:
+    """Return a function that views each of these alerts, with what their rules say. Cost: look-ups of the rules."""
+    rules, now = alerts.find_rules(db, rows), db.now()
+
+    def view(row: Alert) -> AlertView:
+        rule = rules.get(row.rule_id)
+        own = {name: getattr(row, name) for name in AlertView.__dataclass_fields__ if hasattr(row, name)}
+        return AlertView(
+            **own,
+            subject_kind=None if rule is None else find_kind(rule.spec.rule, row.subject),
+            silent_until=None if rule is None else rule.silent_subjects.after(now).ends.get(row.subject),
+        )
+
+    return view
 
 
 def _view_rule(row: AlertRule) -> AlertRuleView:

@@ -13,6 +13,7 @@ from httpx import Client
 
 from tests.yardstick import patience
 from tidemill.alerts.alerts import Watch
+from tidemill.alerts.rules import RULES
 from tidemill.mill.mill import Mill
 from tidemill.server.listen import Listener
 
@@ -91,6 +92,59 @@ def test_one_alert_is_silenced_and_speaks_again_on_its_page(stage, browser):
     assert all(path in page and "End the silence" in page for page in after)
     assert "End the silence about default.shop.broken" in rules
     assert "alert silence default.each --subject default.shop.broken" in rules
+
+
+SUBJECTS = {
+    "run_failed": ({}, "default.shop.load", "Its runs"),
+    "run_too_long": ({"program": "default.shop.load", "longer_than": "1h"}, "default.shop.load", "Its runs"),
+    "run_slow": ({"program": "default.shop.load", "factor": 3}, "default.shop.load", "Its runs"),
+    "job_waits": ({"schedule": "default.shop.nightly", "longer_than": "1h"}, "default.shop.nightly", "Schedule Why"),
+    "late": ({"dataset": "default.raw"}, "default.raw", "Data set Why"),
+    "nothing_arrived": ({"dataset": "default.orders", "longer_than": "1h"}, "default.orders", "Data set Why"),
+    "quarantined": ({"inbox": "default.raw"}, "default.raw", "Data set Why"),
+    "watermark_held": ({"fileset": "default.orders", "longer_than": "1h"}, "default.orders", "Data set Why"),
+    "consumer_lag": (
+        {"dataset": "default.orders", "consumer": "default.shop.sift", "partitions": 1},
+        "default.orders default.shop.sift",
+        "Consumer",
+    ),
+    "transaction_too_long": ({"longer_than": "1h"}, "transactions", "Transactions"),
+    "scheduler_behind": ({"by": "1m"}, "scheduler", ""),
+    "disk_low": ({"free": "1 GB"}, "db.example.com", ""),
+}
+"""A rule of each kind, the subject of its alert, and the links of the page of the alert before that to the rules."""
+
+
+@pytest.mark.parametrize("state", ["OPEN", "RESOLVED"])
+def test_each_subject_of_an_alert_leads_to_a_page_that_there_is(stage, browser, read, state):
+    """The link of a program that failed was dead: `why` knows no programs."""
+    try:
+        for kind, (rule, subject, _) in SUBJECTS.items():
+            made = stage.mill.alerts.create(f"of_{kind}", {"type": kind, **rule})
+            stage.sql(
+                "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, "
+                f"resolved_at) SELECT 'alert_of_{kind}', rule_id, namespace, '{made.name}', '{subject}', '{state}', "
+                f"'why', 1, 1, {1 if state == 'RESOLVED' else 'NULL'} "
+                f"FROM alert_rule WHERE name = 'of_{kind}' RETURNING 1"
+            )
+        listed = browser.get("/alerts").text
+        pages = {kind: browser.get(f"/alerts/alert_of_{kind}").text for kind in SUBJECTS}
+    finally:
+        for one in stage.mill.alerts.rules():
+            if one.name.startswith("default.of_"):
+                stage.mill.alerts.delete(one.name)
+        stage.sql("DELETE FROM alert WHERE alert_id LIKE 'alert_of_%' RETURNING 1")
+        stage.sql("DELETE FROM audit WHERE subject LIKE 'default.of_%' RETURNING 1")
+
+    assert SUBJECTS.keys() == RULES.keys()
+    for kind, (_, subject, links) in SUBJECTS.items():
+        acts = pages[kind].partition('<div class="acts">')[2].partition("</div>")[0]
+        labels = re.findall(r'<a class="button" href="([^"]*)">([^<]*)</a>', acts)
+        row = listed.partition(f"/alerts/alert_of_{kind}")[2].partition("/alerts/alert_of_")[0]
+        shown = re.search(rf'<a href="([^"]*)">[^<]*{subject.rpartition("default.")[2]}</a>', row)
+        assert " ".join(label for _, label in labels) == f"{links} Rules".strip(), kind
+        assert {browser.get(html.unescape(href)).status_code for href, _ in labels} == {200}, kind
+        assert (html.unescape(shown[1]) if shown else None) == (html.unescape(labels[0][0]) if links else None), kind
 
 
 def test_only_callers_of_all_namespaces_get_the_forms_of_rules(stage, browser):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Final
+from typing import Final, assert_never
 
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from tidemill.alerts.alerts import AlertState
+from tidemill.alerts.conditions import SubjectKind
 from tidemill.alerts.outbox import DeliveryState
 from tidemill.mill.alerts import AlertView, DeliveryView
 from tidemill.mill.mill import Mill
@@ -34,12 +35,20 @@ _DELIVERIES: Final = (
 
 _ENDED: Final = (
     Column("rule", "Rule", "name", "/alerts/{alert_id}"),
-    Column("subject", "Subject", "text", "/why/{subject}"),
+    Column("subject", "Subject", "text", "{page}"),
     STATE,
     Column("since", "Since", "time"),
     Column("resolved_at", "Resolved", "time"),
     WHY,
 )
+_PAGES: Final = {
+    SubjectKind.PROGRAM: "Its runs",
+    SubjectKind.SCHEDULE: "Schedule",
+    SubjectKind.DATASET: "Data set",
+    SubjectKind.CONSUMER: "Consumer",
+    SubjectKind.TRANSACTIONS: "Transactions",
+}
+"""Links to the pages of subjects."""
 _PAGE: Final = 50
 
 
@@ -68,8 +77,11 @@ def show_alerts(request: Request, after: str = "", rule: str = "", resolved: str
         "alerts.html",
         title="Alerts",
         heading="Alerts" if after else heading,
-        opened=[{**plain(one), "actions": allowed(request, _alert_actions(one))} for one in opened],
-        ended=[plain(one) for one in ended],
+        opened=[
+            {**plain(one), "page": _subject_page(one), "actions": allowed(request, _alert_actions(one))}
+            for one in opened
+        ],
+        ended=[{**plain(one), "page": _subject_page(one)} for one in ended],
         open_only=open_only,
         filters=[(Filter("rule", "Rule"), rule), (Filter("resolved", "Resolved alerts too", ("yes", "no")), resolved)],
         filtered=bool(asked or after),
@@ -78,6 +90,37 @@ def show_alerts(request: Request, after: str = "", rule: str = "", resolved: str
         next=query(**asked, after=every.next) if every.next else None,
         command=shlex.join(["alert", "list", *options, *(["--after", after] if after else [])]),
     )
+
+
+def _subject_page(alert: AlertView) -> str:
+    """Return the page that shows the subject of an alert; empty if no page does."""
+    match alert.subject_kind:
+        case SubjectKind.PROGRAM:
+            return f"/runs{query(program=alert.subject)}"
+        case SubjectKind.SCHEDULE:
+            return link("/schedules", alert.subject)
+        case SubjectKind.DATASET:
+            return link("/datasets", alert.subject)
+        case SubjectKind.CONSUMER:
+            return link("/consumers", *alert.subject.split(" "))
+        case SubjectKind.TRANSACTIONS:
+            return "/transactions"
+        case SubjectKind.SCHEDULER | SubjectKind.MACHINE | None:
+            return ""
+        case never:
+            assert_never(never)
+
+
+def _links(alert: AlertView) -> list[tuple[str, str]]:
+    """Return the links of the page of an alert. Only schedules and data sets have an answer to why."""
+    page = _subject_page(alert)
+    explained = alert.subject_kind in {SubjectKind.SCHEDULE, SubjectKind.DATASET}
+    why = [("Why", link("/why", alert.subject))] if explained else []
+    return [
+        *([(_PAGES[alert.subject_kind], page)] if alert.subject_kind and page else []),
+        *why,
+        ("Rules", "/alert-rules"),
+    ]
 
 
 def _alert_actions(alert: AlertView) -> list[Action]:
@@ -126,7 +169,7 @@ def show_alert(request: Request, alert_id: str) -> HTMLResponse:
         state=alert.state,
         sub=f"{alert.subject} · {alert.why}",
         actions=_alert_actions(alert),
-        links=[("Why", link("/why", alert.subject)), ("Rules", "/alert-rules")],
+        links=_links(alert),
         sections=[table],
         record=plain(alert),
         left_out=("why",),

@@ -437,6 +437,46 @@ def test_a_rule_of_one_namespace_starts_no_program_and_sends_no_secret(developer
     assert [one.to for one in stage.mill.alerts.rules()] == [("WebHook hooks.example",)]
 
 
+def test_a_rule_of_one_namespace_is_changed_within_it(developer, stage):
+    """A team that makes a rule changes its limit without an administrator."""
+    hook = {"type": "web_hook", "url": "https://hooks.example/x"}
+    developer.post(
+        "/v1/alerts", json={"name": "mine", "rule": {"type": "run_failed", "program": "default.own.own_load"}}
+    )
+    rule = {"type": "late", "dataset": "default.own_orders", "by": "2h"}
+
+    changed = developer.patch("/v1/alerts/mine", json={"rule": rule, "to": [hook]})
+
+    assert changed.status_code == 200, changed.text
+    assert [(one.rule["type"], one.to) for one in stage.mill.alerts.rules()] == [("late", ("WebHook hooks.example",))]
+    assert stage.mill.audit.log(subject="default.mine")[0].actor == "developer-default@127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("stored", "change", "status"),
+    [
+        *(({}, {"rule": rule}, 404) for rule in RULES.values()),
+        *(({}, {"to": [target]}, 403) for target in TARGETS.values()),
+        ({}, {"rule": {"type": "disk_low", "free": "1 GB"}}, 403),
+        *(({"rule": RULES[kind]}, {"description": "x"}, 403) for kind in sorted(RULES.keys() - {"consumer"})),
+        ({"rule": RULES["consumer"] | {"dataset": "secret.zebra_orders"}}, {"description": "x"}, 403),
+        *(({"to": [target]}, {"description": "x"}, 403) for target in TARGETS.values()),
+        ({"rule": {"type": "disk_low", "free": "1 GB"}}, {"rule": {"type": "run_failed"}}, 403),
+        ({"to": [TARGETS["command"]]}, {"to": []}, 403),
+    ],
+)
+def test_a_change_of_a_rule_stays_within_the_namespace(developer, stage, stored, change, status):
+    """A rule that an administrator made starts a program, or watches another team: neither for another purpose."""
+    made = {"rule": {"type": "run_failed", "program": "default.own.own_load"}, **stored}
+    before = stage.mill.alerts.create("mine", **made)
+
+    answer = developer.patch("/v1/alerts/mine", json=change)
+
+    assert answer.status_code == status, answer.text
+    assert "zebra" not in hide(answer.text, change)
+    assert stage.mill.alerts.rules()[0] == before
+
+
 def test_deliveries_of_one_namespace_are_listed_and_retried_alone(clients, stage):
     """A delivery names the alert and its target."""
     catalog = stage.mill.project.catalog

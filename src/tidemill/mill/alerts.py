@@ -19,6 +19,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import LAST_TEXT
 from tidemill.durations import format_duration, parse_duration
 from tidemill.json_specs import read_plain, read_text, write_plain
+from tidemill.mill.access import ALL_NAMESPACES, Forbidden
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, read_key, read_name, write_key
 from tidemill.mill.project import Noun, fields_of
@@ -228,8 +229,7 @@ class Alerts(Noun):
         again = parse_duration(repeat) if isinstance(repeat, str) else repeat
         targets = tuple(_read(Target, one) for one in to)
         spec = AlertSpec(_read(Rule, rule), targets, again, description)
-        self._project.check_references(list_references(spec.rule))
-        self._project.check_references(NamedThing("target", str(one), None) for one in targets if not is_harmless(one))
+        self._project.check_references(_list_named(spec))
         note = self._note("create", qualified(namespace, local)).between(None, _record_of(spec))
 
         def block(db: Db) -> AlertRuleView:
@@ -243,7 +243,7 @@ class Alerts(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.DEPLOY, whole=True, in_block=True)
+    @operation(Right.DEPLOY, in_block=True)
     def update(
         self,
         name: str,
@@ -256,8 +256,9 @@ class Alerts(Noun):
         """Change what is given of a rule that a person made; the rest stays, as do its silence and its alerts.
 
         `rule` and `to` are as for `create`. An empty `to` leaves no target, and a `repeat` of `0s` ends repetitions.
-        The rule is looked at at once: an alert whose state the changed rule does not have is resolved. `NotFound`;
-        `BadRule` for a rule of an app.
+        The rule is looked at at once: an alert whose state the changed rule does not have is resolved. A caller of one
+        namespace may name what it may name in `create`, and changes only rules that name nothing else. `NotFound`;
+        `Forbidden`; `BadRule` for a rule of an app.
         """
         namespace, (local,) = self._project.split("alert rule", name, 1)
         changes: dict[str, Any] = {}
@@ -274,6 +275,7 @@ class Alerts(Noun):
             db.tick()
             stored = _of_a_person(alerts.find_rule(db, namespace, local))
             spec = replace(stored.spec, **changes)
+            self._check_named(stored.spec, spec)
             if spec != stored.spec:
                 check_names(db, spec.rule)
                 alerts.put_rule(db, self._world, namespace, "", local, spec)
@@ -283,6 +285,16 @@ class Alerts(Noun):
             return UpdatedAlertRule(**fields_of(found), changed=spec != stored.spec)
 
         return self._catalog.write(block)
+
+    def _check_named(self, stored: AlertSpec, spec: AlertSpec) -> None:
+        """Raise `NotFound` or `Forbidden` if a rule names, before or after a change, what the caller may not name.
+
+        The error about the stored rule is `Forbidden`, which does not name the thing.
+        """
+        access = self._project.access
+        if not all(access.sees(one.namespace) for one in _list_named(stored)):
+            raise Forbidden(access.right, ALL_NAMESPACES)
+        self._project.check_references(_list_named(spec))
 
     @operation(Right.DEPLOY, in_block=True)
     def delete(self, name: str) -> DeletedAlertRule:
@@ -378,6 +390,12 @@ class Alerts(Noun):
 
 def _read(kind: type[T], given: object) -> T:
     return given if isinstance(given, kind) else read_plain(kind, given)
+
+
+def _list_named(spec: AlertSpec) -> Sequence[NamedThing]:
+    """Return the things of a rule, and its targets that belong to no namespace."""
+    beyond = (one for one in spec.to if not is_harmless(one))
+    return [*list_references(spec.rule), *(NamedThing("target", str(one), None) for one in beyond)]
 
 
 def _of_a_person(rule: AlertRule) -> AlertRule:

@@ -119,7 +119,7 @@ def _is_plain(kind: Any) -> bool:  # noqa: ANN401  # a type
     if get_origin(kind) in (Sequence, Collection):
         (each,) = get_args(kind)
         parts = get_args(each) if get_origin(each) in (Union, UnionType) else (each,)
-        return any(map(_is_plain, parts))
+        return object in parts or any(map(_is_plain, parts))
     if get_origin(kind) is Mapping:
         return get_args(kind)[1] in (object, *_TEXTS)
     return kind is NoneType or kind in _TEXTS

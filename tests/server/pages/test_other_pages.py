@@ -116,7 +116,7 @@ SUBJECTS = {
 
 
 @pytest.mark.parametrize("state", ["OPEN", "RESOLVED"])
-def test_each_subject_of_an_alert_leads_to_a_page_that_there_is(stage, browser, read, state):
+def test_each_subject_of_an_alert_leads_to_a_page_that_there_is(stage, browser, state):
     """The link of a program that failed was dead: `why` knows no programs."""
     try:
         for kind, (rule, subject, _) in SUBJECTS.items():
@@ -147,20 +147,54 @@ def test_each_subject_of_an_alert_leads_to_a_page_that_there_is(stage, browser, 
         assert (html.unescape(shown[1]) if shown else None) == (html.unescape(labels[0][0]) if links else None), kind
 
 
-def test_only_callers_of_all_namespaces_get_the_forms_of_rules(stage, browser):
-    """A button whose request is refused is a promise that does not hold."""
+@pytest.mark.parametrize(
+    ("query", "of_all", "of_one"),
+    [
+        ("new=run_failed&name=mine&ask=create", True, True),
+        ("new=run_failed&name=mine&ask=create&to=https://ops.example.com/hook", True, True),
+        ("new=run_failed&name=mine&ask=create&to=env:SLACK", True, False),
+        ("new=disk_low&free=1GB&name=mine&ask=create", True, False),
+        ("change=default.stays&new=run_failed&ask=update", True, True),
+        ("change=default.stays&new=run_failed&ask=update&to=env:SLACK", True, False),
+    ],
+)
+def test_the_forms_of_rules_have_the_buttons_that_a_caller_may_press(stage, browser, query, of_all, of_one):
+    """A button whose request is refused is a promise that does not hold. A missing button hides a right."""
+    if "default.stays" not in {one.name for one in stage.mill.alerts.rules()}:
+        stage.mill.alerts.create("stays", {"type": "run_failed"})
 
-    def forms(role: str, namespace: str | None) -> tuple[bool, bool]:
-        name = f"{role}-{namespace or 'all'}"
+    def buttons(role: str, namespace: str | None) -> tuple[bool, bool]:
+        name = f"{role}-{namespace or 'all'}-{len(stage.mill.tokens.list(limit=1000))}"
         secret = stage.mill.tokens.create(name, role=role, namespace=namespace).secret
         headers = {"cookie": "", "authorization": f"Bearer {secret}"}
-        asked = "/alert-rules?new=run_failed&ask=create&name=mine"
-        page = browser.get(asked, headers=headers).text
-        return "Name of the rule" in page, "Make the rule" in page
+        page = browser.get(f"/alert-rules?{query}", headers=headers).text
+        return "Text for the people" in page, "Make the rule" in page or "Change the rule" in page
 
-    assert forms("developer", None) == (True, True)
-    assert forms("developer", "default") == (False, False)
-    assert forms("operator", None) == (False, False)
+    assert buttons("developer", None) == (True, of_all)
+    assert buttons("developer", "default") == (True, of_one)
+    assert buttons("operator", None) == (False, False)
+
+
+def test_a_dead_notice_is_retried_by_an_operator_of_its_namespace(stage, browser):
+    """The route admits the operator; the page hid the button."""
+    target = '{"type": "web_hook", "url": "https://example.org/b"}'
+    stage.sql(
+        "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at) "
+        "VALUES ('alert_2', 'rule_2', 'default', 'default.gone', 'shop.broken', 'OPEN', 'it fails', 1, 1) RETURNING 1"
+    )
+    stage.sql(
+        "INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at, ended_at) "
+        f"VALUES ('delivery_2', '{target}', 1, 0, 'alert_2', 'opened', '{{}}', 'DEAD', 1, 1) RETURNING 1"
+    )
+    headers = {"cookie": ""}
+    pages = {}
+    for role in ("operator", "viewer"):
+        secret = stage.mill.tokens.create(f"{role}-of-default", role=role, namespace="default").secret
+        headers["authorization"] = f"Bearer {secret}"
+        pages[role] = browser.get("/alerts/alert_2", headers=headers).text
+
+    assert 'data-path="/v1/alerts/delivery_2:retry"' in pages["operator"]
+    assert "data-path=" not in pages["viewer"]
 
 
 def test_open_transactions_come_first(stage, read):

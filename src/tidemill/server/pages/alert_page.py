@@ -150,7 +150,7 @@ def _delivery_actions(one: DeliveryView) -> list[Action]:
         return []
     ask = f"This sends the notice to {one.target} once more, as its next."
     path = f"{link('/v1/alerts', one.delivery_id)}:retry"
-    return [Action("Retry", path, ask, "the notice is sent again", whole=True)]
+    return [Action("Retry", path, ask, "the notice is sent again")]
 
 
 def show_alert(request: Request, alert_id: str) -> HTMLResponse:

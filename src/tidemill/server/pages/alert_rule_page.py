@@ -11,9 +11,10 @@ from typing import Any, Final
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
+from tidemill.alerts.conditions import list_references
 from tidemill.alerts.rule_sentences import describe_rule
 from tidemill.alerts.rules import Rule
-from tidemill.alerts.targets import Target
+from tidemill.alerts.targets import Target, is_harmless
 from tidemill.durations import format_duration
 from tidemill.epoch import show_time
 from tidemill.errors import TidemillError, UserError
@@ -36,7 +37,7 @@ _RULES: Final = (
     Column("next_look_at", "Next look", "time"),
 )
 _PAGE: Final = 50
-_MAKE: Final = Action("", "", "", "", Right.DEPLOY, whole=True)
+_MAKE: Final = Action("", "", "", "", Right.DEPLOY)
 """The action that a caller must be allowed to do, to see the forms."""
 _PROGRAM: Final = Field("program", "Program", "shop.load")
 _DATASET: Final = Field("dataset", "Data set", "orders")
@@ -238,7 +239,13 @@ def _ask_create(asked: Mapping[str, str], rule: Rule, targets: list[Target]) -> 
     if repeat:
         body["repeat"] = repeat
     action = Action(
-        "Make the rule", "/v1/alerts", says, f"{name} is watched", Right.DEPLOY, body=body_of(**body), whole=True
+        "Make the rule",
+        "/v1/alerts",
+        says,
+        f"{name} is watched",
+        Right.DEPLOY,
+        body=body_of(**body),
+        whole=_is_whole(rule, targets),
     )
     return Preview(f"New rule {name}", says, command, action)
 
@@ -263,10 +270,15 @@ def _ask_update(asked: Mapping[str, str], changed: AlertRuleView, rule: Rule, ta
         Right.DEPLOY,
         "PATCH",
         body=body_of(**body),
-        whole=True,
+        whole=_is_whole(rule, targets),
         then="/alert-rules",
     )
     return Preview(f"Change {changed.name}", says, command, action)
+
+
+def _is_whole(rule: Rule, targets: list[Target]) -> bool:
+    """Return whether a rule is about a thing of no namespace, or has a target that belongs to none."""
+    return any(one.namespace is None for one in list_references(rule)) or not all(map(is_harmless, targets))
 
 
 def _say_targets(targets: list[Target], repeat: str) -> str:

@@ -122,7 +122,8 @@ def offered(request: Request, preview: Preview) -> Preview:
     """Return a preview whose action is left out if the caller may not do it."""
     if preview.action is None or may(request, preview.action):
         return preview
-    says = f"{preview.says} Your role may not do it: it needs the right to {preview.action.right}."
+    where = " in all namespaces" if preview.action.whole else ""
+    says = f"{preview.says} Your role may not do it: it needs the right to {preview.action.right}{where}."
     return Preview(preview.title, says, preview.command, None, preview.rows, preview.columns)
 
 

@@ -271,6 +271,28 @@ def test_a_silence_of_one_subject_keeps_the_others_of_its_rule(room):
     assert room.mill.alerts.list(rule="each")[1].silent_until is None
 
 
+def test_a_rule_is_shown_with_the_silences_that_hold_alone(room):
+    """A silence that was over stood in `alert rules --json` for ever, as if the rule sent nothing."""
+    room.mill.alerts.create("each", tm.RunFailed())
+    room.mill.alerts.silence("each", duration="1h")
+    room.mill.alerts.silence("each", subject="shop.broken", duration="1h")
+    longer = room.mill.alerts.silence("each", subject="shop.load", duration="3h").silent_until
+
+    def shown() -> tuple[bool, dict]:
+        (rule,) = [one for one in room.mill.alerts.rules() if one.name == "default.each"]
+        assert (rule.silent_until, rule.silent_subjects) == (
+            (updated := room.mill.alerts.update("each")).silent_until,
+            updated.silent_subjects,
+        )
+        return rule.silent_until is not None, dict(rule.silent_subjects)
+
+    before = shown()
+    room.clock.pass_by(timedelta(hours=2))
+
+    assert (before[0], before[1].keys()) == (True, {"default.shop.broken", "default.shop.load"})
+    assert shown() == (False, {"default.shop.load": longer})
+
+
 def test_one_alert_is_silenced_by_its_id(room):
     """A person has the id of the alert at hand, from the notice. The silence ends when the person says so."""
     room.mill.alerts.create("each", tm.RunFailed(), to=[EACH], repeat="10m")

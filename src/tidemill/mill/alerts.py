@@ -62,8 +62,9 @@ class AlertRuleView:
     repeat: timedelta | None
     description: str
     silent_until: datetime | None
+    """The end of the silence of the rule; None if no silence holds."""
     silent_subjects: Mapping[str, datetime]
-    """The ends of the silences of single subjects."""
+    """The ends of the silences of single subjects that hold."""
     next_look_at: datetime | None
 
 
@@ -183,7 +184,7 @@ class Alerts(Noun):
                 lambda rows: [row.namespace for row in rows],
                 by_namespace=True,
             )
-            return cut(rows, limit, lambda row: write_key(row.namespace, row.name), _view_rule)
+            return cut(rows, limit, lambda row: write_key(row.namespace, row.name), _rule_viewer(db))
 
         return self._catalog.read(block)
 
@@ -239,7 +240,7 @@ class Alerts(Noun):
                 raise BadRule(local, f"there is a rule of that name in namespace {namespace}; delete it first")
             alerts.put_rule(db, self._world, namespace, "", local, spec)
             note.write(db)
-            return _view_rule(alerts.find_rule(db, namespace, local))
+            return _rule_viewer(db)(alerts.find_rule(db, namespace, local))
 
         return self._catalog.write(block)
 
@@ -281,7 +282,7 @@ class Alerts(Noun):
                 alerts.put_rule(db, self._world, namespace, "", local, spec)
                 before, after = ({one: _record_of(of)[one] for one in changes} for of in (stored.spec, spec))
                 self._note("update", stored.qualified_name).between(before, after).write(db)
-            found = _view_rule(alerts.find_rule(db, namespace, local))
+            found = _rule_viewer(db)(alerts.find_rule(db, namespace, local))
             return UpdatedAlertRule(**fields_of(found), changed=spec != stored.spec)
 
         return self._catalog.write(block)
@@ -431,16 +432,18 @@ def _viewer(db: Db, rows: Sequence[Alert]) -> Callable[[Alert], AlertView]:
     return view
 
 
-def _view_rule(row: AlertRule) -> AlertRuleView:
-    return AlertRuleView(
+def _rule_viewer(db: Db) -> Callable[[AlertRule], AlertRuleView]:
+    """Return a function that views a rule, with the silences that hold now."""
+    now = db.now()
+    return lambda row: AlertRuleView(
         row.qualified_name,
         qualified(row.namespace, row.app) if row.app else "",
         write_plain(row.spec.rule),
         tuple(map(str, row.spec.to)),
         row.spec.repeat,
         row.spec.description,
-        row.silent_until,
-        row.silent_subjects.ends,
+        row.silent_until if row.silent_until is not None and row.silent_until > now else None,
+        row.silent_subjects.after(now).ends,
         row.next_look_at,
     )
 

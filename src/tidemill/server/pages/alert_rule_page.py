@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from fastapi import Request
@@ -102,7 +101,6 @@ def show_rules(request: Request, after: str = "") -> HTMLResponse:
     """Return the page of alert rules, with a form and a preview as the URL asks."""
     mill: Mill = request.state.mill
     page = mill.alerts.rules(limit=_PAGE, after=after)
-    now = mill.project.world.clock.now()
     asked = request.query_params
     changed = next((one for one in page if one.name == asked.get("change")), None)
     makes = may(request, _MAKE)
@@ -110,7 +108,7 @@ def show_rules(request: Request, after: str = "") -> HTMLResponse:
         request,
         "alert_rules.html",
         title="Alert rules",
-        rows=[_row(request, one, now, makes=makes) for one in page],
+        rows=[_row(request, one, makes=makes) for one in page],
         columns=_RULES,
         next=query(after=page.next) if page.next else None,
         preview=_preview(request, changed),
@@ -123,26 +121,22 @@ def show_rules(request: Request, after: str = "") -> HTMLResponse:
     )
 
 
-def _row(request: Request, rule: AlertRuleView, now: datetime, *, makes: bool) -> Mapping[str, Any]:
+def _row(request: Request, rule: AlertRuleView, *, makes: bool) -> Mapping[str, Any]:
     change = f"{query(change=rule.name)}#form" if makes and not rule.app else None
     says = describe_rule(read_plain(Rule, rule.rule))
-    silent = ", ".join(f"{subject} until {show_time(end)}" for subject, end in _silent_subjects(rule, now))
-    actions = allowed(request, _actions(rule, now))
+    silent = ", ".join(f"{subject} until {show_time(end)}" for subject, end in sorted(rule.silent_subjects.items()))
+    actions = allowed(request, _actions(rule))
     return {**plain(rule), "says": says, "silent": silent, "change": change, "actions": actions}
 
 
-def _silent_subjects(rule: AlertRuleView, now: datetime) -> list[tuple[str, datetime]]:
-    return [(subject, end) for subject, end in sorted(rule.silent_subjects.items()) if end > now]
-
-
-def _actions(rule: AlertRuleView, now: datetime) -> list[Action]:
+def _actions(rule: AlertRuleView) -> list[Action]:
     path = link("/v1/alerts", rule.name)
-    if rule.silent_until is not None and rule.silent_until > now:
+    if rule.silent_until is not None:
         ask = f"This ends the silence of {rule.name}. What is open is sent now."
         found = [Action("End the silence", f"{path}:silence", ask, "the silence has ended")]
     else:
         found = [silence(rule.name)]
-    for subject, _ in _silent_subjects(rule, now):
+    for subject in sorted(rule.silent_subjects):
         ask = f"This ends the silence of {rule.name} about {subject}. If its alert is open, it is sent now."
         body = json.dumps({"subject": subject})
         label = f"End the silence about {subject}"

@@ -271,6 +271,22 @@ def test_a_silence_of_one_subject_keeps_the_others_of_its_rule(room):
     assert room.mill.alerts.list(rule="each")[1].silent_until is None
 
 
+def test_the_end_of_a_silence_says_whether_there_was_one(room):
+    """A script that ends the silence of a wrong subject would take the answer for a success."""
+    room.mill.alerts.create("each", tm.RunFailed())
+    room.mill.alerts.silence("each", subject="shop.load", duration="1h")
+    begun = room.mill.alerts.silence("each", duration="1h")
+    longer = room.mill.alerts.silence("each", duration="2h")
+
+    other = room.mill.alerts.silence("each", subject="shop.broken")
+    ended = room.mill.alerts.silence("each", subject="shop.load")
+    room.clock.pass_by(timedelta(hours=3))
+    over = room.mill.alerts.silence("each")
+
+    assert [one.changed for one in (begun, longer, other, ended, over)] == [True, True, False, True, False]
+    assert len(room.mill.audit.log(subject="default.each")) == 1 + 4
+
+
 def test_a_rule_is_shown_with_the_silences_that_hold_alone(room):
     """A silence that was over stood in `alert rules --json` for ever, as if the rule sent nothing."""
     room.mill.alerts.create("each", tm.RunFailed())

@@ -6,6 +6,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
+import tidemill as tm
 from tests.app.test_audited_operations import APP, PLAYS, Play, land
 from tests.stage import Stage, staged
 from tidemill import TidemillError
@@ -27,6 +28,12 @@ def wait(stage: Stage) -> str:
     return job.job_id
 
 
+def silence(stage: Stage) -> None:
+    """Have a rule that is silent."""
+    stage.mill.alerts.create("mine", tm.RunFailed())
+    stage.mill.alerts.silence("mine", duration="1h")
+
+
 def begin(stage: Stage) -> int:
     """Begin a transaction that no process of the test commits."""
     tx = open_ones.enter_context(open_transaction(stage.mill.project.catalog, stage.world, ["default.plain"]))
@@ -35,6 +42,7 @@ def begin(stage: Stage) -> int:
 
 FLAGGED = {
     "alert.acknowledge": PLAYS["alert.acknowledge"],
+    "alert.silence": Play("default.mine", silence, lambda mill, _: mill.alerts.silence("mine")),
     "alert.update": PLAYS["alert.update"],
     "app.deploy": PLAYS["app.deploy"],
     "deploy": Play("default.shop", lambda stage: stage.mill.apps.delete("shop"), lambda mill, _: mill.deploy()[0]),
@@ -85,7 +93,6 @@ MADE_EACH_TIME = {
     "sql": "says of each statement what it did",
     "topic.publish": "makes a message",
     "watermark.reset": "has windows computed again",
-    "alert.silence": "begins another period, and shows its end",
     "catalog.adopt": "says how many files it adopted",
     "catalog.move": "works on a catalog beside the server",
     "catalog.restore": "works on a catalog beside the server",

@@ -132,7 +132,7 @@ def silence(name: str, *, subject: str | None, duration: str | None, as_json: bo
     with open_mill() as mill:
         done = mill.alerts.silence(name, subject=subject, duration=duration)
     about = "" if done.subject is None else f" about {done.subject}"
-    until = f"is not silent{about}"
+    until = f"is no longer silent{about}" if done.changed else f"was not silent{about}"
     if done.silent_until is not None:
         until = f"is silent{about} until {show_time(done.silent_until)}"
     say(done, f"{done.rule} {until}", as_json=as_json)

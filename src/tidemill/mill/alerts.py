@@ -70,11 +70,15 @@ class AlertRuleView:
 
 @dataclass(frozen=True, slots=True)
 class AlertSilence:
-    """The silence of a rule, or of one subject of the rule; `silent_until` is None for a silence that was ended."""
+    """The silence of a rule, or of one subject of the rule; `silent_until` is None for a silence that was ended.
+
+    `changed` is false if no silence was to be ended.
+    """
 
     rule: str
     subject: str | None
     silent_until: datetime | None
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,13 +346,15 @@ class Alerts(Noun):
         def block(db: Db) -> AlertSilence:
             db.tick()
             rule, about = self._find_silenced(db, name, subject)
+            view = _rule_viewer(db)(rule)
             until = None if lasts is None else db.now() + lasts
-            was = rule.silent_until if about is None else rule.silent_subjects.ends.get(about)
-            alerts.silence(db, rule, about, until)
-            before, after = ({"silent_until": one and one.isoformat()} for one in (was, until))
-            detail = {} if about is None else {"about": about}
-            self._note("silence", rule.qualified_name, **detail).between(before, after).write(db)
-            return AlertSilence(rule.qualified_name, about, until)
+            was = view.silent_until if about is None else view.silent_subjects.get(about)
+            if until != was:
+                alerts.silence(db, rule, about, until)
+                before, after = ({"silent_until": one and one.isoformat()} for one in (was, until))
+                detail = {} if about is None else {"about": about}
+                self._note("silence", rule.qualified_name, **detail).between(before, after).write(db)
+            return AlertSilence(rule.qualified_name, about, until, changed=until != was)
 
         return self._catalog.write(block)
 

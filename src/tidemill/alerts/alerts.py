@@ -148,7 +148,7 @@ def put_rule(db: Db, world: World, namespace: Namespace, app: str, name: str, sp
 
 def delete_rule(db: Db, world: World, seq: CommitSeq, rule: AlertRule) -> None:
     """Delete a rule, and resolve its alerts; `seq` is the tick that the caller took first."""
-    live = db.records(SQL.list_live, Alert, rule_id=rule.rule_id)
+    live = _list_live(db, rule.rule_id)
     for alert in live:
         db.run(SQL.resolve_alert, alert_id=alert.alert_id)
     notices = [
@@ -301,15 +301,16 @@ class Watch:
         position = None
         if any(rule.spec.rule.looks_after is LooksAfter.RUNS for rule in rules):
             ended, position = self._read_ends(db)
+        live = _group_live(db, rules)
         changed: list[tuple[str, Collection[str]]] = []
         for rule in rules:
             only = ended if rule.spec.rule.looks_after is LooksAfter.RUNS else None
             if only is not None and rule.is_open:
                 # A run that found no input announces nothing, and may end the state too.
-                only = {*only, *(one.subject for one in db.records(SQL.list_live, Alert, rule_id=rule.rule_id))}
+                only = {*only, *(one.subject for one in live[rule.rule_id])}
             if only is not None and not only:
                 continue
-            subjects, next_at = _look_before(db, rule, only, self._machine)
+            subjects, next_at = _look_before(db, rule, only, self._machine, live[rule.rule_id])
             sooner = next_at is not None and (rule.next_look_at is None or next_at < rule.next_look_at)
             if subjects or sooner:
                 changed.append((rule.rule_id, subjects))
@@ -330,9 +331,13 @@ class Watch:
     def _find_due(self, db: Db) -> list[tuple[str, Collection[str]]]:
         """Return rules that are due, with the subjects about which there is something to do."""
         due = db.records(SQL.list_due, AlertRule, limit=_BATCH)
-        return [
-            (rule.rule_id, _look_before(db, rule, None, self._machine)[0] | _due_subjects(db, rule)) for rule in due
-        ]
+        live = _group_live(db, due)
+        found: list[tuple[str, Collection[str]]] = []
+        for rule in due:
+            own = live[rule.rule_id]
+            subjects, _ = _look_before(db, rule, None, self._machine, own)
+            found.append((rule.rule_id, subjects | _due_subjects(rule, own, db.now())))
+        return found
 
     def _look_at(self, rule_id: str, subjects: Collection[str]) -> None:
         self._world.mark("alerts.before_look")
@@ -342,24 +347,38 @@ class Watch:
             self._on_event(event)
 
 
+def _list_live(db: Db, *rule_ids: str) -> list[Alert]:
+    """Return the alerts of rules that are not resolved. Cost: a look-up a rule, in one statement."""
+    return db.records(SQL.list_live, Alert, rule_ids=json.dumps(rule_ids)) if rule_ids else []
+
+
+def _group_live(db: Db, rules: Iterable[AlertRule]) -> Mapping[str, Sequence[Alert]]:
+    """Return the alerts of each rule that are not resolved, by id of the rule. One statement for all."""
+    live: dict[str, list[Alert]] = {rule.rule_id: [] for rule in rules}
+    for alert in _list_live(db, *live):
+        live[alert.rule_id].append(alert)
+    return live
+
+
 def _look_before(
-    db: Db, rule: AlertRule, only: Collection[str] | None, machine: MachineState
+    db: Db, rule: AlertRule, only: Collection[str] | None, machine: MachineState, live: Iterable[Alert]
 ) -> tuple[set[str], datetime | None]:
-    """Return the subjects, of all or of `only`, whose state has begun or ended; and when time brings the next look."""
+    """Return the subjects, of all or of `only`, whose state has begun or ended; and when time brings the next look.
+
+    `live` are the alerts of the rule that are not resolved.
+    """
     if rule.spec.rule.looks_after is LooksAfter.MACHINE:
         if machine.free is None:
             return set(), None  # a disk that cannot be measured neither begins nor ends an alert
         only = {machine.host}  # other machines look at themselves
     found = look(rule.spec.rule, db, rule.namespace, only, machine)
     violated = {one.subject for one in found.violations}
-    live = {one.subject for one in db.records(SQL.list_live, Alert, rule_id=rule.rule_id)}
-    return violated ^ (live if only is None else live & set(only)), found.next_look_at
+    known = {one.subject for one in live}
+    return violated ^ (known if only is None else known & set(only)), found.next_look_at
 
 
-def _due_subjects(db: Db, rule: AlertRule) -> set[str]:
-    """Return the subjects of alerts about which targets are to be notified now."""
-    now = db.now()
-    live = db.records(SQL.list_live, Alert, rule_id=rule.rule_id)
+def _due_subjects(rule: AlertRule, live: Iterable[Alert], now: datetime) -> set[str]:
+    """Return the subjects of the alerts of a rule about which targets are to be notified now."""
     due = (alert.subject for alert in live if (at := _next_notice(rule, alert)) is not None and at <= now)
     return {subject for subject in due if rule.find_silence(subject, now) is None}
 
@@ -378,7 +397,7 @@ def _look_at(db: Db, world: World, rule_id: str, only: Collection[str], machine:
     if rule.spec.rule.looks_after is LooksAfter.MACHINE:
         only = set() if machine.free is None else {machine.host} & set(only)
     violated = {one.subject: one for one in found.violations}
-    live = {alert.subject: alert for alert in db.records(SQL.list_live, Alert, rule_id=rule_id)}
+    live = {alert.subject: alert for alert in _list_live(db, rule_id)}
     begun = [one for one in found.violations if one.subject not in live]
     live |= {one.subject: _open(db, world, rule, one, now) for one in begun}
     ended = {subject for subject in live if subject not in violated and subject in only}
@@ -410,7 +429,7 @@ def _resolve_gone(db: Db, world: World, rule_id: str, seen: _MachineAlert) -> Se
     """
     seq = db.tick()
     rule = db.record(SQL.find_rule_by_id, AlertRule, rule_id=rule_id)
-    live = {one.alert_id: one for one in db.records(SQL.list_live, Alert, rule_id=rule_id)}
+    live = {one.alert_id: one for one in _list_live(db, rule_id)}
     if rule is None or seen not in db.records(SQL.list_machines, _MachineAlert, rule_id=rule_id):
         return ()
     alert = live[seen.alert_id]

@@ -68,7 +68,7 @@ SELECT rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_
 -- name: list_live
 -- gives: alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
 SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
-  FROM alert WHERE rule_id = :rule_id AND state <> 'RESOLVED'
+  FROM alert {indexed_by:alert_live} WHERE rule_id IN ({texts:rule_ids}) AND state <> 'RESOLVED'
 
 -- name: list_machines
 -- gives: alert_id, subject, renewals

@@ -103,10 +103,11 @@ class MachineState:
     free: int | None = None
 
 
-class _FailedRun(NamedTuple):
+class _Failing(NamedTuple):
+    program_id: ProgramId
     run_id: str
     exit_reason: str | None
-    ended_at: datetime
+    since: datetime
 
 
 class _Began(NamedTuple):
@@ -127,15 +128,17 @@ def look(rule: Rule, db: Db, namespace: Namespace, only: Subjects, machine: Mach
 @look.register
 def _(rule: RunFailed, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
     del machine
-    named = dict(_programs_of(db, rule, namespace))
+    names = {of: name for name, of in _programs_of(db, rule, namespace) if only is None or name in only}
+    if not names:
+        return Found(())
+    failing = db.records(SQL.list_failing, _Failing, program_ids=json.dumps(list(names)), others=rule.times - 1)
     violations = []
-    for name in sorted(named.keys() if only is None else named.keys() & set(only)):
-        ends = db.records(SQL.list_failures, _FailedRun, program_id=named[name], times=rule.times)
-        if len(ends) == rule.times:
-            runs = f"the last {rule.times} runs" if rule.times > 1 else f"run {ends[0].run_id}"
-            reason = f": {ends[0].exit_reason}" if ends[0].exit_reason else ""
-            violations.append(Violation(name, ends[-1].ended_at, f"{runs} of {name} failed{reason}"))
-    return Found(tuple(violations))
+    for one in failing:
+        name = names[one.program_id]
+        runs = f"the last {rule.times} runs" if rule.times > 1 else f"run {one.run_id}"
+        reason = f": {one.exit_reason}" if one.exit_reason else ""
+        violations.append(Violation(name, one.since, f"{runs} of {name} failed{reason}"))
+    return Found(tuple(sorted(violations, key=lambda one: one.subject)))
 
 
 def _programs_of(db: Db, rule: RunFailed, namespace: Namespace) -> Iterator[tuple[str, ProgramId]]:

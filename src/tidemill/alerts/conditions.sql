@@ -6,13 +6,22 @@ SELECT program_id, app, name FROM program WHERE namespace = :namespace AND retir
 -- gives: program_id
 SELECT program_id FROM program WHERE namespace = :namespace AND app = :app AND name = :name AND retired = 0
 
--- name: list_failures
--- gives: run_id, exit_reason, ended_at
--- The newest failures since the last success: killed runs and rejected ones, however many, are not read.
-SELECT run_id, exit_reason, ended_at FROM run
- WHERE program_id = :program_id AND state = 'FAILED'
-   AND ended_at >= coalesce((SELECT max(ended_at) FROM run WHERE program_id = :program_id AND state = 'COMPLETED'), 0)
- ORDER BY ended_at DESC LIMIT :times
+-- name: list_failing
+-- gives: program_id, run_id, exit_reason, since
+-- Programs with so many failures since their last success: the newest one, and the end of the one that is `others`
+-- behind it. Look-ups in indexes, for each program: killed runs and rejected ones, however many, are not read.
+SELECT failing.program_id, newest.run_id, newest.exit_reason, failing.since
+  FROM (SELECT program_id,
+               (SELECT run_id FROM run WHERE run.program_id = program.program_id AND state = 'FAILED'
+                 ORDER BY ended_at DESC LIMIT 1) AS run_id,
+               (SELECT ended_at FROM run WHERE run.program_id = program.program_id AND state = 'FAILED'
+                   AND ended_at >= coalesce((SELECT max(ended_at) FROM run AS success
+                                              WHERE success.program_id = program.program_id
+                                                AND success.state = 'COMPLETED'), 0)
+                 ORDER BY ended_at DESC LIMIT 1 OFFSET :others) AS since
+          FROM program WHERE program_id IN ({texts:program_ids})) AS failing
+ CROSS JOIN run AS newest
+ WHERE failing.since IS NOT NULL AND newest.run_id = failing.run_id
 
 -- name: find_longest
 -- gives: name, at

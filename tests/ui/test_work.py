@@ -166,7 +166,7 @@ def test_a_rule_is_silenced_and_speaks_again(visit, stage):
     expect_answer(page, "the rule is silent")
     click(page, "End the silence", "What is open is sent now")
     expect_answer(page, "the silence has ended")
-    click(page, "Delete", "resolves its alerts")
+    click(page, "Delete", "resolves 0 alerts and ends 0 silences")
     expect_answer(page, "the rule is deleted")
 
 

@@ -522,6 +522,12 @@ def silence(db: Db, rule: AlertRule, subject: str | None, until: datetime | None
     db.run(SQL.silence_subjects, rule_id=rule.rule_id, silent_subjects=left.encode())
 
 
+def count_live(db: Db, rules: Iterable[AlertRule]) -> Mapping[str, int]:
+    """Return the numbers of alerts that are not resolved, by id of the rule; nothing for rules without any."""
+    rule_ids = json.dumps([rule.rule_id for rule in rules])
+    return dict(db.records(SQL.count_live, tuple[str, int], rule_ids=rule_ids))
+
+
 def find_rules(db: Db, found: Iterable[Alert]) -> Mapping[str, AlertRule]:
     """Return the rules of alerts, by id of the rule, without rules that were deleted. Cost: look-ups."""
     rule_ids = json.dumps(sorted({one.rule_id for one in found}))

@@ -70,6 +70,11 @@ SELECT rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_
 SELECT alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, notified_at, acknowledged_by, resolved_at
   FROM alert {indexed_by:alert_live} WHERE rule_id IN ({texts:rule_ids}) AND state <> 'RESOLVED'
 
+-- name: count_live
+-- gives: rule_id, alerts
+SELECT rule_id, count(*) AS alerts
+  FROM alert {indexed_by:alert_live} WHERE rule_id IN ({texts:rule_ids}) AND state <> 'RESOLVED' GROUP BY rule_id
+
 -- name: list_machines
 -- gives: alert_id, subject, renewals
 -- Alerts of a rule about machines: each machine renews its own, so that others see that it lives.

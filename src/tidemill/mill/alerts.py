@@ -66,6 +66,8 @@ class AlertRuleView:
     silent_subjects: Mapping[str, datetime]
     """The ends of the silences of single subjects that hold."""
     next_look_at: datetime | None
+    open_alerts: int
+    """The alerts that are not resolved, with those that a person has acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,7 @@ class Alerts(Noun):
                 lambda rows: [row.namespace for row in rows],
                 by_namespace=True,
             )
-            return cut(rows, limit, lambda row: write_key(row.namespace, row.name), _rule_viewer(db))
+            return cut(rows, limit, lambda row: write_key(row.namespace, row.name), _rule_viewer(db, rows))
 
         return self._catalog.read(block)
 
@@ -244,7 +246,7 @@ class Alerts(Noun):
                 raise BadRule(local, f"there is a rule of that name in namespace {namespace}; delete it first")
             alerts.put_rule(db, self._world, namespace, "", local, spec)
             note.write(db)
-            return _rule_viewer(db)(alerts.find_rule(db, namespace, local))
+            return _view_rule(db, alerts.find_rule(db, namespace, local))
 
         return self._catalog.write(block)
 
@@ -286,7 +288,7 @@ class Alerts(Noun):
                 alerts.put_rule(db, self._world, namespace, "", local, spec)
                 before, after = ({one: _record_of(of)[one] for one in changes} for of in (stored.spec, spec))
                 self._note("update", stored.qualified_name).between(before, after).write(db)
-            found = _rule_viewer(db)(alerts.find_rule(db, namespace, local))
+            found = _view_rule(db, alerts.find_rule(db, namespace, local))
             return UpdatedAlertRule(**fields_of(found), changed=spec != stored.spec)
 
         return self._catalog.write(block)
@@ -346,7 +348,7 @@ class Alerts(Noun):
         def block(db: Db) -> AlertSilence:
             db.tick()
             rule, about = self._find_silenced(db, name, subject)
-            view = _rule_viewer(db)(rule)
+            view = _view_rule(db, rule)
             until = None if lasts is None else db.now() + lasts
             was = view.silent_until if about is None else view.silent_subjects.get(about)
             if until != was:
@@ -438,9 +440,13 @@ def _viewer(db: Db, rows: Sequence[Alert]) -> Callable[[Alert], AlertView]:
     return view
 
 
-def _rule_viewer(db: Db) -> Callable[[AlertRule], AlertRuleView]:
-    """Return a function that views a rule, with the silences that hold now."""
-    now = db.now()
+def _view_rule(db: Db, row: AlertRule) -> AlertRuleView:
+    return _rule_viewer(db, [row])(row)
+
+
+def _rule_viewer(db: Db, rows: Sequence[AlertRule]) -> Callable[[AlertRule], AlertRuleView]:
+    """Return a function that views each of these rules, with the silences that hold now. Cost: the open alerts."""
+    now, live = db.now(), alerts.count_live(db, rows)
     return lambda row: AlertRuleView(
         row.qualified_name,
         qualified(row.namespace, row.app) if row.app else "",
@@ -451,6 +457,7 @@ def _rule_viewer(db: Db) -> Callable[[AlertRule], AlertRuleView]:
         row.silent_until if row.silent_until is not None and row.silent_until > now else None,
         row.silent_subjects.after(now).ends,
         row.next_look_at,
+        live.get(row.rule_id, 0),
     )
 
 

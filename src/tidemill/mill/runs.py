@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect
@@ -109,14 +109,22 @@ class InputView:
     content_version: str
 
 
+class _Claimed(NamedTuple):
+    partitions: int
+    files: int
+
+
 @dataclass(frozen=True, slots=True)
 class RunDetail(RunView):
     """A run with its inputs, and with the feed of each leaf of its schedule's trigger (`run.triggers`).
 
-    `attempts` are those that began a transaction, oldest first. `published` are messages of the newest commit.
+    `attempts` are those that began a transaction, oldest first. `published` are messages of the newest commit. A run
+    that is under way holds claims of `claimed_partitions` and `claimed_files`.
     """
 
     inputs: tuple[InputView, ...]
+    claimed_partitions: int
+    claimed_files: int
     triggers: tuple[TriggerFeed, ...]
     attempts: tuple[AttemptView, ...]
     published: tuple[AnnouncedMessage, ...]
@@ -228,12 +236,15 @@ class Runs(Noun):
             by_id = find_some(db, (DatasetId(str(row[0])) for row in rows))
             seen = {one for one, dataset in by_id.items() if access.sees(dataset.namespace)}
             inputs = tuple(_input_view(row, by_id) for row in rows if row[0] in seen)
+            claimed = db.records(SQL.count_claims, _Claimed, run_id=run_id)[0]
             attempts = read_attempts(db, run.run_id)
             commits = [one.commit_seq for one in attempts if one.commit_seq is not None]
             published = read_published(db, commits[-1]) if commits else ()
             return RunDetail(
                 **fields_of(view),
                 inputs=inputs,
+                claimed_partitions=claimed.partitions,
+                claimed_files=claimed.files,
                 triggers=read_triggers(db, leaves_of(run.triggered_by)),
                 attempts=attempts,
                 published=tuple(one for one in published if access.sees_event(one.event_key)),

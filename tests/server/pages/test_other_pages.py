@@ -42,7 +42,10 @@ def test_an_app_shows_what_each_deployment_changed(stage, browser, read):
     assert words.startswith("shop version 2")
     assert re.search(r"version 2 .* schedule nightly .* version 1", words)
     assert "Roll back to version 1" in words
-    assert 'data-body="{&#34;to&#34;: 1}"' in browser.get("/apps/default.shop").text
+    text = html.unescape(browser.get("/apps/default.shop").text)
+    assert 'data-body="{"to": 1}"' in text
+    undone = re.search(r"as a new version\. (It undoes .*?) Attempts under way", text)[1]
+    assert undone == "It undoes 2 changes of version 2: ~ app shop; ~ schedule nightly."
 
 
 def test_a_topic_shows_how_far_its_subscribers_are(stage, read):
@@ -113,6 +116,28 @@ SUBJECTS = {
     "disk_low": ({"free": "1 GB"}, "db.example.com", ""),
 }
 """A rule of each kind, the subject of its alert, and the links of the page of the alert before that to the rules."""
+
+
+def test_the_question_before_the_end_of_a_rule_says_what_ends_with_it(stage, browser):
+    """A rule that nobody misses is another decision than one with open alerts that people work on."""
+    stage.mill.alerts.create("leaves", {"type": "run_failed"}, to=[{"type": "web_hook", "url": "https://a.example/x"}])
+    fresh = browser.get("/alert-rules").text
+    for number, state in enumerate(("OPEN", "ACKNOWLEDGED", "RESOLVED")):
+        stage.sql(
+            "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, resolved_at)"
+            f" SELECT 'alert_leaves_{number}', rule_id, namespace, 'default.leaves', 's{number}', '{state}', 'why', 1, "
+            f"1, {1 if state == 'RESOLVED' else 'NULL'} FROM alert_rule WHERE name = 'leaves' RETURNING 1"
+        )
+    stage.mill.alerts.silence("leaves", duration="1h")
+    stage.mill.alerts.silence("leaves", subject="shop.load", duration="1h")
+    busy = browser.get("/alert-rules").text
+    (rule,) = [one for one in stage.mill.alerts.rules() if one.name == "default.leaves"]
+    stage.mill.alerts.delete("leaves")
+    stage.sql("DELETE FROM alert WHERE rule = 'default.leaves' RETURNING 1")
+
+    assert "This deletes default.leaves. It resolves 0 alerts and ends 0 silences." in fresh
+    assert "This deletes default.leaves. It resolves 2 alerts and ends 2 silences. It notifies 1 target." in busy
+    assert rule.open_alerts == 2
 
 
 @pytest.mark.parametrize("state", ["OPEN", "RESOLVED"])
@@ -234,6 +259,9 @@ def test_the_page_of_tokens_shows_no_secret(stage, browser, read):
 
     assert made.secret not in text
     assert "robot – unused viewer all" in read("/tokens")
+    assert "This revokes robot: all servers refuse it at once. It was never used. It cannot" in text
+    stage.sql("UPDATE token SET last_used_at = created_at - 7200000 WHERE name = 'robot' RETURNING 1")
+    assert "It was last used 2 h ago. It cannot" in browser.get("/tokens").text
     assert "robot cannot" not in text
     stage.mill.tokens.revoke("robot")
     assert "robot – revoked" in read("/tokens")

@@ -111,3 +111,24 @@ def test_a_log_on_another_machine_is_not_taken_for_an_empty_one(read, failed):
     words = read(f"/runs/{failed.run_id}")
 
     assert f"Log on the machine of its runner, in {failed.log_location} ask a server on that machine" in words
+
+
+def test_the_question_before_the_end_of_a_run_says_how_much_is_offered_again(stage, browser):
+    """A run that has claimed a thousand files is another decision than one that has claimed none."""
+    taken = stage.mill.consumers.take("orders", "lake", limit=2)
+    landing = stage.mill.project.config.folder / "landing"
+    (landing / "new.csv").write_text("id,ts,n\n1,2026-01-01,3\n", encoding="utf-8")
+    claim = stage.mill.inboxes.get_latest_files("raw")
+    pending = stage.mill.runs.list(program="shop.sift", limit=1)[0].run_id
+    partitions, run_id = taken.partitions, stage.mill.transactions.show(taken.write_pointer).run_id
+    pages = [browser.get(f"/runs/{one}").text for one in (run_id, claim.claim_id, pending)]
+    shown = stage.mill.runs.show(run_id)
+    stage.mill.transactions.abort(taken.write_pointer)
+    stage.mill.inboxes.release_claim(claim)
+    after = stage.mill.runs.show(run_id)
+
+    assert (len(partitions), len(claim.files)) == (2, 1)
+    assert "The 2 partitions that it has claimed are offered again." in pages[0]
+    assert "The 1 file that it has claimed is offered again." in pages[1]
+    assert "It has claimed no input." in pages[2]
+    assert [(one.claimed_partitions, one.claimed_files) for one in (shown, after)] == [(2, 0), (0, 0)]

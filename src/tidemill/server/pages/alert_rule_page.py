@@ -22,7 +22,7 @@ from tidemill.mill.alerts import AlertRuleView
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.server.pages.columns import Column
-from tidemill.server.pages.data_view import Preview, body_of, command_of, offered, query
+from tidemill.server.pages.data_view import Preview, body_of, command_of, number_of, offered, query
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.thing import Action, Field, Form, allowed, may, show_page
 
@@ -142,7 +142,10 @@ def _actions(rule: AlertRuleView) -> list[Action]:
         label = f"End the silence about {subject}"
         found.append(Action(label, f"{path}:silence", ask, "the silence has ended", body=body))
     if not rule.app:
-        ask = f"This deletes {rule.name}, and resolves its alerts."
+        silences = len(rule.silent_subjects) + (rule.silent_until is not None)
+        ends = f"It resolves {number_of(rule.open_alerts, 'alert')} and ends {number_of(silences, 'silence')}."
+        told = f" It notifies {number_of(len(rule.to), 'target')}." if rule.to and rule.open_alerts else ""
+        ask = f"This deletes {rule.name}. {ends}{told}"
         found.append(Action("Delete", path, ask, "the rule is deleted", Right.DEPLOY, "DELETE", danger=True))
     return found
 

@@ -26,6 +26,8 @@ from tidemill.server.pages.render import link, plain, span
 from tidemill.server.pages.thing import Action, allowed, show_page, show_table
 
 _DEPLOYMENTS: Final = 10
+_UNDONE: Final = 5
+"""The most changes that the question before a rollback names."""
 _OWNED: Final = 50
 _MESSAGES: Final = 50
 _TRANSACTIONS: Final = 50
@@ -85,7 +87,9 @@ def show_app(request: Request, name: str, after: str = "") -> HTMLResponse:
         actions=[delete],
         title=app.name,
         app=app,
-        history=[_deployment(request, path, app.version, one) for one in history],
+        history=[
+            _deployment(request, path, app.version, one, _say_undone(history, one, app.version)) for one in history
+        ],
         owned=[
             (title, page, names[:_OWNED], len(names))
             for title, page, names in (
@@ -99,10 +103,25 @@ def show_app(request: Request, name: str, after: str = "") -> HTMLResponse:
     )
 
 
-def _deployment(request: Request, path: str, current: int, one: Deployment) -> Mapping[str, Any]:
+def _say_undone(history: Page[Deployment], to: Deployment, current: int) -> str:
+    """Return a sentence about the changes that a rollback undoes, as far as a page of deployments has them."""
+    later = [one for one in history if one.version > to.version]
+    versions = f"version {current}" if current == to.version + 1 else f"versions {to.version + 1} to {current}"
+    if not later or later[0].version != current:
+        return f"It undoes {versions}."
+    lines = [line for one in later for line in one.changes]
+    if not lines:
+        return f"It undoes {versions}, which changed code alone."
+    more = f"; and {len(lines) - _UNDONE:,} more" if len(lines) > _UNDONE else ""
+    return f"It undoes {number_of(len(lines), 'change')} of {versions}: {'; '.join(lines[:_UNDONE])}{more}."
+
+
+def _deployment(request: Request, path: str, current: int, one: Deployment, undone: str) -> Mapping[str, Any]:
     actions = []
     if one.kept and one.version != current:
-        ask = f"This deploys version {one.version} again, as a new version. Attempts under way keep their code."
+        ask = (
+            f"This deploys version {one.version} again, as a new version. {undone} Attempts under way keep their code."
+        )
         body = json.dumps({"to": one.version})
         label, done = f"Roll back to version {one.version}", f"version {one.version} is deployed again"
         actions = allowed(request, [Action(label, f"{path}:rollback", ask, done, Right.DEPLOY, body=body, danger=True)])

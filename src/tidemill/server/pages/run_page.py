@@ -19,6 +19,7 @@ from tidemill.mill.run_course import AttemptView
 from tidemill.mill.runs import RunDetail, read_log
 from tidemill.run.records.logs import LogLine
 from tidemill.server.pages.columns import BYTES, DATASET, ROWS, Column
+from tidemill.server.pages.data_view import number_of
 from tidemill.server.pages.render import link, plain, show, span
 from tidemill.server.pages.thing import Action, show_page
 from tidemill.sizes import format_bytes
@@ -110,7 +111,7 @@ def show_run(request: Request, run_id: str, attempt: int | None = None) -> HTMLR
 def _actions(run: RunDetail) -> list[Action]:
     path = link("/v1/runs", run.run_id)
     if run.state not in _ENDED:
-        ask = f"This ends {run.run_id}. What it has written stays invisible, and its input is offered again."
+        ask = f"This ends {run.run_id}. What it has written stays invisible. {_say_claimed(run)}"
         return [Action("Kill", f"{path}:kill", ask, "the run is asked to end", danger=True)]
     if run.state != "COMPLETED":
         ask = f"This starts a new run of {run.program} with the same arguments. It takes what waits now."
@@ -120,6 +121,14 @@ def _actions(run: RunDetail) -> list[Action]:
     ask = f"This starts a new run of {run.program} with the same arguments. It takes what waits now."
     body = json.dumps({"program": run.program, "arguments": dict(run.arguments)})
     return [Action("Start another", "/v1/runs", ask, "a new run is pending", body=body)]
+
+
+def _say_claimed(run: RunDetail) -> str:
+    """Return a sentence about the input that the end of a run offers again."""
+    kinds = ((run.claimed_partitions, "partition"), (run.claimed_files, "file"))
+    claimed = " and ".join(number_of(number, one) for number, one in kinds if number)
+    again = "is" if run.claimed_partitions + run.claimed_files == 1 else "are"
+    return f"The {claimed} that it has claimed {again} offered again." if claimed else "It has claimed no input."
 
 
 def _spark_ui(run: RunDetail) -> str:

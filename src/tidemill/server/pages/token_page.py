@@ -12,7 +12,7 @@ from tidemill.mill.access import Role
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.server.pages.columns import STATE, Column
-from tidemill.server.pages.render import link, plain
+from tidemill.server.pages.render import ago, link, plain
 from tidemill.server.pages.thing import Action, Field, Form, allowed, show_table
 
 _PAGE: Final = 50
@@ -49,7 +49,8 @@ def show_tokens(request: Request, after: str = "") -> HTMLResponse:
     for one in page:
         ended = one.ended_at or (one.expires_at if one.expires_at and one.expires_at <= now else None)
         used = "unused" if one.last_used_at is None else "active"
-        ask = f"This revokes {one.name}: all servers refuse it at once. It cannot be taken back."
+        last = "It was never used." if one.last_used_at is None else f"It was last used {ago(one.last_used_at, now)}."
+        ask = f"This revokes {one.name}: all servers refuse it at once. {last} It cannot be taken back."
         path = link("/v1/tokens", one.name) + ":revoke"
         revoke = Action("Revoke", path, ask, f"{one.name} is revoked", Right.ADMIN, danger=True)
         state = "revoked" if one.ended_at else "expired" if ended else used

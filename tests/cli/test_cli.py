@@ -627,8 +627,8 @@ def test_nested_fields_are_lines_for_people(tidemill):
 
     shown = tidemill("run", "show", run_id)[1]
 
-    assert "arguments      limit  3\n" in shown
-    assert "triggered_by   asked  by hand\n" in shown
+    assert "arguments           limit  3\n" in shown
+    assert "triggered_by        asked  by hand\n" in shown
     assert "{" not in shown
 
 

@@ -109,7 +109,7 @@ class InputView:
     content_version: str
 
 
-class _Claimed(NamedTuple):
+class _ClaimCounts(NamedTuple):
     partitions: int
     files: int
 
@@ -236,7 +236,7 @@ class Runs(Noun):
             by_id = find_some(db, (DatasetId(str(row[0])) for row in rows))
             seen = {one for one, dataset in by_id.items() if access.sees(dataset.namespace)}
             inputs = tuple(_input_view(row, by_id) for row in rows if row[0] in seen)
-            claimed = db.records(SQL.count_claims, _Claimed, run_id=run_id)[0]
+            claimed = db.records(SQL.count_claims, _ClaimCounts, run_id=run_id)[0]
             attempts = read_attempts(db, run.run_id)
             commits = [one.commit_seq for one in attempts if one.commit_seq is not None]
             published = read_published(db, commits[-1]) if commits else ()

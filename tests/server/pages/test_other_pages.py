@@ -119,7 +119,7 @@ SUBJECTS = {
 
 
 def test_the_question_before_the_end_of_a_rule_says_what_ends_with_it(stage, browser):
-    """A rule that nobody misses is another decision than one with open alerts that people work on."""
+    """A rule without alerts is another decision than a rule with alerts on which people work."""
     stage.mill.alerts.create("leaves", {"type": "run_failed"}, to=[{"type": "web_hook", "url": "https://a.example/x"}])
     fresh = browser.get("/alert-rules").text
     for number, state in enumerate(("OPEN", "ACKNOWLEDGED", "RESOLVED")):

@@ -117,6 +117,16 @@ def test_the_next_step_is_no_field_and_ends_the_message() -> None:
         assert not rest or rest.endswith(error.hint), kind
 
 
+def test_the_sentence_of_an_error_has_its_next_step_once() -> None:
+    """The command line and pages show the sentence; without the step of the class, its reader must guess."""
+    for kind in _concrete():
+        error = _made(kind)
+
+        assert error.sentence.startswith(str(error)), kind
+        assert error.sentence.endswith(error.hint), kind
+        assert not error.sentence.removesuffix(error.hint).endswith(f"{error.hint}; "), kind
+
+
 def test_an_error_keeps_what_it_was_made_from() -> None:
     """For JSON; the message is built from the same data."""
     error = NotFound("data set", "default.click", "default.clicks")

@@ -39,6 +39,12 @@ class TidemillError(Exception):
         """The message without the next step."""
         return self._wrong
 
+    @property
+    def sentence(self) -> str:
+        """The message with the next step. A message that has no next step gets the one of its class."""
+        message = str(self)
+        return message if self.hint in message else f"{message}; {self.hint}"
+
     def fields(self) -> dict[str, object]:
         """Return the data of the error, for JSON; the message is built from the same data."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_") and name != "hint"}

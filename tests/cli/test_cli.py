@@ -276,6 +276,25 @@ def test_wrong_input_ends_with_2_and_no_traceback(tidemill, command):
     assert "Traceback" not in errors
 
 
+@pytest.mark.parametrize(
+    ("command", "step"),
+    [
+        (
+            ("consumer", "reset", "clean", "default.shop.report", "--to", "2999-01-01"),
+            "start at beginning, at now, or at a time that has been",
+        ),
+        (("dataset", "show", "claen"), "`tidemill dataset list` lists them all"),
+    ],
+    ids=["of its class", "of its own"],
+)
+def test_an_error_ends_with_its_next_step(tidemill, command, step):
+    """The step of a class stood in JSON alone; people had to guess it."""
+    _, _, errors = tidemill(*command)
+
+    assert errors.count(step) == 1
+    assert f"{step}  [" in errors
+
+
 @pytest.mark.parametrize("json_option", [(), ("--json",)], ids=["for people", "for programs"])
 def test_an_argument_of_another_encoding_is_refused(tidemill, json_option):
     """The shell hands over what was typed in Latin-1. It got as far as the catalog, and ended in a traceback."""

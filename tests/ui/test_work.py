@@ -145,6 +145,20 @@ def test_a_refused_form_says_why_in_place(visit):
     expect(page.locator(".said.bad")).to_contain_text("soon", timeout=patience(10_000))
 
 
+def test_a_refused_action_says_the_next_step(visit, stage):
+    """The step of a class of errors stands beside its message in the answer; the page showed the message alone."""
+    stage.commit("orders", [{"n": 1, "day": date(2026, 2, 2)}])
+    stage.schedule()
+    (job,) = stage.mill.jobs.list(schedule="shop.on_orders")
+    page = visit(f"/jobs/{job.job_id}", refused=True)
+    page.get_by_role("button", name="Start now").click()
+    stage.mill.jobs.drop(job.job_id)
+    page.locator("#ask").get_by_role("button", name="Start now").click()
+
+    expect(page.locator(".said.bad")).to_contain_text("has ended already", timeout=patience(10_000))
+    expect(page.locator(".said.bad")).to_contain_text("look at what the job became")
+
+
 def test_an_app_is_rolled_back(visit, stage):
     """The previous version is one click away, on the night of a bad deployment."""
     path = stage.mill.project.config.app

@@ -269,7 +269,7 @@ def report(error: TidemillError, *, as_json: bool) -> None:
         document = {"code": error.code, "message": str(error), "hint": error.hint, **to_plain(error.fields())}
         click.echo(json.dumps(document), err=True)
     else:
-        click.echo(f"error: {' '.join(str(error).split())}  [{error.code}]", err=True)
+        click.echo(f"error: {' '.join(error.sentence.split())}  [{error.code}]", err=True)
 
 
 def _lines(value: object) -> list[str]:

@@ -90,12 +90,15 @@ async function send(method, path, body) {
   }
 }
 
+// A refusal with its next step, which most messages hold already.
+const tell = ({ detail = "the request failed", hint = "" }) => (detail.includes(hint) ? detail : `${detail}; ${hint}`);
+
 async function act(button) {
   const { method, path, body, done } = button.dataset;
   button.disabled = true;
   const [ok, said] = await send(method, path, body);
   button.disabled = false;
-  report(ok ? done : said.detail ?? "the request failed", !ok);
+  report(ok ? done : tell(said), !ok);
   // A thing that is deleted has no page: its list is the next place.
   if (ok && button.dataset.then) { location.href = prefix + button.dataset.then; } else { later(0); }
 }
@@ -104,7 +107,7 @@ async function act(button) {
 async function submit(form) {
   const fields = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
   const [ok, said] = await send(form.dataset.method, form.dataset.path, JSON.stringify(fields));
-  report(ok ? form.dataset.done : said.detail ?? "the request failed", !ok);
+  report(ok ? form.dataset.done : tell(said), !ok);
   const secret = document.getElementById("secret");
   if (ok && said.secret && secret) {
     secret.querySelector("code").textContent = said.secret;

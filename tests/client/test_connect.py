@@ -166,6 +166,28 @@ def test_an_error_is_the_error_of_python(far, stage):
         assert str(refused.value).endswith(refused.value.hint)
 
 
+def test_an_error_has_the_same_parts_on_both_sides(far, stage):
+    """A program that shows what is wrong apart from the next step shows the step once, with and without a server."""
+    refusals: list[Callable[[Mill], object]] = [
+        lambda mill: mill.datasets.show("order"),
+        lambda mill: mill.schedules.suspend("shop.nightly", mode="never"),
+        lambda mill: mill.consumers.reset("orders", "default.shop.sift", to="2999-01-01"),
+        lambda mill: mill.why("orders", kind="nothing"),
+        lambda mill: mill.schedules.update("shop.nightly", trigger={"type": "every", "duration": "soon"}),
+        lambda mill: mill.runs.start("shop.load", arguments={"nothing": 1}),
+    ]
+    for refusal in refusals:
+        parts = []
+        for mill in (far, stage.mill):
+            with pytest.raises(tm.TidemillError) as found:
+                refusal(mill)
+            error = found.value
+            parts.append((error.code, str(error), error.wrong, error.hint, error.sentence, error.fields()))
+        assert parts[0] == parts[1]
+        assert parts[0][2]
+        assert parts[0][3] not in parts[0][2]
+
+
 def test_a_caller_without_a_right_is_refused(far, stage):
     """The server decides, not the client."""
     with served_as(stage, far, "viewer") as viewer, raises_code("forbidden"):

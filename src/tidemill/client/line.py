@@ -37,7 +37,7 @@ _BASES: Final[Mapping[int, type[TidemillError]]] = {
     429: Unavailable,
     503: Unavailable,
 }
-_OF_PROBLEMS: Final = frozenset({"type", "title", "status", "detail", "code", "request_id", "hint"})
+_OF_PROBLEMS: Final = frozenset({"type", "title", "status", "detail", "code", "request_id", "wrong", "hint"})
 
 
 class BadServer(UserError):
@@ -149,12 +149,13 @@ class Line:
     def _error(self, response: Response) -> TidemillError:
         try:
             problem = response.json()
-            code, detail = str(problem["code"]), str(problem["detail"])
+            code, detail, wrong = (str(problem[name]) for name in ("code", "detail", "wrong"))
         except (ValueError, LookupError, TypeError):
             return NoTidemill(self.url, response.status_code)
         kind = _kinds().get(code) or _unknown(code, _BASES.get(response.status_code, TidemillError))
         error = kind.__new__(kind, detail)
-        TidemillError.__init__(error, detail)
+        TidemillError.__init__(error, wrong)
+        error.args = (detail,)
         error.hint = str(problem.get("hint", error.hint))
         vars(error).update({name: value for name, value in problem.items() if name not in _OF_PROBLEMS})
         return error

@@ -33,7 +33,10 @@ class Problem(BaseModel):
     status: int
     detail: str
     code: str
+    wrong: str
+    """The detail without the next step."""
     hint: str
+    """The next step."""
     request_id: str
 
 

@@ -112,6 +112,7 @@ class RequestProblem:
             "status": self.status,
             "detail": _cut(self.detail or f"{self.wrong}{self.before}{self.hint}"),
             "code": self.code,
+            "wrong": _cut(self.wrong),
             "hint": _cut(self.hint),
             "request_id": request_id,
         }

@@ -28,7 +28,8 @@ SQL: Sql = load_sql(__file__)
 
 _MOST_CHANGES: Final = 5000
 """Changes that the growth of a data set is measured by: the newest."""
-_SHOWN: Final = 50
+MOST_LISTED: Final = 50
+"""The most changes, and the most runs, that the record of a partition has."""
 _FILES: Final = 100
 
 
@@ -163,7 +164,9 @@ def show_partition(db: Db, fileset: Fileset, key: Key, newest: Snapshot, access:
     """Return a partition; `NotFound` for one that never was. Cost: its changes that are current."""
     text = fileset.keys.encode(key)
     shown = fileset.keys.show(key)
-    history = db.records(SQL.list_history, _HistoryRow, dataset_id=fileset.dataset_id, partition_key=text, limit=_SHOWN)
+    history = db.records(
+        SQL.list_history, _HistoryRow, dataset_id=fileset.dataset_id, partition_key=text, limit=MOST_LISTED
+    )
     if not history:
         cure = f"`tidemill dataset partitions {fileset.qualified_name}` lists those that it has"
         raise NotFound("partition", shown, hint=cure)
@@ -204,7 +207,7 @@ def _history(row: _HistoryRow) -> HistoryView:
 
 def _takers(db: Db, fileset: Fileset, key: KeyText, access: Access) -> tuple[TakerView, ...]:
     rows: Sequence[_TakerRow] = db.records(
-        SQL.list_takers, _TakerRow, dataset_id=fileset.dataset_id, partition_key=key, limit=_SHOWN
+        SQL.list_takers, _TakerRow, dataset_id=fileset.dataset_id, partition_key=key, limit=MOST_LISTED
     )
     names = program_names(db, (row.program_id for row in rows))
     return tuple(

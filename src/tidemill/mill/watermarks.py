@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from tidemill.catalog.db import Db, write_effects
 from tidemill.durations import parse_duration
@@ -44,7 +45,8 @@ from tidemill.names import DatasetId, Namespace, ProgramId
 from tidemill.shapes.partition_time import Instant, Zone, from_wall, to_wall
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
-_FEW = 20
+MOST_LISTED: Final = 20
+"""The most windows, partitions and slots of each kind that the record of a watermark has."""
 _MOST_SLOTS = 1001
 
 
@@ -273,17 +275,17 @@ class Watermarks(Noun):
                     MoveView(
                         _shown(move.previous, zone), _shown(move.value, zone), move.cause, move.commit_seq, move.at
                     )
-                    for move in list_moves(db, dataset_id, _FEW)
+                    for move in list_moves(db, dataset_id, MOST_LISTED)
                 ),
                 held_by=tuple(
                     HolderView(one.write_pointer, one.run_id, one.began_at) for one in list_holders(db, dataset_id)
                 ),
                 incomplete=tuple(
                     IncompleteView(str(from_wall(time)), number, spec.expected_count)
-                    for time, number in list_incomplete(db, dataset_id, _FEW)
+                    for time, number in list_incomplete(db, dataset_id, MOST_LISTED)
                 ),
-                holes=tuple(str(from_wall(time)) for time in list_holes(db, dataset_id, _FEW)),
-                parked=tuple(fileset.show(key) for key in list_parked(db, fileset, _FEW)),
+                holes=tuple(str(from_wall(time)) for time in list_holes(db, dataset_id, MOST_LISTED)),
+                parked=tuple(fileset.show(key) for key in list_parked(db, fileset, MOST_LISTED)),
                 programs=tuple(
                     _program_view(db, state, fileset, spec.window_zone) for state in list_states(db, dataset_id)
                 ),
@@ -412,19 +414,19 @@ def _view(db: Db, fileset: Fileset, row: WatermarkRow) -> WatermarkView:
 
 
 def _program_view(db: Db, state: WindowState, source: Fileset, zone: Zone) -> ProgramView:
-    left_out = read_left_out(db, state.program_id, _FEW)
+    left_out = read_left_out(db, state.program_id, MOST_LISTED)
     some = tuple(LeftOutPartition(source.show(key), late, outside, at) for key, late, outside, at in left_out.some)
     return ProgramView(
         state.name,
         _shown(state.computed, zone),
         latest=tuple(
             WindowView(_window(one), pointer, stale)
-            for one, pointer, stale in list_results(db, ProgramId(state.program_id), _FEW)
+            for one, pointer, stale in list_results(db, ProgramId(state.program_id), MOST_LISTED)
         ),
         left_out=LeftOutView(left_out.partitions, left_out.late_rows, left_out.outside_rows, some),
         postponed=tuple(
             PostponedWindow(_window(one.window), one.reason, tuple(one.partitions), one.since, one.tried_at)
-            for one in list_failures(db, state.program_id, _FEW)
+            for one in list_failures(db, state.program_id, MOST_LISTED)
         ),
     )
 

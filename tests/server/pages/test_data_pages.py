@@ -77,6 +77,36 @@ def test_a_file_set_says_what_is_late_missing_and_left(read):
     assert "hour int · key" in words(text)
 
 
+@pytest.mark.parametrize("name", ["flights", "planes"])
+def test_a_number_that_is_cut_says_so(read, stage, name):
+    """A page lists the first 50 consumers of a data set, and a reader takes 50 for their number."""
+    (identity,) = stage.sql(f"SELECT dataset_id FROM dataset WHERE name = '{name}'")
+    was = stage.mill.consumers.list(dataset=name, limit=100)
+    values = (
+        f"('extra_{number:02}', '{identity[0]}', 'extra_{number:02}', 0, '[]', '{{}}', 0)" for number in range(51)
+    )
+    columns = "consumer_id, dataset_id, name, start_version, versions_to_check, spec, revision"
+    stage.sql(f"INSERT INTO consumer ({columns}) VALUES {', '.join(values)} RETURNING 1")
+    many = words(read(f"/datasets/{name}"))
+    stage.sql(f"DELETE FROM consumer WHERE consumer_id >= 'extra_{49 - len(was)}' AND name LIKE 'extra_%' RETURNING 1")
+    few = words(read(f"/datasets/{name}"))
+    stage.sql("DELETE FROM consumer WHERE name LIKE 'extra_%' RETURNING 1")
+
+    assert "consumers 50 or more" in many
+    assert "consumers 49" in few
+    assert "consumers 49 or more" not in few
+
+
+def test_a_partition_with_more_runs_and_changes_than_its_record_has_says_so(read, stage, monkeypatch):
+    """The record of a partition has the newest runs and changes, and a reader takes these for all."""
+    path = f"/datasets/flights/{quote('day=2026-01-03 hour=3')}"
+    assert "changes 2 read by 0 runs" in words(read(path))
+    for place in ("mill.partition_views", "server.pages.partition_page"):
+        monkeypatch.setattr(f"tidemill.{place}.MOST_LISTED", 1)
+
+    assert "changes 1 or more read by 0 runs" in words(read(path))
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [

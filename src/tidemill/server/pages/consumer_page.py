@@ -113,7 +113,7 @@ def _peek(mill: Mill, one: ConsumerDetail) -> tuple[Sequence[OfferedView], str]:
     try:
         return mill.consumers.peek(one.dataset, one.name, limit=_PEEKED), ""
     except TidemillError as error:
-        return (), str(error)
+        return (), error.sentence
 
 
 def _work(one: ConsumerDetail, row: Mapping[str, Any]) -> Mapping[str, Any]:

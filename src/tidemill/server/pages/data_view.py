@@ -138,9 +138,18 @@ def query(**values: object) -> str:
     return f"?{text}" if text else "?"
 
 
-def number_of(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: `1 file`, `2,000 files`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def number_of(number: int, one: str, many: str = "", most: int | None = None) -> str:
+    """Return a number with its noun: `1 file`, `2,000 files`.
+
+    If the record has `most` of the things at the most, `50 or more files`.
+    """
+    more = f" {words}" if most is not None and (words := or_more(number, most)) else ""
+    return f"{number:,}{more} {one if number == 1 else many or one + 's'}"
+
+
+def or_more(number: int, most: int) -> str:
+    """Return the words behind a number of things of which a record has `most` at the most."""
+    return "or more" if number >= most else ""
 
 
 def body_of(**values: object) -> str:

@@ -124,7 +124,7 @@ def show_dataset(request: Request, name: str) -> HTMLResponse:
             ("size", format_bytes(dataset.bytes), number_of(dataset.files, "file")),
             ("missing", missing if view else None, "in this period" if view else ""),
             ("late or rewritten", odd if view else None, "in this period" if view else ""),
-            ("consumers", len(consumers), ""),
+            ("consumers", len(consumers), "or more" if consumers.next else ""),
         ],
         notes=_notes(dataset),
         calendar=view,
@@ -205,7 +205,7 @@ def _partitions(
             files = mill.datasets.files(name, as_of=as_of, limit=_SHOWN, after=after)
         except TidemillError as error:
             return _table(
-                [], _FILES, f"As of {as_of}", str(error), command_of("dataset", "files", name, "--as-of", as_of)
+                [], _FILES, f"As of {as_of}", error.sentence, command_of("dataset", "files", name, "--as-of", as_of)
             )
         following = query(as_of=as_of, after=files.next) if files.next else None
         shown = _table(
@@ -287,7 +287,7 @@ def read_rows(mill: Mill, name: str, key: str | None) -> Mapping[str, Any]:
     try:
         rows = mill.datasets.head(name, key, limit=MOST_ROWS)
     except TidemillError as error:
-        return {"rows": [{"not read": str(error)}], "row_names": ["not read"]}
+        return {"rows": [{"not read": error.sentence}], "row_names": ["not read"]}
     return {"rows": rows, "row_names": list(dict.fromkeys(column for row in rows for column in row))}
 
 
@@ -374,7 +374,8 @@ def _preview(request: Request, mill: Mill, dataset: DatasetView) -> Preview | No
             case "compact":
                 return offered(request, _ask_compact(dataset, path))
     except (TidemillError, ValueError) as error:
-        return Preview("This cannot be done", str(error), command_of("dataset", "show", dataset.name))
+        says = error.sentence if isinstance(error, TidemillError) else str(error)
+        return Preview("This cannot be done", says, command_of("dataset", "show", dataset.name))
     return None
 
 

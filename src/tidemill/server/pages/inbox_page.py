@@ -237,13 +237,15 @@ def _preview(request: Request, mill: Mill, inbox: InboxView) -> Preview | None:
         else:
             found = [*mill.inboxes.files(inbox.inbox, state=state, limit=_MOST)]
     except TidemillError as error:
-        return Preview("This cannot be done", str(error), command_of("inbox", "files", inbox.inbox))
+        return Preview("This cannot be done", error.sentence, command_of("inbox", "files", inbox.inbox))
     names = sorted({one.name for one in found})
     words = [] if way == "retry" and state is FileState.ERROR and not file else names
     command = command_of("inbox", way, inbox.inbox, *words[:5])
     if not names or (way == "reprocess" and not file):
         return Preview("Nothing to do", f"No such file of {inbox.inbox} is {_words(state)}.", command)
-    which = f"the file {names[0]}" if len(names) == 1 else number_of(len(names), "file")
+    # Without names, the action is about all such files, of which only the first are counted.
+    most = None if words else _MOST
+    which = f"the file {names[0]}" if len(names) == 1 else number_of(len(names), "file", most=most)
     size = format_bytes(sum(one.bytes for one in found))
     rows = number_of(sum(one.row_count or 0 for one in found), "row")
     says = {
@@ -260,11 +262,11 @@ def _preview(request: Request, mill: Mill, inbox: InboxView) -> Preview | None:
     done = {
         "release": f"{number_of(len(names), 'file')} released",
         "ignore": f"{number_of(len(names), 'file')} ignored",
-        "retry": f"{number_of(len(names), 'file')} offered again",
+        "retry": f"{number_of(len(names), 'file', most=most)} offered again",
         "reprocess": f"{number_of(len(names), 'file')} will be processed again",
     }[way]
     body = body_of(files=words) if words else "{}"
-    label = f"{_WAYS[state][way]} {number_of(len(names), 'file')}"
+    label = f"{_WAYS[state][way]} {number_of(len(names), 'file', most=most)}"
     action = Action(
         label, f"{link('/v1/inboxes', inbox.inbox)}:{way}", says, done, body=body, danger=way in {"reprocess", "ignore"}
     )

@@ -18,6 +18,7 @@ from tidemill.catalog.transactions import TxState
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.page import Page
+from tidemill.mill.project import MOST_SHOWN
 from tidemill.mill.transactions import TransactionDetail
 from tidemill.server.pages.columns import BYTES, DATASET, ROWS, RUN, STATE, Column
 from tidemill.server.pages.data_view import number_of
@@ -222,7 +223,8 @@ def show_transaction(request: Request, write_pointer: int) -> HTMLResponse:
     found, at = mill.transactions.show(write_pointer), mill.project.world.clock.now()
     rows = sum(one.rows for one in found.published)
     empty = "nothing is published before the commit" if found.state == "in_progress" else "it published nothing"
-    said = f"{len(found.published):,} changes, {rows:,} rows" if found.published else ""
+    changes = number_of(len(found.published), "change", most=MOST_SHOWN)
+    said = f"{changes}, {number_of(rows, 'row')}" if found.published else ""
     return show_table(
         request,
         title=f"Transaction {write_pointer:,}",

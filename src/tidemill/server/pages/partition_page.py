@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse
 from tidemill.errors import TidemillError
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
-from tidemill.mill.partition_views import PartitionDetail
+from tidemill.mill.partition_views import MOST_LISTED, PartitionDetail
 from tidemill.server.pages.columns import BY_RUN, BYTES, COMMITTED, FILES, ROWS, STATE, Column
 from tidemill.server.pages.data_view import (
     Preview,
@@ -19,6 +19,7 @@ from tidemill.server.pages.data_view import (
     command_of,
     number_of,
     offered,
+    or_more,
     query,
     show_data,
 )
@@ -74,8 +75,8 @@ def show_partition(request: Request, name: str, key: str) -> HTMLResponse:
         facts=[
             ("rows", one.rows, ""),
             ("size", format_bytes(one.bytes), number_of(one.files, "file")),
-            ("changes", len(one.changes), ""),
-            ("read by", number_of(len(one.taken), "run"), ""),
+            ("changes", len(one.changes), or_more(len(one.changes), MOST_LISTED)),
+            ("read by", number_of(len(one.taken), "run"), or_more(len(one.taken), MOST_LISTED)),
         ],
         one=one,
         changes=[plain(change) for change in one.changes],
@@ -115,7 +116,7 @@ def _preview(request: Request, one: PartitionDetail) -> Preview | None:
                 return offered(request, _ask_describe(one, path, asked["entry"], asked.get("value", "")))
     except TidemillError as error:
         return Preview(
-            "This cannot be done", str(error), command_of("dataset", "partition", one.dataset, one.partition)
+            "This cannot be done", error.sentence, command_of("dataset", "partition", one.dataset, one.partition)
         )
     return None
 

@@ -64,7 +64,7 @@ def show_snapshot(request: Request, dataset: DatasetView) -> HTMLResponse:
             ("rows", dataset.rows, ""),
             ("size", format_bytes(dataset.bytes), number_of(dataset.files, "file")),
             ("versions kept", len(versions), "or more" if versions.next else ""),
-            ("consumers", len(consumers), ""),
+            ("consumers", len(consumers), "or more" if consumers.next else ""),
         ],
         comparison=_compare(mill, name, asked, versions),
         line=_line(versions),
@@ -97,7 +97,7 @@ def _read_rows(mill: Mill, name: str) -> Mapping[str, Any]:
     try:
         rows = mill.datasets.head(name, limit=_ROWS)
     except TidemillError as error:
-        return {"rows": [{"not read": str(error)}], "row_names": ["not read"]}
+        return {"rows": [{"not read": error.sentence}], "row_names": ["not read"]}
     return {"rows": rows, "row_names": list(dict.fromkeys(column for row in rows for column in row))}
 
 
@@ -148,7 +148,7 @@ def _compare(
     try:
         found = mill.snapshots.compare(name, int(old), int(new))
     except TidemillError as error:
-        return view | {"refused": str(error)}
+        return view | {"refused": error.sentence}
     rows, size = abs(found.more_rows), format_bytes(abs(found.more_bytes))
     return view | {
         "found": found,

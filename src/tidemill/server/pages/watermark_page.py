@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse
 
 from tidemill.mill.mill import Mill
 from tidemill.mill.slots import SlotView
-from tidemill.mill.watermarks import ProgramView, WatermarkDetail
+from tidemill.mill.watermarks import MOST_LISTED, ProgramView, WatermarkDetail
 from tidemill.server.pages.calendar_view import SIGNS
 from tidemill.server.pages.columns import RUN, STATE, Column
 from tidemill.server.pages.data_view import (
@@ -122,17 +122,12 @@ def _notes(one: WatermarkDetail, gaps: Sequence[SlotView]) -> Sequence[tuple[str
     for program in one.programs:
         if program.postponed:
             first = program.postponed[0]
-            text = f"{program.program}: {number_of(len(program.postponed), 'failing window')}: {first.reason}"
+            failing = number_of(len(program.postponed), "failing window", most=MOST_LISTED)
+            text = f"{program.program}: {failing}: {first.reason}"
             notes.append(("fail", text, query(ask="reset", program=program.program, to=""), "Compute again"))
     if one.parked:
-        notes.append(
-            (
-                "wait",
-                f"{number_of(len(one.parked), 'partition')} have no time that can be read: {one.parked[0]}",
-                "",
-                "",
-            )
-        )
+        number = number_of(len(one.parked), "partition", most=MOST_LISTED)
+        notes.append(("wait", f"{number} have no time that can be read: {one.parked[0]}", "", ""))
     return notes
 
 

@@ -355,3 +355,19 @@ def below_a_prefix(stage) -> Iterator[tuple[Listener, str]]:
         yield listener, link
     finally:
         listener.stop()
+
+
+@pytest.mark.parametrize("path", ["/runs", "/schedules"])
+def test_a_program_in_a_list_leads_to_its_runs(browser, path):
+    """Names link to their pages; a reader had to type the name of the program into the filter."""
+    text = browser.get(path).text
+
+    assert '<a href="/runs?program=default.shop.sift">shop.sift</a>' in text
+    assert "<td>shop.sift</td>" not in text
+
+
+def test_the_page_of_a_run_leads_to_the_other_runs_of_its_program(stage, browser):
+    """A failure that comes every night shows in the runs before it."""
+    run = stage.mill.runs.list(program="shop.load", limit=1)[0]
+
+    assert '<h1><a href="/runs?program=default.shop.load">shop.load</a>' in browser.get(f"/runs/{run.run_id}").text

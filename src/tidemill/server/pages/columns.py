@@ -28,6 +28,8 @@ PARTITION_PAGE: Final = Column("partition", "Partition", "name", "{page}")
 """The partition, with a link to its page. Rows have the link in `page`."""
 CONSUMER: Final = Column("name", "Consumer", "name", "/consumers/{dataset}/{name}")
 DATASET: Final = Column("dataset", "Data set", "name", "/datasets/{dataset}")
+PROGRAM: Final = Column("program", "Program", "text", "/runs?program={program}")
+"""The program, with a link to its runs: a program has no page of its own."""
 STATE: Final = Column("state", "State", "state")
 ERROR: Final = Column("error", "Error", "long")
 WHY: Final = Column("why", "Why", "long")

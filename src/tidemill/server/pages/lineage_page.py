@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse
 from tidemill.lake.datasets import DatasetKind
 from tidemill.mill.lineage import DEPTH, FORGOTTEN, MOST_DEPTH, BadLineage, Direction, Lineage, LineageNode, NodeKind
 from tidemill.mill.mill import Mill
-from tidemill.server.pages.columns import STATE, Column
+from tidemill.server.pages.columns import PROGRAM, STATE, Column
 from tidemill.server.pages.data_view import command_of, number_of, query
 from tidemill.server.pages.flow import draw, page_of, words_of
 from tidemill.server.pages.render import link, plain, render
@@ -22,7 +22,7 @@ _NODES: Final = (
     Column("way", "Way"),
     Column("name", "Thing", "name", "{page}"),
     Column("words", "Kind"),
-    Column("program", "Program"),
+    PROGRAM,
     STATE,
     Column("at", "At", "time"),
     Column("write_pointer", "Transaction", "number"),

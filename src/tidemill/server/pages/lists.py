@@ -28,6 +28,7 @@ from tidemill.server.pages.columns import (
     ERROR,
     FILES,
     PARTITION,
+    PROGRAM,
     ROWS,
     RUN,
     STATE,
@@ -95,7 +96,7 @@ class ListPage:
 _RUN: Final = Column("run_id", "Run", "name", "/runs/{run_id}")
 RUN_COLUMNS: Final = (
     _RUN,
-    Column("program", "Program"),
+    PROGRAM,
     STATE,
     Column("epoch", "Attempt", "number"),
     Column("created_at", "Created", "time"),
@@ -191,7 +192,7 @@ LISTS: Final[tuple[ListPage, ...]] = (
         (
             Column("name", "Schedule", "name", "/schedules/{name}"),
             Column("status", "State", "state"),
-            Column("program", "Program"),
+            PROGRAM,
             Column("trigger", "Trigger", "long"),
             Column("constraints", "Constraints", "long"),
             Column("next_fire_at", "Next", "time"),

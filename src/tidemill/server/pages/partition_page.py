@@ -12,7 +12,7 @@ from tidemill.errors import TidemillError
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.partition_views import MOST_LISTED, PartitionDetail
-from tidemill.server.pages.columns import BY_RUN, BYTES, COMMITTED, FILES, ROWS, STATE, Column
+from tidemill.server.pages.columns import BY_RUN, BYTES, COMMITTED, FILES, PROGRAM, ROWS, STATE, Column
 from tidemill.server.pages.data_view import (
     Preview,
     body_of,
@@ -40,7 +40,7 @@ _CHANGES: Final = (
 )
 _TAKEN: Final = (
     Column("run_id", "Run", "name", "/runs/{run_id}"),
-    Column("program", "Program", "text"),
+    PROGRAM,
     STATE,
     Column("started_at", "Started", "time"),
     Column("ended_at", "Ended", "time"),

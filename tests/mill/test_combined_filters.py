@@ -31,6 +31,23 @@ def build(namespace, name):
 first, second = build("default", "crm"), build("default", "shop")
 third, fourth = build("other", "crm"), build("other", "shop")
 """
+READERS = """
+import tidemill as tm
+
+app = tm.App("crm")
+paid = app.fileset("paid", keys={"day": "date"})
+sold = app.fileset("sold", keys={"day": "date"})
+
+
+@app.python(reads=[paid, sold])
+def one(run):
+    pass
+
+
+@app.python(reads=[paid, sold])
+def two(run):
+    pass
+"""
 BEHIND = {"fresh": timedelta(hours=1), "old": timedelta(hours=5)}
 TO = WebHook("https://example.org/hook")
 
@@ -122,9 +139,42 @@ def test_each_combination_of_filters_lists_the_subscribers_that_fit(stage):
     assert {one.state for one in everything if one.topic == "paid"} == {"failing", "behind", "current"}
 
 
+def test_each_combination_of_filters_lists_the_tokens_that_fit(stage):
+    """An administrator asks which tokens may deploy, in all namespaces or in one."""
+    for namespace, role in product((None, "default", "other"), ("viewer", "developer", "admin")):
+        stage.mill.tokens.create(f"{role}_{namespace}", role=role, namespace=namespace)
+    everything = list(iterate(stage.mill.tokens.list))
+
+    for namespace, role, limit in product((None, "*", "default", "none"), (None, "viewer", "operator"), (1, 100)):
+        found = list(iterate(stage.mill.tokens.list, namespace=namespace, role=role, limit=limit))
+        assert found == [
+            one for one in everything if namespace in {None, one.namespace} and role in {None, one.role}
+        ], (namespace, role, limit)
+    assert len(everything) == 9
+
+
+def test_consumers_are_listed_by_program_and_data_set(catalog_url, tmp_path):
+    """A program reads several data sets, and several programs read one."""
+    with staged(tmp_path, catalog_url, READERS) as stage:
+        everything = list(iterate(stage.mill.consumers.list))
+
+        for program, dataset, limit in product((None, "one", "default.crm.two"), (None, "sold"), (1, 100)):
+            found = list(iterate(stage.mill.consumers.list, program=program, dataset=dataset, limit=limit))
+            assert found == [
+                one
+                for one in everything
+                if program is None or one.name.endswith(f".{program.rpartition('.')[2]}")
+                if dataset is None or one.dataset == "default.sold"
+            ], (program, dataset, limit)
+        assert len(everything) == 4
+
+
 @pytest.mark.parametrize(
     ("noun", "filters", "code", "match"),
     [
+        ("tokens", {"namespace": "a.b"}, "bad_name", "a.b"),
+        ("tokens", {"role": "vewer"}, "bad_role", "did you mean 'viewer'"),
+        ("consumers", {"program": "crm.no"}, "not_found", "crm.no"),
         ("watermarks", {"app": "shpo"}, "not_found", "shop"),
         ("watermarks", {"behind": "two"}, "bad_duration", "two"),
         ("apps", {"namespace": "a.b"}, "bad_name", "a.b"),

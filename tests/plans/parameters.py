@@ -682,7 +682,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "run_tokens.find_attempt": {"run_id": "live_1"},
     "tokens.find_by_name": {"name": "n299000"},
     "tokens.find_ended": {"name": "n299500"},
-    "tokens.list_tokens": {"after_name": "n299", "after_id": "", "limit": 100},
+    "tokens.list_tokens": {"after_name": "n299", "after_id": "", "namespace": "", "role": "viewer", "limit": 100},
     "tokens.end_token": {"token_id": "tok_299000"},
     "tokens.note_use": {"token_id": "tok_299000", "last_used_at": 5},
     "audit_log.list_old_entries": {"most": 1000, "keep": -1000},

@@ -14,11 +14,12 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--dataset", metavar="NAME", help="Only consumers of this data set.")
+@click.option("--program", metavar="PROGRAM", help="Only consumers by which this program reads.")
 @page_options
-def list_(dataset: str | None, *, limit: int, after: str, as_json: bool) -> None:
+def list_(*, dataset: str | None, program: str | None, limit: int, after: str, as_json: bool) -> None:
     """List consumers by data set and name."""
     with open_mill() as mill:
-        rows = mill.consumers.list(dataset=dataset, limit=limit, after=after)
+        rows = mill.consumers.list(dataset=dataset, program=program, limit=limit, after=after)
     columns = ("dataset", "name", "waiting", "bytes", "in_progress", "discarded", "dropped", "retired", "oldest_at")
     show_page(rows, columns, as_json=as_json, empty="no consumers yet; a program that reads a file set makes one")
 

@@ -31,11 +31,13 @@ def create(name: str, role: str, *, namespace: str | None, expires: str | None, 
 
 
 @command.command("list")
+@click.option("--namespace", metavar="NAMESPACE", help="Only tokens of this namespace; '*' for tokens of all.")
+@click.option("--role", metavar="ROLE", help="Only tokens with this role.")
 @page_options
-def list_(*, limit: int, after: str, as_json: bool) -> None:
+def list_(*, namespace: str | None, role: str | None, limit: int, after: str, as_json: bool) -> None:
     """List tokens by name, with their last use."""
     with open_mill() as mill:
-        rows = mill.tokens.list(limit=limit, after=after)
+        rows = mill.tokens.list(namespace=namespace, role=role, limit=limit, after=after)
     columns = ("name", "prefix", "role", "namespace", "created_at", "expires_at", "last_used_at", "ended_at")
     none = "no tokens yet; `tidemill token create NAME --role viewer` creates one"
     show_page(rows, columns, as_json=as_json, empty=none)

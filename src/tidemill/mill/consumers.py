@@ -195,13 +195,16 @@ class Consumers(Noun):
     noun = "consumer"
 
     @operation(Right.READ)
-    def list(self, *, dataset: str | None = None, limit: int = PAGE, after: str = "") -> Page[ConsumerView]:
-        """List consumers (of a data set) by name, with the changes that wait for each."""
+    def list(
+        self, *, dataset: str | None = None, program: str | None = None, limit: int = PAGE, after: str = ""
+    ) -> Page[ConsumerView]:
+        """List consumers (of a data set, of a program) by name, with the changes that wait for each. `NotFound`."""
         place = read_key(after, ("", ""))
 
         def block(db: Db) -> Page[ConsumerView]:
             only = None if dataset is None else self._project.dataset(db, dataset).dataset_id
-            found, by_id = self._list(db, only, None, place, limit)
+            name = None if program is None else self._project.program(db, program).qualified_name
+            found, by_id = self._list(db, only, name, place, limit)
             reads = list_reads(db)
             return cut(found, limit, _key_of, lambda consumer: _consumer_view(db, consumer, by_id, reads))
 

@@ -175,12 +175,28 @@ class Tokens(Noun):
         return self._catalog.write(block)
 
     @operation(Right.ADMIN, whole=True, no_audit="changes nothing")
-    def list(self, *, limit: int = PAGE, after: str = "") -> Page[TokenView]:
-        """List tokens by name, with their last use; never their secrets."""
+    def list(
+        self, *, namespace: str | None = None, role: str | None = None, limit: int = PAGE, after: str = ""
+    ) -> Page[TokenView]:
+        """List tokens by name, with their last use; never their secrets.
+
+        `namespace` leaves those whose only namespace that is; `*` stands for tokens of all namespaces. `role` leaves
+        those with that role. `BadName`, `BadRole`. Cost: the tokens between those of the page.
+        """
         name, token_id = read_key(after, ("", ""))
+        if namespace not in {None, ALL_NAMESPACES}:
+            check_name("namespace", namespace)
+        if role is not None and role not in [*Role]:
+            raise BadRole(role)
         rows = self._catalog.read(
             lambda db: db.records(
-                SQL.list_tokens, _ListedToken, after_name=name, after_id=token_id, limit=one_more(limit)
+                SQL.list_tokens,
+                _ListedToken,
+                namespace=namespace or "",
+                role=role or "",
+                after_name=name,
+                after_id=token_id,
+                limit=one_more(limit),
             )
         )
         return cut(rows, limit, lambda row: write_key(row.name, row.token_id), _view)

@@ -46,6 +46,7 @@ SELECT token_id FROM token WHERE kind = 'token' AND name = :name AND ended_at IS
 SELECT name, prefix, role, namespace, created_at, created_by, expires_at, last_used_at, ended_at, token_id
   FROM token
  WHERE kind = 'token' AND (name, token_id) > (:after_name, :after_id)
+   AND (:namespace = '' OR namespace = :namespace) AND (:role = '' OR role = :role)
  ORDER BY name, token_id LIMIT :limit
 
 -- name: end_token

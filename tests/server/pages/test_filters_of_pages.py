@@ -119,6 +119,7 @@ def test_partitions_are_filtered_by_key(browser, read):
     [
         ("/watermarks?app=shop&behind=2h", "watermark list --app shop --behind 2h", "/watermarks?behind=two"),
         ("/apps?namespace=default", "app list --namespace default", "/apps?namespace=a.b"),
+        ("/tokens?namespace=default&role=viewer", "token list --namespace default --role viewer", "/tokens?role=vewer"),
         ("/topics?kind=own&prefix=d", "topic list --kind own --prefix d", "/topics?kind=won"),
         ("/subscribers?kind=push&state=failing", "subscriber list --kind push --state failing", "/subscribers?state=b"),
     ],
@@ -127,6 +128,30 @@ def test_lists_of_names_are_filtered_as_the_command_beside_them(browser, query, 
     """The link and the command say what was seen."""
     assert command in browser.get(query).text
     assert browser.get(refused).status_code == 422
+
+
+def test_tokens_are_filtered_in_pages_that_keep_the_filter(browser, alerts):
+    """An administrator asks which tokens reach all namespaces, among those of hundreds of programs."""
+    for number in range(51):
+        alerts.mill.tokens.create(f"of_default_{number:02}", role="viewer", namespace="default")
+    alerts.mill.tokens.create("of_all", role="viewer")
+    first = browser.get("/tokens?namespace=default&role=viewer").text
+    of_all = browser.get("/tokens?namespace=*").text
+
+    assert "?namespace=default&amp;role=viewer&amp;after=of_default_49" in first
+    assert ">of_all<" not in first
+    assert ">of_all<" in of_all
+    assert "of_default_00" not in of_all
+    assert "nothing fits" in browser.get("/tokens?namespace=none").text
+
+
+def test_consumers_are_filtered_by_program(browser):
+    """A person asks what waits for one program, which may read many data sets."""
+    text = browser.get("/consumers?program=shop.sift").text
+
+    assert "consumer list --program shop.sift" in text
+    assert 'href="/consumers/default.orders/default.shop.sift"' in text
+    assert browser.get("/consumers?program=shop.sfit").status_code == 404
 
 
 def test_a_page_of_a_long_list_says_that_headings_sort_this_page(browser, alerts):

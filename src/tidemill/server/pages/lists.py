@@ -174,7 +174,7 @@ LISTS: Final[tuple[ListPage, ...]] = (
         CONSUMER_COLUMNS,
         "consumer list",
         "no consumers yet; a program that reads a file set has one",
-        (Filter("dataset", "File set"),),
+        (Filter("dataset", "File set"), Filter("program", "Program")),
     ),
     ListPage(
         "/watermarks",

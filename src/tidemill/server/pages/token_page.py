@@ -12,6 +12,8 @@ from tidemill.mill.access import Role
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.server.pages.columns import STATE, Column
+from tidemill.server.pages.data_view import command_of
+from tidemill.server.pages.lists import Filter
 from tidemill.server.pages.render import ago, link, plain
 from tidemill.server.pages.thing import Action, Field, Form, allowed, show_table
 
@@ -27,6 +29,7 @@ _COLUMNS: Final = (
     Column("last_used_at", "Last used", "time"),
     Column("prefix", "Begins", "code"),
 )
+_FILTERS: Final = (Filter("namespace", "Only namespace"), Filter("role", "Role", tuple(Role)))
 _CREATE: Final = Form(
     "Create a token",
     (
@@ -40,10 +43,11 @@ _CREATE: Final = Form(
 )
 
 
-def show_tokens(request: Request, after: str = "") -> HTMLResponse:
+def show_tokens(request: Request, after: str = "", namespace: str = "", role: str = "") -> HTMLResponse:
     """Return the page: tokens with their last use, a form for a new one, and their revocation."""
     mill: Mill = request.state.mill
-    page = mill.tokens.list(limit=_PAGE, after=after)
+    page = mill.tokens.list(namespace=namespace or None, role=role or None, limit=_PAGE, after=after)
+    asked = {name: value for name, value in (("namespace", namespace), ("role", role)) if value}
     now = mill.project.world.clock.now()
     rows: list[dict[str, Any]] = []
     for one in page:
@@ -69,9 +73,20 @@ def show_tokens(request: Request, after: str = "") -> HTMLResponse:
         "sub": "",
         "rows": rows,
         "columns": _COLUMNS,
-        "empty": "no tokens yet; `tidemill token create NAME --role viewer` creates one",
-        "next": f"?{urlencode({'after': page.next})}" if page.next else None,
+        "empty": "nothing fits; show all, or filter by something else"
+        if asked
+        else "no tokens yet; `tidemill token create NAME --role viewer` creates one",
+        "next": f"?{urlencode({**asked, 'after': page.next})}" if page.next else None,
         "acts": True,
     }
-    command = f"token list --after {after}" if after else "token list"
-    return show_table(request, title="Tokens", sub=sub, form=_CREATE, sections=[table], command=command)
+    options = {**asked, "after": after} if after else asked
+    return show_table(
+        request,
+        title="Tokens",
+        sub=sub,
+        form=_CREATE,
+        filters=[(one, asked.get(one.name, "")) for one in _FILTERS],
+        filtered=bool(options),
+        sections=[table],
+        command=command_of("token", "list", *(word for name, one in options.items() for word in (f"--{name}", one))),
+    )

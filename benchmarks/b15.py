@@ -58,6 +58,7 @@ def load(run):
 for n in range(10_000):
     app.schedule(f"s{n:05}", load, trigger=tm.Cron("30 2 * * *"))
 """
+AIM: Final = "≥ 500, aim 1,000"
 _PER_TOKEN: Final = 100
 """The cap of a token on open streams, by default."""
 PAGES: Final = {
@@ -141,7 +142,7 @@ def _lists(address: str, secret: str, database: str) -> Iterator[Figure]:
         start = time.perf_counter()
         taken = [one for times in pool.map(look, range(CLIENTS)) for one in times]
         seconds = time.perf_counter() - start
-    yield Figure("B15", f"pages of 100 of {RUNS:,} runs, {CLIENTS} clients", database, [LOOKS / seconds], "/s", "≥ 500")
+    yield Figure("B15", f"pages of 100 of {RUNS:,} runs, {CLIENTS} clients", database, [LOOKS / seconds], "/s", AIM)
     yield Figure("B15", "the same, 99th percentile", database, [sorted(taken)[int(len(taken) * 0.99)]], "ms", "≤ 50")
 
 

@@ -1,5 +1,8 @@
 """A project with a long past: 1,000 data sets, 5,000 schedules, 200,000 runs, 1,000,000 partitions of one file set.
 
+Beside them: an inbox of 100,000 files, a snapshot of 50 versions, a file set with a watermark and a year of hours,
+10,000 alerts, and a program that has read the large file set.
+
 The app is deployed, one partition is published and one run is started. Their rows are then copied within the database,
 since a million commits would take an hour.
 """
@@ -9,24 +12,46 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Any, Final
 
 from benchmarks.project import KEYS, publish
 from tidemill.catalog.postgres import PostgresCatalog
 from tidemill.catalog.sqlite import SqliteCatalog
+from tidemill.lake.fileset.fileset import WriteOp
+from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.mill.mill import Mill
+from tidemill.run.processes.external import open_transaction, outputs_of
+from tidemill.shapes.keys import KeySchema
+from tidemill.shapes.manifest import Manifest
+from tidemill.testing.plain import write_plain
 
 DATASETS: Final = 1_000
 SCHEDULES: Final = 5_000
 RUNS: Final = 200_000
 PARTITIONS: Final = 1_000_000
+FILES: Final = 100_000
+ALERTS: Final = 10_000
+VERSIONS: Final = 50
 BIG: Final = "default.d0000"
 """The file set with all partitions."""
+READER: Final = "default.bench.read"
+"""The program that reads that file set, and the inbox."""
 APP: Final = f"""
 import tidemill as tm
 
 app = tm.App("bench")
 filesets = [app.fileset(f"d{{n:04}}", keys={{"n": "int"}}) for n in range({DATASETS})]
+raw = app.inbox("raw", "landing", schema="id int")
+planes = app.snapshot("planes", key=["id"], max_versions={VERSIONS})
+times = tm.Watermark("ts", pattern="$day $hour:00:00", interval="1h", gap="wait")
+hours = app.fileset("hours", keys={{"day": "date", "hour": "int"}}, watermark=times)
+app.alert("failed", tm.RunFailed())
+
+
+@app.python(reads=[filesets[0], raw])
+def read(run):
+    pass
 
 
 def make(n):
@@ -54,6 +79,7 @@ _FIRST: Final = 1_000_000
 def age(mill: Mill) -> None:
     """Give the deployed app of this module its past."""
     publish(mill, BIG, _FIRST)
+    _land(mill)
     mill.runs.start("bench.p0000")
     with _executing(mill) as execute:
         _copy(
@@ -82,6 +108,25 @@ def age(mill: Mill) -> None:
                 "bytes": "1000 * (1 + i % 900)",
                 "at": "at - (1000000 - i) * CAST(30000 AS BIGINT)",
             },
+        )
+        _copy(
+            execute,
+            "inbox_file",
+            FILES,
+            "WHERE name = 'first.csv'",
+            {
+                "name": "'f' || (1000000 + i) || '.csv'",
+                "status": "CASE WHEN i % 1000 = 0 THEN 'QUARANTINED' ELSE 'SUCCESS' END",
+                "first_seen": f"first_seen - ({FILES} - i) * CAST(30000 AS BIGINT)",
+            },
+        )
+        ended = "i % 1000 > 0"
+        execute(
+            f"{_series(ALERTS)} INSERT INTO alert"
+            " (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, resolved_at)"
+            " SELECT 'alert_' || (1000000 + i), rule_id, namespace, 'default.failed', 'default.bench.p' || i,"
+            f" CASE WHEN {ended} THEN 'RESOLVED' ELSE 'OPEN' END, 'it failed', 1, 1, CASE WHEN {ended} THEN 2 END"
+            " FROM alert_rule CROSS JOIN series"
         )
         where = f"dataset_id = (SELECT dataset_id FROM dataset WHERE name = '{BIG.partition('.')[2]}')"
         sums = "SELECT count(*), sum(files), sum(bytes), sum(row_count) FROM partition_change"
@@ -126,9 +171,31 @@ def age(mill: Mill) -> None:
             execute,
             "message",
             RUNS,
-            "WHERE topic = 'data'",
+            "WHERE topic = 'data' AND event_key LIKE 'partition:%'",
             {"seq": "1001 + 2 * i", "event_key": f"'partition:default.d' || substr('' || (10000 + i % {DATASETS}), 2)"},
         )
+    _fill(mill)
+
+
+def _land(mill: Mill) -> None:
+    landing = mill.project.config.folder / "landing"
+    landing.mkdir(exist_ok=True)
+    (landing / "first.csv").write_text("1\n")
+    mill.inboxes.scan("raw")
+
+
+def _fill(mill: Mill) -> None:
+    """Publish hours and versions, and give the reader of the large file set what commits from now on."""
+    days = KeySchema.of({"day": "date", "hour": "int"})
+    keys = [days.check({"day": date(2025, 1, 1) + timedelta(n // 24), "hour": n % 24}) for n in range(24 * 365)]
+    catalog, world = mill.project.catalog, mill.project.world
+    with open_transaction(catalog, world, ["default.hours"]) as tx:
+        writes = [PartitionWrite(key, WriteOp.APPEND, Manifest(())) for key in keys]
+        outputs_of(tx).register("default.hours", writes, None, base=None)
+    for version in range(VERSIONS):
+        with open_transaction(catalog, world, ["default.planes"], writer=write_plain) as tx:
+            tx.snapshot("default.planes").replace({"": f"{version}\n"})
+    mill.consumers.reset(BIG, READER, to="now")
 
 
 @dataclass(frozen=True)
@@ -175,7 +242,10 @@ def _copy(execute: Execute, table: str, rows: int, where: str, changed: Mapping[
     columns = [str(one[0]) for one in execute(_COLUMNS[execute.sqlite].format(table=table))]
     values = ", ".join(changed.get(one, one) for one in columns)
     execute(
-        f"WITH RECURSIVE series(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM series WHERE i < {rows - 1}),"
-        f" template AS (SELECT * FROM {table} {where} LIMIT 1)"
+        f"{_series(rows)}, template AS (SELECT * FROM {table} {where} LIMIT 1)"
         f" INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM template CROSS JOIN series"
     )
+
+
+def _series(rows: int) -> str:
+    return f"WITH RECURSIVE series(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM series WHERE i < {rows - 1})"

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from benchmarks.aged import APP, BIG, RUNS, age
+from benchmarks.aged import APP, BIG, READER, RUNS, age
 from benchmarks.project import running_project, wait_until
 from benchmarks.table import Figure
 from tidemill.mill.mill import Mill
@@ -61,19 +61,45 @@ for n in range(10_000):
 AIM: Final = "≥ 500, aim 1,000"
 _PER_TOKEN: Final = 100
 """The cap of a token on open streams, by default."""
+_RUN: Final = "00000000000000000000299990"
 PAGES: Final = {
     "overview": "/",
     "data sets": "/datasets",
     "file set of 1,000,000 partitions": f"/datasets/{BIG}",
+    "partition": f"/datasets/{BIG}/n=1000005",
+    "inboxes": "/inboxes",
+    "inbox of 100,000 files": "/inboxes/raw",
+    "consumers": "/consumers",
+    "consumer": f"/consumers/{BIG}/{READER}",
+    "snapshot": "/datasets/planes",
+    "watermarks": "/watermarks",
+    "watermark": "/watermarks/hours",
     "runs": "/runs",
     "runs of a program": "/runs?program=bench.p0007",
-    "run": "/runs/run_00000000000000000000299990",
+    "run": f"/runs/run_{_RUN}",
     "schedules": "/schedules",
     "schedule": "/schedules/bench.s0007_0",
     "jobs": "/jobs",
+    "job": f"/jobs/job_{_RUN}",
+    "why of a file set": f"/why/{BIG}",
+    "why of a schedule": "/why/bench.s0007_0",
+    "alerts": "/alerts",
+    "alert": "/alerts/alert_1000000",
+    "alert rules": "/alert-rules",
+    "transactions": "/transactions",
+    "transaction": "/transactions/1000",
+    "topics": "/topics",
+    "topic": "/topics/data",
+    "subscribers": "/subscribers",
+    "audit": "/audit",
+    "tokens": "/tokens",
+    "apps": "/apps",
+    "app": "/apps/bench",
     "flow around a data set": f"/flow?around={BIG}",
+    "lineage of a file set": f"/lineage?thing={BIG}",
     "search": "/search?text=run_000000000000000000002999",
 }
+"""Pages, all of the server: each is read behind the past of `aged`."""
 
 
 class _Client:

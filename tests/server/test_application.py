@@ -111,6 +111,7 @@ def test_a_server_is_not_ready_for_the_catalog_of_another_version(client, stage,
 
 JSON = {"content-type": "application/json"}
 TEXT = {"content-type": "text/plain"}
+APP_JSON: dict[str, object] = {"json": {"declaration": {}, "bundle": ""}}
 
 
 @pytest.mark.parametrize(
@@ -122,6 +123,10 @@ TEXT = {"content-type": "text/plain"}
         ("GET", "/v1/runs", {"headers": {"host": "else.where"}}, "wrong_host", "server.names"),
         ("GET", "/v1/runs", {"headers": {"origin": "https://else.where"}}, "wrong_origin", "server.names"),
         ("GET", "/v1/runs?unknown=1", {}, "bad_request", "/v1/openapi.json"),
+        ("GET", "/v1/schedules/shop.nightly?unknown=1", {}, "bad_request", "/v1/openapi.json"),
+        ("POST", "/v1/schedules/shop.nightly:suspend?unknown=1", {}, "bad_request", "/v1/openapi.json"),
+        ("POST", "/v1/schedules/shop.nightly:suspend?mode=hold", {}, "bad_request", "send it in the body"),
+        ("PUT", "/v1/apps/shop?update_schedules=true", APP_JSON, "bad_request", "send it in the body"),
         ("POST", "/v1/schedules", {"content": b"{", "headers": JSON}, "bad_json", "JSON"),
         ("POST", "/v1/schedules", {"content": b"\xff", "headers": JSON}, "bad_encoding", "JSON"),
         ("POST", "/v1/schedules", {"content": b"a", "headers": TEXT}, "wrong_media_type", "json"),

@@ -139,15 +139,13 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
 
     @guarded(operation.right, whole=operation.mark.whole, own=operation.mark.own)
     def endpoint(*, request: Request, **given: Any) -> Response:  # noqa: ANN401  # of any operation
+        if (refused := _refuse_query(request, route)) is not None:
+            return refused
         inputs: BaseModel | None = given.pop("inputs", None)
         arguments = given | ({} if inputs is None else _read_inputs(route, inputs))
         if _is_paged(route) and (limit := arguments.get("limit")) is not None and limit > MOST:
             raise BadPage("limit", str(limit), MOST)
-        if route.conditional:
-            if (wanted := read_condition(request.headers)) is not None:
-                arguments[CONDITION] = wanted
-        elif route.method != "GET":
-            refuse_conditions(request.headers, operation.action)
+        arguments |= _read_condition(request, route)
         mill: Mill = request.state.mill
         if route.method == "GET":
             return _answer(operation, to_answer(operation.bind(mill)(**arguments)))
@@ -190,6 +188,29 @@ def _add(app: FastAPI, route: Route, *, documented: bool) -> None:
         responses=PROBLEMS,
         tags=[operation.noun or "project"],
     )
+
+
+def _read_condition(request: Request, route: Route) -> Mapping[str, Any]:
+    """Return the generation that the thing must have, if the caller names one."""
+    if route.conditional:
+        wanted = read_condition(request.headers)
+        return {} if wanted is None else {CONDITION: wanted}
+    if route.method != "GET":
+        refuse_conditions(request.headers, route.operation.action)
+    return {}
+
+
+def _refuse_query(request: Request, route: Route) -> Response | None:
+    """Return the refusal of a query that the route does not read; None without one.
+
+    Models of inputs refuse unknown names. A route without a model of its query passes over any name, in silence.
+    """
+    if not request.query_params or not (route.has_body or not route.inputs) or route.document is not None:
+        return None
+    name = next(iter(request.query_params))
+    hint = "send it in the body" if name in route.inputs else f"{OPENAPI} says what the route takes"
+    wrong = f"{name} is not known in the query; nothing was changed"
+    return RequestProblem(422, "bad_request", wrong, hint, fields={"field": name}).answer(request.state.request_id)
 
 
 def _is_paged(route: Route) -> bool:

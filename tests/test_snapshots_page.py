@@ -140,7 +140,10 @@ def test_wrong_commands_are_refused_in_a_line(sqlite_catalog_url, tmp_path, caps
     assert told.startswith("error: no data set named 'default.user'; did you mean 'default.users'?")
     assert refused("snapshot versions named") == (
         2,
-        "error: default.named is a data set of kind fileset, not a snapshot  [not_a_snapshot]\n",
+        (
+            "error: default.named is a data set of kind fileset, not a snapshot; name a data set of the wanted kind: "
+            "`tidemill dataset list` shows the kinds  [not_a_snapshot]\n"
+        ),
     )
     code, told = refused("snapshot rollback users 7")
     assert code == 4
@@ -150,7 +153,10 @@ def test_wrong_commands_are_refused_in_a_line(sqlite_catalog_url, tmp_path, caps
     assert "no version named '7 of default.users'" in told
     assert refused("snapshot diff users 7 7") == (
         2,
-        "error: versions of default.users cannot be compared: version 7 is named twice  [not_comparable]\n",
+        (
+            "error: versions of default.users cannot be compared: version 7 is named twice; compare two versions that "
+            "have the same key, and the columns of the key  [not_comparable]\n"
+        ),
     )
     assert refused("snapshot diff users 7 8 --limit=-1")[0] == 2
 

@@ -1,4 +1,4 @@
-"""Filters of watermarks, apps, topics and subscribers: each combination lists what fits, in pages of any size."""
+"""Filters of lists: each combination of them lists what fits, in pages of any size."""
 
 from __future__ import annotations
 
@@ -169,6 +169,43 @@ def test_consumers_are_listed_by_program_and_data_set(catalog_url, tmp_path):
         assert len(everything) == 4
 
 
+def test_each_combination_of_filters_lists_the_deliveries_that_fit(stage):
+    """A person on duty asks first for what was given up."""
+    for number, (about, state) in enumerate(product(("alert_1", "alert_2"), ("WAITING", "SENT", "DEAD", "SENT"))):
+        stage.sql(
+            "INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at) VALUES "
+            f"""('delivery_{number}', '{{"type": "command", "argv": ["true"]}}', 1, {number}, """
+            f"'{about}', 'opened', '', '{state}', 1) RETURNING 1"
+        )
+    everything = list(iterate(stage.mill.alerts.deliveries))
+
+    for alert, state, limit in product((None, "alert_1", "alert_9"), (None, "waiting", "DEAD", "sent"), (1, 3, 100)):
+        found = list(iterate(stage.mill.alerts.deliveries, alert=alert, state=state, limit=limit))
+        assert found == [
+            one for one in everything if alert in {None, one.about} and (state is None or state.upper() == one.state)
+        ], (alert, state, limit)
+    assert len(everything) == 8
+
+
+def test_rules_of_alerts_are_listed_by_the_app_that_declares_them(stage):
+    """Rules of a person have no app, and those of the same app in another namespace are others."""
+    for number, (namespace, app, name) in enumerate(
+        product(("default", "other"), ("", "crm", "shop"), ("a", "b", "c"))
+    ):
+        stage.sql(
+            "INSERT INTO alert_rule (rule_id, namespace, app, name, spec, looks_after) VALUES ("
+            f"'rule_{number}', '{namespace}', '{app}', '{app}{name}', "
+            """'{"rule": {"type": "run_failed"}}', '') RETURNING 1"""
+        )
+    everything = list(iterate(stage.mill.alerts.rules))
+
+    for app, limit in product((None, "crm", "other.crm", "other.shop"), (1, 2, 100)):
+        found = list(iterate(stage.mill.alerts.rules, app=app, limit=limit))
+        wanted = app if app is None or "." in app else f"default.{app}"
+        assert found == [one for one in everything if wanted in {None, one.app}], (app, limit)
+        assert len(found) == (18 if app is None else 3)
+
+
 @pytest.mark.parametrize(
     ("noun", "filters", "code", "match"),
     [
@@ -189,6 +226,17 @@ def test_a_filter_that_fits_nothing_ever_is_refused(stage, noun, filters, code, 
     """A slip would look like an empty list."""
     with raises_code(code, match=match):
         getattr(stage.mill, noun).list(**filters)
+
+
+def test_a_filter_of_alerts_that_fits_nothing_ever_is_refused(stage):
+    """The same for the lists of rules and of deliveries."""
+    with raises_code("not_found", match="shop"):
+        stage.mill.alerts.rules(app="shpo")
+    with raises_code("bad_filter", match="did you mean 'DEAD'"):
+        stage.mill.alerts.deliveries(state="ded")
+    other = stage.mill.acting_as("ann", Access(Role.VIEWER, "other"))
+    with raises_code("not_found"):
+        other.alerts.rules(app="default.shop")
 
 
 def test_a_caller_of_one_namespace_sees_its_own_whatever_it_filters_by(stage):

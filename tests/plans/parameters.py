@@ -562,6 +562,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "alerts.find_alert": {"alert_id": "alert_299950"},
     "alerts.list_of_rule": {"rule_id": "rule_9950", "after": "\U0010ffff", "limit": 100},
     "alerts.list_live_of_rule": {"rule_id": "rule_9950", "after": "\U0010ffff", "limit": 100},
+    "alerts.list_rules_of_app": {"namespace": "default", "app": "app_3", "after": "", "limit": 100},
     "alerts.list_newest_of": {"namespace": "few", "after": "\U0010ffff", "limit": 100},
     "alerts.list_newest_live_of": {"namespace": "few", "after": "\U0010ffff", "limit": 100},
     "alerts.name_namespaces": {"alert_ids": _list(*(f"alert_{i}" for i in range(1000, 1100)))},
@@ -615,7 +616,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "outbox.end_delivery": {"delivery_id": "delivery_299001", "attempt": 0, "error": None, "state": "SENT"},
     "outbox.start_next": {"target": "t9"},
     "outbox.list_newest": {"after": "delivery_299950", "limit": 100},
-    "outbox.list_newest_about": {"about": "alert_1", "after": "delivery_299950", "limit": 100},
+    "outbox.list_newest_in_state": {"state": "DEAD", "after": "delivery_299950", "limit": 100},
+    "outbox.list_newest_about": {"about": "alert_1", "state": "", "after": "delivery_299950", "limit": 100},
     "outbox.forget_old": {"keep": 86400000},
     "subscribers.insert_subscriber": {
         "name": "new",

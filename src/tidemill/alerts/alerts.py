@@ -540,8 +540,10 @@ def find_namespaces(db: Db, about: Iterable[str]) -> dict[str, Namespace]:
     return dict(db.records(SQL.name_namespaces, tuple[str, Namespace], alert_ids=ids))
 
 
-def list_rules(db: Db, after: tuple[str, str], limit: int) -> list[AlertRule]:
-    """Return rules by name, behind `after`."""
+def list_rules(db: Db, after: tuple[str, str], limit: int, app: tuple[Namespace, str] | None = None) -> list[AlertRule]:
+    """Return rules (of an app) by name, behind `after`."""
+    if app is not None:
+        return db.records(SQL.list_rules_of_app, AlertRule, namespace=app[0], app=app[1], after=after[1], limit=limit)
     return db.records(SQL.list_rules, AlertRule, after_namespace=after[0], after_name=after[1], limit=limit)
 
 

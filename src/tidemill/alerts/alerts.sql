@@ -29,6 +29,12 @@ SELECT rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_
  WHERE (namespace, name) > (:after_namespace, :after_name)
  ORDER BY namespace, name LIMIT :limit
 
+-- name: list_rules_of_app
+-- gives: rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open
+SELECT rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open FROM alert_rule
+ WHERE namespace = :namespace AND app = :app AND name > :after
+ ORDER BY name LIMIT :limit
+
 -- name: list_due
 -- gives: rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open
 SELECT rule_id, namespace, app, name, spec, silent_until, silent_subjects, next_look_at, is_open FROM alert_rule

@@ -219,8 +219,14 @@ def find_about(db: Db, delivery_id: str) -> str | None:
     return db.value(SQL.find_about, str, delivery_id=delivery_id)
 
 
-def list_deliveries(db: Db, after: str, limit: int, about: str | None = None) -> list[StoredDelivery]:
-    """Return deliveries, the newest first, behind `after`; those about one thing."""
+def list_deliveries(
+    db: Db, after: str, limit: int, *, about: str | None = None, state: DeliveryState | None = None
+) -> list[StoredDelivery]:
+    """Return deliveries (about one thing, in one state), the newest first, behind `after`."""
     if about is not None:
-        return db.records(SQL.list_newest_about, StoredDelivery, about=about, after=after, limit=limit)
+        return db.records(
+            SQL.list_newest_about, StoredDelivery, about=about, state=state or "", after=after, limit=limit
+        )
+    if state is not None:
+        return db.records(SQL.list_newest_in_state, StoredDelivery, state=state, after=after, limit=limit)
     return db.records(SQL.list_newest, StoredDelivery, after=after, limit=limit)

@@ -65,10 +65,16 @@ SELECT about FROM delivery WHERE delivery_id = :delivery_id
 SELECT delivery_id, target, about, event, state, attempt, error, made_at, next_try_at, ended_at FROM delivery
  WHERE delivery_id < :after ORDER BY delivery_id DESC LIMIT :limit
 
+-- name: list_newest_in_state
+-- gives: delivery_id, target, about, event, state, attempt, error, made_at, next_try_at, ended_at
+SELECT delivery_id, target, about, event, state, attempt, error, made_at, next_try_at, ended_at FROM delivery
+ WHERE state = :state AND delivery_id < :after ORDER BY delivery_id DESC LIMIT :limit
+
 -- name: list_newest_about
 -- gives: delivery_id, target, about, event, state, attempt, error, made_at, next_try_at, ended_at
 SELECT delivery_id, target, about, event, state, attempt, error, made_at, next_try_at, ended_at FROM delivery
- WHERE about = :about AND delivery_id < :after ORDER BY delivery_id DESC LIMIT :limit
+ WHERE about = :about AND (:state = '' OR state = :state) AND delivery_id < :after
+ ORDER BY delivery_id DESC LIMIT :limit
 
 -- name: forget_old
 DELETE FROM delivery WHERE ended_at < tidemill_now() - :keep

@@ -37,22 +37,24 @@ def show(alert_id: str, *, as_json: bool) -> None:
 
 
 @command.command()
+@click.option("--app", metavar="APP", help="Only the rules that this app declares.")
 @page_options
-def rules(*, limit: int, after: str, as_json: bool) -> None:
+def rules(app: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List the rules by name."""
     with open_mill() as mill:
-        rows = mill.alerts.rules(limit=limit, after=after)
+        rows = mill.alerts.rules(app=app, limit=limit, after=after)
     columns = ("name", "app", "rule", "to", "repeat", "silent_until", "next_look_at")
     show_page(rows, columns, as_json=as_json, empty="no rules yet; declare one in the app: app.alert(…)")
 
 
 @command.command()
 @click.option("--alert", metavar="ALERT_ID", help="Only those of this alert.")
+@click.option("--state", metavar="STATE", help="Only those in this state: waiting, sent or dead.")
 @page_options
-def deliveries(alert: str | None, *, limit: int, after: str, as_json: bool) -> None:
+def deliveries(*, alert: str | None, state: str | None, limit: int, after: str, as_json: bool) -> None:
     """List what was sent to targets, what waits, and what was given up: the newest first."""
     with open_mill() as mill:
-        rows = mill.alerts.deliveries(alert=alert, limit=limit, after=after)
+        rows = mill.alerts.deliveries(alert=alert, state=state, limit=limit, after=after)
     columns = ("delivery_id", "target", "event", "state", "attempt", "made_at", "error")
     show_page(rows, columns, as_json=as_json, empty="nothing was sent yet")
 

@@ -20,8 +20,9 @@ from tidemill.catalog.named import LAST_TEXT
 from tidemill.durations import format_duration, parse_duration
 from tidemill.json_specs import read_plain, read_text, write_plain
 from tidemill.mill.access import ALL_NAMESPACES, Forbidden
+from tidemill.mill.apps import find_app_named
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, read_key, read_name, write_key
+from tidemill.mill.page import PAGE, Page, check_filter, cut, read_key, read_name, write_key
 from tidemill.mill.project import Noun, fields_of
 from tidemill.names import NamedThing, check_name, qualified
 
@@ -177,13 +178,14 @@ class Alerts(Noun):
         return self._catalog.read(block)
 
     @operation(Right.READ)
-    def rules(self, *, limit: int = PAGE, after: str = "") -> Page[AlertRuleView]:
-        """List the rules of alerts by name."""
+    def rules(self, *, app: str | None = None, limit: int = PAGE, after: str = "") -> Page[AlertRuleView]:
+        """List the rules of alerts (that an app declares) by name. `NotFound` for an app that there is not."""
         place = read_key(after, ("", ""))
 
         def block(db: Db) -> Page[AlertRuleView]:
+            of_app = find_app_named(self._project, db, app)
             rows = self._rows(
-                lambda place, most: alerts.list_rules(db, place, most),
+                lambda place, most: alerts.list_rules(db, place, most, of_app),
                 place,
                 limit,
                 lambda row: (row.namespace, row.name),
@@ -195,9 +197,17 @@ class Alerts(Noun):
         return self._catalog.read(block)
 
     @operation(Right.READ)
-    def deliveries(self, *, alert: str | None = None, limit: int = PAGE, after: str = "") -> Page[DeliveryView]:
-        """List what was sent to targets, and what waits or was given up: the newest first, of one `alert` or of all."""
+    def deliveries(
+        self, *, alert: str | None = None, state: str | None = None, limit: int = PAGE, after: str = ""
+    ) -> Page[DeliveryView]:
+        """List what was sent to targets, and what waits or was given up: the newest first, of one `alert` or of all.
+
+        `state` is `waiting`, `sent` or `dead`; `BadFilter`.
+        """
         behind = read_name(after) or LAST_TEXT
+        wanted = None
+        if state is not None:
+            wanted = DeliveryState(check_filter("state", state.upper(), [*DeliveryState]))
 
         def names_of(db: Db, rows: Sequence[StoredDelivery]) -> Sequence[str | None]:
             found = alerts.find_namespaces(db, (row.about for row in rows))
@@ -205,7 +215,7 @@ class Alerts(Noun):
 
         def block(db: Db) -> Page[DeliveryView]:
             rows = self._rows(
-                lambda place, most: outbox.list_deliveries(db, place, most, alert),
+                lambda place, most: outbox.list_deliveries(db, place, most, about=alert, state=wanted),
                 behind,
                 limit,
                 lambda row: row.delivery_id,

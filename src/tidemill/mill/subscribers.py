@@ -168,7 +168,7 @@ class Subscribers(Noun):
 
         def block(db: Db) -> Page[DeliveryView]:
             find_subscriber(db, name)
-            rows = outbox.list_deliveries(db, behind, one_more(limit), subscribers.about(name))
+            rows = outbox.list_deliveries(db, behind, one_more(limit), about=subscribers.about(name))
             return cut(rows, limit, lambda row: row.delivery_id, view_delivery)
 
         return self._catalog.read(block)

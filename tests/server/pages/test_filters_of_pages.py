@@ -164,3 +164,44 @@ def test_a_page_of_a_long_list_says_that_headings_sort_this_page(browser, alerts
     assert "sorts this page alone" in first
     assert "sorts this page alone" not in last
     assert "?topic=paid&amp;after=reader_49" in first
+
+
+def test_rules_are_filtered_by_app_and_a_change_stays_on_its_page(stage, browser):
+    """The form of a rule is on the page where its link was."""
+    for number in range(51):
+        stage.sql(
+            "INSERT INTO alert_rule (rule_id, namespace, app, name, spec, looks_after) VALUES ("
+            f"'many_{number}', 'default', '', 'zz_{number:02}', "
+            """'{"rule": {"type": "run_failed"}}', '') RETURNING 1"""
+        )
+    first = browser.get("/alert-rules")
+    following = unescape(re.findall(r'href="(\?after=[^"]*)"', first.text)[-1])
+
+    second = browser.get(f"/alert-rules{following}").text
+    change = unescape(re.search(r'href="(\?[^"]*change=default.zz_50[^"]*)#form"', second)[1])
+    of_app = browser.get("/alert-rules?app=shop").text
+    stage.sql("DELETE FROM alert_rule WHERE rule_id LIKE 'many_%' RETURNING 1")
+
+    assert "after=" in change
+    assert "zz_" not in of_app
+    assert 'name="app" value="shop"' in of_app
+    assert "alert rules --app shop" in of_app
+    assert browser.get("/alert-rules?app=none").status_code == 404
+
+
+def test_the_notices_of_an_alert_have_pages(alerts, browser):
+    """An alert that is repeated for a week has more notices than a page."""
+    for number in range(51):
+        alerts.sql(
+            "INSERT INTO delivery (delivery_id, target, seq, n, about, event, body, state, made_at) VALUES "
+            f"""('delivery_{number:02}', '{{"type": "command", "argv": ["true"]}}', 1, {number}, 'alert_000', """
+            f"'repeated', '', 'SENT', 1) RETURNING 1"
+        )
+    first = browser.get("/alerts/alert_000").text
+
+    second = browser.get("/alerts/alert_000?after=delivery_01").text
+    alerts.sql("DELETE FROM delivery WHERE about = 'alert_000' RETURNING 1")
+
+    assert 'href="?after=delivery_01"' in first
+    assert first.count("repeated") - second.count("repeated") == 49
+    assert "repeated" in second

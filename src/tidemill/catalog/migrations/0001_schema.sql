@@ -872,7 +872,7 @@ CREATE TABLE alert_rule (
 ) {hot};
 CREATE UNIQUE INDEX alert_rule_name ON alert_rule (namespace, name);
 CREATE INDEX alert_rule_prefix ON alert_rule (name);
-CREATE INDEX alert_rule_app ON alert_rule (namespace, app);
+CREATE INDEX alert_rule_app ON alert_rule (namespace, app, name);
 CREATE INDEX alert_rule_look ON alert_rule (next_look_at) WHERE next_look_at IS NOT NULL;
 CREATE INDEX alert_rule_after ON alert_rule (looks_after) WHERE looks_after <> '';
 CREATE INDEX alert_rule_open ON alert_rule (rule_id) WHERE is_open = 1;
@@ -920,7 +920,7 @@ CREATE TABLE delivery (
     ended_at    BIGINT
 ) {hot};
 CREATE UNIQUE INDEX delivery_waiting ON delivery (target, seq, n) WHERE state = 'WAITING';
-CREATE INDEX delivery_dead ON delivery (delivery_id) WHERE state = 'DEAD';
+CREATE INDEX delivery_state ON delivery (state, delivery_id);
 CREATE INDEX delivery_due ON delivery (next_try_at) WHERE next_try_at IS NOT NULL;
 CREATE INDEX delivery_about ON delivery (about, delivery_id);
 CREATE INDEX delivery_ended ON delivery (ended_at) WHERE ended_at IS NOT NULL;

@@ -153,14 +153,15 @@ def _delivery_actions(one: DeliveryView) -> list[Action]:
     return [Action("Retry", path, ask, "the notice is sent again")]
 
 
-def show_alert(request: Request, alert_id: str) -> HTMLResponse:
+def show_alert(request: Request, alert_id: str, after: str = "") -> HTMLResponse:
     """Return the page of an alert: what is wrong, since when, and the notices about it."""
     mill: Mill = request.state.mill
     alert = mill.alerts.show(alert_id)
-    notices = mill.alerts.deliveries(alert=alert_id)
+    notices = mill.alerts.deliveries(alert=alert_id, limit=_PAGE, after=after)
     table = {
         **section("Notices", notices, _DELIVERIES, "nothing was sent"),
         "rows": [{**plain(one), "actions": allowed(request, _delivery_actions(one))} for one in notices],
+        "next": query(after=notices.next) if notices.next else None,
         "acts": True,
     }
     return show_thing(

@@ -23,6 +23,7 @@ from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.server.pages.columns import Column
 from tidemill.server.pages.data_view import Preview, body_of, command_of, number_of, offered, query
+from tidemill.server.pages.lists import Filter
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.thing import Action, Field, Form, allowed, may, show_page
 
@@ -97,10 +98,11 @@ class _BadTargetText(UserError):
         )
 
 
-def show_rules(request: Request, after: str = "") -> HTMLResponse:
+def show_rules(request: Request, after: str = "", app: str = "") -> HTMLResponse:
     """Return the page of alert rules, with a form and a preview as the URL asks."""
     mill: Mill = request.state.mill
-    page = mill.alerts.rules(limit=_PAGE, after=after)
+    page = mill.alerts.rules(app=app or None, limit=_PAGE, after=after)
+    place = {name: value for name, value in (("app", app), ("after", after)) if value}
     asked = request.query_params
     changed = next((one for one in page if one.name == asked.get("change")), None)
     makes = may(request, _MAKE)
@@ -108,21 +110,24 @@ def show_rules(request: Request, after: str = "") -> HTMLResponse:
         request,
         "alert_rules.html",
         title="Alert rules",
-        rows=[_row(request, one, makes=makes) for one in page],
+        rows=[_row(request, one, place, makes=makes) for one in page],
         columns=_RULES,
-        next=query(after=page.next) if page.next else None,
+        filters=[(Filter("app", "App"), app)],
+        filtered=bool(place),
+        next=query(app=app, after=page.next) if page.next else None,
         preview=_preview(request, changed),
         kinds=[(one.words, f"{query(new=kind)}#form", asked.get("new") == kind) for kind, one in _KINDS.items()]
         if makes
         else (),
         form=_form(asked, changed) if makes else None,
         form_title=f"Change {changed.name}" if changed else "",
-        command=command_of("alert", "rules", *(("--after", after) if after else ())),
+        command=command_of("alert", "rules", *(word for name, one in place.items() for word in (f"--{name}", one))),
     )
 
 
-def _row(request: Request, rule: AlertRuleView, *, makes: bool) -> Mapping[str, Any]:
-    change = f"{query(change=rule.name)}#form" if makes and not rule.app else None
+def _row(request: Request, rule: AlertRuleView, place: Mapping[str, str], *, makes: bool) -> Mapping[str, Any]:
+    # The form is filled from the rules of the page, so the link leads to the same part of the list.
+    change = f"{query(**place, change=rule.name)}#form" if makes and not rule.app else None
     says = describe_rule(read_plain(Rule, rule.rule))
     silent = ", ".join(f"{subject} until {show_time(end)}" for subject, end in sorted(rule.silent_subjects.items()))
     actions = allowed(request, _actions(rule))
@@ -219,7 +224,7 @@ def _preview(request: Request, changed: AlertRuleView | None) -> Preview | None:
     try:
         rule, targets = _read_rule(asked, kind), _read_targets(asked.get("to", ""))
     except TidemillError as error:
-        return Preview("This cannot be done", str(error), command_of("alert", "rules"))
+        return Preview("This cannot be done", error.sentence, command_of("alert", "rules"))
     if changed is not None and ask == "update":
         return offered(request, _ask_update(asked, changed, rule, targets))
     return offered(request, _ask_create(asked, rule, targets))

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.lake.test_inbox import make_mill
+from tests.stage import staged
 from tests.yardstick import patience
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
@@ -28,7 +29,7 @@ from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.janitor import Janitor
 from tidemill.roles.keeper import DueThing, Keeper
 from tidemill.roles.loops import Loops, loop, stopped_by_signals
-from tidemill.roles.up import is_idle
+from tidemill.roles.up import UntilIdle, is_idle, run_all
 from tidemill.run.step.outside_claims import get_latest_files, update_file_status
 from tidemill.schedule.loop import Scheduler
 from tidemill.storage.files import StorageUnavailable
@@ -315,6 +316,29 @@ def test_a_signal_right_after_the_line_ready_ends_up_in_order(tmp_path):
 
     assert " stopped " in told
     assert up.returncode == 0
+
+
+class _BadServer:
+    """A server that cannot be ended."""
+
+    url = "http://127.0.0.1"
+
+    def start(self, _failed: object) -> str:
+        return ""
+
+    def stop(self) -> None:
+        raise OSError("no")
+
+
+def test_an_error_at_the_end_leaves_no_thread(sqlite_catalog_url, tmp_path):
+    """A thread that was left kept `up` alive for ever, and it did nothing any more."""
+    with staged(tmp_path, sqlite_catalog_url) as stage:
+        before = set(threading.enumerate())
+        with pytest.raises(OSError, match="no"):
+            run_all(stage.mill, echo=lambda _: None, until_idle=UntilIdle.ALL, server=_BadServer())
+        left = [one.name for one in threading.enumerate() if one not in before and not one.daemon]
+
+    assert left == []
 
 
 @contextmanager

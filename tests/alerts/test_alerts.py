@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -621,6 +622,34 @@ def test_a_courier_that_leaves_a_lane_wakes_the_loop(room):
     leave.set()
     assert woken.wait(60)
     couriers.stop()
+
+
+def test_couriers_end_while_the_loop_starts_some(room):
+    """A signal came while the loop started a courier: the end failed, and `up` stayed there without an end."""
+
+    class Lane:
+        """A lane in which there is always something."""
+
+        def list_due(self) -> list[str]:
+            return ["lane"]
+
+        def work_off(self, lane: str, stopped: Callable[[], bool]) -> None:
+            """Send nothing."""
+
+        def find_next(self) -> None:
+            return None
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(300):
+            couriers = Couriers(room.world, [Lane()])
+            loop = threading.Thread(target=couriers.start_due)
+            loop.start()
+            couriers.stop()
+            loop.join()
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_an_error_of_a_courier_is_raised_by_the_loop(room):

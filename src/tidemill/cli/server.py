@@ -27,7 +27,9 @@ def command(*, as_json: bool) -> None:
             link = listener.start(loops.fail)
             opening = f"\nopen    {link}" if link else ""
             say({"url": listener.url, "link": link}, f"ready   {listener.url}{opening}", as_json=as_json)
-            while not loops.wait(LONGEST_NAP):
-                mill.project.catalog.check_place()
-            listener.stop()
+            try:
+                while not loops.wait(LONGEST_NAP):
+                    mill.project.catalog.check_place()
+            finally:
+                listener.stop()
             loops.stop()

@@ -122,7 +122,8 @@ class Couriers:
 
     def stop(self) -> None:
         """Start nothing more, and give tries under way a short time to end."""
-        self._stopped = True
+        with self._lock:  # a thread that is among the others and not started yet could not be joined
+            self._stopped = True
         for _ in self._threads:
             self._orders.put(None)
         give_up_at = self._world.clock.monotonic() + _END_WITHIN

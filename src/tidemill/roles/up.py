@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
@@ -51,7 +51,7 @@ class Served(Protocol):
         """
 
     def stop(self) -> None:
-        """End the server."""
+        """End the server, unless it has ended."""
 
 
 class UntilIdle(StrEnum):
@@ -107,17 +107,23 @@ def _run_roles(
     launcher = LocalLauncher(world, options)
     runner = Runner(world, catalog, launcher, slots=config.slots, lease=config.lease, on_event=narrator.ran)
     loops = Loops(catalog, world)
-    with stopped_by_signals(loops):  # a signal right after the line `ready` ends all in order too
+    # A signal right after the line `ready` ends all in order too. After an error as well all threads end: one that
+    # is left keeps the process alive.
+    with stopped_by_signals(loops), ExitStack() as ending:
+        ending.callback(loops.stop)
         spark = _warm_up(mill, launcher)
         shown = catalog.shown_url.removeprefix(f"sqlite:///{config.folder}/")
         text = f"catalog {shown}   spark {spark}   deployed {'; '.join(deployed) or 'nothing new'}"
         place = str(config.folder) if server is None else server.url
         narrator.tell("ready", place, text, catalog=shown, spark=spark, deployed=deployed)
-        if server is not None and (link := server.start(loops.fail)):
-            text = "signs one browser in, within 10 minutes; `tidemill open` makes another"
-            narrator.tell("open", link, text, link=link)
+        if server is not None:
+            ending.callback(server.stop)
+            if link := server.start(loops.fail):
+                text = "signs one browser in, within 10 minutes; `tidemill open` makes another"
+                narrator.tell("open", link, text, link=link)
 
         hints: FolderHints[DatasetId] = FolderHints()
+        ending.callback(hints.close)
         discoverer = Discoverer(catalog, narrator, hints)
         keeper = Keeper(catalog, discoverer)
         probes: dict[str, Source] = {
@@ -146,6 +152,7 @@ def _run_roles(
         loops.start("scheduler", scheduler.run)
         loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))
         loops.start("keeper", loop(world, keeper.step, look_again=LOOK_AGAIN, hints=hints))
+        ending.callback(alerter.stop)
         alerter.start(loops)
         loops.start("janitor", loop(world, sweeper.step))
         loops.start("place", loop(world, partial(_look_for, catalog)))
@@ -166,9 +173,6 @@ def _run_roles(
         give_up_at = world.clock.monotonic() + drain
         while runner.busy and world.clock.monotonic() < give_up_at and not loops.failed:
             world.clock.sleep(SHORTEST_NAP)
-        hints.close()
-        alerter.stop()
-        loops.stop()
     narrator.tell("stopped", str(config.folder), f"state stays in {config.state}", state=str(config.state))
 
 

@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -127,12 +128,14 @@ class Listener:
         return make_link(self._mill, self.url) if self._with_link else ""
 
     def stop(self) -> None:
-        """End the server: requests under way get a moment, streams end."""
+        """End the server, unless it has ended: requests under way get a moment, streams end."""
         self._stopped.set()
-        if self._end is not None:
-            self._end()
+        if self._thread is not None and self._end is not None:
+            with suppress(RuntimeError):  # an error has ended its loop before
+                self._end()
         if self._thread is not None:
             self._thread.join()
+            self._thread = None
         self._socket.close()
 
     def _serve_until(self, failed: Callable[[BaseException], None] | None) -> None:

@@ -20,7 +20,7 @@ from tests.yardstick import patience
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EMPTIED = ("acceptance", "alerts", "app", "cli", "client", "lake", "mill", "run", "schedule", "server", "sql", "upkeep")
+EMPTIED = ("alerts", "app", "cli", "client", "lake", "mill", "run", "schedule", "server", "sql")
 """Folders whose tests do not ask how a catalog is made: on PostgreSQL they take one that was emptied."""
 
 # A deadline for each example would measure how busy the machine is.

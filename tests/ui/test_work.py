@@ -118,7 +118,7 @@ def test_a_token_is_made_shown_once_and_revoked(visit, stage):
     """The secret is on the page until the page is left, and nowhere else."""
     page = visit("/tokens")
     page.get_by_label("Name", exact=True).fill("robot")
-    page.get_by_label("Role").select_option("operator")
+    page.get_by_label(re.compile("^Role")).select_option("operator")
     page.get_by_role("button", name="Create a token").click()
 
     expect_answer(page, "the token is made")
@@ -180,6 +180,8 @@ def test_a_rule_is_silenced_and_speaks_again(visit, stage):
     expect_answer(page, "the rule is silent")
     click(page, "End the silence", "What is open is sent now")
     expect_answer(page, "the silence has ended")
+    # The questions of a page are those of its last look: the page follows the change.
+    expect(page.get_by_role("button", name="Silence for 1 h")).to_be_visible(timeout=patience(10_000))
     click(page, "Delete", "resolves 0 alerts and ends 0 silences")
     expect_answer(page, "the rule is deleted")
 

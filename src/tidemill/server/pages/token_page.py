@@ -29,7 +29,7 @@ _COLUMNS: Final = (
     Column("last_used_at", "Last used", "time"),
     Column("prefix", "Begins", "code"),
 )
-_FILTERS: Final = (Filter("namespace", "Only namespace"), Filter("role", "Role", tuple(Role)))
+_FILTERS: Final = (Filter("namespace", "Only namespace"), Filter("role", "Only role", tuple(Role)))
 _CREATE: Final = Form(
     "Create a token",
     (

@@ -20,7 +20,7 @@ from tidemill.lake.consumer import take
 from tidemill.run.step import attempts
 
 FIXED: Final = 200
-OF_THE_DAY: Final = 400
+OF_THE_DAY: Final = 200
 _BATCH: Final = 50
 _KEPT: Final = [range(_BATCH)]
 _LONG: Final = [

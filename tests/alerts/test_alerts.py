@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -593,27 +594,31 @@ def test_a_receiver_that_hangs_holds_up_no_other(room):
         couriers.stop()
 
 
+@dataclass
+class BusyLane:
+    """A lane in which there is always something; a courier works on it by a function."""
+
+    work_off: Callable[[str, Callable[[], bool]], None]
+
+    def list_due(self) -> list[str]:
+        return ["lane"]
+
+    def find_next(self) -> None:
+        return None
+
+
 def test_a_courier_that_leaves_a_lane_wakes_the_loop(room):
     """A message that commits while a courier is about to leave its lane would wait for the longest nap of the loop."""
     room.look()
     entered, leave, taken = threading.Event(), threading.Event(), []
 
-    class Lane:
-        """A lane in which there is always something; a courier looks, finds nothing, and is slow to leave."""
-
-        def list_due(self) -> list[str]:
-            return ["lane"]
-
-        def work_off(self, lane: str, stopped: Callable[[], bool]) -> None:
-            taken.append((lane, stopped()))
-            entered.set()
-            leave.wait(60)
-
-        def find_next(self) -> None:
-            return None
+    def be_slow_to_leave(lane: str, stopped: Callable[[], bool]) -> None:
+        taken.append((lane, stopped()))
+        entered.set()
+        leave.wait(60)
 
     woken = threading.Event()
-    couriers = Couriers(room.world, [Lane()])
+    couriers = Couriers(room.world, [BusyLane(be_slow_to_leave)])
     couriers.wake = woken.set
     couriers.start_due()
     assert entered.wait(60)
@@ -626,24 +631,11 @@ def test_a_courier_that_leaves_a_lane_wakes_the_loop(room):
 
 def test_couriers_end_while_the_loop_starts_some(room):
     """A signal came while the loop started a courier: the end failed, and `up` stayed there without an end."""
-
-    class Lane:
-        """A lane in which there is always something."""
-
-        def list_due(self) -> list[str]:
-            return ["lane"]
-
-        def work_off(self, lane: str, stopped: Callable[[], bool]) -> None:
-            """Send nothing."""
-
-        def find_next(self) -> None:
-            return None
-
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(300):
-            couriers = Couriers(room.world, [Lane()])
+            couriers = Couriers(room.world, [BusyLane(lambda _lane, _stopped: None)])
             loop = threading.Thread(target=couriers.start_due)
             loop.start()
             couriers.stop()

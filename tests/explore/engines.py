@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import random
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
 from typing import Final
 
 from tests.explore import promises
@@ -44,12 +40,7 @@ def engine(name: str, limit: int, endings: Sequence[str]) -> Actor:
     """An engine outside: takes partitions once, and commits, fails, or is not heard of again."""
 
     def body(stage: Stage) -> None:
-        catalog = copy.copy(stage.catalog)
-        # However often the actor starts again, its take has the id that the catalog knows. Reapers are actors.
-        catalog.world = replace(
-            stage.world, random=random.Random(name), repeated=lambda _name, _every, _step: nullcontext()
-        )
-        take_once(stage, catalog, limit, endings)
+        take_once(stage, stage.catalog_of(name), limit, endings)
 
     return Actor(name, body, group="engine")
 
@@ -76,7 +67,6 @@ def take_once(stage: Stage, catalog: Catalog, limit: int, endings: Sequence[str]
 def recover(stage: Stage) -> None:
     """Take until no partition is left."""
     cut_power(stage)
-    stage.catalog.world = replace(stage.world, repeated=lambda _name, _every, _step: nullcontext())
     for _ in range(20):
         stage.clock.at += DAY
         publish_due(stage.catalog, CONSUMERS)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -190,9 +188,7 @@ def claimer(name: str, *, renews: bool) -> Actor:
     """A workflow engine outside: claims a file, works, perhaps renews its claim, and closes it."""
 
     def body(stage: Stage) -> None:
-        catalog = copy.copy(stage.catalog)
-        # However often the actor starts again, its claim has the id that the catalog knows.
-        catalog.world = replace(stage.world, random=random.Random(name))
+        catalog = stage.catalog_of(name)
         try:
             claim = get_latest_files(catalog, INBOX, limit=1)
             for file in claim.files:

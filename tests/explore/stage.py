@@ -9,10 +9,11 @@ ends, and the product's transactions are savepoints in it.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -183,7 +184,14 @@ class Stage:
     def __post_init__(self) -> None:
         Stage.on_stage = self
         self.world = World(
-            clock=self.clock, random=self.ids, disk=_NoDisk(), spawner=_NoProcesses(), environ={}, marked=self._reach
+            clock=self.clock,
+            random=self.ids,
+            disk=_NoDisk(),
+            spawner=_NoProcesses(),
+            environ={},
+            marked=self._reach,
+            # Leases end when a reaper says so: no thread renews them meanwhile.
+            repeated=lambda _name, _every, _step: nullcontext(),
         )
         self._log: list[Outcome] = []
         self._place = 0
@@ -207,6 +215,12 @@ class Stage:
             self.marks.add(mark)
 
     # What actors call, beside the product
+
+    def catalog_of(self, name: str) -> Catalog:
+        """Return the catalog for an actor that makes ids: they stay the same however often the actor starts again."""
+        catalog = copy.copy(self.catalog)
+        catalog.world = replace(self.world, random=random.Random(name))
+        return catalog
 
     def turn(self, do: Callable[[], T], *, loses: bool = False) -> T:
         """Take a turn, in which no other actor acts. With `loses` the turn commits, and its reply can be lost."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -246,7 +246,7 @@ class Alerts(Noun):
         again = parse_duration(repeat) if isinstance(repeat, str) else repeat
         targets = tuple(_read(Target, one) for one in to)
         spec = AlertSpec(_read(Rule, rule), targets, again, description)
-        self._project.check_references(_list_named(spec))
+        self._project.check_references(list_named(spec.rule, spec.to))
         note = self._note("create", qualified(namespace, local)).between(None, _record_of(spec))
 
         def block(db: Db) -> AlertRuleView:
@@ -309,9 +309,9 @@ class Alerts(Noun):
         The error about the stored rule is `Forbidden`, which does not name the thing.
         """
         access = self._project.access
-        if not all(access.sees(one.namespace) for one in _list_named(stored)):
+        if not all(access.sees(one.namespace) for one in list_named(stored.rule, stored.to)):
             raise Forbidden(access.right, ALL_NAMESPACES)
-        self._project.check_references(_list_named(spec))
+        self._project.check_references(list_named(spec.rule, spec.to))
 
     @operation(Right.DEPLOY, in_block=True)
     def delete(self, name: str) -> DeletedAlertRule:
@@ -411,10 +411,10 @@ def _read(kind: type[T], given: object) -> T:
     return given if isinstance(given, kind) else read_plain(kind, given)
 
 
-def _list_named(spec: AlertSpec) -> Sequence[NamedThing]:
-    """Return the things of a rule, and its targets that belong to no namespace."""
-    beyond = (one for one in spec.to if not is_harmless(one))
-    return [*list_references(spec.rule), *(NamedThing("target", str(one), None) for one in beyond)]
+def list_named(rule: Rule, to: Iterable[Target]) -> Sequence[NamedThing]:
+    """Return the things that a rule is about, and those of its targets that belong to no namespace."""
+    beyond = (one for one in to if not is_harmless(one))
+    return [*list_references(rule), *(NamedThing("target", str(one), None) for one in beyond)]
 
 
 def _of_a_person(rule: AlertRule) -> AlertRule:

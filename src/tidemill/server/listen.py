@@ -130,10 +130,10 @@ class Listener:
     def stop(self) -> None:
         """End the server, unless it has ended: requests under way get a moment, streams end."""
         self._stopped.set()
-        if self._thread is not None and self._end is not None:
-            with suppress(RuntimeError):  # an error has ended its loop before
-                self._end()
         if self._thread is not None:
+            if self._end is not None:
+                with suppress(RuntimeError):  # an error has ended its loop before
+                    self._end()
             self._thread.join()
             self._thread = None
         self._socket.close()

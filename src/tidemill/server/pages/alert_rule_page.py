@@ -10,20 +10,19 @@ from typing import Any, Final
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
-from tidemill.alerts.conditions import list_references
 from tidemill.alerts.rule_sentences import describe_rule
 from tidemill.alerts.rules import Rule
-from tidemill.alerts.targets import Target, is_harmless
+from tidemill.alerts.targets import Target
 from tidemill.durations import format_duration
 from tidemill.epoch import show_time
 from tidemill.errors import TidemillError, UserError
 from tidemill.json_specs import read_plain, write_plain
-from tidemill.mill.alerts import AlertRuleView
+from tidemill.mill.alerts import AlertRuleView, list_named
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.server.pages.columns import Column
 from tidemill.server.pages.data_view import Preview, body_of, command_of, number_of, offered, query
-from tidemill.server.pages.lists import Filter
+from tidemill.server.pages.lists import NOTHING_FITS, Filter
 from tidemill.server.pages.render import link, plain
 from tidemill.server.pages.thing import Action, Field, Form, allowed, may, show_page
 
@@ -114,6 +113,7 @@ def show_rules(request: Request, after: str = "", app: str = "") -> HTMLResponse
         columns=_RULES,
         filters=[(Filter("app", "App"), app)],
         filtered=bool(place),
+        nothing=NOTHING_FITS,
         next=query(app=app, after=page.next) if page.next else None,
         preview=_preview(request, changed),
         kinds=[(one.words, f"{query(new=kind)}#form", asked.get("new") == kind) for kind, one in _KINDS.items()]
@@ -121,7 +121,7 @@ def show_rules(request: Request, after: str = "", app: str = "") -> HTMLResponse
         else (),
         form=_form(asked, changed) if makes else None,
         form_title=f"Change {changed.name}" if changed else "",
-        command=command_of("alert", "rules", *(word for name, one in place.items() for word in (f"--{name}", one))),
+        command=command_of("alert", "rules", **place),
     )
 
 
@@ -280,7 +280,7 @@ def _ask_update(asked: Mapping[str, str], changed: AlertRuleView, rule: Rule, ta
 
 def _is_whole(rule: Rule, targets: list[Target]) -> bool:
     """Return whether a rule is about a thing of no namespace, or has a target that belongs to none."""
-    return any(one.namespace is None for one in list_references(rule)) or not all(map(is_harmless, targets))
+    return any(one.namespace is None for one in list_named(rule, targets))
 
 
 def _say_targets(targets: list[Target], repeat: str) -> str:

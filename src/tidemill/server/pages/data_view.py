@@ -127,9 +127,10 @@ def offered(request: Request, preview: Preview) -> Preview:
     return Preview(preview.title, says, preview.command, None, preview.rows, preview.columns)
 
 
-def command_of(*words: object) -> str:
-    """Return a command line as the shell takes it."""
-    return shlex.join(str(word) for word in words)
+def command_of(*words: object, **options: object) -> str:
+    """Return a command line as the shell takes it; `options` follow the words, without those that are empty."""
+    given = (word for name, value in options.items() if value not in (None, "") for word in (f"--{name}", value))
+    return shlex.join(str(word) for word in (*words, *given))
 
 
 def query(**values: object) -> str:
@@ -143,13 +144,17 @@ def number_of(number: int, one: str, many: str = "", most: int | None = None) ->
 
     If the record has `most` of the things at the most, `50 or more files`.
     """
-    more = f" {words}" if most is not None and (words := or_more(number, most)) else ""
-    return f"{number:,}{more} {one if number == 1 else many or one + 's'}"
+    return f"{count_of(number, most)} {one if number == 1 else many or one + 's'}"
 
 
-def or_more(number: int, most: int) -> str:
+def count_of(number: int, most: int | None = None) -> str:
+    """Return a number of things; `50 or more` if the record has `most` of them at the most."""
+    return f"{number:,} {or_more(number, most)}".rstrip()
+
+
+def or_more(number: int, most: int | None) -> str:
     """Return the words behind a number of things of which a record has `most` at the most."""
-    return "or more" if number >= most else ""
+    return "or more" if most is not None and number >= most else ""
 
 
 def body_of(**values: object) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from fastapi import Request
 from starlette.responses import HTMLResponse
@@ -35,7 +33,11 @@ from tidemill.server.pages.columns import (
     WHY,
     Column,
 )
+from tidemill.server.pages.data_view import command_of, query
 from tidemill.server.pages.render import plain, render
+
+NOTHING_FITS: Final = "nothing fits; show all, or filter by something else"
+"""Text of a table that is empty because of its filters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,6 @@ class ListPage:
         after = given.get("after", "")
         page = self.find(mill, after=after, **asked)
         options = asked | ({"after": after} if after else {})
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        following = urlencode({**asked, "after": page.next}) if page.next else ""
         return render(
             request,
             "list.html",
@@ -87,9 +87,9 @@ class ListPage:
             columns=self.columns,
             filters=[(one, asked.get(one.name, "")) for one in self.filters],
             filtered=bool(asked or after),
-            empty="nothing fits; show all, or filter by something else" if asked else self.empty,
-            next=f"?{following}" if following else None,
-            command=" ".join([self.command, *map(shlex.quote, words)]),
+            empty=NOTHING_FITS if asked else self.empty,
+            next=query(**asked, after=page.next) if page.next else None,
+            command=command_of(*self.command.split(), **options),
         )
 
 

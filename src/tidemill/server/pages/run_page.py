@@ -20,7 +20,7 @@ from tidemill.mill.run_course import MOST_PUBLISHED, AttemptView
 from tidemill.mill.runs import RunDetail, read_log
 from tidemill.run.records.logs import LogLine
 from tidemill.server.pages.columns import BYTES, DATASET, ROWS, Column
-from tidemill.server.pages.data_view import number_of, or_more
+from tidemill.server.pages.data_view import count_of, number_of
 from tidemill.server.pages.render import link, plain, show, span
 from tidemill.server.pages.thing import Action, show_page
 from tidemill.sizes import format_bytes
@@ -166,24 +166,20 @@ def _numbers(run: RunDetail, outputs: Sequence[Mapping[str, Any]]) -> list[tuple
     rows = [one["rows"] for one in read if isinstance(one.get("rows"), int)]
     rejected = [one["rejected"] for one in read if isinstance(one.get("rejected"), int)]
     return [
-        ("inputs", _count(len(run.inputs), MOST_SHOWN)),
+        ("inputs", count_of(len(run.inputs), MOST_SHOWN)),
         *([("rows in", sum(rows))] if rows else []),
         ("rows out", sum(one.get("rows") or 0 for one in outputs)),
         *([("rows rejected", sum(rejected))] if rejected else []),
         ("written", format_bytes(sum(one.get("bytes") or 0 for one in outputs))),
         ("partitions published", sum(one.get("count") or 0 for one in outputs)),
-        ("messages", _count(len(run.published), MOST_PUBLISHED)),
+        ("messages", count_of(len(run.published), MOST_PUBLISHED)),
     ]
-
-
-def _count(number: int, most: int) -> str:
-    return f"{number:,} {or_more(number, most)}".rstrip()
 
 
 def _describe_input(run: RunDetail) -> str:
     number = len(run.inputs)
     return (
-        f"the first {_SHOWN} of {_count(number, MOST_SHOWN)}, claimed for this run alone"
+        f"the first {_SHOWN} of {count_of(number, MOST_SHOWN)}, claimed for this run alone"
         if number > _SHOWN
         else "claimed for this run alone"
     )

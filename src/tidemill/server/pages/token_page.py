@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from fastapi import Request
 from starlette.responses import HTMLResponse
@@ -12,8 +11,8 @@ from tidemill.mill.access import Role
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.server.pages.columns import STATE, Column
-from tidemill.server.pages.data_view import command_of
-from tidemill.server.pages.lists import Filter
+from tidemill.server.pages.data_view import command_of, query
+from tidemill.server.pages.lists import NOTHING_FITS, Filter
 from tidemill.server.pages.render import ago, link, plain
 from tidemill.server.pages.thing import Action, Field, Form, allowed, show_table
 
@@ -73,10 +72,8 @@ def show_tokens(request: Request, after: str = "", namespace: str = "", role: st
         "sub": "",
         "rows": rows,
         "columns": _COLUMNS,
-        "empty": "nothing fits; show all, or filter by something else"
-        if asked
-        else "no tokens yet; `tidemill token create NAME --role viewer` creates one",
-        "next": f"?{urlencode({**asked, 'after': page.next})}" if page.next else None,
+        "empty": NOTHING_FITS if asked else "no tokens yet; `tidemill token create NAME --role viewer` creates one",
+        "next": query(**asked, after=page.next) if page.next else None,
         "acts": True,
     }
     options = {**asked, "after": after} if after else asked
@@ -88,5 +85,5 @@ def show_tokens(request: Request, after: str = "", namespace: str = "", role: st
         filters=[(one, asked.get(one.name, "")) for one in _FILTERS],
         filtered=bool(options),
         sections=[table],
-        command=command_of("token", "list", *(word for name, one in options.items() for word in (f"--{name}", one))),
+        command=command_of("token", "list", **options),
     )

@@ -24,6 +24,16 @@ SPARK_AND_DATA := pyproject.toml --extra spark --extra demo
 # Without compiled modules each of the many processes that tests start compiles the package again, for 0.2 s.
 unexport PYTHONDONTWRITEBYTECODE
 
+# A half of the tests that fails is not hidden by what keeps a copy of its lines.
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+KEPT = 2>&1 | tee build/$@.txt
+# The lines of both halves mix, and the half that failed may be the one that ended first.
+define together
+@$(MAKE) --no-print-directory --jobs 2 $(1) || { \
+	echo "=== what failed in $(1):"; grep -hE '^(E  |FAILED |ERROR )' $(1:%=build/%.txt) | tail -n 100; exit 1; }
+endef
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark launches servers day takeover zones fuzz-rest bench first-minutes fmt reference screenshots stubs lock clean \
 	set-up-demo set-up-test
@@ -36,19 +46,19 @@ demo: set-up-demo ## the main job on real data, in a folder of its own (ARGS=--c
 
 test: lint ## ruff, format, types, and the tests with a share of the long ones
 	@# Together: tests wait for databases, processes and Spark's start, and leave the cores to the short campaigns.
-	@$(MAKE) --no-print-directory --jobs 2 test-without-spark test-spark
+	$(call together,test-without-spark test-spark)
 
-test-without-spark: set-up-test
-	@$(POSTGRES) -- $(PYTEST) -m "not spark and not long" --numprocesses 3 --dist worksteal $(ARGS)
+test-without-spark: set-up-test | build
+	@$(POSTGRES) -- $(PYTEST) -m "not spark and not long" --numprocesses 3 --dist worksteal $(ARGS) $(KEPT)
 
 test-long: set-up-test ## the long cases of the short campaigns and of the slowest tests, which `make test` leaves out
-	@$(MAKE) --no-print-directory --jobs 2 test-long-without-spark test-long-with-spark
+	$(call together,test-long-without-spark test-long-with-spark)
 
-test-long-without-spark: set-up-test
-	@$(POSTGRES) -- $(PYTEST) -m "long and not spark" --numprocesses 2 --dist worksteal $(ARGS)
+test-long-without-spark: set-up-test | build
+	@$(POSTGRES) -- $(PYTEST) -m "long and not spark" --numprocesses 2 --dist worksteal $(ARGS) $(KEPT)
 
-test-long-with-spark: set-up-test
-	@$(POSTGRES) -- $(PYTEST) -m "long and spark" $(ARGS)
+test-long-with-spark: set-up-test | build
+	@$(POSTGRES) -- $(PYTEST) -m "long and spark" $(ARGS) $(KEPT)
 
 test-jdbc: set-up-test ## the tests that are skipped where MariaDB or a JDBC driver is missing
 	@$(POSTGRES) -- $(PYTEST) -m jdbc $(ARGS)
@@ -67,8 +77,8 @@ test-fast: set-up-test ## the tests without Spark, on both databases (ARGS goes 
 test-proof: set-up-test ## short forms of the campaigns below that need no Spark
 	@$(POSTGRES) -- $(PYTEST) -m "proof and not spark" --numprocesses 2 --dist worksteal $(ARGS)
 
-test-spark: set-up-test ## the tests with Spark, but for the long ones
-	@$(POSTGRES) -- $(PYTEST) -m "spark and not long" $(ARGS)
+test-spark: set-up-test | build ## the tests with Spark, but for the long ones
+	@$(POSTGRES) -- $(PYTEST) -m "spark and not long" $(ARGS) $(KEPT)
 
 sim: set-up-test ## simulate that many schedules: SEEDS=1000000 (ARGS goes to tests.sim; --help says what there is)
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) $(ARGS)
@@ -136,6 +146,9 @@ lock: set-up-test ## lock what pyproject.toml asks for (ARGS=--upgrade: the newe
 
 clean: ## remove the environment and all caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+build:
+	@mkdir $@
 
 set-up-demo set-up-test: set-up-%:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later with ensurepip is needed (Debian: python3-venv)" >&2; exit 2; }

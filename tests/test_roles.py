@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -19,7 +20,6 @@ from tests.lake.test_inbox import make_mill
 from tests.stage import staged
 from tests.yardstick import patience
 from tidemill.catalog.db import Catalog
-from tidemill.catalog.engine import open_catalog
 from tidemill.lake.inbox import discovery, leaving
 from tidemill.lake.inbox.discovery import all_listings
 from tidemill.lake.inbox.inbox import After
@@ -28,7 +28,8 @@ from tidemill.roles import keeper as keepers
 from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.janitor import Janitor
 from tidemill.roles.keeper import DueThing, Keeper
-from tidemill.roles.loops import Loops, loop, stopped_by_signals
+from tidemill.roles.loops import loop
+from tidemill.roles.process_end import ProcessEnd, asked_by_signals
 from tidemill.roles.up import UntilIdle, is_idle, run_all
 from tidemill.run.step.outside_claims import get_latest_files, update_file_status
 from tidemill.schedule.loop import Scheduler
@@ -269,32 +270,57 @@ def test_a_due_thing_that_is_unavailable_stops_no_other(slow):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_up_in_order(number, sqlite_catalog_url):
+def test_a_signal_asks_for_the_end(number):
     """SIGHUP comes when the terminal is closed: it killed `up`, whose runs then waited for their leases."""
-    catalog = open_catalog(sqlite_catalog_url, World())
-    loops = Loops(catalog, World())
+    ending = ProcessEnd()
     # The tests may run under nohup themselves.
-    with _inherited(number, signal.SIG_DFL), stopped_by_signals(loops):
+    with _inherited(number, signal.SIG_DFL), asked_by_signals(ending):
         os.kill(os.getpid(), number)
-        asked = loops.wait(timedelta(seconds=10))
-    catalog.close()
+        asked = ending.wait(timedelta(seconds=10))
 
     assert asked
 
 
-def test_a_closed_terminal_ends_nothing_under_nohup(sqlite_catalog_url):
+def test_a_closed_terminal_ends_nothing_under_nohup():
     """`nohup tidemill up &` ignores SIGHUP, and the terminal is closed."""
-    catalog = open_catalog(sqlite_catalog_url, World())
-    loops = Loops(catalog, World())
+    ending = ProcessEnd()
     with _inherited(signal.SIGHUP, signal.SIG_IGN):
-        with stopped_by_signals(loops):
+        with asked_by_signals(ending):
             os.kill(os.getpid(), signal.SIGHUP)
-            asked = loops.wait(timedelta(milliseconds=100))
+            asked = ending.wait(timedelta(milliseconds=100))
         after = signal.getsignal(signal.SIGHUP)
-    catalog.close()
 
     assert not asked
     assert after is signal.SIG_IGN
+
+
+def test_a_signal_at_any_moment_of_the_wait_is_heard():
+    """A handler runs between any two steps of the thread that waits: it waited for a lock of that thread."""
+    for moment in itertools.count():
+        ending = ProcessEnd()
+        steps = itertools.count()
+        waiting = threading.Thread(target=_wait_and_be_asked, args=(ending, steps, moment), daemon=True)
+        waiting.start()
+        waiting.join(timeout=patience(10))
+
+        assert not waiting.is_alive(), f"asked at step {moment}"
+        if next(steps) <= moment:
+            break
+
+    assert moment > 1
+
+
+def _wait_and_be_asked(ending: ProcessEnd, steps: Iterator[int], moment: int) -> None:
+    """Wait for the end, which is asked for at that step of the wait, or before it has so many."""
+
+    def watch(_frame: object, _event: str, _: object) -> object:
+        if next(steps) == moment:
+            ending.ask()
+        return watch
+
+    sys.settrace(watch)
+    ending.wait(timedelta(milliseconds=10))
+    sys.settrace(None)
 
 
 def test_a_signal_right_after_the_line_ready_ends_up_in_order(tmp_path):

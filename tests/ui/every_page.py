@@ -1,4 +1,4 @@
-"""Every page of a site: one of each kind that links lead to, light and dark, wide and narrow."""
+"""Every page of a site: one of each kind that links lead to, light in a wide window and dark in a narrow one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from playwright.sync_api import Page
 def check_every_page(visit: Callable[..., Page]) -> list[str]:
     """Assert that axe finds nothing wrong on any page, and that none is wider than its window; return their paths."""
     paths = find_paths(visit("/"))
-    for scheme in ("light", "dark"):
-        for width in (1360, 400):
-            page = visit("/", color_scheme=scheme, viewport={"width": width, "height": 900})
-            for path in paths:
-                page.goto(_address(page, path))
-                found = Axe().run(page).response["violations"]
-                assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], (scheme, width, path)
-                too_wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-                assert too_wide <= 0, (scheme, width, path, too_wide)
+    for scheme, width in (("light", 1360), ("dark", 400)):
+        page = visit("/", color_scheme=scheme, viewport={"width": width, "height": 900})
+        for path in paths:
+            page.goto(_address(page, path))
+            found = Axe().run(page).response["violations"]
+            assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], (scheme, path)
+            too_wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert too_wide <= 0, (scheme, path, too_wide)
     return paths
 
 

@@ -15,7 +15,8 @@ def command(*, as_json: bool) -> None:
     """Serve pages and REST of the project until Ctrl-C; `tidemill up` does so beside all else."""
     from tidemill.catalog.meter import Meter
     from tidemill.narration import Narrator, log_to
-    from tidemill.roles.loops import LONGEST_NAP, Loops, stopped_by_signals
+    from tidemill.roles.loops import LONGEST_NAP, Loops
+    from tidemill.roles.process_end import asked_by_signals
     from tidemill.server.listen import Listener
 
     with open_mill(meter=Meter()) as mill:
@@ -23,12 +24,12 @@ def command(*, as_json: bool) -> None:
         narrator = Narrator(mill.project.world, click.echo, as_json=as_json)
         listener = Listener(mill, with_link=sys.stdout.isatty())
         loops = Loops(mill.project.catalog, mill.project.world)
-        with stopped_by_signals(loops), log_to(narrator, as_json=as_json):
+        with asked_by_signals(loops.ending), log_to(narrator, as_json=as_json):
             link = listener.start(loops.fail)
             opening = f"\nopen    {link}" if link else ""
             say({"url": listener.url, "link": link}, f"ready   {listener.url}{opening}", as_json=as_json)
             try:
-                while not loops.wait(LONGEST_NAP):
+                while not loops.ending.wait(LONGEST_NAP):
                     mill.project.catalog.check_place()
             finally:
                 listener.stop()

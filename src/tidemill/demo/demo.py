@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from threading import Event
 from typing import Final
 
 from tidemill.config import FILE_NAME
@@ -31,6 +30,7 @@ from tidemill.lake.inbox.inbox import FileState, InboxFile
 from tidemill.mill.mill import Mill, open_project
 from tidemill.narration import Narrator
 from tidemill.processes import Child
+from tidemill.roles.process_end import ProcessEnd, asked_by_signals
 from tidemill.run.processes.java import find_java
 from tidemill.server.listen import NoServer, find_server, make_link
 from tidemill.world import World
@@ -65,15 +65,13 @@ def run_demo(
     crash: bool,
     echo: Callable[[str], None],
     ui: bool = False,
-    stay: Callable[[], None] | None = None,
     world: World | None = None,
 ) -> None:
     """Run the whole demo: one line of `echo` an event, the last one the balance.
 
     With `crash` the driver is killed in the middle of a write. With `ui` the app serves the pages, and goes on after
-    the last report until `stay` returns: by default at Ctrl-C. The project's folder is removed at the end, unless
-    `keep` is set or the demo failed. Raises `DemoFailed` when the balance is wrong or nothing moves any more, `NoJava`,
-    `NoFlights`, `BadDays`.
+    the last report until Ctrl-C. The project's folder is removed at the end, unless `keep` is set or the demo failed.
+    Raises `DemoFailed` when the balance is wrong or nothing moves any more, `NoJava`, `NoFlights`, `BadDays`.
     """
     world = world or World()
     steps = plan(read_archive(world.disk, days))
@@ -85,7 +83,7 @@ def run_demo(
     try:
         with open_project(folder, create=True, world=world) as mill:
             find_java(world, mill.project.config.cache)  # one message now, rather than one by each run
-            pages = _Pages(mill, echo, stay or _wait_for_the_end) if ui else None
+            pages = _Pages(mill, echo) if ui else None
             balance = _Demo(mill, steps, crash=crash, echo=echo, pages=pages).run()
     except DemoFailed:
         raise
@@ -104,10 +102,9 @@ def run_demo(
 class _Pages:
     """The pages of the demo, which its app serves."""
 
-    def __init__(self, mill: Mill, echo: Callable[[str], None], stay: Callable[[], None]) -> None:
+    def __init__(self, mill: Mill, echo: Callable[[str], None]) -> None:
         self._mill = mill
         self._echo = echo
-        self._stay = stay
         self._said = False
 
     def say(self) -> None:
@@ -119,16 +116,13 @@ class _Pages:
 
     def stay(self) -> None:
         """Say another link, since the first one may be used or old, and wait for the end."""
-        self._say("all is reported; look around, and end with Ctrl-C")
-        with suppress(KeyboardInterrupt):
-            self._stay()
+        ending = ProcessEnd()
+        with asked_by_signals(ending):
+            self._say("all is reported; look around, and end with Ctrl-C")
+            ending.wait()
 
     def _say(self, words: str) -> None:
         self._echo(f"{words}: {make_link(self._mill, find_server(self._mill))}")
-
-
-def _wait_for_the_end() -> None:
-    Event().wait()
 
 
 class _Demo:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, Protocol, TypeAlias
 
 from tidemill.catalog.db import Catalog, CatalogGone
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import Unavailable
+from tidemill.roles.process_end import ProcessEnd
 from tidemill.world import World
 
 _log = logging.getLogger(__name__)
@@ -20,8 +19,6 @@ _log = logging.getLogger(__name__)
 AWAY: Final = timedelta(seconds=1)
 LONGEST_NAP: Final = timedelta(seconds=5)
 SHORTEST_NAP: Final = timedelta(milliseconds=50)
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a process in order. A closed terminal sends the last signal."""
 
 Loop: TypeAlias = Callable[[Waiter, Callable[[], bool]], None]
 """The body of a thread: works until the second argument returns true, and sleeps by the waiter."""
@@ -43,7 +40,7 @@ class Loops:
     def __init__(self, catalog: Catalog, world: World) -> None:
         self._catalog = catalog
         self._world = world
-        self._asked = threading.Event()
+        self.ending = ProcessEnd()
         self._stopped = False
         self._threads: list[threading.Thread] = []
         self._waiters: list[Waiter] = []
@@ -80,15 +77,7 @@ class Loops:
     def fail(self, error: BaseException) -> None:
         """End all loops by an error, which `stop` raises."""
         self._errors.append(error)
-        self._asked.set()
-
-    def ask(self) -> None:
-        """Ask for the end; async-signal-safe."""
-        self._asked.set()
-
-    def wait(self, timeout: timedelta) -> bool:
-        """Wait at most `timeout` for the end to be asked for; return whether it was."""
-        return self._asked.wait(timeout.total_seconds())
+        self.ending.ask()
 
     def stop(self) -> None:
         """End all loops and wait for their threads. Raises the first error that ended a loop."""
@@ -128,16 +117,3 @@ def loop(
                 due = soonest  # a commit may have named an earlier time
 
     return run
-
-
-@contextmanager
-def stopped_by_signals(loops: Loops) -> Iterator[None]:
-    """Have the signals that end a process ask `loops` for the end, in a block."""
-    # `nohup` has SIGHUP ignored, so that a closed terminal ends nothing.
-    ending = [one for one in _ENDING if one != signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, lambda *_: loops.ask()) for number in ending}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

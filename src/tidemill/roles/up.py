@@ -21,7 +21,8 @@ from tidemill.roles.alerter import Alerter
 from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.janitor import LEAVE_SOON, Janitor
 from tidemill.roles.keeper import LOOK_AGAIN, Keeper
-from tidemill.roles.loops import AWAY, LONGEST_NAP, SHORTEST_NAP, Loops, loop, stopped_by_signals
+from tidemill.roles.loops import AWAY, LONGEST_NAP, SHORTEST_NAP, Loops, loop
+from tidemill.roles.process_end import asked_by_signals
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
 from tidemill.run.processes.runner import Runner
 from tidemill.run.processes.session import require_spark, settings_of
@@ -109,7 +110,7 @@ def _run_roles(
     loops = Loops(catalog, world)
     # A signal right after the line `ready` ends all in order too. After an error as well all threads end: one that
     # is left keeps the process alive.
-    with stopped_by_signals(loops), ExitStack() as ending:
+    with asked_by_signals(loops.ending), ExitStack() as ending:
         ending.callback(loops.stop)
         spark = _warm_up(mill, launcher)
         shown = catalog.shown_url.removeprefix(f"sqlite:///{config.folder}/")
@@ -160,7 +161,7 @@ def _run_roles(
             edits = Edits(catalog, config, lambda text: narrator.tell("edited", config.app.name, text, message=text))
             loops.start("edits", loop(world, partial(_look_at, edits)))
         loops.start("janitor of inboxes", loop(world, sweeper.empty_inboxes, look_again=LEAVE_SOON))
-        while not loops.wait(LONGEST_NAP if until_idle is None else AWAY):
+        while not loops.ending.wait(LONGEST_NAP if until_idle is None else AWAY):
             if until_idle is None or not discoverer.looked or runner.busy:
                 continue
             # Runs of code that this node cannot load wait for other nodes.

@@ -179,6 +179,19 @@ def test_guards_look_before_anything_is_written(catalog: Catalog) -> None:
         catalog.apply([Does(refuses=(seen,))])
 
 
+def test_a_statement_that_was_refused_at_its_first_use_is_used_again(catalog: Catalog) -> None:
+    """PostgreSQL keeps what a message has prepared although it failed, and refuses to prepare it once more."""
+    refused = Does(refuses=(_refuse("at once", None),), does=(_limit("a"),))
+    assert _limits(catalog) == []
+    for _ in range(2):
+        with pytest.raises(TestNamed):
+            catalog.apply([refused])
+
+    catalog.apply([Does(does=(_limit("a"),))])
+
+    assert _limits(catalog) == ["a"]
+
+
 def test_an_unknown_refusal_is_our_mistake(catalog: Catalog) -> None:
     """A guard with an undeclared error must not pass for success."""
     with pytest.raises(Internal, match="unknown code 'never_declared'"):

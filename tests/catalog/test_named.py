@@ -180,7 +180,7 @@ def test_every_statement_of_the_product_is_understood(catalog: Catalog) -> None:
                     catalog._connection().execute(f"EXPLAIN {statement.text(catalog.dialect)}", nothing)
                 case PostgresCatalog():
                     with catalog._pool.connection() as connection:
-                        catalog.prepare(connection, [statement])
+                        catalog.send(connection, [statement], "SELECT 1")
         except (apsw.Error, psycopg.Error, Internal) as error:
             wrong[place] = str(error)
 

@@ -138,7 +138,6 @@ class PostgresCatalog(Catalog):
         calls = (*guards, *writes)
 
         def attempt(connection: _Connection) -> CommitSeq:
-            self.prepare(connection, [call.statement for call in calls])
             wakes = any(call.statement.wakes for call in calls)
             message = ";".join(
                 (
@@ -149,7 +148,7 @@ class PostgresCatalog(Catalog):
                 )
             )
             try:
-                cursor = connection.execute(_query(message))
+                cursor = self.send(connection, [call.statement for call in calls], message)
             except psycopg.Error as error:
                 if _is_lost(connection, error):
                     raise LostReply(self.shown_url, _first_line(error)) from error
@@ -214,14 +213,26 @@ class PostgresCatalog(Catalog):
     def close(self) -> None:
         self._pool.close()
 
-    def prepare(self, connection: _Connection, statements: Sequence[Statement[...]]) -> None:
-        """PREPARE what this connection has not seen yet: a round trip at the first use, none later."""
-        known = self._prepared.setdefault(connection, set())
-        missing = {s.name: s for s in statements if s.name not in known}
+    def send(self, connection: _Connection, statements: Sequence[Statement[...]], message: str) -> psycopg.Cursor[Row]:
+        """Send a message that EXECUTEs statements; it PREPAREs first what this connection has not seen yet.
+
+        So the first use of a statement takes one round trip too. After an error it is not known how much of a message
+        was done: then the connection begins anew.
+        """
+        known = self._prepared.get(connection)
+        missing = {s.name: s for s in statements if known is None or s.name not in known}
+        if not missing:
+            return connection.execute(_query(message))
+        self._prepared.pop(connection, None)
+        before = [] if known else ["DEALLOCATE ALL"]
         for name, statement in missing.items():
             statement.text(Dialect.POSTGRES)
-            connection.execute(_query(f'PREPARE "{name}" AS {statement.positional}'))
-            known.add(name)
+            before.append(f'PREPARE "{name}" AS {statement.positional}')
+        cursor = connection.execute(_query(";".join((*before, message))))
+        self._prepared[connection] = {*(known or ()), *missing}
+        for _ in before:
+            cursor.nextset()
+        return cursor
 
     def _configure(self, connection: _Connection) -> None:
         connection.execute(_SETTINGS)
@@ -286,8 +297,7 @@ class _PostgresDb(Db):
         return int(str(row[0]))
 
     def _execute(self, call: Call) -> tuple[list[Row], int]:
-        self._catalog.prepare(self._connection, [call.statement])
-        cursor = self._connection.execute(_query(execute_text(call)))
+        cursor = self._catalog.send(self._connection, [call.statement], execute_text(call))
         rows = cursor.fetchall() if cursor.description else []
         return rows, max(cursor.rowcount, 0)
 

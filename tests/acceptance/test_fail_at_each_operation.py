@@ -1,7 +1,7 @@
 """The k-th operation of a round fails, k = 1, 2, … until a round passes: no operation is left out, marked or not.
 
-An operation is a call of the catalog, a change or a reading of a file of the process itself, or of a data set. On
-PostgreSQL, which takes four times as long, a third of them a day; `make fail-points` plays all.
+An operation is a call of the catalog, a change or a reading of a file of the process itself, or of a data set. A third
+of them a day; `make fail-points` plays all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ FEWEST = {Ordinal.FAILS: 100, Ordinal.DIES: 100, Ordinal.LOST_REPLY: 25}
 def test_a_round_survives_a_fault_at_each_of_its_operations(catalog_url: str, memory_folder: Path, ordinal: Ordinal):
     """A file is published once, whichever operation fails, is the last of its process, or loses its reply."""
     with opened_machine(catalog_url, memory_folder / "project") as machine:
-        a_third = (1 + TODAY % 3, 3) if machine.catalog.dialect == "postgres" else (1, 1)
-        passed = strike_each_operation(machine, ordinal, *a_third)
+        passed = strike_each_operation(machine, ordinal, 1 + TODAY % 3, 3)
 
     assert passed > FEWEST[ordinal]

@@ -77,6 +77,7 @@ def started(folder: Path, said: Callable[[dict[str, str]], None] = lambda _: Non
             timer.cancel()
 
 
+@pytest.mark.share("sqlite")
 def test_a_delivery_that_was_sent_and_not_recorded_comes_again_with_its_id(catalog_url, tmp_path):
     """At least once, from the outbox; the receiver leaves out the repetition by the id."""
     kind = type("Killing", (Receiver,), {"got": [], "came": threading.Event(), "sender": None})
@@ -123,6 +124,7 @@ def test_up_prints_an_alert_that_it_opens(sqlite_catalog_url, tmp_path):
     assert (line["change"], line["about"], line["why"]) == ("opened", "default.shop.load", alert.why)
 
 
+@pytest.mark.share("sqlite")
 def test_a_message_that_was_pushed_and_not_recorded_comes_again_with_its_id(catalog_url, tmp_path):
     """The position of the subscriber stands before the message; a message of later follows at its commit."""
     kind = type("Killing", (Receiver,), {"got": [], "came": threading.Event(), "sender": None})

@@ -19,9 +19,9 @@ from tidemill.catalog import transactions
 from tidemill.lake.consumer import take
 from tidemill.run.step import attempts
 
-FIXED: Final = 200
-OF_THE_DAY: Final = 200
-_BATCH: Final = 50
+FIXED: Final = 100
+OF_THE_DAY: Final = 100
+_BATCH: Final = 25
 _KEPT: Final = [range(_BATCH)]
 _LONG: Final = [
     *(range(first, first + _BATCH) for first in range(_BATCH, FIXED, _BATCH)),

@@ -216,8 +216,8 @@ class PostgresCatalog(Catalog):
     def send(self, connection: _Connection, statements: Sequence[Statement[...]], message: str) -> psycopg.Cursor[Row]:
         """Send a message that EXECUTEs statements; it PREPAREs first what this connection has not seen yet.
 
-        So the first use of a statement takes one round trip too. After an error it is not known how much of a message
-        was done: then the connection begins anew.
+        So the first use of a statement takes one round trip too. After an error it is not known which statements of the
+        message are prepared: the next message first gives up all of the connection's.
         """
         known = self._prepared.get(connection)
         missing = {s.name: s for s in statements if known is None or s.name not in known}

@@ -15,10 +15,6 @@ class Histogram:
         self._numbers = [0] * (len(self._bounds) + 1)
         self.sum = 0.0
 
-    def emptied(self) -> Histogram:
-        """Return a histogram with the same bounds that has counted nothing."""
-        return Histogram(self._bounds)
-
     def note(self, seconds: float) -> None:
         """Count a duration."""
         self._numbers[bisect_left(self._bounds, seconds)] += 1

@@ -194,7 +194,7 @@ def test_a_commit_lasts_from_the_return_of_the_program_to_its_last_statement(cat
         stage.mill.runs.start("shop.broken")
         stage.mill.runs.start("shop.empty")
         stage.play()
-        found = {one.labels[0]: one for one in counts.count([]).commits}
+        found = {program: one.commit for program, one in counts.count([]).items()}
 
     assert dict(found["default.shop.load"].buckets) == {
         "0.01": 2, "0.05": 2, "0.1": 2, "0.5": 2, "1.0": 2, "5.0": 3, "30.0": 3, "300.0": 3, "+Inf": 3,
@@ -210,14 +210,15 @@ def test_a_program_that_ends_before_it_was_ever_shown_starts_at_zero(sign, stage
     counts.count([])
     stage.mill.runs.start("shop.broken")
     stage.play()
-    found = [counts.count(["default.shop.broken"]) for _ in range(2)]
+    found = [counts.count(["default.shop.broken"])["default.shop.broken"] for _ in range(3)]
 
-    assert [one.numbers["default.shop.broken", "FAILED"] for one in found] == [0, 1]
-    assert [one.commits[0].buckets[-1] for one in found] == [("+Inf", 0), ("+Inf", 0)]
-    assert [one.durations[0].buckets[-1] for one in found] == [("+Inf", 0), ("+Inf", 1)]
-    assert [(one.waits[0].labels, one.waits[0].buckets[-1][1]) for one in found] == [
-        (("default.shop.broken",), number) for number in (0, 1)
+    assert [one.numbers["FAILED"] for one in found] == [0, 1, 1]
+    assert [one.commit.buckets[-1] for one in found] == [("+Inf", 0)] * 3
+    assert [one.duration.buckets[-1] for one in found] == [("+Inf", 0), ("+Inf", 1), ("+Inf", 1)]
+    assert [(one.wait.labels, one.wait.buckets[-1][1]) for one in found] == [
+        (("default.shop.broken",), number) for number in (0, 1, 1)
     ]
+    assert found[2] is found[1], "its lines would be made again"
 
 
 def test_a_scrape_has_the_blocks_connections_and_wake_ups_of_the_process(sign, stage):

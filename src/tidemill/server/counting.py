@@ -27,13 +27,27 @@ _COMMIT_BOUNDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """The runs that ended: their number by program and state, and histograms by program."""
+class ProgramEnds:
+    """The runs of a program that ended: their number by state, and histograms."""
 
-    numbers: Counter[tuple[str, str]]
-    waits: list[Shown]
-    durations: list[Shown]
-    commits: list[Shown]
+    numbers: Mapping[str, int]
+    wait: Shown
+    duration: Shown
+    commit: Shown
+
+
+class _Counted:
+    """All counts of one program."""
+
+    def __init__(self) -> None:
+        self.numbers = Counter(dict.fromkeys(map(str, _ENDS), 0))
+        self.wait, self.duration = Histogram(_BOUNDS), Histogram(_BOUNDS)
+        self.commit = Histogram(_COMMIT_BOUNDS)
+
+    def shown(self, program: str) -> ProgramEnds:
+        """Return the counts as they are now."""
+        found = (Shown((program,), one.buckets(), one.sum) for one in (self.wait, self.duration, self.commit))
+        return ProgramEnds(dict(self.numbers), *found)
 
 
 class EndedRuns:
@@ -46,38 +60,36 @@ class EndedRuns:
     def __init__(self, mill: Mill) -> None:
         self._mill = mill
         self._position: str | None = None
-        self._numbers: Counter[tuple[str, str]] = Counter()
-        self._waits: dict[str, Histogram] = {}
-        self._durations: dict[str, Histogram] = {}
-        self._commits: dict[str, Histogram] = {}
-        self._shown: set[str] = set()
+        self._counted: dict[str, _Counted] = {}
+        self._changed: set[str] = set()
+        """Programs of which the next answer differs from the last one."""
+        self._answers: dict[str, ProgramEnds] = {}
         self._lock = threading.Lock()
 
-    def count(self, programs: Iterable[str]) -> Ends:
+    def count(self, programs: Iterable[str]) -> Mapping[str, ProgramEnds]:
         """Return the ends of `programs`, and of those that ended a run. What is beyond 10,000 waits for the next call.
 
-        A failure counts nothing: the next call reads the same messages.
+        A program of which nothing is new has the very object of the answer before. A failure counts nothing: the next
+        call reads the same messages.
         """
         with self._lock:
             for program in programs:
-                self._add(program)
+                self._find(program)
             for _ in range(_PARTS):
                 if not self._read_on():
                     break
-            numbers = Counter({key: number * (key[0] in self._shown) for key, number in self._numbers.items()})
-            ends = Ends(numbers, *map(self._show, (self._waits, self._durations, self._commits)))
-            self._shown = set(self._waits)
-            return ends
+            new = self._changed - self._answers.keys()
+            for program in self._changed:
+                counted = _Counted() if program in new else self._counted[program]
+                self._answers[program] = counted.shown(program)
+            self._changed = {one for one in new if any(self._counted[one].numbers.values())}
+            return dict(self._answers)
 
-    def _add(self, program: str) -> None:
-        if program not in self._waits:
-            self._waits[program], self._durations[program] = Histogram(_BOUNDS), Histogram(_BOUNDS)
-            self._commits[program] = Histogram(_COMMIT_BOUNDS)
-            self._numbers.update({(program, state): 0 for state in _ENDS})
-
-    def _show(self, histograms: Mapping[str, Histogram]) -> list[Shown]:
-        found = ((program, one if program in self._shown else one.emptied()) for program, one in histograms.items())
-        return [Shown((program,), one.buckets(), one.sum) for program, one in found]
+    def _find(self, program: str) -> _Counted:
+        if program not in self._counted:
+            self._counted[program] = _Counted()
+            self._changed.add(program)
+        return self._counted[program]
 
     def _read_on(self) -> bool:
         """Count a part of the new messages; return whether there are more."""
@@ -94,16 +106,17 @@ class EndedRuns:
         spans = find_spans(self._mill.project, [str(end["run_id"]) for _, end in ends])
         for announced_at, end in ends:
             program = str(end["program"])
-            self._add(program)
-            self._numbers[program, str(end["state"])] += 1
+            counted = self._find(program)
+            self._changed.add(program)
+            counted.numbers[str(end["state"])] += 1
             span = spans.get(str(end["run_id"]))
             if span is not None and span.started_at is not None:
                 wait, duration = span.started_at - span.created_at, span.ended_at - span.started_at
-                self._waits[program].note(wait.total_seconds())
-                self._durations[program].note(duration.total_seconds())
+                counted.wait.note(wait.total_seconds())
+                counted.duration.note(duration.total_seconds())
             if span is not None and span.commit_began_at is not None:
                 # The message of the end is written by the last statements of the commit.
-                self._commits[program].note((announced_at - span.commit_began_at).total_seconds())
+                counted.commit.note((announced_at - span.commit_began_at).total_seconds())
         if page:
             self._position = page[-1].position
         return page.next is not None

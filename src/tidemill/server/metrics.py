@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from fastapi import Request, Response
@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from tidemill.histograms import Shown
 from tidemill.mill.metrics import HELP, Metric, Sample
 from tidemill.mill.operation import Right
-from tidemill.server.counting import EndedRuns, Ends, FencedLeases
+from tidemill.server.counting import EndedRuns, FencedLeases, ProgramEnds
 from tidemill.server.guard import guarded
 
 if TYPE_CHECKING:
@@ -70,31 +70,68 @@ OF_PROCESS: Final[dict[str, tuple[str, str]]] = {
 """Metrics of the process of a server, from its start on: kinds and meanings. All servers together are their sum."""
 
 
-class _Scrape(Collector):
-    """The metrics of one scrape."""
+class _Families(Collector):
+    """Families as a registry takes them."""
 
-    def __init__(self, samples: Iterable[Sample], ends: Ends, fenced: int, catalog: Catalog) -> None:
-        self._samples = samples
-        self._ends = ends
-        self._fenced = fenced
-        self._catalog = catalog
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = families
 
-    def collect(self) -> Iterator[Family]:
-        families: dict[Metric, GaugeMetricFamily] = {}
-        for one in self._samples:
-            if one.metric not in families:
-                families[one.metric] = GaugeMetricFamily(one.metric, HELP[one.metric], labels=list(one.labels))
-            families[one.metric].add_metric(list(one.labels.values()), one.value)
-        yield from families.values()
-        ended = CounterMetricFamily(RUNS_ENDED, COUNTED[RUNS_ENDED][1], labels=["program", "state"])
-        for labels, number in self._ends.numbers.items():
-            ended.add_metric(list(labels), number)
-        yield ended
-        yield _histogram(RUN_WAIT, "program", self._ends.waits)
-        yield _histogram(RUN_DURATION, "program", self._ends.durations)
-        yield _histogram(RUN_COMMIT, "program", self._ends.commits)
-        yield CounterMetricFamily(LEASES_FENCED, COUNTED[LEASES_FENCED][1], value=self._fenced)
-        yield from _of_process(self._catalog)
+    def collect(self) -> Iterable[Family]:
+        return self._families
+
+
+def _text(*families: Family) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(families))
+    return generate_latest(registry)
+
+
+def _of_catalog(samples: Iterable[Sample], fenced: int, catalog: Catalog) -> Iterator[Family]:
+    families: dict[Metric, GaugeMetricFamily] = {}
+    for one in samples:
+        if one.metric not in families:
+            families[one.metric] = GaugeMetricFamily(one.metric, HELP[one.metric], labels=list(one.labels))
+        families[one.metric].add_metric(list(one.labels.values()), one.value)
+    yield from families.values()
+    yield CounterMetricFamily(LEASES_FENCED, COUNTED[LEASES_FENCED][1], value=fenced)
+    yield from _of_process(catalog)
+
+
+class _EndedTexts:
+    """The lines about ended runs. They are kept by program: since the last scrape, most programs have ended no run.
+
+    A thousand programs have 35,000 lines, which take 0.4 s to make.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[ProgramEnds, list[bytes]]] = {}
+
+    def text(self, ends: Mapping[str, ProgramEnds]) -> bytes:
+        """Return the families of all programs."""
+        lines = []
+        for program, one in ends.items():
+            kept = self._kept.get(program)
+            if kept is None or kept[0] is not one:
+                kept = one, [_without_head(_text(family)) for family in _of_ends(program, one)]
+                self._kept[program] = kept
+            lines.append(kept[1])
+        heads = [_text(family) for family in _of_ends()]
+        return b"".join(b"".join((head, *parts)) for head, *parts in zip(heads, *lines, strict=True))
+
+
+def _without_head(text: bytes) -> bytes:
+    return b"".join(line for line in text.splitlines(keepends=True) if not line.startswith(b"#"))
+
+
+def _of_ends(program: str = "", ends: ProgramEnds | None = None) -> Iterator[Family]:
+    """Give the families of ended runs, with the samples of one program or none."""
+    ended = CounterMetricFamily(RUNS_ENDED, COUNTED[RUNS_ENDED][1], labels=["program", "state"])
+    for state, number in ends.numbers.items() if ends else ():
+        ended.add_metric([program, state], number)
+    yield ended
+    yield _histogram(RUN_WAIT, "program", [ends.wait] if ends else [])
+    yield _histogram(RUN_DURATION, "program", [ends.duration] if ends else [])
+    yield _histogram(RUN_COMMIT, "program", [ends.commit] if ends else [])
 
 
 def _of_process(catalog: Catalog) -> Iterator[Family]:
@@ -123,6 +160,7 @@ class Counts:
     def __init__(self, mill: Mill) -> None:
         self.ended_runs = EndedRuns(mill)
         self.fenced_leases = FencedLeases(mill)
+        self.ended_texts = _EndedTexts()
 
 
 @guarded(Right.READ, whole=True)
@@ -130,8 +168,7 @@ def metrics(request: Request) -> Response:
     """Return all metrics in the text form of Prometheus."""
     mill: Mill = request.state.mill
     counts: Counts = request.app.state.counts
-    registry = CollectorRegistry(auto_describe=False)
     found = mill.metrics()
     ends, fenced = counts.ended_runs.count(found.programs), counts.fenced_leases.count()
-    registry.register(_Scrape(found.samples, ends, fenced, mill.project.catalog))
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    text = _text(*_of_catalog(found.samples, fenced, mill.project.catalog)) + counts.ended_texts.text(ends)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)

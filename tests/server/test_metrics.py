@@ -32,6 +32,9 @@ from tidemill.server.metrics import (
     RUN_DURATION,
     RUN_WAIT,
     RUNS_ENDED,
+    _EndedTexts,
+    _of_ends,
+    _text,
 )
 from tools import reference
 
@@ -219,6 +222,20 @@ def test_a_program_that_ends_before_it_was_ever_shown_starts_at_zero(sign, stage
         (("default.shop.broken",), number) for number in (0, 1, 1)
     ]
     assert found[2] is found[1], "its lines would be made again"
+
+
+def test_kept_lines_are_those_that_would_be_made(stage):
+    """A line of one program under the name of another would blame the wrong one."""
+    counts, texts, same = EndedRuns(stage.mill), _EndedTexts(), []
+    for program in ("", "shop.broken", "", "shop.sift", ""):
+        if program:
+            stage.mill.runs.start(program)
+            stage.play()
+        ends = counts.count(DECLARED)
+        same.append(texts.text(ends) == b"".join(_text(family) for family in _of_ends(ends)))
+
+    assert same == [True] * 5
+    assert ends["default.shop.broken"].numbers["FAILED"] == 1
 
 
 def test_a_scrape_has_the_blocks_connections_and_wake_ups_of_the_process(sign, stage):

@@ -108,30 +108,31 @@ class _EndedTexts:
 
     def text(self, ends: Mapping[str, ProgramEnds]) -> bytes:
         """Return the families of all programs."""
-        lines = []
-        for program, one in ends.items():
-            kept = self._kept.get(program)
-            if kept is None or kept[0] is not one:
-                kept = one, [_without_head(_text(family)) for family in _of_ends(program, one)]
-                self._kept[program] = kept
-            lines.append(kept[1])
-        heads = [_text(family) for family in _of_ends()]
-        return b"".join(b"".join((head, *parts)) for head, *parts in zip(heads, *lines, strict=True))
+        new = {program: one for program, one in ends.items() if self._kept.get(program, (None,))[0] is not one}
+        texts = [list(_by_program(_text(family), len(new))) for family in _of_ends(new)]
+        for place, (program, one) in enumerate(new.items()):
+            self._kept[program] = one, [lines[place] for lines in texts]
+        heads = [_text(family) for family in _of_ends({})]
+        kept = [self._kept[program][1] for program in ends]
+        return b"".join(b"".join((head, *parts)) for head, *parts in zip(heads, *kept, strict=True))
 
 
-def _without_head(text: bytes) -> bytes:
-    return b"".join(line for line in text.splitlines(keepends=True) if not line.startswith(b"#"))
+def _by_program(text: bytes, programs: int) -> Iterator[bytes]:
+    """Cut the samples of a family into those of each program: all have as many lines, one program after the other."""
+    lines = [line for line in text.splitlines(keepends=True) if not line.startswith(b"#")]
+    size = len(lines) // max(programs, 1)
+    return (b"".join(lines[place * size : (place + 1) * size]) for place in range(programs))
 
 
-def _of_ends(program: str = "", ends: ProgramEnds | None = None) -> Iterator[Family]:
-    """Give the families of ended runs, with the samples of one program or none."""
+def _of_ends(ends: Mapping[str, ProgramEnds]) -> Iterator[Family]:
     ended = CounterMetricFamily(RUNS_ENDED, COUNTED[RUNS_ENDED][1], labels=["program", "state"])
-    for state, number in ends.numbers.items() if ends else ():
-        ended.add_metric([program, state], number)
+    for program, one in ends.items():
+        for state, number in one.numbers.items():
+            ended.add_metric([program, state], number)
     yield ended
-    yield _histogram(RUN_WAIT, "program", [ends.wait] if ends else [])
-    yield _histogram(RUN_DURATION, "program", [ends.duration] if ends else [])
-    yield _histogram(RUN_COMMIT, "program", [ends.commit] if ends else [])
+    yield _histogram(RUN_WAIT, "program", (one.wait for one in ends.values()))
+    yield _histogram(RUN_DURATION, "program", (one.duration for one in ends.values()))
+    yield _histogram(RUN_COMMIT, "program", (one.commit for one in ends.values()))
 
 
 def _of_process(catalog: Catalog) -> Iterator[Family]:

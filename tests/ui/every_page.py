@@ -1,25 +1,28 @@
-"""Every page of a site: one of each kind that links lead to, light in a wide window and dark in a narrow one."""
+"""Every page of a site: one of each kind that links lead to, light and dark, wide and narrow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
+WIDE, NARROW = 1360, 400
+ALL = tuple((scheme, width) for scheme in ("light", "dark") for width in (WIDE, NARROW))
 
-def check_every_page(visit: Callable[..., Page]) -> list[str]:
+
+def check_every_page(visit: Callable[..., Page], looks: Iterable[tuple[str, int]] = ALL) -> list[str]:
     """Assert that axe finds nothing wrong on any page, and that none is wider than its window; return their paths."""
     paths = find_paths(visit("/"))
-    for scheme, width in (("light", 1360), ("dark", 400)):
+    for scheme, width in looks:
         page = visit("/", color_scheme=scheme, viewport={"width": width, "height": 900})
         for path in paths:
             page.goto(_address(page, path))
             found = Axe().run(page).response["violations"]
-            assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], (scheme, path)
+            assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], (scheme, width, path)
             too_wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert too_wide <= 0, (scheme, path, too_wide)
+            assert too_wide <= 0, (scheme, width, path, too_wide)
     return paths
 
 

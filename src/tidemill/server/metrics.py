@@ -105,6 +105,7 @@ class _EndedTexts:
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[ProgramEnds, list[bytes]]] = {}
+        self._heads = [_text(family) for family in _of_ends({})]
 
     def text(self, ends: Mapping[str, ProgramEnds]) -> bytes:
         """Return the families of all programs."""
@@ -112,9 +113,8 @@ class _EndedTexts:
         texts = [list(_by_program(_text(family), len(new))) for family in _of_ends(new)]
         for place, (program, one) in enumerate(new.items()):
             self._kept[program] = one, [lines[place] for lines in texts]
-        heads = [_text(family) for family in _of_ends({})]
         kept = [self._kept[program][1] for program in ends]
-        return b"".join(b"".join((head, *parts)) for head, *parts in zip(heads, *kept, strict=True))
+        return b"".join(b"".join((head, *parts)) for head, *parts in zip(self._heads, *kept, strict=True))
 
 
 def _by_program(text: bytes, programs: int) -> Iterator[bytes]:

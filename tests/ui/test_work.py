@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from contextlib import suppress
 from datetime import date
 
@@ -43,6 +44,21 @@ def test_a_schedule_starts_a_run_and_is_deleted(visit, stage):
     click(page, "Delete", "drops no job")
     page.wait_for_url(re.compile("/schedules$"))
     expect(page.locator("main")).not_to_contain_text("shop.extra")
+
+
+def test_a_page_is_not_fetched_anew_while_its_thing_is_deleted(visit, stage):
+    """The commit of the deletion is heard before its answer is: the page must not be asked for in between."""
+    stage.mill.schedules.create("shop.late", "shop.sift", trigger={"type": "cron", "expression": "0 3 * * *"})
+    page = visit("/schedules/default.shop.late")
+
+    def answer_late(route):
+        answer = route.fetch()
+        time.sleep(2)
+        route.fulfill(response=answer)
+
+    page.route("**/v1/schedules/*", answer_late)
+    click(page, "Delete", "drops no job")
+    page.wait_for_url(re.compile("/schedules$"))
 
 
 def test_a_job_is_dropped_and_another_started(visit, stage):

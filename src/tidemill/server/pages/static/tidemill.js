@@ -19,12 +19,16 @@ function showTimes(root) {
 
 // A page is fetched anew, and its content replaced, when a commit has changed something.
 let due = null;
+let asking = new AbortController();
+let leaving = false;
 async function refresh() {
   due = null;
+  if (leaving) { return; }
   const busy = document.querySelector("dialog[open]") || document.activeElement?.closest("main input");
   if (busy || document.hidden) { later(2000); return; }
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    asking = new AbortController();
+    const answer = await fetch(location.href, { headers: { accept: "text/html" }, signal: asking.signal });
     if (answer.redirected) { location.href = answer.url; return; }
     if (!answer.ok) { return; }
     const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
@@ -94,13 +98,16 @@ async function send(method, path, body) {
 const tell = ({ detail = "the request failed", hint = "" }) => (detail.includes(hint) ? detail : `${detail}; ${hint}`);
 
 async function act(button) {
-  const { method, path, body, done } = button.dataset;
+  const { method, path, body, done, then } = button.dataset;
   button.disabled = true;
+  // A thing that is deleted has no page to fetch anew: its list is the next place.
+  if (then) { leaving = true; asking.abort(); }
   const [ok, said] = await send(method, path, body);
   button.disabled = false;
   report(ok ? done : tell(said), !ok);
-  // A thing that is deleted has no page: its list is the next place.
-  if (ok && button.dataset.then) { location.href = prefix + button.dataset.then; } else { later(0); }
+  if (ok && then) { location.href = prefix + then; return; }
+  leaving = false;
+  later(0);
 }
 
 // A form sends its fields that are filled in. A secret in the answer is shown once, and kept nowhere.

@@ -46,7 +46,7 @@ def test_a_schedule_starts_a_run_and_is_deleted(visit, stage):
     expect(page.locator("main")).not_to_contain_text("shop.extra")
 
 
-def test_a_page_is_not_fetched_anew_while_its_thing_is_deleted(visit, stage):
+def test_a_page_is_not_asked_for_while_its_thing_is_deleted(visit, stage):
     """The commit of the deletion is heard before its answer is: the page must not be asked for in between."""
     stage.mill.schedules.create("shop.late", "shop.sift", trigger={"type": "cron", "expression": "0 3 * * *"})
     page = visit("/schedules/default.shop.late")

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from tidemill.errors import Fenced
+from tidemill.mill import once
 from tidemill.mill.keeping import KeyedRequest
 from tidemill.mill.mill import Mill
 from tidemill.mill.once import KeyReused, carry_out
@@ -113,6 +114,29 @@ def test_a_try_that_was_taken_over_changes_nothing(stage):
     with pytest.raises(Fenced):
         carry_out(stage.mill, REQUEST, slow, in_block=True)
     assert runs_of(stage) == 1
+
+
+def test_no_try_takes_over_while_another_keeps_its_answer(stage):
+    """Between the look at the row and its answer a second change could be made, rarely: then both would stand."""
+    catalog = stage.mill.project.catalog
+    begun = catalog.write(lambda db: once._begin(db, REQUEST))
+    answers = []
+    later = threading.Thread(target=lambda: answers.append(carry_out(stage.mill, REQUEST, start, in_block=True)))
+
+    def keep(db) -> None:
+        effect = begun.keep_answer({"run_id": "the first"})
+        for call in effect.guards():
+            db.call(call)
+        later.start()
+        later.join(timeout=1)
+        for call in effect.writes():
+            db.call(call)
+
+    catalog.write(keep)
+    later.join()
+
+    assert answers == [{"run_id": "the first"}]
+    assert runs_of(stage) == 0
 
 
 def test_many_at_once_make_one_change(stage):

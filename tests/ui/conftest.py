@@ -8,10 +8,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Cookie, Page, sync_playwright
+from playwright.sync_api import Browser, Cookie, Page, expect, sync_playwright
 
 from tests.server.busy import APP, make_busy
 from tests.stage import Stage, staged
+from tests.yardstick import patience
 from tidemill.server.listen import Listener
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -28,6 +29,7 @@ def serving(stage: Stage) -> Iterator[tuple[str, str]]:
 def signed_in(site: tuple[str, str], chromium: Browser) -> list[Cookie]:
     """Sign in, and return the session of the browser."""
     context = chromium.new_context()
+    context.set_default_timeout(patience(30_000))
     context.new_page().goto(site[1])
     found = context.cookies()
     context.close()
@@ -51,6 +53,7 @@ def site(stage: Stage) -> Iterator[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """A browser."""
+    expect.set_options(timeout=patience(5_000))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
         yield browser
@@ -75,6 +78,7 @@ def visit(site, chromium, cookies):
 
     def opened(path: str, *, refused: bool = False, **options) -> Page:
         context = chromium.new_context(**options)
+        context.set_default_timeout(patience(30_000))
         context.add_cookies(cookies)
         contexts.append(context)
         page = context.new_page()

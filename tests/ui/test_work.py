@@ -10,9 +10,11 @@ from datetime import date
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.stage import Stage
 from tests.ui.conftest import CHROMIUM
 from tests.yardstick import patience
 from tidemill import TidemillError
+from tidemill.mill.jobs import JobView
 
 pytestmark = [
     pytest.mark.browser,
@@ -27,6 +29,14 @@ def click(page: Page, label: str, asked: str) -> None:
     dialog = page.locator("#ask")
     expect(dialog).to_contain_text(asked)
     dialog.get_by_role("button", name=re.compile(f"^{label}")).click()
+
+
+def waiting_job(stage: Stage, day: int) -> JobView:
+    """Return the job of a schedule, with a new partition: the tests come in any order, and some end the job."""
+    stage.commit("orders", [{"n": 1, "day": date(2026, 2, day)}])
+    stage.schedule()
+    (job,) = stage.mill.jobs.list(schedule="shop.on_orders")
+    return job
 
 
 def expect_answer(page: Page, words: str) -> None:
@@ -63,16 +73,14 @@ def test_a_page_is_not_asked_for_while_its_thing_is_deleted(visit, stage):
 
 def test_a_job_is_dropped_and_another_started(visit, stage):
     """Work that waits is a person's to end."""
-    (job,) = stage.mill.jobs.list(schedule="shop.on_orders")
+    job = waiting_job(stage, 1)
     page = visit(f"/jobs/{job.job_id}")
 
     click(page, "Drop", "What fed it starts no run")
     expect_answer(page, "the job is dropped")
     expect(page.get_by_role("heading", level=1)).to_contain_text("dropped", timeout=patience(10_000))
 
-    stage.commit("orders", [{"n": 1, "day": date(2026, 2, 1)}])
-    stage.schedule()
-    (job,) = stage.mill.jobs.list(schedule="shop.on_orders")
+    job = waiting_job(stage, 2)
     page.goto(page.url.rpartition("/")[0] + f"/{job.job_id}")
     click(page, "Start now", "whatever the job waits for")
     expect_answer(page, "the job is a run")
@@ -163,9 +171,7 @@ def test_a_refused_form_says_why_in_place(visit):
 
 def test_a_refused_action_says_the_next_step(visit, stage):
     """The step of a class of errors stands beside its message in the answer; the page showed the message alone."""
-    stage.commit("orders", [{"n": 1, "day": date(2026, 2, 2)}])
-    stage.schedule()
-    (job,) = stage.mill.jobs.list(schedule="shop.on_orders")
+    job = waiting_job(stage, 3)
     page = visit(f"/jobs/{job.job_id}", refused=True)
     page.get_by_role("button", name="Start now").click()
     stage.mill.jobs.drop(job.job_id)

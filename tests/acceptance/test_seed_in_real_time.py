@@ -82,7 +82,9 @@ def test_stories_4_8_and_9_in_real_time(tmp_path, postgres_catalog_url):
             half = why(tmp_path, "shop.a")
             land(tmp_path, "2.csv", ("2026-01-01", 2))
             wait(lambda: "a" in ended(mill), seconds=120)
-            patient = why(tmp_path, "shop.join")
+            # The scheduler hears of the partition a moment later, and its job waits for no more than ten seconds.
+            wait(lambda: bool(mill.jobs.list(schedule="shop.join").items), seconds=120)
+            patient = mill.why("shop.join").because[0].why
             wait(lambda: {"b", "join"} <= ended(mill).keys(), seconds=120)
             up.process.send_signal(signal.SIGTERM)
             exit_code = up.process.wait()

@@ -111,7 +111,7 @@ def opened_machine(catalog_url: str, folder: Path) -> Iterator[Machine]:
     session_name = f"tidemill-{uuid.uuid4().hex}"
     opened = f"{catalog_url}&application_name={session_name}" if "postgres" in catalog_url else catalog_url
     # PostgreSQL ends a session that pauses in a transaction after five seconds. On SQLite, others wait a minute for it.
-    impatient = f"{postgres._SETTINGS}; SET idle_in_transaction_session_timeout = '100ms'"
+    impatient = f"{postgres._SETTINGS}; SET idle_in_transaction_session_timeout = '300ms'"
     open_catalog(opened, World()).close()
     with (
         backdoor_of(catalog_url) as backdoor,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Cookie, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Cookie, Page, expect, sync_playwright
 
 from tests.server.busy import APP, make_busy
 from tests.stage import Stage, staged
@@ -26,10 +27,16 @@ def serving(stage: Stage) -> Iterator[tuple[str, str]]:
     listener.stop()
 
 
+def open_context(chromium: Browser, **options: Any) -> BrowserContext:
+    """Open a window of the browser; it waits longer for pages on a slow machine."""
+    context = chromium.new_context(**options)
+    context.set_default_timeout(patience(30_000))
+    return context
+
+
 def signed_in(site: tuple[str, str], chromium: Browser) -> list[Cookie]:
     """Sign in, and return the session of the browser."""
-    context = chromium.new_context()
-    context.set_default_timeout(patience(30_000))
+    context = open_context(chromium)
     context.new_page().goto(site[1])
     found = context.cookies()
     context.close()
@@ -77,8 +84,7 @@ def visit(site, chromium, cookies):
             wrong.append(text)
 
     def opened(path: str, *, refused: bool = False, **options) -> Page:
-        context = chromium.new_context(**options)
-        context.set_default_timeout(patience(30_000))
+        context = open_context(chromium, **options)
         context.add_cookies(cookies)
         contexts.append(context)
         page = context.new_page()

@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.ui.conftest import CHROMIUM
+from tests.ui.conftest import CHROMIUM, open_context
 from tests.ui.every_page import check_every_page
 from tests.yardstick import patience
 from tidemill.mill.mill import Mill
@@ -70,7 +70,7 @@ def test_a_page_left_open_says_that_the_server_is_away_and_comes_back(stage, chr
     """A person must not look at an old page and take it for the present."""
     listener = Listener(stage.mill)
     link, port = listener.start(), urlsplit(listener.url).port
-    context = chromium.new_context()
+    context = open_context(chromium)
     page = context.new_page()
     page.goto(link)
     expect(page.locator(".live")).to_have_text("live", timeout=patience(10_000))
@@ -92,7 +92,7 @@ def test_a_person_away_from_the_machine_signs_in_and_out(site, stage, chromium, 
     """A locked-down browser signs in too: the form needs no script."""
     name = f"person-{scripts}"
     secret = stage.mill.tokens.create(name, role="viewer").secret
-    context = chromium.new_context(java_script_enabled=scripts)
+    context = open_context(chromium, java_script_enabled=scripts)
     page = context.new_page()
     page.goto(f"{site[0]}/runs?program=shop.broken")
     assert urlsplit(page.url).path == "/login"
@@ -117,7 +117,7 @@ def test_the_form_of_sign_in_is_clean_in_each_scheme_and_width(site, chromium):
     """The first page that a person sees has to be readable for each of them."""
     for scheme in ("light", "dark"):
         for width in (1360, 400):
-            context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+            context = open_context(chromium, color_scheme=scheme, viewport={"width": width, "height": 900})
             page = context.new_page()
             wrong: list[str] = []
             page.on("console", lambda one, wrong=wrong: wrong.append(one.text))

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from tests.postgres_server import find_binaries, mortal_server
 from tests.server.busy import APP
 from tests.stage import staged
-from tests.ui.conftest import CHROMIUM
+from tests.ui.conftest import CHROMIUM, open_context
 from tests.yardstick import patience
 from tidemill.server.listen import Listener
 
@@ -25,7 +25,7 @@ def test_pages_say_that_the_catalog_is_away_and_come_back(tmp_path, chromium):
     with mortal_server() as server, staged(tmp_path, server.url, APP, environ={"TIDEMILL_SERVER_PORT": "0"}) as stage:
         listener = Listener(stage.mill)
         link = listener.start()
-        context = chromium.new_context()
+        context = open_context(chromium)
         page, other = context.new_page(), context.new_page()
         page.goto(link)
         page.goto(listener.url + "/schedules/default.shop.nightly")

@@ -11,6 +11,7 @@ from datetime import datetime
 import pytest
 
 from tests.errors import raises_code
+from tests.manual_clock import ManualClock
 from tests.run.conftest import rows_of
 from tests.stage import Stage, staged
 from tidemill import Mill, NotFound, Page, RunFailed, UserError, iterate
@@ -45,9 +46,9 @@ app.schedule("on_two", two, trigger=tm.NewPartitions(lines, 99))
 
 @pytest.fixture(scope="module")
 def stage(request, tmp_path_factory) -> Iterator[Stage]:
-    """A project with two or more of each thing."""
+    """A project with two or more of each thing, at one moment: some rows tell an age."""
     folder = tmp_path_factory.mktemp("pages")
-    with staged(folder, f"sqlite:///{folder}/catalog.db", APP) as made:
+    with staged(folder, f"sqlite:///{folder}/catalog.db", APP, ManualClock()) as made:
         fill(made)
         yield made
 
@@ -78,10 +79,10 @@ def fill(stage: Stage) -> None:
         mill.tokens.create(name, role="viewer")
     mill.topics.publish("second", key="door")
     stage.schedule()
-    mill.jobs.drop(mill.jobs.list()[0].job_id)
+    mill.jobs.drop(mill.jobs.list(schedule="shop.on_one")[0].job_id)
     stage.publish("lines", "hour=5")
     stage.schedule()
-    mill.jobs.drop(mill.jobs.list()[0].job_id)
+    mill.jobs.drop(mill.jobs.list(schedule="shop.on_one")[0].job_id)
     stage.publish("lines", "hour=6")
     stage.schedule()
     for n in range(3):

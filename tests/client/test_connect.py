@@ -17,6 +17,7 @@ from tests.app.test_audited_operations import PLAYS
 from tests.app.test_pages import APP as LISTED
 from tests.app.test_pages import LISTS, fill
 from tests.errors import raises_code
+from tests.manual_clock import ManualClock
 from tests.served import serving
 from tests.server.busy import APP as BUSY
 from tests.server.busy import make_busy
@@ -90,7 +91,7 @@ def served(stage: Stage) -> Iterator[Mill]:
 @pytest.fixture
 def stage(catalog_url, tmp_path) -> Iterator[Stage]:
     """A project in which something of each kind has happened."""
-    with staged(tmp_path, catalog_url, BUSY, environ=ANY_PORT) as made:
+    with staged(tmp_path, catalog_url, BUSY, ManualClock(), environ=ANY_PORT) as made:
         make_busy(made)
         made.mill.subscribers.create("erp", "data", start="beginning")
         made.sql(
@@ -110,8 +111,8 @@ def test_each_read_gives_the_same_record(stage, far):
 
 
 def test_each_list_gives_the_same_pages(tmp_path, monkeypatch):
-    """Rows, order and the key of the next page."""
-    with staged(tmp_path, f"sqlite:///{tmp_path}/catalog.db", LISTED, environ=ANY_PORT) as stage:
+    """Rows, order and the key of the next page, at one moment: some rows tell an age."""
+    with staged(tmp_path, f"sqlite:///{tmp_path}/catalog.db", LISTED, ManualClock(), environ=ANY_PORT) as stage:
         fill(stage)
         with served(stage) as far:
             for action, bind in LISTS.items():

@@ -52,7 +52,8 @@ SELECT at FROM watermark_move WHERE dataset_id = :dataset_id ORDER BY commit_seq
 
 -- name: find_oldest_transaction
 -- gives: write_pointer, began_at
-SELECT write_pointer, began_at FROM tx WHERE state = 'in_progress' ORDER BY write_pointer LIMIT 1
+-- With the + not even PostgreSQL walks all transactions in order, to the oldest that is open.
+SELECT write_pointer, began_at FROM tx {indexed_by:tx_open} WHERE state = 'in_progress' ORDER BY +write_pointer LIMIT 1
 
 -- name: list_times
 -- gives: milliseconds

@@ -319,7 +319,7 @@ def test_only_storage_knows_where_files_lie_on_this_machine():
         for module, tree in trees().items()
         if not is_at(module, ("storage", "testing"))  # the test kit lands files in a test's own folder
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module == "tidemill.storage.files"
+        if isinstance(node, ast.ImportFrom) and node.module in {"tidemill.storage.folder", "tidemill.storage.locations"}
         for alias in node.names
         if alias.name in {"LocalFiles", "local_folder"}
     ]

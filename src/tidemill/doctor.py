@@ -21,7 +21,7 @@ from tidemill.run.processes.class_data import find_archive
 from tidemill.run.processes.java import find_java
 from tidemill.run.records.runs import list_unloaded
 from tidemill.sizes import format_bytes
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 _LEAST_FREE_BYTES: Final = 1_000_000_000

@@ -10,7 +10,7 @@ from tidemill.lake.window.window_plan import Window
 from tidemill.shapes.partition_time import from_wall
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 
 
 class Days:

@@ -23,7 +23,7 @@ from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.run.processes.external import open_transaction, outputs_of
 from tidemill.shapes.head import to_json
 from tidemill.shapes.manifest import DataFile, Manifest, group_by_partition, list_written
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 
 DAY = date(2026, 1, 1)
 ROWS = [{"id": 1, "name": "a, b"}, {"id": 2, "name": None}]

@@ -15,7 +15,7 @@ from tidemill.lake.window.window_plan import Window
 from tidemill.shapes.partition_time import from_wall
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 
 MINUTE: Final = timedelta(minutes=1)
 WINDOWS: Final[Mapping[str, tuple[int, int]]] = {

@@ -14,6 +14,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import MemoryStore
 
+from tidemill.storage.file_names import check_file_name
 from tidemill.storage.files import (
     MOST_DELETED,
     Crc,
@@ -24,7 +25,6 @@ from tidemill.storage.files import (
     FileStatus,
     Seen,
     Unusable,
-    check_file_name,
     read_exactly,
 )
 

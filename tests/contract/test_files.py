@@ -13,20 +13,10 @@ import pytest
 from obstore.store import MemoryStore
 
 from tests.contract.memory_files import MemoryFiles
-from tidemill.storage.files import (
-    BadFileName,
-    FileChanged,
-    FileExists,
-    Files,
-    StorageUnavailable,
-    checksum,
-    local_folder,
-    open_files,
-    open_seekable,
-    path_for_readers,
-    path_for_spark,
-    read_chunks,
-)
+from tidemill.storage.file_names import BadFileName
+from tidemill.storage.files import FileChanged, FileExists, Files, StorageUnavailable, checksum, read_chunks
+from tidemill.storage.locations import local_folder, open_files, path_for_readers, path_for_spark
+from tidemill.storage.seekable import open_seekable
 from tidemill.world import World
 
 HOSTILE_NAMES = (

@@ -39,7 +39,8 @@ from tidemill.run.step.attempts import (
 )
 from tidemill.run.step.outside_claims import close_claim, get_latest_files, renew_claim
 from tidemill.shapes.formats import FileFormat, RawFormat
-from tidemill.storage.files import FileChanged, Files, FileStatus, Seen, Unusable, open_files
+from tidemill.storage.files import FileChanged, Files, FileStatus, Seen, Unusable
+from tidemill.storage.locations import open_files
 from tidemill.testing.clock import NOON
 from tidemill.world import World
 

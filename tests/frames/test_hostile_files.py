@@ -14,7 +14,7 @@ from tidemill.frames.raw_rows import RawFiles
 from tidemill.frames.spark import spark_errors
 from tidemill.shapes.contents import check_file
 from tidemill.shapes.formats import FileFormat, RawFormat, blame, reason
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 pytestmark = pytest.mark.spark

@@ -18,7 +18,7 @@ from tidemill.names import DEFAULT_NAMESPACE, DatasetId
 from tidemill.shapes.contents import check_file
 from tidemill.shapes.csv_scan import split_row
 from tidemill.shapes.formats import FileFormat, RawFormat, blame
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 pytestmark = pytest.mark.spark

@@ -20,7 +20,8 @@ from tidemill.lake.fileset.time_travel import find_snapshot_at, now
 from tidemill.lake.janitor import sweep
 from tidemill.names import PinId, WritePointer
 from tidemill.shapes.manifest import DataFile, Manifest, mark_committed, tx_directory
-from tidemill.storage.files import LocalFiles, open_files
+from tidemill.storage.folder import LocalFiles
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 AT_ONCE = timedelta(0)

@@ -16,7 +16,8 @@ from tidemill.epoch import to_ms
 from tidemill.lake import janitor
 from tidemill.lake.janitor import CLEAN_SWEEPS, Swept, sweep
 from tidemill.shapes.manifest import Manifest, mark_committed, tx_directory, write_side_car
-from tidemill.storage.files import LocalFiles, open_files
+from tidemill.storage.folder import LocalFiles
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 

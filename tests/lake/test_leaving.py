@@ -23,7 +23,7 @@ from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import After, Afterwards, InboxSpec, list_files
 from tidemill.lake.inbox.leaving import empty_inboxes
 from tidemill.run.step.outside_claims import get_latest_files, update_file_status
-from tidemill.storage.files import LocalFiles
+from tidemill.storage.folder import LocalFiles
 from tidemill.world import World
 
 TEST_SQL = load_sql(__file__)

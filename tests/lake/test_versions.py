@@ -29,7 +29,7 @@ from tidemill.lake.snapshot.versions import (
 )
 from tidemill.names import DatasetId, Namespace, PinId, RunId, WritePointer
 from tidemill.shapes.manifest import DataFile, Manifest, mark_committed, tx_directory
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 COLUMNS = ColumnSchema('{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}')

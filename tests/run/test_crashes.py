@@ -23,7 +23,7 @@ from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
 from tidemill.run.processes.runner import Runner
 from tidemill.run.records.runs import RunState
 from tidemill.shapes.formats import FileFormat, RawFormat
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 APP = """

@@ -21,7 +21,7 @@ from tidemill.run.step.context import Run
 from tidemill.shapes.filters import Range, make_filter
 from tidemill.shapes.keys import BadKey
 from tidemill.shapes.manifest import DataFile, Manifest
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.upkeep.fsck import fsck
 from tidemill.world import World
 

@@ -12,7 +12,8 @@ from tidemill.lake.fileset.fileset import Change, Partition, WriteOp
 from tidemill.names import CommitSeq, WritePointer
 from tidemill.run.step.reads import ReadChanges
 from tidemill.shapes.manifest import DamagedFiles, DataFile, Manifest
-from tidemill.storage.files import checksum, open_files
+from tidemill.storage.files import checksum
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 TX = "tx-7-inc"

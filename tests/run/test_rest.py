@@ -36,7 +36,7 @@ from tidemill.run.records.runs import RunRecord, RunState
 from tidemill.run.step.attempts import AttachTransaction, AttemptEnd, Cause, ask_kill, end_attempt
 from tidemill.run.step.inputs import announce_due
 from tidemill.shapes.formats import FileFormat, RawFormat
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 

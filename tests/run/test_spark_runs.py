@@ -25,7 +25,7 @@ from tidemill.run.records.programs import Program, ProgramKind, code_digest
 from tidemill.run.records.runs import RunRecord, RunState
 from tidemill.run.records.workers import put_worker
 from tidemill.shapes.manifest import is_marked
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.world import Disk, World
 
 pytestmark = pytest.mark.spark

@@ -13,7 +13,7 @@ from tidemill.lake.inbox.inbox import InboxSpec
 from tidemill.shapes import contents
 from tidemill.shapes.contents import BadText, check_file, find_rows
 from tidemill.shapes.formats import BadFormat, FileFormat, RawFormat, Unknown
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 CSV = RawFormat(FileFormat.CSV, "id INT, name STRING, qty DECIMAL(10,2)")

@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.shapes.formats import FileFormat
 from tidemill.shapes.head import UnreadableRows, read_head
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000

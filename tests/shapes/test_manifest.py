@@ -26,7 +26,8 @@ from tidemill.shapes.manifest import (
     tx_directory,
     write_side_car,
 )
-from tidemill.storage.files import StorageUnavailable, checksum, local_folder, open_files
+from tidemill.storage.files import StorageUnavailable, checksum
+from tidemill.storage.locations import local_folder, open_files
 from tidemill.world import World
 
 SNAPSHOT = Snapshot(WritePointer(7), "inc")

@@ -50,7 +50,7 @@ from tidemill.schedule.changes import Resume, Suspend, announce_work, change_sch
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.schedules import list_schedules
 from tidemill.schedule.specs import SuspendMode
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.testing.machine import Group, Machine, PointKind, Process
 from tidemill.world import World
 

@@ -10,16 +10,9 @@ from urllib.request import url2pathname
 
 import pytest
 
-from tidemill.storage.files import (
-    BadFileName,
-    BadLocation,
-    DeletedBelow,
-    FileUnreadable,
-    StorageUnavailable,
-    Unusable,
-    open_files,
-    path_for_readers,
-)
+from tidemill.storage.file_names import BadFileName
+from tidemill.storage.files import BadLocation, DeletedBelow, FileUnreadable, StorageUnavailable, Unusable
+from tidemill.storage.locations import open_files, path_for_readers
 from tidemill.world import World
 
 

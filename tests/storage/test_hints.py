@@ -10,8 +10,8 @@ from obstore.store import MemoryStore
 
 from tests.contract.memory_files import MemoryFiles
 from tests.yardstick import patience
-from tidemill.storage.files import open_files
 from tidemill.storage.hints import FolderHints
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 PATIENCE_S = patience(20)

@@ -15,7 +15,8 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.transactions import TxState, begin, commit, list_transactions
 from tidemill.names import EventKey, RunId
-from tidemill.storage.files import StorageUnavailable, open_files
+from tidemill.storage.files import StorageUnavailable
+from tidemill.storage.locations import open_files
 from tidemill.testing.clock import NOON, VirtualClock
 from tidemill.testing.machine import Crash, Machine, Point, PointKind, Process
 from tidemill.world import World

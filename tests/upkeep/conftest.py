@@ -22,7 +22,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.names import DatasetId, Namespace, RunId, WritePointer
 from tidemill.run.processes.external import ExternalTransaction, open_transaction
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.testing.plain import write_texts
 from tidemill.world import World
 

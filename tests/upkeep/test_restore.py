@@ -21,7 +21,7 @@ from tidemill.lake.snapshot.snapshot import SnapshotDataset, SnapshotSpec, find_
 from tidemill.names import DatasetId, Namespace, WritePointer
 from tidemill.run.processes.external import open_transaction
 from tidemill.shapes.manifest import DamagedManifest
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.testing.plain import write_texts
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.backup import BadBackup, check_backup, write_backup

@@ -58,7 +58,8 @@ from tidemill.schedule.changes import Add, Change, Delete, Update, announce_work
 from tidemill.schedule.schedules import list_schedules
 from tidemill.schedule.specs import Owner, Schedule
 from tidemill.shapes.filters import make_filter
-from tidemill.storage.files import Files, open_files, resolved
+from tidemill.storage.files import Files
+from tidemill.storage.locations import open_files, resolved
 from tidemill.world import World
 
 if TYPE_CHECKING:

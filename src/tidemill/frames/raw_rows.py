@@ -30,7 +30,8 @@ from tidemill.lake.inbox.inbox import Inbox
 from tidemill.shapes.column_types import ELEMENT, VALUE, Types, plain_type, types_in
 from tidemill.shapes.contents import loses_returns, read_header
 from tidemill.shapes.formats import READING, RESCUED, FileFormat, RawFormat, Unknown, columns_of
-from tidemill.storage.files import Files, path_for_readers, path_for_spark
+from tidemill.storage.files import Files
+from tidemill.storage.locations import path_for_readers, path_for_spark
 from tidemill.world import World
 
 if TYPE_CHECKING:

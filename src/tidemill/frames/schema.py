@@ -12,7 +12,8 @@ from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
 from tidemill.lake.fileset.publish import reconcile
 from tidemill.shapes.formats import FileFormat
 from tidemill.shapes.keys import BadKey, KeyField, KeyType
-from tidemill.storage.files import Files, open_seekable
+from tidemill.storage.files import Files
+from tidemill.storage.seekable import open_seekable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

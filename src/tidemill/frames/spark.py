@@ -22,7 +22,8 @@ from tidemill.lake.fileset.stored import FILE_BYTES, count_rows, reading_options
 from tidemill.shapes.formats import FileFormat, reason
 from tidemill.shapes.keys import Key
 from tidemill.shapes.manifest import Manifest, group_by_partition, list_written
-from tidemill.storage.files import checksum, open_files, path_for_spark
+from tidemill.storage.files import checksum
+from tidemill.storage.locations import open_files, path_for_spark
 from tidemill.world import World
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import read_plain
 from tidemill.names import DatasetId, Namespace, check_name, nearest, qualified
 from tidemill.shapes.expectation import Arrivals
-from tidemill.storage.files import resolved
+from tidemill.storage.locations import resolved
 
 if TYPE_CHECKING:
     from tidemill.lake.datasets_sql import Sql

@@ -41,7 +41,7 @@ from tidemill.shapes.manifest import (
     mark_committed,
     tx_directory,
 )
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 
 if TYPE_CHECKING:
     from tidemill.lake.janitor_sql import Sql

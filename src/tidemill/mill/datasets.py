@@ -38,7 +38,7 @@ from tidemill.shapes.head import read_head, to_json
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.manifest import Manifest, check_files
 from tidemill.sizes import format_bytes
-from tidemill.storage.files import open_files, path_for_readers
+from tidemill.storage.locations import open_files, path_for_readers
 
 if TYPE_CHECKING:
     from tidemill.mill.datasets_sql import Sql

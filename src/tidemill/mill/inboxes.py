@@ -22,7 +22,8 @@ from tidemill.mill.project import Noun
 from tidemill.mill.why_work import explain_readers, list_readers
 from tidemill.names import DatasetId, RunId, advise
 from tidemill.run.records.runs import RunState, find_run
-from tidemill.storage.files import StorageUnavailable, check_file_names
+from tidemill.storage.file_names import check_file_names
+from tidemill.storage.files import StorageUnavailable
 
 if TYPE_CHECKING:
     from tidemill.mill.datasets import DatasetView

@@ -25,7 +25,7 @@ from tidemill.mill.lineage import MOST_DEPTH, MOST_NODES, Bounds, Lineage
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Project, find_project, user_of
 from tidemill.mill.search_result import HITS, SearchResult
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 if TYPE_CHECKING:

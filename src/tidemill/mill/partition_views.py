@@ -19,7 +19,7 @@ from tidemill.mill.project import program_names
 from tidemill.names import ProgramId, RunId
 from tidemill.shapes.filters import KeyFilter
 from tidemill.shapes.keys import Key, KeyText
-from tidemill.storage.files import path_for_readers
+from tidemill.storage.locations import path_for_readers
 
 if TYPE_CHECKING:
     from tidemill.mill.partition_views_sql import Sql

@@ -30,7 +30,7 @@ from tidemill.shapes.watermark_spec import (
     find_column_fault,
     leave_out,
 )
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 
 if TYPE_CHECKING:
     from tidemill.sql.ddl import CreateTable, Statement

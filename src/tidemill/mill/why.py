@@ -24,7 +24,7 @@ from tidemill.mill.why_work import Explained, explain_job_of, explain_message, e
 from tidemill.names import BadName, DatasetId, JobId, RunId, nearest, one_of
 from tidemill.reasons import Because
 from tidemill.schedule.schedules import list_schedules
-from tidemill.storage.files import resolved
+from tidemill.storage.locations import resolved
 
 _MESSAGE: Final = re.compile(r"(?P<topic>[A-Za-z][A-Za-z0-9_-]*):(?P<seq>[0-9]{1,18})(?:\.(?P<n>[0-9]{1,18}))?")
 _WINDOW: Final = re.compile(r"\[(?P<start>[^,\]]+),.*\)")

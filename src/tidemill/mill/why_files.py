@@ -19,7 +19,8 @@ from tidemill.mill.why_data import SQL
 from tidemill.mill.why_work import Explained, explain_readers
 from tidemill.names import DatasetId, nearest
 from tidemill.reasons import Because, Reason
-from tidemill.storage.files import FileStatus, StorageUnavailable, check_file_name, find_file
+from tidemill.storage.file_names import check_file_name
+from tidemill.storage.files import FileStatus, StorageUnavailable, find_file
 from tidemill.world import World
 
 _NEAR: Final = 50

@@ -19,7 +19,8 @@ from typing import Final
 from tidemill.shapes.column_types import Types, find_differences, name_columns, types_in, types_of
 from tidemill.shapes.csv_scan import CsvScan, split_row
 from tidemill.shapes.formats import CHUNK_BYTES, FileFormat, RawFormat, Unknown, column_names
-from tidemill.storage.files import Files, FileStatus, open_seekable
+from tidemill.storage.files import Files, FileStatus
+from tidemill.storage.seekable import open_seekable
 
 _HEADER_BYTES: Final = 1 << 16
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

@@ -16,7 +16,8 @@ from typing import Final, assert_never
 
 from tidemill.errors import Unavailable
 from tidemill.shapes.formats import FileFormat
-from tidemill.storage.files import Files, open_seekable, read_chunks
+from tidemill.storage.files import Files, read_chunks
+from tidemill.storage.seekable import open_seekable
 
 _SHOWN: Final = 60
 _GZIP: Final = 31

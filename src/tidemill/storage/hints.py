@@ -14,7 +14,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from tidemill.storage.files import Files, local_folder
+from tidemill.storage.files import Files
+from tidemill.storage.locations import local_folder
 
 if TYPE_CHECKING:
     from watchdog.events import FileSystemEvent

@@ -46,7 +46,7 @@ from tidemill.run.step.attempts import find_next_due
 from tidemill.schedule.checker import next_check_at
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.timekeeper import next_timer_at
-from tidemill.storage.files import local_folder, open_files
+from tidemill.storage.locations import local_folder, open_files
 from tidemill.testing.chaos import Killer, StoryOutcome, draw_deaths
 from tidemill.testing.clock import VirtualClock
 from tidemill.testing.machine import InTurn, Machine, Process

@@ -15,7 +15,7 @@ from tidemill.run.step.outputs import write_frames
 from tidemill.shapes.formats import FileFormat
 from tidemill.shapes.keys import Key
 from tidemill.shapes.manifest import group_by_partition, list_written
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 if TYPE_CHECKING:

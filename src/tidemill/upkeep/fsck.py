@@ -17,7 +17,8 @@ from tidemill.lake.fileset.fileset import Fileset
 from tidemill.names import WritePointer
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.manifest import DamagedManifest, DataFile, Manifest, find_snapshot, is_checksum, is_side_car
-from tidemill.storage.files import Files, FileStatus, checksum, open_files
+from tidemill.storage.files import Files, FileStatus, checksum
+from tidemill.storage.locations import open_files
 from tidemill.upkeep.findings import Findings
 from tidemill.upkeep.storage import SQL, DirectoryKind, find_unnamed, read_windows
 

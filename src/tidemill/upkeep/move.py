@@ -16,7 +16,8 @@ from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, change_spec, list_datasets
 from tidemill.run.records.programs import AppSpec
 from tidemill.run.records.runs import list_live
-from tidemill.storage.files import StorageUnavailable, open_files
+from tidemill.storage.files import StorageUnavailable
+from tidemill.storage.locations import open_files
 
 if TYPE_CHECKING:
     from tidemill.upkeep.move_sql import Sql

@@ -36,7 +36,7 @@ from tidemill.run.records.runs import Cause, create_external, list_live
 from tidemill.run.step.attempts import AttachTransaction, AttemptEnd, FinishRun, end_attempt
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.manifest import DataFile, Manifest, check_files, find_snapshot, read_side_car
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.upkeep.backup import Backup, BadBackup, check_backup, read_backup
 from tidemill.upkeep.storage import Directory, DirectoryKind, find_unnamed, list_snapshots
 from tidemill.world import World

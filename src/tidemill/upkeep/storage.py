@@ -17,7 +17,8 @@ from tidemill.catalog.transactions import Snapshot, TxState
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.names import CommitSeq, DatasetId
 from tidemill.shapes.manifest import find_snapshot, read_marker, tx_directory
-from tidemill.storage.files import Files, open_files
+from tidemill.storage.files import Files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tidemill.names import DatasetId, WritePointer
 from tidemill.shapes.change_kind import ChangeKind
 from tidemill.shapes.filters import KeyFilter, Where
 from tidemill.shapes.keys import KeyValue
-from tidemill.storage.files import path_for_readers
+from tidemill.storage.locations import path_for_readers
 
 if TYPE_CHECKING:
     from tidemill.lake.consumer.consumer_sql import Sql

@@ -29,7 +29,7 @@ from tidemill.shapes.filters import ALL_KEYS, KeyFilter
 from tidemill.shapes.keys import NO_KEYS, KeySchema, KeyText
 from tidemill.shapes.manifest import DataFile, Manifest, check_files
 from tidemill.shapes.watermark_spec import WatermarkSpec
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 if TYPE_CHECKING:

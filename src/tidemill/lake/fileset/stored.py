@@ -18,7 +18,8 @@ from tidemill.shapes.expectation import Arrivals
 from tidemill.shapes.formats import CHUNK_BYTES, BadFormat, FileFormat
 from tidemill.shapes.keys import KeySchema, KeyType
 from tidemill.shapes.watermark_spec import StoredWatermark
-from tidemill.storage.files import Files, open_seekable
+from tidemill.storage.files import Files
+from tidemill.storage.seekable import open_seekable
 
 FILE_BYTES: Final = 128 << 20
 """The size of file that a write aims at."""

@@ -21,7 +21,8 @@ from tidemill.lake.inbox.in_flight import HeldBack, Watched, held_back
 from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_version, exact_version, latest_time
 from tidemill.lake.inbox.lookback import Marker
 from tidemill.names import DatasetId, file_event
-from tidemill.storage.files import BadFileName, Files, FileStatus, FileUnreadable, Seen, Unusable, checksum, find_file
+from tidemill.storage.file_names import BadFileName
+from tidemill.storage.files import Files, FileStatus, FileUnreadable, Seen, Unusable, checksum, find_file
 
 if TYPE_CHECKING:
     from tidemill.lake.inbox.discovery_sql import Sql

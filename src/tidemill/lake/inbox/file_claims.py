@@ -17,7 +17,7 @@ from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.suspects import HALVE_AFTER, halve
 from tidemill.names import DatasetId, RunId
 from tidemill.shapes.formats import blame
-from tidemill.storage.files import path_for_readers
+from tidemill.storage.locations import path_for_readers
 
 if TYPE_CHECKING:
     from tidemill.lake.inbox.file_claims_sql import Sql

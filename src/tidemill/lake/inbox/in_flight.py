@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from tidemill.durations import format_duration
 from tidemill.lake.inbox.inbox import InboxSpec
-from tidemill.storage.files import LONGEST_NAME, FileStatus
+from tidemill.storage.file_names import LONGEST_NAME
+from tidemill.storage.files import FileStatus
 
 
 class Watched:

@@ -27,7 +27,8 @@ from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
 from tidemill.names import DatasetId, RunId
 from tidemill.shapes.expectation import Arrivals
 from tidemill.shapes.formats import RawFormat
-from tidemill.storage.files import Files, FileStatus, open_files
+from tidemill.storage.files import Files, FileStatus
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 if TYPE_CHECKING:

@@ -21,17 +21,9 @@ from tidemill.catalog.records import to_json
 from tidemill.errors import TidemillError
 from tidemill.lake.inbox.inbox import Afterwards, is_of_time
 from tidemill.names import DatasetId
-from tidemill.storage.files import (
-    LONGEST_NAME,
-    FileChanged,
-    FileExists,
-    Files,
-    FileStatus,
-    StorageUnavailable,
-    checksum,
-    open_files,
-    read_chunks,
-)
+from tidemill.storage.file_names import LONGEST_NAME
+from tidemill.storage.files import FileChanged, FileExists, Files, FileStatus, StorageUnavailable, checksum, read_chunks
+from tidemill.storage.locations import open_files
 from tidemill.texts import printable
 from tidemill.world import World
 

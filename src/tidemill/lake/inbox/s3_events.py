@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import unquote, unquote_plus, urlsplit
 
 from tidemill.errors import UserError
-from tidemill.storage.files import MOST_NAME_BYTES, is_too_long
+from tidemill.storage.file_names import MOST_NAME_BYTES, is_too_long
 
 MOST_EVENTS: Final = 10_000
 """The most events in one body. S3 itself sends one, SQS hands out ten."""

@@ -53,7 +53,7 @@ from tidemill.run.step.outside_writes import (
 from tidemill.run.step.step import Step
 from tidemill.shapes.filters import make_filter
 from tidemill.shapes.manifest import tx_directory
-from tidemill.storage.files import open_files, path_for_readers
+from tidemill.storage.locations import open_files, path_for_readers
 from tidemill.world import World
 
 WRITES: Final = "writes"

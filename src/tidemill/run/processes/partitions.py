@@ -22,7 +22,8 @@ from tidemill.run.processes.external import open_transaction, outputs_of
 from tidemill.run.step.outputs import Dropped, describe_partition
 from tidemill.shapes.filters import KeyFilter, Range, Where, make_filter
 from tidemill.shapes.keys import KeyText, KeyType
-from tidemill.storage.files import check_file_name, open_files
+from tidemill.storage.file_names import check_file_name
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 _log = logging.getLogger(__name__)

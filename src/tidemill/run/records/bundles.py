@@ -26,7 +26,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import LONGEST_LIFE
 from tidemill.errors import Conflict, Unavailable, UserError
 from tidemill.run.records.programs import Program, code_digest
-from tidemill.storage.files import open_files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from tidemill.run.step.input_kind import InputKind, TakenInput
 from tidemill.run.step.workspace import Workspace
 from tidemill.shapes.formats import READING, BadRows, Unknown
 from tidemill.storage.files import Files as Storage
-from tidemill.storage.files import path_for_readers
+from tidemill.storage.locations import path_for_readers
 from tidemill.world import World
 
 if TYPE_CHECKING:

@@ -37,7 +37,8 @@ from tidemill.shapes.filters import KeyFilter, Where, make_filter
 from tidemill.shapes.keys import NO_KEYS, KeyValue
 from tidemill.shapes.manifest import Manifest, check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
 from tidemill.shapes.partition_time import Instant, Span
-from tidemill.storage.files import Files, open_files
+from tidemill.storage.files import Files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 if TYPE_CHECKING:

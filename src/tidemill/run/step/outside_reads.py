@@ -19,7 +19,7 @@ from tidemill.run.step.inputs import Inputs
 from tidemill.run.step.outside_writes import OutsideRead
 from tidemill.run.step.partition_input import PartitionInputs
 from tidemill.shapes.keys import KeyValue
-from tidemill.storage.files import path_for_readers
+from tidemill.storage.locations import path_for_readers
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ from tidemill.shapes.formats import BadFormat, FileFormat
 from tidemill.shapes.head import NoPyArrow, read_head
 from tidemill.shapes.keys import BadKey
 from tidemill.shapes.manifest import DataFile, Manifest
-from tidemill.storage.files import Files, check_file_name, checksum, find_file
+from tidemill.storage.file_names import check_file_name
+from tidemill.storage.files import Files, checksum, find_file
 
 if TYPE_CHECKING:
     from tidemill.run.step.outside_writes_sql import Sql

@@ -12,7 +12,8 @@ from tidemill.lake.fileset.fileset import Change, Fileset, Partition, check_part
 from tidemill.names import DatasetId
 from tidemill.shapes.formats import blame, reason
 from tidemill.shapes.manifest import DamagedFiles, DataFile
-from tidemill.storage.files import Files, checksum, open_files, path_for_readers
+from tidemill.storage.files import Files, checksum
+from tidemill.storage.locations import open_files, path_for_readers
 from tidemill.world import World
 
 

@@ -1,0 +1,53 @@
+"""Locations by their path or URL: which store opens one, and how other readers name it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from tidemill.storage.file_names import CONTROL
+from tidemill.storage.files import BadLocation, Files
+from tidemill.storage.folder import LocalFiles
+from tidemill.world import World
+
+
+def open_files(location: str | Path, world: World, root: str | None = None) -> Files:
+    """Give the files of a folder, named by its path or a `file:` URL. Touches nothing yet.
+
+    `root` is the identity (`Files.check_location`) that the folder had when files were in it; None if not known.
+    """
+    return LocalFiles(_folder(str(location)).absolute(), world, root)
+
+
+def resolved(url: str) -> str:
+    """The URL of the same location with all links in it resolved: what lies in one place begins with one URL."""
+    return _folder(url).resolve().as_uri()
+
+
+def path_for_readers(location: str, name: str = "") -> str:
+    """The path or URL by which other readers find a file of a location: in a folder the plain path, nothing encoded."""
+    return str(_folder(location) / name)
+
+
+def path_for_spark(location: str, name: str = "") -> str:
+    """The path of a location, or of a file in it, as Spark takes it."""
+    # Hadoop takes a path as it stands: in a URL it would look for a folder with `%20` in its name.
+    return f"file://{path_for_readers(location, name)}"
+
+
+def local_folder(files: Files) -> Path | None:
+    """Return the folder in which these files lie on this machine; None for a store that is no folder.
+
+    Only for a caller that can do nothing with another store: a watcher of events, a test that lands files.
+    """
+    return files.folder if isinstance(files, LocalFiles) else None
+
+
+def _folder(location: str) -> Path:
+    scheme = urlsplit(location).scheme if "://" in location else ""
+    if scheme not in {"", "file"}:
+        raise BadLocation(location, f"has the scheme {scheme!r}: only folders ('file') can be opened")
+    folder = unquote(urlsplit(location).path) if scheme else location
+    if not folder or CONTROL.search(folder):
+        raise BadLocation(location, "is empty or has control characters")
+    return Path(folder)

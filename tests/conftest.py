@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 from tests.postgres_server import ADDRESS, running_server
+from tests.s3_server import S3Server, running_s3_server
 from tests.schemas import Schemas
 from tests.yardstick import patience
 
@@ -67,6 +68,13 @@ def postgres_url() -> Iterator[str]:
     lent = os.environ.get(ADDRESS)
     with contextlib.nullcontext(lent) if lent else running_server() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """An S3 server for the whole run of one worker."""
+    with running_s3_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ LAYERS = (
         "crontab",
         "zones",
         "secret_places",
+        "stores",
         "histograms",
         "token_text",
     },

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from tidemill.durations import BadDuration, BadLease, format_duration, parse_duration, parse_lease
 from tidemill.errors import UserError
 from tidemill.names import BadName, advise, check_name
+from tidemill.stores import StoreSettings
 from tidemill.world import World
 
 _T = TypeVar("_T")
@@ -103,6 +104,7 @@ class Config:
     private_hosts: frozenset[str] = frozenset()
     """Hosts and networks with private addresses to which deliveries of alerts may go."""
     server: ServerSettings = ServerSettings()
+    stores: tuple[StoreSettings, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def shown(self) -> dict[str, object]:
@@ -140,6 +142,7 @@ class Config:
             "server.max_streams": self.server.most_streams,
             "log_format": str(self.log_format),
             "server.prefix": self.server.prefix,
+            **{f"stores.{one.name}.{what}": getattr(one, what) for one in self.stores for what in _STORE_FIELDS},
         }
 
 
@@ -242,6 +245,8 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "server.prefix": _Setting("", _path_prefix),
 }
 _USERS: Final = "server.users"
+_STORES: Final = "stores"
+_STORE_FIELDS: Final = tuple(one.name for one in fields(StoreSettings) if one.name != "name")
 _SPARK_CONF: Final = "spark.conf"
 _REDACTION: Final = "spark.redaction.regex"
 _SENSITIVE: Final = r"(?i)secret|password|passphrase|token|credential|access[._-]?key|://[^/@\s]+:[^/@\s]+@"
@@ -254,7 +259,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
     Raises `BadConfig`. Without a file the defaults hold: a SQLite catalog and all state below `.tidemill/`.
     """
     folder = folder.absolute()
-    given, spark_conf, users = _from_file(world, folder / FILE_NAME)
+    given, spark_conf, users, stores = _from_file(world, folder / FILE_NAME)
     sources = dict.fromkeys(given, FILE_NAME)
     for name in _SETTINGS:
         variable = "TIDEMILL_" + name.upper().replace(".", "_")
@@ -304,6 +309,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
             prefix=str(parsed["server.prefix"]),
         ),
         log_format=_typed(parsed["log_format"], LogFormat),
+        stores=tuple(_store(name, given) for name, given in stores.items()),
         sources={name: sources.get(name, "default") for name in _SETTINGS},
     )
 
@@ -338,10 +344,12 @@ def masked(settings: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _from_file(world: World, path: Path) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """Return the settings of a file, those of Spark, and the users of the server."""
+def _from_file(
+    world: World, path: Path
+) -> tuple[dict[str, str], dict[str, str], dict[str, str], dict[str, dict[str, str]]]:
+    """Return the settings of a file, those of Spark, the users of the server, and the object stores."""
     if not world.disk.exists(path):
-        return {}, {}, {}
+        return {}, {}, {}, {}
     try:
         document = tomllib.loads(world.disk.read_bytes(path).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -349,19 +357,52 @@ def _from_file(world: World, path: Path) -> tuple[dict[str, str], dict[str, str]
     given: dict[str, str] = {}
     spark_conf: dict[str, str] = {}
     users: dict[str, str] = {}
+    stores: dict[str, dict[str, str]] = {}
     for name, value in _flat(document, ""):
         if name.startswith(f"{_SPARK_CONF}."):
             spark_conf[name.removeprefix(f"{_SPARK_CONF}.")] = _text(value)
         elif name.startswith(f"{_USERS}."):
             users[name.removeprefix(f"{_USERS}.")] = _text(value)
+        elif name.startswith(f"{_STORES}.") and name.count(".") == 2:  # stores.NAME.FIELD
+            _, store, what = name.split(".")
+            stores.setdefault(store, {})[what] = _text(value)
         elif name in _SETTINGS:
             if isinstance(value, dict | list):
                 raise BadConfig(name, FILE_NAME, f"one value is wanted, not {value!r}")
             given[name] = _text(value)
         else:
-            advice = advise(name, [*_SETTINGS, _SPARK_CONF, _USERS], f"known are {', '.join(_SETTINGS)}")
+            advice = advise(name, [*_SETTINGS, _SPARK_CONF, _USERS, _STORES], f"known are {', '.join(_SETTINGS)}")
             raise BadConfig(name, FILE_NAME, f"there is no such setting; {advice}")
-    return given, spark_conf, users
+    return given, spark_conf, users, stores
+
+
+def _store(name: str, given: Mapping[str, str]) -> StoreSettings:
+    """Return the settings `[stores.NAME]`; `BadConfig`."""
+    table = f"{_STORES}.{name}"
+    for what in given:
+        if what not in _STORE_FIELDS:
+            known = f"known are {', '.join(_STORE_FIELDS)}"
+            advice = advise(what, _STORE_FIELDS, known)
+            raise BadConfig(f"{table}.{what}", FILE_NAME, f"there is no such setting; {advice}")
+    if not given.get("url", "").startswith("s3://"):
+        raise BadConfig(f"{table}.url", FILE_NAME, "use the URL of a bucket or of a folder in it, as s3://landing")
+    credentials = given.get("credentials", "env")
+    if credentials not in {"env", "instance", "none"} and not credentials.startswith("file:"):
+        raise BadConfig(
+            f"{table}.credentials", FILE_NAME, "use env, file:PATH, instance or none, never a secret itself"
+        )
+    try:
+        path_style = _yes_or_no(given.get("path_style", "false"))
+    except ValueError as error:
+        raise BadConfig(f"{table}.path_style", FILE_NAME, str(error)) from None
+    return StoreSettings(
+        name=name,
+        url=given["url"].rstrip("/"),
+        endpoint=given.get("endpoint", ""),
+        region=given.get("region", ""),
+        path_style=path_style,
+        credentials=credentials,
+    )
 
 
 def _flat(table: Mapping[str, object], above: str) -> list[tuple[str, object]]:

@@ -6,7 +6,7 @@ import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -57,6 +57,7 @@ def examine(folder: Path, *, options: Mapping[str, str] | None = None, world: Wo
     """Look at all that a run of the project needs. Raises `BadConfig`; changes nothing but missing folders."""
     world = world or World()
     config = load_config(world, folder, options)
+    world = replace(world, stores=config.stores)
     checks: Mapping[str, Callable[[World, Config], Finding]] = {
         "versions": _versions,
         "app": _app,

@@ -25,6 +25,7 @@ from typing import Final, Protocol, TypeAlias
 
 from tidemill.epoch import to_ms
 from tidemill.processes import LocalSpawner, Spawner
+from tidemill.stores import StoreSettings
 
 _CHUNK_BYTES: Final = 1 << 20
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -255,6 +256,8 @@ class World:
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     marked: Callable[[str], None] = _nothing
     repeated: Beside = _in_a_thread
+    stores: tuple[StoreSettings, ...] = ()
+    """The object stores that the project's settings name."""
 
     def mark(self, name: str) -> None:
         """Say that the step `name` (`commit.before_reply`) is reached."""

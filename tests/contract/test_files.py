@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
-from tests.contract.memory_files import MemoryFiles
+from tests.s3_server import S3Server
 from tidemill.storage.file_names import BadFileName
 from tidemill.storage.files import FileChanged, FileExists, Files, StorageUnavailable, checksum, read_chunks
 from tidemill.storage.locations import local_folder, open_files, path_for_readers, path_for_spark
+from tidemill.storage.objects import ObjectFiles
 from tidemill.storage.seekable import open_seekable
 from tidemill.world import World
 
@@ -40,12 +41,25 @@ def make_folder(tmp_path: Path) -> Callable[[World], Files]:
     return lambda world: open_files(tmp_path / "a location", world)
 
 
-@pytest.fixture(params=["folder", "memory"])
+@pytest.fixture(params=["folder", "memory", "s3"])
 def files(request: pytest.FixtureRequest, make_folder: Callable[[World], Files]) -> Files:
     """An empty, writable location of each kind of store."""
-    location = MemoryFiles(MemoryStore()) if request.param == "memory" else make_folder(World())
+    match request.param:
+        case "folder":
+            location = make_folder(World())
+        case "memory":
+            location = ObjectFiles("memory:///a%20location", MemoryStore(), World())
+        case _:
+            location = request.getfixturevalue("bucket")
     location.prepare()
     return location
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server) -> Files:
+    """An empty location in a bucket of its own."""
+    name = s3_server.make_bucket()
+    return open_files(f"s3://{name}/a%20location", s3_server.world)
 
 
 @pytest.fixture

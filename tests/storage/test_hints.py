@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from obstore.store import MemoryStore
 
-from tests.contract.memory_files import MemoryFiles
 from tests.yardstick import patience
 from tidemill.storage.hints import FolderHints
 from tidemill.storage.locations import open_files
+from tidemill.storage.objects import ObjectFiles
 from tidemill.world import World
 
 PATIENCE_S = patience(20)
@@ -50,7 +50,7 @@ def test_a_folder_that_appears_later_is_watched_from_the_next_look_on(hints, tmp
     """The folder is watched from the next listing on. So is a folder that was deleted and made again."""
     folder = tmp_path / "landing"
     hints.watch("raw", open_files(folder, World()))
-    hints.watch("remote", MemoryFiles(MemoryStore()))
+    hints.watch("remote", ObjectFiles("memory:///remote", MemoryStore(), World()))
     folder.mkdir()
     hints.watch("raw", open_files(folder, World()))
     assert wait_for_hint(hints, lambda: (folder / "a").write_text("x")) == {"raw"}

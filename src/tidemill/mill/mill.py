@@ -115,6 +115,7 @@ def begin_project(
     """
     world = world or World()
     config = load_begun(world, folder, options)
+    world = replace(world, stores=config.stores)
     if not new and not _has_catalog(config.catalog, world):
         _refuse_old_data(world, config)
     return Mill(Project(open_catalog(config.catalog, world, meter=meter), world, config))
@@ -127,6 +128,7 @@ def open_planned(folder: Path, *, options: Mapping[str, str] | None = None, worl
     """
     world = world or World()
     config = load_begun(world, folder, options)
+    world = replace(world, stores=config.stores)
     if _has_catalog(config.catalog, world):
         return Mill(Project(open_catalog(config.catalog, world, create=False), world, config))
     _refuse_old_data(world, config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
@@ -229,6 +229,7 @@ def find_project(
     """Return the project in `folder`, with its catalog open; `options` override settings."""
     world = world or World()
     config = load_config(world, folder, options)
+    world = replace(world, stores=config.stores)
     return Project(open_catalog(config.catalog, world, create=create, meter=meter), world, config)
 
 

@@ -1,4 +1,4 @@
-"""Names of files below a location: which any store can keep, and how a bad one is told."""
+"""Names of files below a location: the rules for names that any store can keep."""
 
 from __future__ import annotations
 

@@ -135,8 +135,8 @@ class Files(Protocol):
         """The location as an absolute URL without a trailing slash, percent-encoded."""
 
     @property
-    def lists_from_name(self) -> bool:
-        """Return whether the cost of a listing does not grow with the files before `after`, as in object stores."""
+    def capabilities(self) -> Capabilities:
+        """The abilities of the store."""
 
     def prepare(self) -> None:
         """Make the location if it is missing and prove that it can be written; `BadLocation` when it cannot."""
@@ -215,6 +215,18 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Abilities of a store. The promises of `Files` hold without them, at a cost that the store's class names."""
+
+    lists_from_name: bool
+    """The cost of a listing does not grow with the files before `after`."""
+    has_folders: bool
+    """A name cannot be both a file and above others; links, pipes and folders without files can stand there."""
+    deletes_by_etag: bool
+    """The store compares and deletes in one step."""
+
+
+@dataclass(frozen=True, slots=True)
 class Unusable:
     """A name in a location that no listing gives, with the reason; a folder ends with a slash."""
 
@@ -286,3 +298,13 @@ class Crc:
 
     def __str__(self) -> str:
         return f"crc32:{self._crc:08x}"
+
+
+def reason_of(error: Exception) -> str:
+    """Return the words of the system or the store for an error, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, StorageUnavailable):
+        return error.why
+    # obstore appends its Rust structures below an empty line; of its first line the last part is the system's word.
+    return str(error).split("\n", 1)[0].rsplit(": ", 1)[-1]

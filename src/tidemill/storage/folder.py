@@ -28,6 +28,7 @@ from tidemill.storage.file_names import TOO_LONG, BadFileName, check_file_name, 
 from tidemill.storage.files import (
     MOST_DELETED,
     BadLocation,
+    Capabilities,
     Crc,
     DeletedBelow,
     FileChanged,
@@ -39,6 +40,7 @@ from tidemill.storage.files import (
     StorageUnavailable,
     Unusable,
     read_exactly,
+    reason_of,
 )
 from tidemill.world import World
 
@@ -84,9 +86,9 @@ class LocalFiles:
         return self._folder.as_uri()
 
     @property
-    def lists_from_name(self) -> bool:
-        """See `Files.lists_from_name`."""
-        return False
+    def capabilities(self) -> Capabilities:
+        """See `Files.capabilities`."""
+        return Capabilities(lists_from_name=False, has_folders=True, deletes_by_etag=False)
 
     def prepare(self) -> None:
         """See `Files.prepare`."""
@@ -95,7 +97,7 @@ class LocalFiles:
             self.put(_WRITE_TEST, b"")
             self.delete(_WRITE_TEST)
         except (OSError, StorageUnavailable) as error:
-            raise BadLocation(str(self._folder), f"cannot be written: {_reason(error)}") from error
+            raise BadLocation(str(self._folder), f"cannot be written: {reason_of(error)}") from error
 
     def check_location(self) -> str | None:
         """See `Files.check_location`."""
@@ -105,7 +107,7 @@ class LocalFiles:
                 status = os.fstat(folder)
                 is_empty = _is_empty(folder)
         except OSError as error:
-            why = "there is no such folder" if error.errno in _NOT_THERE else _reason(error)
+            why = "there is no such folder" if error.errno in _NOT_THERE else reason_of(error)
             raise StorageUnavailable(self.url, "", why) from error
         root = f"{status.st_dev}:{status.st_ino}"
         if is_empty and self._root is not None and root != self._root:
@@ -147,7 +149,7 @@ class LocalFiles:
             return []
         except OSError as error:
             self.check_location()  # else each folder below a disk that has gone would be named
-            unusable.append(Unusable(shown_name(above), _reason(error)))
+            unusable.append(Unusable(shown_name(above), reason_of(error)))
             return []
         return sorted(entries, key=lambda entry: entry[0])
 
@@ -190,7 +192,7 @@ class LocalFiles:
             self.check_location()
         except StorageUnavailable as away:
             return away
-        return FileUnreadable(self.url, name, _reason(error))
+        return FileUnreadable(self.url, name, reason_of(error))
 
     def put(self, name: str, content: bytes, *, if_absent: bool = False) -> None:
         """See `Files.put`."""
@@ -204,7 +206,7 @@ class LocalFiles:
         except AlreadyExistsError:
             raise FileExists(self.url, name) from None
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise StorageUnavailable(self.url, name, _reason(error)) from error
+            raise StorageUnavailable(self.url, name, reason_of(error)) from error
 
     def put_new(self, name: str, chunks: Iterable[bytes]) -> str:
         """See `Files.put_new`."""
@@ -214,7 +216,7 @@ class LocalFiles:
             self._world.mark("storage.before_put")
             is_new = self._world.disk.write_new(path, map(crc.add, chunks))
         except OSError as error:
-            raise StorageUnavailable(self.url, name, _reason(error)) from error
+            raise StorageUnavailable(self.url, name, reason_of(error)) from error
         if not is_new:
             raise FileExists(self.url, name)
         return str(crc)
@@ -235,7 +237,7 @@ class LocalFiles:
             self._world.mark("storage.before_delete")
             self._path(name).unlink(missing_ok=True)
         except OSError as error:
-            raise StorageUnavailable(self.url, name, _reason(error)) from error
+            raise StorageUnavailable(self.url, name, reason_of(error)) from error
 
     def _delete_exactly(self, name: str, etag: str) -> None:
         for _ in range(_MOST_TRIES):
@@ -265,7 +267,7 @@ class LocalFiles:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise StorageUnavailable(self.url, name, _reason(error)) from error
+            raise StorageUnavailable(self.url, name, reason_of(error)) from error
 
     def settle(self, name: str) -> FileStatus | None:
         """See `Files.settle`."""
@@ -278,7 +280,7 @@ class LocalFiles:
                 if not _end_deletions(path):
                     return status
             except OSError as error:
-                raise StorageUnavailable(self.url, name, _reason(error)) from error
+                raise StorageUnavailable(self.url, name, reason_of(error)) from error
         raise StorageUnavailable(self.url, name, _CONTENDED)
 
     def delete_below(self, folder: str, most: int = MOST_DELETED) -> DeletedBelow:
@@ -292,7 +294,7 @@ class LocalFiles:
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return DeletedBelow(0, is_whole=True)
-            raise StorageUnavailable(self.url, folder, _reason(error)) from error
+            raise StorageUnavailable(self.url, folder, reason_of(error)) from error
 
     def list_folders(self, above: str = "") -> list[str]:
         """See `Files.list_folders`."""
@@ -303,7 +305,7 @@ class LocalFiles:
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return []
-            raise StorageUnavailable(self.url, above, _reason(error)) from error
+            raise StorageUnavailable(self.url, above, reason_of(error)) from error
         return sorted(name for name in names if refusal_of(name) is None)
 
     def delete_empty_folder(self, name: str) -> None:
@@ -347,7 +349,7 @@ def _status_of(entry: os.DirEntry[str], name: str, unusable: list[Unusable]) -> 
     except FileNotFoundError:
         return None  # it went while we listed
     except OSError as error:
-        unusable.append(Unusable(shown_name(name), _reason(error)))
+        unusable.append(Unusable(shown_name(name), reason_of(error)))
         return None
     if stat.S_ISREG(status.st_mode):
         return status
@@ -438,12 +440,3 @@ def _is_empty(folder: int) -> bool:
 
 def _status(name: str, status: os.stat_result) -> FileStatus:
     return FileStatus(name, status.st_size, from_micros(status.st_mtime_ns // 1000), _etag(status))
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    if isinstance(error, StorageUnavailable):
-        return error.why
-    # obstore appends its Rust structures below an empty line; of its first line the last part is the system's word.
-    return str(error).split("\n", 1)[0].rsplit(": ", 1)[-1]

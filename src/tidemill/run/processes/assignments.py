@@ -12,6 +12,7 @@ from typing import Final
 
 from tidemill.names import RunId
 from tidemill.run.records.bundles import AppCode
+from tidemill.stores import StoreSettings
 
 READY: Final = "ready"
 DONE: Final = "done"
@@ -30,6 +31,7 @@ class DriverSetup:
     spark: bool
     warm: bool
     spark_settings: Mapping[str, str]
+    stores: tuple[StoreSettings, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

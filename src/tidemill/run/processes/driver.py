@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -317,6 +318,7 @@ def main(world: World | None = None, *, writer: Writer = write_frames) -> None:
     lines = live_with_parent()
     world = world or World()
     start = read_text(DriverSetup, next(lines))
+    world = replace(world, stores=start.stores)
     catalog = open_catalog(start.catalog_url, world, create=False)
     tag = world.environ["TIDEMILL_PROCESS"].rpartition("/")[2]
     driver = DriverProcess(world, catalog, start, tag, writer=writer)

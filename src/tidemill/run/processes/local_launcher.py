@@ -345,7 +345,8 @@ class LocalLauncher:
             stderr=logs / "stderr",
         )
         self.world.mark("launcher.spawned")
-        setup = DriverSetup(self.options.catalog_url, code, str(folder), str(logs), spark, warm, self._settings())
+        url, settings = self.options.catalog_url, self._settings()
+        setup = DriverSetup(url, code, str(folder), str(logs), spark, warm, settings, self.world.stores)
         child.send_line(write_text(setup))
         driver = Driver(child, folder, logs, code, spark, warm, self.world.clock.monotonic())
         self.drivers.append(driver)

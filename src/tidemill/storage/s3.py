@@ -1,0 +1,113 @@
+"""Locations `s3://BUCKET/PREFIX`: their clients, kept for each process, and what obstore does not send."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import quote, unquote, urlsplit
+
+import obstore
+from obstore.store import S3Store
+
+from tidemill.secret_places import read_secret
+from tidemill.storage.file_names import CONTROL
+from tidemill.storage.files import BadLocation
+from tidemill.storage.objects import ObjectFiles
+from tidemill.stores import StoreSettings, find_store
+
+if TYPE_CHECKING:
+    import httpx
+    from obstore.store import S3Config
+
+    from tidemill.world import World
+
+SCHEME: Final = "s3"
+_SIGNED_FOR: Final = timedelta(minutes=5)
+_ANSWER_WITHIN: Final = timedelta(seconds=30)
+_GIVE_UP_AFTER: Final = timedelta(seconds=15)
+"""The longest time for which requests are sent again: a loop that lists waits so long, and then tells."""
+_KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_GONE: Final = 404
+_CHANGED: Final = 412
+
+_Keys: TypeAlias = "tuple[str, str, str] | None"
+
+
+def open_bucket(location: str, world: World) -> ObjectFiles:
+    """Give the files of a bucket, or of a prefix in it. Raises `BadLocation`; nothing is asked of the store yet."""
+    parts = urlsplit(location)
+    prefix = unquote(parts.path).strip("/")
+    if not parts.netloc or parts.query or parts.fragment or CONTROL.search(prefix):
+        raise BadLocation(location, "is no s3://BUCKET/PREFIX")
+    settings = find_store(world.stores, location)
+    client = _client(parts.netloc, prefix, settings, _keys(settings, world, location))
+    url = f"{SCHEME}://{parts.netloc}" + (f"/{quote(prefix)}" if prefix else "")
+    return ObjectFiles(url, client.store, world, client.delete_if)
+
+
+def _keys(settings: StoreSettings, world: World, location: str) -> _Keys:
+    """Return id, secret and token; None where the machine's role gives them or nothing is signed."""
+    place = settings.credentials
+    if place in {"instance", "none"}:
+        return None
+    if place == "env":
+        given = world.environ
+    else:
+        lines = read_secret(world, f"the place of credentials for {settings.url}", place).splitlines()
+        given = dict(line.strip().split("=", 1) for line in lines if "=" in line)
+    key_id, secret, token = (given.get(name, "").strip() for name in _KEYS)
+    if not key_id or not secret:
+        raise BadLocation(location, f"has no credentials: {_KEYS[0]} and {_KEYS[1]} are wanted in {place}")
+    return key_id, secret, token
+
+
+class _Client:
+    """A client of one prefix of a bucket."""
+
+    def __init__(self, bucket: str, prefix: str, settings: StoreSettings, keys: _Keys) -> None:
+        config: S3Config = {
+            "virtual_hosted_style_request": not (settings.path_style or settings.endpoint),
+            "skip_signature": settings.credentials == "none",
+        }
+        if settings.endpoint:
+            config["endpoint"] = settings.endpoint
+        if settings.region:
+            config["region"] = settings.region
+        if keys:
+            config["access_key_id"], config["secret_access_key"], config["session_token"] = keys
+            if not keys[2]:
+                del config["session_token"]
+        self.store = S3Store(
+            bucket,
+            prefix=prefix or None,
+            config=config,
+            client_options={"allow_http": settings.endpoint.startswith("http://"), "timeout": _ANSWER_WITHIN},
+            retry_config={"max_retries": 5, "retry_timeout": _GIVE_UP_AFTER},
+        )
+        self._http: httpx.Client | None = None
+
+    def delete_if(self, name: str, etag: str) -> bool | None:
+        """Delete that content of a file in one step (`If-Match`, which obstore does not send)."""
+        import httpx
+
+        if self._http is None:
+            self._http = httpx.Client(timeout=_ANSWER_WITHIN.total_seconds(), trust_env=False)
+        address = obstore.sign(self.store, "DELETE", name, _SIGNED_FOR)
+        try:
+            answer = self._http.delete(address, headers={"If-Match": f'"{etag}"'})
+        except httpx.HTTPError as error:
+            raise OSError(str(error)) from error
+        if answer.status_code == _GONE:
+            return None
+        if answer.status_code == _CHANGED:
+            return False
+        if not answer.is_success:
+            raise OSError(f"status {answer.status_code}")
+        return True
+
+
+@lru_cache(maxsize=1000)
+def _client(bucket: str, prefix: str, settings: StoreSettings, keys: _Keys) -> _Client:
+    """Keep clients: a new one costs 20 ms, and its first request 30 ms."""
+    return _Client(bucket, prefix, settings, keys)

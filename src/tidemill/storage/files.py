@@ -135,8 +135,8 @@ class Files(Protocol):
         """The location as an absolute URL without a trailing slash, percent-encoded."""
 
     @property
-    def capabilities(self) -> Capabilities:
-        """The abilities of the store."""
+    def lists_from_name(self) -> bool:
+        """Return whether the cost of a listing does not grow with the files before `after`, as in object stores."""
 
     def prepare(self) -> None:
         """Make the location if it is missing and prove that it can be written; `BadLocation` when it cannot."""
@@ -212,18 +212,6 @@ class Files(Protocol):
 
     def url_of(self, name: str) -> str:
         """The absolute URL of a file, percent-encoded as `url` is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """Abilities of a store. The promises of `Files` hold without them, at a cost that the store's class names."""
-
-    lists_from_name: bool
-    """The cost of a listing does not grow with the files before `after`."""
-    has_folders: bool
-    """A name cannot be both a file and above others; links, pipes and folders without files can stand there."""
-    deletes_by_etag: bool
-    """The store compares and deletes in one step."""
 
 
 @dataclass(frozen=True, slots=True)

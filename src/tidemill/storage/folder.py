@@ -28,7 +28,6 @@ from tidemill.storage.file_names import TOO_LONG, BadFileName, check_file_name, 
 from tidemill.storage.files import (
     MOST_DELETED,
     BadLocation,
-    Capabilities,
     Crc,
     DeletedBelow,
     FileChanged,
@@ -86,9 +85,9 @@ class LocalFiles:
         return self._folder.as_uri()
 
     @property
-    def capabilities(self) -> Capabilities:
-        """See `Files.capabilities`."""
-        return Capabilities(lists_from_name=False, has_folders=True, deletes_by_etag=False)
+    def lists_from_name(self) -> bool:
+        """See `Files.lists_from_name`."""
+        return False
 
     def prepare(self) -> None:
         """See `Files.prepare`."""

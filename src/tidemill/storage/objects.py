@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import quote
 
 import obstore
@@ -19,7 +20,6 @@ from tidemill.storage.file_names import check_file_name
 from tidemill.storage.files import (
     MOST_DELETED,
     BadLocation,
-    Capabilities,
     Crc,
     DeletedBelow,
     FileChanged,
@@ -40,18 +40,31 @@ if TYPE_CHECKING:
     from tidemill.world import World
 
 _WRITE_TEST: Final = ".tidemill-write-test"
+_DELETE_TEST: Final = ".tidemill-delete-test"
 _MOST_IN_MEMORY: Final = 64 << 20
 """Bytes of one put. A longer content is sent in parts, which no store makes conditional on the name being free."""
 
-DeleteIf = Callable[[str, str], bool | None]
-"""Delete a file of that name and etag in one step: whether it was deleted; None when it is gone."""
+
+class Deletion(Enum):
+    """Ends of a deletion of one content by the store."""
+
+    DONE = "done"
+    """There is no such file any more, or there was none."""
+    CHANGED = "changed"
+    NOT_COMPARED = "not compared"
+    """The store would delete any content; it was not asked to."""
+
+
+DeleteIf: TypeAlias = Callable[[str, str, str], Deletion]
+"""Delete a file of that name if it has that etag, in one step. The third text is the name of a file on which the store
+may be tried."""
 
 
 class ObjectFiles:
     """The objects of a store below a location.
 
-    `delete_if` deletes one content in one step. Without it, a content that is written between a look and the deletion
-    is deleted too; `Capabilities.deletes_by_etag` says so.
+    `delete_if` deletes one content in one step. Where the store cannot do that, a content that is written between a
+    look and the deletion is deleted too.
     """
 
     def __init__(self, url: str, store: ObjectStore, world: World, delete_if: DeleteIf | None = None) -> None:
@@ -66,9 +79,9 @@ class ObjectFiles:
         return self._url
 
     @property
-    def capabilities(self) -> Capabilities:
-        """See `Files.capabilities`."""
-        return Capabilities(lists_from_name=True, has_folders=False, deletes_by_etag=self._delete_if is not None)
+    def lists_from_name(self) -> bool:
+        """See `Files.lists_from_name`."""
+        return True
 
     def prepare(self) -> None:
         """See `Files.prepare`."""
@@ -168,16 +181,17 @@ class ObjectFiles:
             self._world.mark("storage.before_delete")
             if etag is None:
                 obstore.delete(self._store, name)
-            elif self._delete_if is None:
-                self._look_and_delete(name, etag)
-            elif self._delete_if(name, etag) is False:
-                status = self.stat(name)
-                raise FileChanged(self._url, name, etag, "none" if status is None else status.etag)
+            else:
+                self._delete_exactly(name, etag)
 
-    def _look_and_delete(self, name: str, etag: str) -> None:
+    def _delete_exactly(self, name: str, etag: str) -> None:
+        test = f"{_DELETE_TEST}-{self._world.new_id('try')}"  # other processes try the store too
+        deletion = Deletion.NOT_COMPARED if self._delete_if is None else self._delete_if(name, etag, test)
+        if deletion is Deletion.DONE:
+            return
         status = self.stat(name)
-        if status is not None and status.etag != etag:
-            raise FileChanged(self._url, name, etag, status.etag)
+        if deletion is Deletion.CHANGED or (status is not None and status.etag != etag):
+            raise FileChanged(self._url, name, etag, "none" if status is None else status.etag)
         if status is not None:
             obstore.delete(self._store, name)
 

@@ -13,7 +13,7 @@ from obstore.store import S3Store
 from tidemill.secret_places import read_secret
 from tidemill.storage.file_names import CONTROL
 from tidemill.storage.files import BadLocation
-from tidemill.storage.objects import ObjectFiles
+from tidemill.storage.objects import Deletion, ObjectFiles
 from tidemill.stores import StoreSettings, find_store
 
 if TYPE_CHECKING:
@@ -86,9 +86,18 @@ class _Client:
             retry_config={"max_retries": 5, "retry_timeout": _GIVE_UP_AFTER},
         )
         self._http: httpx.Client | None = None
+        self._compares: bool | None = None
 
-    def delete_if(self, name: str, etag: str) -> bool | None:
-        """Delete that content of a file in one step (`If-Match`, which obstore does not send)."""
+    def delete_if(self, name: str, etag: str, tried_on: str) -> Deletion:
+        """Delete that content of a file in one step, where the store compares etags: MinIO deletes any content."""
+        if self._compares is None:
+            obstore.put(self.store, tried_on, b"")
+            self._compares = self._ask_to_delete(tried_on, "0" * 32) is Deletion.CHANGED
+            obstore.delete(self.store, tried_on)
+        return self._ask_to_delete(name, etag) if self._compares else Deletion.NOT_COMPARED
+
+    def _ask_to_delete(self, name: str, etag: str) -> Deletion:
+        """Send `If-Match`, which obstore does not."""
         import httpx
 
         if self._http is None:
@@ -98,13 +107,11 @@ class _Client:
             answer = self._http.delete(address, headers={"If-Match": f'"{etag}"'})
         except httpx.HTTPError as error:
             raise OSError(str(error)) from error
-        if answer.status_code == _GONE:
-            return None
         if answer.status_code == _CHANGED:
-            return False
-        if not answer.is_success:
+            return Deletion.CHANGED
+        if not answer.is_success and answer.status_code != _GONE:
             raise OSError(f"status {answer.status_code}")
-        return True
+        return Deletion.DONE
 
 
 @lru_cache(maxsize=1000)

@@ -23,6 +23,7 @@ from tidemill.frames.json_values import (
     unmarked,
     with_texts,
 )
+from tidemill.frames.reach import reach
 from tidemill.frames.schema import columns_as_struct, look_into, quoted
 from tidemill.frames.spark import STRICT, RowCount, escaped
 from tidemill.lake.inbox.file_claims import ClaimedFile
@@ -31,7 +32,7 @@ from tidemill.shapes.column_types import ELEMENT, VALUE, Types, plain_type, type
 from tidemill.shapes.contents import loses_returns, read_header
 from tidemill.shapes.formats import READING, RESCUED, FileFormat, RawFormat, Unknown, columns_of
 from tidemill.storage.files import Files
-from tidemill.storage.locations import path_for_readers, path_for_spark
+from tidemill.storage.locations import SPARK_PATHS, path_for_readers
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -53,17 +54,21 @@ class RawFiles:
     spark: SparkSession
     raw: RawFormat
     files: Files
+    root: str
+    """The location as Spark takes it."""
     claimed: Sequence[ClaimedFile]
 
     @classmethod
     def of(cls, world: World, spark: SparkSession, inbox: Inbox, claimed: Sequence[ClaimedFile]) -> RawFiles:
         """The files of `claimed` that have contents."""
-        return cls(spark, inbox.spec.format, inbox.files(world), [file for file in claimed if file.bytes > 0])
+        files, filled = inbox.files(world), [file for file in claimed if file.bytes > 0]
+        way = reach(world, spark, files)
+        way.fetch(file.name for file in filled)
+        return cls(spark, inbox.spec.format, files, way.root, filled)
 
     def paths(self, claimed: Sequence[ClaimedFile]) -> list[str]:
         """The paths of these files as Spark takes them."""
-        root = path_for_spark(self.files.url)
-        return [escaped(f"{root}/{file.name}") for file in claimed]
+        return [escaped(f"{self.root}/{file.name}") for file in claimed]
 
     def path_of(self, file: ClaimedFile) -> str:
         """The path of one file as the column `FILE` has it."""
@@ -169,7 +174,9 @@ def _file() -> Column:
     """The path of a row's file, as the file system has it."""
     from pyspark.sql import functions as sf
 
-    path = sf.regexp_replace(sf.col("_metadata.file_path"), "^file:/+", "/")
+    path = sf.col("_metadata.file_path")
+    for pattern, place in SPARK_PATHS:
+        path = sf.regexp_replace(path, pattern, place)
     return sf.url_decode(sf.replace(path, sf.lit("+"), sf.lit("%2B")))
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.errors import Unavailable
 from tidemill.frames.jvm import java_of, jvm_of, plans_of
+from tidemill.frames.reach import reach
 from tidemill.frames.schema import BadFrame, arrange, needs_value, quoted, read_schema
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, check_partitions
 from tidemill.lake.fileset.stored import FILE_BYTES, count_rows, reading_options, writing_options
@@ -23,7 +24,7 @@ from tidemill.shapes.formats import FileFormat, reason
 from tidemill.shapes.keys import Key
 from tidemill.shapes.manifest import Manifest, group_by_partition, list_written
 from tidemill.storage.files import checksum
-from tidemill.storage.locations import open_files, path_for_spark
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -129,15 +130,17 @@ def write_partitions(
     files = open_files(fileset.dataset.location, world)
     files.prepare()
     frame, schema = arrange(rows, fileset, columns)
-    written = _write(frame, fileset, path_for_spark(files.url, directory))
-    found = list_written(files, directory)
-    counts = {status.name: count_rows(files, status.name, fileset.storing.format) for status in found}
+    way = reach(world, frame.sparkSession, files)
+    written = _write(frame, fileset, f"{way.root}/{directory}")
+    found = list_written(way.files, directory)
+    counts = {status.name: count_rows(way.files, status.name, fileset.storing.format) for status in found}
     if written is not None and fileset.storing.format is FileFormat.TEXT and written < sum(counts.values()):
         raise BadFrame(fileset.qualified_name, "a row has an end of line in it, which in a text file ends the row")
     if written != sum(counts.values()):
         raise RowsDiffer(fileset.qualified_name, directory, written, sum(counts.values()))
-    checksums = {status.name: checksum(files, status.name) for status in found}
-    return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts, checksums), schema)
+    checksums = {status.name: checksum(way.files, status.name) for status in found}
+    stored = way.store(directory, found)
+    return PartitionWrites(group_by_partition(fileset.keys, directory, stored, counts, checksums), schema)
 
 
 def read_partitions(
@@ -157,7 +160,9 @@ def read_partitions(
     if not any(partition.files for partition in partitions):
         return spark.createDataFrame([], schema)
     check_partitions(world, fileset, partitions)
-    root = path_for_spark(fileset.dataset.location)
+    way = reach(world, spark, open_files(fileset.dataset.location, world))
+    way.fetch(name for partition in partitions for name, _ in partition.files)
+    root = way.root
     options = {
         **_UTC,
         **reading_options(fileset.storing.format),

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from tidemill.errors import UserError
 from tidemill.names import advise
+from tidemill.storage.locations import SPARK_PATHS
 
 CHUNK_BYTES: Final = 1 << 20
 RESCUED: Final = "_rescued"
@@ -227,9 +228,11 @@ def blame(error: str, files: Iterable[_F], path: Callable[[_F], str]) -> _F | No
     start = error.find(READING)
     if start < 0:
         return None
-    place = re.sub(r"^file:/+", "/", error[start + len(READING) :])
+    place = error[start + len(READING) :][:8192]
+    for pattern, taken in SPARK_PATHS:
+        place = re.sub(pattern, taken, place)
     # Spark escapes what a URL may not hold (a blank) and leaves the rest (é): compare with all of it escaped.
-    named = quote(place[:8192], safe="/%")
+    named = quote(place, safe="/%")
     best: tuple[int, _F] | None = None
     for file in files:
         escaped = quote(path(file), safe="/")

@@ -10,6 +10,8 @@ from tidemill.errors import UserError
 
 LONGEST_NAME: Final = 255
 """Bytes in the last part of a name, in folders."""
+COPIES: Final = ".tidemill-copies"
+"""A folder with copies of files of buckets: below it lies `s3/BUCKET/NAME`."""
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 MOST_NAME_BYTES: Final = 1024
 """The most bytes of a file's name below its location, as of a key of S3. Names are entries of indexes."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from tidemill.storage.file_names import CONTROL
+from tidemill.storage.file_names import CONTROL, COPIES
 from tidemill.storage.files import BadLocation, Files
 from tidemill.storage.folder import LocalFiles
 from tidemill.storage.s3 import SCHEME, open_bucket
@@ -34,6 +36,11 @@ def path_for_readers(location: str, name: str = "") -> str:
     if is_object_store(location):
         return unquote(location.rstrip("/")) + (f"/{name}" if name else "")
     return str(_folder(location) / name)
+
+
+SPARK_PATHS: Final = (("^file:/+", "/"), (f"^/.*/{re.escape(COPIES)}/s3/", "s3://"), ("^s3a://", "s3://"))
+"""Patterns, and what takes their place, that make a path of Spark one of `path_for_readers`, one after the other. They
+are regular expressions of Java too."""
 
 
 def path_for_spark(location: str, name: str = "") -> str:

@@ -62,6 +62,26 @@ def _keys(settings: StoreSettings, world: World, location: str) -> _Keys:
     return key_id, secret, token
 
 
+def settings_for_hadoop(location: str, world: World) -> dict[str, str]:
+    """Return what Hadoop's S3A has to be told of a bucket, secrets among it. Raises `BadLocation`.
+
+    Keys of variables are not among it: the JVM has the same variables.
+    """
+    settings = find_store(world.stores, location)
+    keys = None if settings.credentials == "env" else _keys(settings, world, location)
+    anonymous = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider" if settings.credentials == "none" else ""
+    given = {
+        "endpoint": settings.endpoint,
+        "endpoint.region": settings.region,
+        "path.style.access": "true" if settings.path_style or settings.endpoint else "",
+        "connection.ssl.enabled": "false" if settings.endpoint.startswith("http://") else "",
+        "aws.credentials.provider": anonymous,
+        **dict(zip(("access.key", "secret.key", "session.token"), keys or (), strict=False)),
+    }
+    bucket = urlsplit(location).netloc
+    return {f"fs.s3a.bucket.{bucket}.{name}": value for name, value in given.items() if value}
+
+
 class _Client:
     """A client of one prefix of a bucket."""
 

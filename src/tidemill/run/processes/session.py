@@ -13,6 +13,7 @@ from tidemill.config import Config, masked
 from tidemill.errors import Unavailable
 from tidemill.frames.jdbc import DRIVERS_SETTING
 from tidemill.frames.jvm import gateway_of, jvm_of
+from tidemill.frames.reach import forget_copies
 from tidemill.frames.spark import PINNED
 from tidemill.lake.fileset.stored import FILE_BYTES
 from tidemill.run.processes.java import find_java, spark_environ
@@ -130,6 +131,7 @@ class SparkHome:
         conf.set(_JAVA_OPTIONS, " ".join(filter(None, java_options)))
         conf.set("spark.local.dir", str(scratch))
         conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        self._world = world
         self._folder = folder
         self._base: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
         self._next: SparkSession | None = None
@@ -212,6 +214,7 @@ class SparkHome:
         self._base.catalog.clearCache()
         views = self._base._jsparkSession.sharedState().globalTempViewManager()  # noqa: SLF001  # a list by SQL: 0.1 s
         views.clear()
+        forget_copies(self._world)
         self._next = self._make_session()
 
 

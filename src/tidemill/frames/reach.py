@@ -1,0 +1,174 @@
+"""The way of Spark to the files of a location: directly, or by copies of a bucket's files on this machine.
+
+Spark reads and writes `s3a://` where its JVM has Hadoop's S3A, which PySpark comes without. Else a Spark on this
+machine works on copies in a folder of its own. The same code of Spark reads and writes them, so plans, pruned columns
+and errors are the same. A Spark on other machines cannot see copies, and needs S3A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tidemill.errors import UserError
+from tidemill.frames.jvm import jvm_of
+from tidemill.shapes.manifest import list_written
+from tidemill.storage.file_names import COPIES
+from tidemill.storage.files import FileChanged, Files, FileStatus, StorageUnavailable
+from tidemill.storage.locations import is_object_store, open_files, path_for_readers, path_for_spark
+from tidemill.storage.s3 import settings_for_hadoop
+from tidemill.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_AT_ONCE: Final = 16
+_TRIES: Final = 3
+"""A file that is written again while it is copied is copied again, so many times."""
+_S3A: Final[dict[str, bool]] = {}
+"""Whether the JVM of an application of Spark has the class for `s3a://`."""
+_ETAGS: Final[dict[Path, dict[str, str]]] = {}
+"""The etag of each original of which there is a copy, by the folder of the copies."""
+
+
+class NoWayToBucket(UserError):
+    """A Spark on other machines is to read or write a bucket, and its JVM has no S3A."""
+
+    code = "no_s3a"
+
+    def __init__(self, location: str, master: str, hadoop: str) -> None:
+        self.location = location
+        self.master = master
+        super().__init__(
+            f"Spark on {master} cannot reach {location}: its JVM has no class for s3a://",
+            f'add `"spark.jars.packages" = "org.apache.hadoop:hadoop-aws:{hadoop}"` to [spark.conf]',
+        )
+
+
+class Reach(Protocol):
+    """The way of one Spark session to the files of one location."""
+
+    @property
+    def root(self) -> str:
+        """The location as Spark takes it."""
+
+    @property
+    def files(self) -> Files:
+        """The files that Spark reads and writes."""
+
+    def fetch(self, names: Iterable[str]) -> None:
+        """Have these files where Spark reads them. One that is missing is missing there too."""
+
+    def store(self, directory: str, written: Sequence[FileStatus]) -> list[FileStatus]:
+        """Have what Spark has written below `directory` in the location, and return it as it is there."""
+
+
+def reach(world: World, spark: SparkSession, files: Files) -> Reach:
+    """Return the way of a session to these files. `NoWayToBucket` where there is none, `BadLocation`."""
+    if not is_object_store(files.url):
+        return _Direct(path_for_spark(files.url), files)
+    context = spark.sparkContext
+    if _has_s3a(spark):
+        hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001  # PySpark has no other way
+        # Not in the configuration of Spark, which starts its JVM with the values as arguments.
+        for name, value in settings_for_hadoop(files.url, world).items():
+            hadoop.set(name, value)
+        return _Direct(path_for_spark(files.url), files)
+    if not str(context.master).startswith("local"):
+        hadoop = jvm_of(spark).org.apache.hadoop.util.VersionInfo.getVersion()
+        raise NoWayToBucket(files.url, str(context.master), hadoop)
+    folder = _copies() / path_for_readers(files.url).replace("://", "/")
+    return _Copies(files, open_files(folder, world), _ETAGS.setdefault(folder, {}))
+
+
+def forget_copies(world: World) -> None:
+    """Delete all copies of this process; no data frame reads them any more."""
+    if _ETAGS:
+        world.disk.remove(_copies())
+        _ETAGS.clear()
+
+
+def _copies() -> Path:
+    from pyspark import SparkFiles
+
+    # Spark deletes this folder when it stops.
+    return Path(SparkFiles.getRootDirectory()) / COPIES
+
+
+@dataclass(frozen=True, slots=True)
+class _Direct:
+    root: str
+    files: Files
+
+    def fetch(self, names: Iterable[str]) -> None:
+        """See `Reach.fetch`."""
+
+    def store(self, directory: str, written: Sequence[FileStatus]) -> list[FileStatus]:
+        """See `Reach.store`."""
+        del directory
+        return list(written)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    origin: Files
+    files: Files
+    """The copies."""
+    etags: dict[str, str] = field(repr=False)
+    """The etag of each original of which there is a copy."""
+
+    @property
+    def root(self) -> str:
+        """See `Reach.root`."""
+        return path_for_spark(self.files.url)
+
+    def fetch(self, names: Iterable[str]) -> None:
+        """See `Reach.fetch`."""
+        self.files.prepare()
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for _ in pool.map(self._fetch, dict.fromkeys(names)):
+                pass
+
+    def _fetch(self, name: str) -> None:
+        for _ in range(_TRIES):
+            status = self.origin.stat(name)
+            if status is not None and self.etags.get(name) == status.etag:
+                return
+            self.etags.pop(name, None)
+            self.files.delete(name)
+            if status is None:
+                return
+            try:
+                self.files.copy_from(self.origin, name, status.etag, name)
+            except FileChanged:
+                continue
+            self.etags[name] = status.etag
+            return
+        raise StorageUnavailable(self.origin.url, name, "it is written again and again")
+
+    def store(self, directory: str, written: Sequence[FileStatus]) -> list[FileStatus]:
+        """See `Reach.store`."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for _ in pool.map(lambda one: self.origin.copy_from(self.files, one.name, one.etag, one.name), written):
+                pass
+        stored = list_written(self.origin, directory)
+        self.etags.update((one.name, one.etag) for one in stored)
+        return stored
+
+
+def _has_s3a(spark: SparkSession) -> bool:
+    """Return whether the JVM has the class for `s3a://`: asked once."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    application = spark.sparkContext.applicationId
+    if application not in _S3A:
+        hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  # PySpark has no other way
+        try:
+            jvm_of(spark).org.apache.hadoop.fs.FileSystem.getFileSystemClass("s3a", hadoop)
+            _S3A[application] = True
+        except Py4JJavaError:
+            _S3A[application] = False
+    return _S3A[application]

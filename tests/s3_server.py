@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from urllib.parse import quote
 
 import httpx
 
@@ -38,6 +40,15 @@ class S3Server:
         name = f"bucket-{uuid.uuid4().hex}"
         httpx.put(f"{self.url}/{name}", timeout=patience(20)).raise_for_status()
         return name
+
+    def put(self, url: str, content: bytes) -> None:
+        """Write an object, given its `s3://BUCKET/NAME`."""
+        httpx.put(f"{self.url}/{quote(url.removeprefix('s3://'))}", content=content).raise_for_status()
+
+    def list(self, bucket: str) -> list[str]:
+        """Return the names of all objects of a bucket."""
+        answer = httpx.get(f"{self.url}/{bucket}", params={"list-type": "2"}, timeout=patience(20)).raise_for_status()
+        return re.findall("<Key>(.*?)</Key>", answer.text)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Hadoop's S3A for tests: two jars out of a package of PyPI, which is no dependency (it holds an old PySpark to itself)."""
+"""Hadoop's S3A for tests: two jars out of a package of PyPI, which is no dependency: it wants an old PySpark."""
 
 from __future__ import annotations
 

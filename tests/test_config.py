@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tidemill.config import BadConfig, load_config, masked, without_password
+from tidemill.stores import find_store
 from tidemill.world import World
 
 
@@ -68,6 +69,11 @@ def test_an_option_beats_a_variable_and_a_variable_the_file(world, tmp_path):
         ("[server]\ntrust_header = 'a b'", "X-Forwarded-User"),
         ("[server]\nmax_streams = 0", "whole number from 1"),
         ("[server]\nuser = 'x'", "did you mean 'server.users'"),
+        ("[stores.lake]\nurl = 'gs://lake'", "use the URL of a bucket"),
+        ("[stores.lake]\nregion = 'eu-central-1'", "stores.lake.url"),
+        ("[stores.lake]\nurl = 's3://lake'\nendpont = 'x'", "did you mean 'endpoint'"),
+        ("[stores.lake]\nurl = 's3://lake'\npath_style = 'maybe'", "use true or false"),
+        ("[stores.lake]\nurl = 's3://lake'\ncredentials = 'AKIAIOSFODNN7EXAMPLE'", "never a secret itself"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_cure(world, tmp_path, text, message):
@@ -85,6 +91,18 @@ def test_settings_of_spark_pass_through(world, tmp_path):
     config = load_config(world, tmp_path)
 
     assert config.spark_conf == {"spark.sql.shuffle.partitions": "8", "spark.ui.enabled": "true"}
+
+
+def test_the_table_with_the_longest_url_leads_to_a_location(world, tmp_path):
+    """A bucket may have folders of another owner, with other keys."""
+    tables = {"lake": "s3://lake", "guests": "s3://lake/guests/", "other": "s3://other"}
+    write(tmp_path, "".join(f"[stores.{name}]\nurl = '{url}'\n" for name, url in tables.items()))
+    config = load_config(world, tmp_path)
+
+    ways = ["s3://lake/a", "s3://lake/guests/a", "s3://lake/guestsbook", "s3://lakes", "s3://other"]
+
+    assert [find_store(config.stores, way).name for way in ways] == ["lake", "guests", "lake", "", "other"]
+    assert config.shown()["stores.guests.url"] == "s3://lake/guests"
 
 
 def test_a_password_is_never_shown():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Final, cast
 
@@ -23,9 +23,9 @@ from tidemill.frames.json_values import (
     unmarked,
     with_texts,
 )
-from tidemill.frames.reach import reach
 from tidemill.frames.schema import columns_as_struct, look_into, quoted
 from tidemill.frames.spark import STRICT, RowCount, escaped
+from tidemill.frames.spark_way import find_way
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.shapes.column_types import ELEMENT, VALUE, Types, plain_type, types_in
@@ -62,7 +62,7 @@ class RawFiles:
     def of(cls, world: World, spark: SparkSession, inbox: Inbox, claimed: Sequence[ClaimedFile]) -> RawFiles:
         """The files of `claimed` that have contents."""
         files, filled = inbox.files(world), [file for file in claimed if file.bytes > 0]
-        way = reach(world, spark, files)
+        way = find_way(world, spark, files)
         way.fetch(file.name for file in filled)
         return cls(spark, inbox.spec.format, files, way.root, filled)
 
@@ -107,7 +107,7 @@ def read_source(source: RawFiles, *, skip_bad: bool = False) -> DataFrame:
         case FileFormat.PARQUET | FileFormat.ORC:
             return _read_columnar(source)
         case FileFormat.TEXT:
-            return source.spark.read.format("text").options(**_options(source.raw)).load(source.paths(source.claimed))
+            return source.spark.read.format("text").options(**_options(source)).load(source.paths(source.claimed))
         case _ if skip_bad:
             return classify(source).where(sf.col(quoted(BAD)).isNull()).drop(BAD, WHY, FILE)
         case FileFormat.CSV:
@@ -132,7 +132,7 @@ def _counted(frame: DataFrame) -> tuple[DataFrame, RowCount]:
     return frame.observe(counted.observation, sf.count(sf.lit(1)).alias("rows"), *every), counted
 
 
-def _options(raw: RawFormat) -> dict[str, str]:
+def _options(source: RawFiles) -> dict[str, str]:
     strict = {
         "mode": "FAILFAST",
         "ignoreCorruptFiles": "false",
@@ -140,11 +140,15 @@ def _options(raw: RawFormat) -> dict[str, str]:
         "recursiveFileLookup": "false",
         # Without a schema the columns of all files: of one file alone, those that others have beside would be lost.
         "mergeSchema": "true",
-        # Hadoop's checksums know no name with a colon (`10:30.csv`), and trust a `.crc` beside a file of others.
-        "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-        "fs.file.impl.disable.cache": "true",
     }
-    return {**strict, **STRICT, **parsing_options(raw)}
+    if source.root.startswith("file:"):
+        # Hadoop's checksums know no name with a colon (`10:30.csv`), and trust a `.crc` beside a file of others. S3A
+        # fails with this setting.
+        strict |= {
+            "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+            "fs.file.impl.disable.cache": "true",
+        }
+    return {**strict, **STRICT, **parsing_options(source.raw)}
 
 
 def parsing_options(raw: RawFormat) -> dict[str, str]:
@@ -201,7 +205,7 @@ def _read_csv_of(source: RawFiles, files: Sequence[ClaimedFile], header: Sequenc
     # What Spark's parser could change is read as text.
     kinds = {name: kind for name, text in columns if is_text_first(kind := plain_type(text), raw)}
     schema = ", ".join(f"{quoted(name)} {'STRING' if name in kinds else text}" for name, text in columns)
-    options = _options(raw)
+    options = _options(source)
     if not strict:
         schema += f", {quoted(BAD)} STRING"
         options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
@@ -330,7 +334,7 @@ def read_texts(source: RawFiles) -> tuple[DataFrame, Column]:
     from pyspark.sql import functions as sf
 
     whole = source.raw.is_on("multiLine")
-    lines = source.spark.read.format("text").options(**_options(RawFormat(FileFormat.TEXT)))
+    lines = source.spark.read.format("text").options(**_options(replace(source, raw=RawFormat(FileFormat.TEXT))))
     frame = lines.option("wholetext", str(whole).lower()).load(source.paths(source.claimed))
     return frame, sf.regexp_replace("value", "^\ufeff", "") if whole else sf.col("value")
 
@@ -403,7 +407,7 @@ def _infer(source: RawFiles, paths: Sequence[str]) -> StructType:
     """The columns that all of the JSON files have together."""
     from pyspark.sql.types import StructType
 
-    options = _options(source.raw) | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
+    options = _options(source) | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
     found = source.spark.read.format("json").options(**options).load(list(paths)).schema
     return StructType([column for column in found.fields if column.name != BAD])
 
@@ -542,5 +546,5 @@ def _rescue_columns(
 
 
 def _read_columns(source: RawFiles, files: Sequence[ClaimedFile], schema: StructType | str | None) -> DataFrame:
-    reader = source.spark.read.format(source.raw.format).options(**_options(source.raw))
+    reader = source.spark.read.format(source.raw.format).options(**_options(source))
     return (reader if schema is None else reader.schema(schema)).load(source.paths(files))

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.errors import Unavailable
 from tidemill.frames.jvm import java_of, jvm_of, plans_of
-from tidemill.frames.reach import reach
 from tidemill.frames.schema import BadFrame, arrange, needs_value, quoted, read_schema
+from tidemill.frames.spark_way import find_way
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, check_partitions
 from tidemill.lake.fileset.stored import FILE_BYTES, count_rows, reading_options, writing_options
 from tidemill.shapes.formats import FileFormat, reason
@@ -130,7 +130,7 @@ def write_partitions(
     files = open_files(fileset.dataset.location, world)
     files.prepare()
     frame, schema = arrange(rows, fileset, columns)
-    way = reach(world, frame.sparkSession, files)
+    way = find_way(world, frame.sparkSession, files)
     written = _write(frame, fileset, f"{way.root}/{directory}")
     found = list_written(way.files, directory)
     counts = {status.name: count_rows(way.files, status.name, fileset.storing.format) for status in found}
@@ -160,7 +160,7 @@ def read_partitions(
     if not any(partition.files for partition in partitions):
         return spark.createDataFrame([], schema)
     check_partitions(world, fileset, partitions)
-    way = reach(world, spark, open_files(fileset.dataset.location, world))
+    way = find_way(world, spark, open_files(fileset.dataset.location, world))
     way.fetch(name for partition in partitions for name, _ in partition.files)
     root = way.root
     options = {

@@ -63,19 +63,19 @@ def _keys(settings: StoreSettings, world: World, location: str) -> _Keys:
 
 
 def settings_for_hadoop(location: str, world: World) -> dict[str, str]:
-    """Return what Hadoop's S3A has to be told of a bucket, secrets among it. Raises `BadLocation`.
-
-    Keys of variables are not among it: the JVM has the same variables.
-    """
+    """Return the settings of Hadoop's S3A for a bucket, secrets among them. Raises `BadLocation`."""
     settings = find_store(world.stores, location)
-    keys = None if settings.credentials == "env" else _keys(settings, world, location)
-    anonymous = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider" if settings.credentials == "none" else ""
+    keys = _keys(settings, world, location)
+    if keys is not None:
+        provider = "TemporaryAWSCredentialsProvider" if keys[2] else "SimpleAWSCredentialsProvider"
+    else:
+        provider = "AnonymousAWSCredentialsProvider" if settings.credentials == "none" else ""
     given = {
         "endpoint": settings.endpoint,
         "endpoint.region": settings.region,
         "path.style.access": "true" if settings.path_style or settings.endpoint else "",
         "connection.ssl.enabled": "false" if settings.endpoint.startswith("http://") else "",
-        "aws.credentials.provider": anonymous,
+        "aws.credentials.provider": provider and f"org.apache.hadoop.fs.s3a.{provider}",
         **dict(zip(("access.key", "secret.key", "session.token"), keys or (), strict=False)),
     }
     bucket = urlsplit(location).netloc

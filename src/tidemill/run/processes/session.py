@@ -13,8 +13,8 @@ from tidemill.config import Config, masked
 from tidemill.errors import Unavailable
 from tidemill.frames.jdbc import DRIVERS_SETTING
 from tidemill.frames.jvm import gateway_of, jvm_of
-from tidemill.frames.reach import forget_copies
 from tidemill.frames.spark import PINNED
+from tidemill.frames.spark_way import forget_copies
 from tidemill.lake.fileset.stored import FILE_BYTES
 from tidemill.run.processes.java import find_java, spark_environ
 from tidemill.world import World

@@ -29,7 +29,7 @@ _AT_ONCE: Final = 16
 _TRIES: Final = 3
 """A file that is written again while it is copied is copied again, so many times."""
 _S3A: Final[dict[str, bool]] = {}
-"""Whether the JVM of an application of Spark has the class for `s3a://`."""
+"""True for each application of Spark with a JVM that has the class for `s3a://`."""
 _ETAGS: Final[dict[Path, dict[str, str]]] = {}
 """The etag of each original of which there is a copy, by the folder of the copies."""
 
@@ -37,7 +37,7 @@ _ETAGS: Final[dict[Path, dict[str, str]]] = {}
 class NoWayToBucket(UserError):
     """A Spark on other machines is to read or write a bucket, and its JVM has no S3A."""
 
-    code = "no_s3a"
+    code = "bucket_out_of_reach"
 
     def __init__(self, location: str, master: str, hadoop: str) -> None:
         self.location = location
@@ -48,7 +48,7 @@ class NoWayToBucket(UserError):
         )
 
 
-class Reach(Protocol):
+class SparkWay(Protocol):
     """The way of one Spark session to the files of one location."""
 
     @property
@@ -66,22 +66,22 @@ class Reach(Protocol):
         """Have what Spark has written below `directory` in the location, and return it as it is there."""
 
 
-def reach(world: World, spark: SparkSession, files: Files) -> Reach:
+def find_way(world: World, spark: SparkSession, files: Files) -> SparkWay:
     """Return the way of a session to these files. `NoWayToBucket` where there is none, `BadLocation`."""
     if not is_object_store(files.url):
-        return _Direct(path_for_spark(files.url), files)
+        return _Directly(path_for_spark(files.url), files)
     context = spark.sparkContext
     if _has_s3a(spark):
         hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001  # PySpark has no other way
         # Not in the configuration of Spark, which starts its JVM with the values as arguments.
         for name, value in settings_for_hadoop(files.url, world).items():
             hadoop.set(name, value)
-        return _Direct(path_for_spark(files.url), files)
+        return _Directly(path_for_spark(files.url), files)
     if not str(context.master).startswith("local"):
         hadoop = jvm_of(spark).org.apache.hadoop.util.VersionInfo.getVersion()
         raise NoWayToBucket(files.url, str(context.master), hadoop)
     folder = _copies() / path_for_readers(files.url).replace("://", "/")
-    return _Copies(files, open_files(folder, world), _ETAGS.setdefault(folder, {}))
+    return _ByCopies(files, open_files(folder, world), _ETAGS.setdefault(folder, {}))
 
 
 def forget_copies(world: World) -> None:
@@ -99,21 +99,21 @@ def _copies() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class _Direct:
+class _Directly:
     root: str
     files: Files
 
     def fetch(self, names: Iterable[str]) -> None:
-        """See `Reach.fetch`."""
+        """See `SparkWay.fetch`."""
 
     def store(self, directory: str, written: Sequence[FileStatus]) -> list[FileStatus]:
-        """See `Reach.store`."""
+        """See `SparkWay.store`."""
         del directory
         return list(written)
 
 
 @dataclass(frozen=True, slots=True)
-class _Copies:
+class _ByCopies:
     origin: Files
     files: Files
     """The copies."""
@@ -122,11 +122,11 @@ class _Copies:
 
     @property
     def root(self) -> str:
-        """See `Reach.root`."""
+        """See `SparkWay.root`."""
         return path_for_spark(self.files.url)
 
     def fetch(self, names: Iterable[str]) -> None:
-        """See `Reach.fetch`."""
+        """See `SparkWay.fetch`."""
         self.files.prepare()
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for _ in pool.map(self._fetch, dict.fromkeys(names)):
@@ -150,7 +150,7 @@ class _Copies:
         raise StorageUnavailable(self.origin.url, name, "it is written again and again")
 
     def store(self, directory: str, written: Sequence[FileStatus]) -> list[FileStatus]:
-        """See `Reach.store`."""
+        """See `SparkWay.store`."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for _ in pool.map(lambda one: self.origin.copy_from(self.files, one.name, one.etag, one.name), written):
                 pass

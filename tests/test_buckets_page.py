@@ -46,6 +46,15 @@ def secrets_below(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and secret in path.read_bytes()]
 
 
+def run_tidemill(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, with these variables and no others for S3."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | variables
+    program = Path(sys.executable).with_name("tidemill")
+    return subprocess.run(
+        [program, *command], cwd=folder, env=environ, capture_output=True, text=True, timeout=patience(300), check=False
+    )
+
+
 def test_a_file_in_a_bucket_is_published_in_a_bucket_and_archived(s3_server: S3Server, tmp_path: Path, spark_conf):
     """The file has a bad row. Programs and commands are those for folders."""
     name = s3_server.make_bucket()
@@ -61,11 +70,7 @@ def test_a_file_in_a_bucket_is_published_in_a_bucket_and_archived(s3_server: S3S
         b"day,amount,note\n2026-01-01,5,a\n2026-01-02,7,b\n2026-01-02,x,c\n2026-01-02,1,d\n",
     )
 
-    command = [Path(sys.executable).with_name("tidemill"), "up", "--until-idle"]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=patience(180), check=False
-    )
+    done = run_tidemill(tmp_path, "up", "--until-idle")
 
     assert done.returncode == 0, done.stdout + done.stderr
     with tm.open(tmp_path) as mill:
@@ -84,3 +89,16 @@ def test_a_file_in_a_bucket_is_published_in_a_bucket_and_archived(s3_server: S3S
     assert "ReadSchema: struct<amount:int>" in log
     assert [one.split("/")[0] for one in s3_server.list(name) if not one.startswith("data")] == ["archive"]
     assert secrets_below(tmp_path) == [tmp_path / "keys"]
+
+
+@pytest.mark.long
+def test_the_demo_in_a_bucket_has_the_same_balance(s3_server: S3Server):
+    """A day of the demo: its inboxes and all its data sets are in the bucket, and nothing is left there."""
+    name = s3_server.make_bucket()
+    variables = {"AWS_ENDPOINT_URL": s3_server.url, "AWS_REGION": "us-east-1", **KEYS}
+
+    done = run_tidemill(Path.cwd(), "demo", "--days", "1", "--s3", f"s3://{name}/demo", **variables)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith("lost=0 twice=0")
+    assert s3_server.list(name) == []

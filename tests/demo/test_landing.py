@@ -8,13 +8,14 @@ import pytest
 
 from tidemill.demo.flights import Feed, read_archive
 from tidemill.demo.landing import Lander, Landing, LandingStep, plan
-from tidemill.world import Disk
+from tidemill.storage.locations import open_files
+from tidemill.world import World
 
 
 @pytest.fixture(scope="module")
 def steps() -> list[LandingStep]:
     """The plan of the demo's three days."""
-    return plan(read_archive(Disk(), days=3))
+    return plan(read_archive(World().disk, days=3))
 
 
 def landings_of(steps: list[LandingStep], hour: int) -> dict[str, Landing]:
@@ -78,7 +79,7 @@ def test_three_days_land_as_many_rows_as_the_docstring_derives(steps):
 
 def test_the_lander_writes_the_file_and_the_ledger(tmp_path):
     """The balance is only as good as its ledger."""
-    lander = Lander(Disk(), tmp_path)
+    lander = Lander(open_files(tmp_path, World()))
     landing = Landing(Feed.WEATHER, "a.csv", b"x\n", ())
 
     lander.land(landing)

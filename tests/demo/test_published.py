@@ -15,7 +15,7 @@ from tidemill.demo.published import Reader
 from tidemill.lake.datasets import find
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite, find_existing, fold
-from tidemill.names import DEFAULT_NAMESPACE, RunId
+from tidemill.names import RunId
 from tidemill.shapes.manifest import DataFile, Manifest, tx_directory
 
 TEN = datetime(2013, 1, 1, 10, tzinfo=UTC)
@@ -25,7 +25,7 @@ REPORT = {"departed": 1, "dep_delay": 2.5, "temp": None, "wind_speed": 11.0}
 
 def write(mill, name: str, key: dict[str, object], rows: list[dict[str, object]], *, op: str, committed: bool = True):
     """Write a file into a partition, as a run of its own leaves it."""
-    fileset = Fileset.of(mill.project.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, name)))
+    fileset = Fileset.of(mill.project.catalog.read(lambda db: find(db, "default", name)))
     tx = begin(
         mill.project.catalog, run_id=RunId(mill.project.world.new_id("run")), epoch=1, writes=[fileset.dataset_id]
     )

@@ -33,6 +33,8 @@ from tidemill.processes import Child
 from tidemill.roles.process_end import ProcessEnd, asked_by_signals
 from tidemill.run.processes.java import find_java
 from tidemill.server.listen import NoServer, find_server, make_link
+from tidemill.storage.files import Files
+from tidemill.storage.locations import open_files
 from tidemill.world import World
 
 _PROJECT: Final = Path(__file__).parent / "project"
@@ -65,26 +67,31 @@ def run_demo(
     crash: bool,
     echo: Callable[[str], None],
     ui: bool = False,
+    bucket: str = "",
     world: World | None = None,
 ) -> None:
     """Run the whole demo: one line of `echo` an event, the last one the balance.
 
     With `crash` the driver is killed in the middle of a write. With `ui` the app serves the pages, and goes on after
     the last report until Ctrl-C. The project's folder is removed at the end, unless `keep` is set or the demo failed.
-    Raises `DemoFailed` when the balance is wrong or nothing moves any more, `NoJava`, `NoFlights`, `BadDays`.
+    With `bucket`, the URL of a bucket or of a folder in it, files land there and data is published there. Raises
+    `DemoFailed` when the balance is wrong or nothing moves any more, `NoJava`, `NoFlights`, `BadDays`, `BadLocation`.
     """
     world = world or World()
     steps = plan(read_archive(world.disk, days))
     folder = world.disk.temporary_folder("tidemill-demo-")
-    for name in ("app.py", FILE_NAME):
-        world.disk.write_bytes(folder / name, world.disk.read_bytes(_PROJECT / name))
+    place = f"{bucket.rstrip('/')}/{world.new_id('demo')}" if bucket else ""
+    for name, text in _project_in(place, world).items():
+        world.disk.write_bytes(folder / name, text.encode())
+    landing = open_files(f"{place or folder}/landing", world)
     for feed in Feed:
-        world.disk.make_folder(folder / "landing" / feed)
+        if not place:
+            world.disk.make_folder(folder / "landing" / feed)
     try:
         with open_project(folder, create=True, world=world) as mill:
             find_java(world, mill.project.config.cache)  # one message now, rather than one by each run
             pages = _Pages(mill, echo) if ui else None
-            balance = _Demo(mill, steps, crash=crash, echo=echo, pages=pages).run()
+            balance = _Demo(mill, steps, landing, crash=crash, echo=echo, pages=pages).run()
     except DemoFailed:
         raise
     except BaseException:
@@ -94,9 +101,26 @@ def run_demo(
         echo(f"the project stays in {folder}: look around with `tidemill --project {folder} run list`")
     elif balance.good:
         world.disk.remove(folder)
+        if place:
+            _delete(open_files(place, world))
     echo(str(balance))
     if not balance.good:
         raise DemoFailed("rows that landed and rows that are published do not balance", folder)
+
+
+def _project_in(place: str, world: World) -> dict[str, str]:
+    """Return the files of the project; with a place in a bucket, its landing and its data are there."""
+    texts = {name: world.disk.read_bytes(_PROJECT / name).decode() for name in ("app.py", FILE_NAME)}
+    if place:
+        texts["app.py"] = texts["app.py"].replace('"landing/', f'"{place}/landing/')
+        texts[FILE_NAME] = f'data = "{place}/data"\n\n{texts[FILE_NAME]}'
+    return texts
+
+
+def _delete(files: Files) -> None:
+    for folder in files.list_folders():
+        while not files.delete_below(folder).is_whole:
+            pass
 
 
 class _Pages:
@@ -132,6 +156,7 @@ class _Demo:
         self,
         mill: Mill,
         steps: list[LandingStep],
+        landing: Files,
         *,
         crash: bool,
         echo: Callable[[str], None],
@@ -145,7 +170,7 @@ class _Demo:
         self._echo = echo
         self._narrator = Narrator(mill.project.world, echo, as_json=False)
         self._killer = DriverKiller(mill, self._narrator) if crash else None
-        self._lander = Lander(mill.project.world.disk, self._folder / "landing")
+        self._lander = Lander(landing)
         self._reader = Reader(mill)
         self._reference = Reference(self._folder / REFERENCE, read_tables(mill.project.world.disk))
         self._refreshing = False

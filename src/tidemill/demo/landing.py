@@ -26,12 +26,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo
 
 from tidemill.demo.flights import Archive, Feed, Hour, Row
-from tidemill.world import Disk
+from tidemill.storage.files import Files
 
 
 def _at(hour: int) -> datetime:
@@ -78,15 +77,14 @@ class LandingStep:
 
 @dataclass(slots=True)
 class Lander:
-    """Puts files into the inboxes below `folder` and keeps the ledger of them, in their order."""
+    """Puts files into the inboxes below a location, and keeps the ledger of the files, in their order."""
 
-    disk: Disk
-    folder: Path
+    files: Files
     ledger: list[Landing] = field(default_factory=list)
 
     def land(self, landing: Landing) -> None:
-        """Put the file into its inbox, whole at once: renamed into place over what has its name."""
-        self.disk.write_bytes(self.folder / landing.feed / landing.name, landing.content)
+        """Put the file into its inbox, whole at once, over what has its name."""
+        self.files.put(f"{landing.feed}/{landing.name}", landing.content)
         self.ledger.append(landing)
 
 

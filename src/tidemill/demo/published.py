@@ -13,6 +13,8 @@ from tidemill.demo.flights import KEYS, Feed
 from tidemill.demo.windows import WindowBounds
 from tidemill.mill.datasets import FileView
 from tidemill.mill.mill import Mill
+from tidemill.storage.locations import file_at
+from tidemill.storage.seekable import open_seekable
 
 _JOINED: Final = "flights_weather"
 
@@ -115,7 +117,8 @@ class Reader:
             from pyarrow import parquet  # type: ignore[import-untyped]
 
             wanted = None if columns is None else list(columns)
-            self._rows[file.path] = parquet.read_table(file.path, columns=wanted, partitioning=None).to_pylist()
+            content = open_seekable(*file_at(file.path, self._mill.project.world))
+            self._rows[file.path] = parquet.read_table(content, columns=wanted, partitioning=None).to_pylist()
         return self._rows[file.path]
 
 

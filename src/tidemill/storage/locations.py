@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from tidemill.storage.file_names import CONTROL, COPIES
 from tidemill.storage.files import BadLocation, Files
@@ -36,6 +36,12 @@ def path_for_readers(location: str, name: str = "") -> str:
     if is_object_store(location):
         return unquote(location.rstrip("/")) + (f"/{name}" if name else "")
     return str(_folder(location) / name)
+
+
+def file_at(path: str, world: World) -> tuple[Files, str]:
+    """Open the folder or prefix of a file of `path_for_readers`, and return it with the name of the file in it."""
+    location, _, name = path.rpartition("/")
+    return open_files(quote(location, safe="/:") if is_object_store(location) else location, world), name
 
 
 SPARK_PATHS: Final = (("^file:/+", "/"), (f"^/.*/{re.escape(COPIES)}/s3/", "s3://"), ("^s3a://", "s3://"))

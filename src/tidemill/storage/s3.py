@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -40,10 +41,18 @@ def open_bucket(location: str, world: World) -> ObjectFiles:
     prefix = unquote(parts.path).strip("/")
     if not parts.netloc or parts.query or parts.fragment or CONTROL.search(prefix):
         raise BadLocation(location, "is no s3://BUCKET/PREFIX")
-    settings = find_store(world.stores, location)
+    settings = _settings(location, world)
     client = _client(parts.netloc, prefix, settings, _keys(settings, world, location))
     url = f"{SCHEME}://{parts.netloc}" + (f"/{quote(prefix)}" if prefix else "")
     return ObjectFiles(url, client.store, world, client.delete_if)
+
+
+def _settings(location: str, world: World) -> StoreSettings:
+    """Return the settings for a location; what they leave open, variables say that other programs for S3 read too."""
+    settings = find_store(world.stores, location)
+    endpoint = world.environ.get("AWS_ENDPOINT_URL_S3") or world.environ.get("AWS_ENDPOINT_URL", "")
+    region = world.environ.get("AWS_REGION") or world.environ.get("AWS_DEFAULT_REGION", "")
+    return replace(settings, endpoint=settings.endpoint or endpoint, region=settings.region or region)
 
 
 def _keys(settings: StoreSettings, world: World, location: str) -> _Keys:
@@ -64,7 +73,7 @@ def _keys(settings: StoreSettings, world: World, location: str) -> _Keys:
 
 def settings_for_hadoop(location: str, world: World) -> dict[str, str]:
     """Return the settings of Hadoop's S3A for a bucket, secrets among them. Raises `BadLocation`."""
-    settings = find_store(world.stores, location)
+    settings = _settings(location, world)
     keys = _keys(settings, world, location)
     if keys is not None:
         provider = "TemporaryAWSCredentialsProvider" if keys[2] else "SimpleAWSCredentialsProvider"

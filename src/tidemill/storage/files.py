@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -13,6 +14,8 @@ from tidemill.errors import Conflict, Unavailable, UserError
 
 MOST_DELETED: Final = 10_000
 """Files that one call of `Files.delete_below` deletes, about a second's work."""
+_MESSAGE: Final = re.compile(r"<Message>([^<]+?)\.?</Message>")
+"""The sentence in an answer of S3."""
 _CHUNK_BYTES: Final = 1 << 23
 
 
@@ -294,5 +297,7 @@ def reason_of(error: Exception) -> str:
         return error.strerror
     if isinstance(error, StorageUnavailable):
         return error.why
+    if said := _MESSAGE.search(str(error)):
+        return said[1]
     # obstore appends its Rust structures below an empty line; of its first line the last part is the system's word.
     return str(error).split("\n", 1)[0].rsplit(": ", 1)[-1]

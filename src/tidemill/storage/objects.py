@@ -148,6 +148,8 @@ class ObjectFiles:
                 obstore.put(self._store, name, content, mode="create" if if_absent else "overwrite")
             except AlreadyExistsError:
                 raise FileExists(self._url, name) from None
+            except FileNotFoundError:
+                raise self._away() from None
 
     def put_new(self, name: str, chunks: Iterable[bytes]) -> str:
         """See `Files.put_new`. A content of more than 64 MiB is sent in parts, after a look whether there is a file."""
@@ -222,6 +224,9 @@ class ObjectFiles:
         """See `Files.url_of`."""
         return f"{self._url}/{quote(check_file_name(name))}"
 
+    def _away(self) -> StorageUnavailable:
+        return StorageUnavailable(self._url, "", "the bucket does not exist")
+
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:
         """Say errors of the store as errors of `Files`."""
@@ -232,7 +237,7 @@ class ObjectFiles:
         except FileNotFoundError:
             if name:
                 raise
-            raise StorageUnavailable(self._url, "", "there is no such bucket") from None
+            raise self._away() from None
         except (OSError, BaseError) as error:
             raise StorageUnavailable(self._url, name, reason_of(error)) from error
 

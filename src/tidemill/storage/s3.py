@@ -64,7 +64,7 @@ def _keys(settings: StoreSettings, world: World, location: str) -> _Keys:
         given = world.environ
     else:
         lines = read_secret(world, f"the place of credentials for {settings.url}", place).splitlines()
-        given = dict(line.strip().split("=", 1) for line in lines if "=" in line)
+        given = {name.strip(): value for name, _, value in (line.partition("=") for line in lines)}
     key_id, secret, token = (given.get(name, "").strip() for name in _KEYS)
     if not key_id or not secret:
         raise BadLocation(location, f"has no credentials: {_KEYS[0]} and {_KEYS[1]} are wanted in {place}")

@@ -1,0 +1,92 @@
+"""Buckets: what is said when one cannot be reached, and which keys and settings reach it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.s3_server import KEYS, S3Server
+from tidemill.storage.files import BadLocation, StorageUnavailable, find_file
+from tidemill.storage.locations import file_at, open_files, path_for_readers
+from tidemill.storage.s3 import settings_for_hadoop
+from tidemill.stores import StoreSettings
+from tidemill.world import World
+
+
+def test_a_missing_bucket_is_away_and_its_files_are_not_deleted(s3_server: S3Server):
+    """A store says of a file in it what it says of a missing file: claimed files would be closed as deleted."""
+    files = open_files("s3://no-such-bucket/landing", s3_server.world)
+
+    with pytest.raises(StorageUnavailable, match="bucket does not exist"):
+        find_file(files, "a.csv")
+    with pytest.raises(BadLocation, match="bucket does not exist"):
+        files.prepare()
+
+
+def test_a_store_that_does_not_answer_is_named(s3_server: S3Server):
+    """An attempt that cannot reach its data is put off, and says what it could not reach."""
+    (settings,) = s3_server.world.stores
+    world = replace(s3_server.world, stores=(replace(settings, endpoint="http://127.0.0.1:9"),))
+    files = open_files("s3://lake/landing", world)
+
+    with pytest.raises(StorageUnavailable, match="s3://lake/landing"):
+        files.check_location()
+
+
+@pytest.mark.parametrize(
+    ("place", "keys"),
+    [("env", KEYS), ("file", KEYS), ("env", {**KEYS, "AWS_SESSION_TOKEN": "t"}), ("none", None), ("instance", None)],
+)
+def test_spark_gets_the_keys_of_each_place_for_one_bucket(tmp_path, place, keys):
+    """Two buckets may have two owners. Keys stand in no setting that `ps` or Spark's pages show."""
+    (tmp_path / "keys").write_text("".join(f"{name} = {value}\n" for name, value in (keys or {}).items()))
+    settings = StoreSettings(credentials=f"file:{tmp_path / 'keys'}" if place == "file" else place)
+    world = replace(World(), environ=keys if place == "env" else {}, stores=(settings,))
+
+    found = settings_for_hadoop("s3://lake/landing", world)
+
+    assert {name.split(".")[3] for name in found} <= {"lake"}
+    given = {name.removeprefix("fs.s3a.bucket.lake.") for name in found}
+    expected = {"access.key", "secret.key"} if keys else set()
+    assert given & {"access.key", "secret.key", "session.token"} == expected | (
+        {"session.token"} if keys and "AWS_SESSION_TOKEN" in keys else set()
+    )
+    assert ("aws.credentials.provider" in given) == (place != "instance")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (StoreSettings(credentials="env"), "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are wanted in env"),
+        (StoreSettings(credentials="file:/no/such/file"), "there is no secret at file:/no/such/file"),
+    ],
+)
+def test_missing_keys_are_named_with_their_place(settings, message):
+    """The message may be pasted into a ticket: it has no key, and the way to one."""
+    world = replace(World(), environ={}, stores=(settings,))
+
+    with pytest.raises(Exception, match=message):
+        open_files("s3://lake/landing", world)
+
+
+def test_variables_that_other_programs_read_fill_what_a_table_leaves_open(s3_server: S3Server):
+    """A bucket of a test server needs no table."""
+    name = s3_server.make_bucket()
+    environ = {**KEYS, "AWS_ENDPOINT_URL": s3_server.url, "AWS_REGION": "us-east-1"}
+    files = open_files(f"s3://{name}", replace(World(), environ=environ))
+
+    files.put("a", b"1")
+
+    assert s3_server.list(name) == ["a"]
+
+
+def test_a_file_is_found_by_its_path_for_readers(s3_server: S3Server, tmp_path):
+    """Directories of keys have escaped characters, which are part of the name."""
+    for location in (f"s3://{s3_server.make_bucket()}/a%20b", str(tmp_path / "a b")):
+        files = open_files(location, s3_server.world)
+        files.put("at=10%3A00/part", b"1")
+
+        opened, name = file_at(path_for_readers(files.url, "at=10%3A00/part"), s3_server.world)
+
+        assert opened.read(name) == b"1"

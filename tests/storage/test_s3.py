@@ -1,4 +1,4 @@
-"""Buckets: what is said when one cannot be reached, and which keys and settings reach it."""
+"""Buckets: the words of errors about one that cannot be reached, and the keys and settings that reach it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_missing_bucket_is_away_and_its_files_are_not_deleted(s3_server: S3Ser
 
 
 def test_a_store_that_does_not_answer_is_named(s3_server: S3Server):
-    """An attempt that cannot reach its data is put off, and says what it could not reach."""
+    """The error of an attempt that cannot reach its data names the place."""
     (settings,) = s3_server.world.stores
     world = replace(s3_server.world, stores=(replace(settings, endpoint="http://127.0.0.1:9"),))
     files = open_files("s3://lake/landing", world)

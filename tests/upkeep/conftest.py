@@ -22,6 +22,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.names import DatasetId, Namespace, RunId, WritePointer
 from tidemill.run.processes.external import ExternalTransaction, open_transaction
+from tidemill.storage.files import Files
 from tidemill.storage.locations import open_files
 from tidemill.testing.plain import write_texts
 from tidemill.world import World
@@ -40,13 +41,15 @@ class House:
 
     catalog: Catalog
     folder: Path
+    """For what tests put on the disk; without `bucket` it has the file set too."""
+    bucket: str = ""
     pointers: list[int] = field(default_factory=list)
     """Write pointers of all transactions that were begun."""
 
     @property
     def lines(self) -> Fileset:
         """The file set, declared when the catalog has none."""
-        location = (self.folder / "lines").as_uri()
+        location = f"{self.bucket}/lines" if self.bucket else (self.folder / "lines").as_uri()
         dataset = Dataset(
             DatasetId("dataset_lines"),
             Namespace("default"),
@@ -56,6 +59,11 @@ class House:
             {"keys": {"source": "string"}},
         )
         return Fileset.of(self.catalog.write(lambda db: declare(db, dataset)))
+
+    @property
+    def files(self) -> Files:
+        """The files of the file set."""
+        return open_files(self.lines.dataset.location, self.catalog.world)
 
     def publish(self, source: str, text: str, op: str = "append") -> int:
         """Commit one partition; the write pointer."""
@@ -100,7 +108,7 @@ class House:
 
     def texts(self, delivery: Delivery) -> list[str]:
         """The content of a delivery, a text a file."""
-        return [(self.folder / "lines" / path).read_text() for path, _ in delivery.files]
+        return [self.files.read(path).decode() for path, _ in delivery.files]
 
     def content(self) -> dict[str, list[str]]:
         """All that is visible now, by source."""
@@ -109,21 +117,34 @@ class House:
         partitions = self.catalog.read(lambda db: read_partitions(db, lines.dataset_id, snapshot))
         return {
             str(lines.keys.decode(partition.partition_key)[0]): [
-                (self.folder / "lines" / path).read_text() for path, _ in partition.files
+                self.files.read(path).decode() for path, _ in partition.files
             ]
             for partition in partitions
         }
 
     def directories(self) -> Counter[str]:
         """The directories of transactions that lie there, by their write pointer."""
-        return Counter(path.name.rpartition("-")[0] for path in (self.folder / "lines").glob("tx-*"))
+        return Counter(name.rpartition("-")[0] for name in self.files.list_folders())
+
+
+@pytest.fixture(params=["sqlite", "postgres", "sqlite, in a bucket"])
+def house_anywhere(request: pytest.FixtureRequest, memory_folder: Path) -> Iterator[House]:
+    """An empty file set on each database, and in a bucket."""
+    database, _, elsewhere = request.param.partition(", ")
+    url = request.getfixturevalue(f"{database}_catalog_url")
+    server = request.getfixturevalue("s3_server") if elsewhere else None
+    catalog = open_catalog(url, server.world if server else World())
+    house = House(catalog, memory_folder, f"s3://{server.make_bucket()}" if server else "")
+    house.files.prepare()
+    yield house
+    catalog.close()
 
 
 @pytest.fixture
 def house(catalog_url: str, memory_folder: Path) -> Iterator[House]:
-    """An empty file set."""
+    """An empty file set in a folder."""
     catalog = open_catalog(catalog_url, World())
     house = House(catalog, memory_folder)
-    open_files(house.lines.dataset.location, catalog.world).prepare()
+    house.files.prepare()
     yield house
     catalog.close()

@@ -46,41 +46,41 @@ def live_on(house: House, commits: int, aborts: int) -> None:
 
 
 @pytest.mark.proof
-def test_what_was_committed_after_the_backup_is_adopted_and_nothing_else(house, tmp_path):
+def test_what_was_committed_after_the_backup_is_adopted_and_nothing_else(house_anywhere, tmp_path):
     """R17: no pointer comes twice; what was marked as committed comes back, in its order, and the aborted does not."""
     for number in range(20):
-        house.publish(f"s{number}", f"before {number}\n")
-    house.consume()
-    open_tx = house.begin()
-    write_backup(house.catalog, tmp_path / "catalog.backup")
-    live_on(house, commits=100, aborts=100)
-    house.consume()
-    content, used, directories = house.content(), set(house.pointers), house.directories()
+        house_anywhere.publish(f"s{number}", f"before {number}\n")
+    house_anywhere.consume()
+    open_tx = house_anywhere.begin()
+    write_backup(house_anywhere.catalog, tmp_path / "catalog.backup")
+    live_on(house_anywhere, commits=100, aborts=100)
+    house_anywhere.consume()
+    content, used, directories = house_anywhere.content(), set(house_anywhere.pointers), house_anywhere.directories()
 
-    restored = restore(house.catalog, tmp_path / "catalog.backup", replace=True)
-    at_first = house.content()
-    found = fsck(house.catalog, [house.lines])
-    adopted = adopt(house.catalog)
-    seen = house.content()
-    delivered = house.consume()
-    house.pointers.clear()
-    live_on(house, commits=5, aborts=5)
-    sweep(house.catalog)
+    restored = restore(house_anywhere.catalog, tmp_path / "catalog.backup", replace=True)
+    at_first = house_anywhere.content()
+    found = fsck(house_anywhere.catalog, [house_anywhere.lines])
+    adopted = adopt(house_anywhere.catalog)
+    seen = house_anywhere.content()
+    delivered = house_anywhere.consume()
+    house_anywhere.pointers.clear()
+    live_on(house_anywhere, commits=5, aborts=5)
+    sweep(house_anywhere.catalog)
 
     assert at_first == {f"s{number}": [f"before {number}\n"] for number in range(20)}
     assert found.unnamed == {DirectoryKind.ADOPTABLE: 100, DirectoryKind.QUARANTINED: 100}
     assert (adopted.transactions, len(adopted.left)) == (100, 100)
-    assert adopt(house.catalog).transactions == 0
+    assert adopt(house_anywhere.catalog).transactions == 0
     assert seen == content
     assert restored.ended_transactions == 1
     assert open_tx.write_pointer in used
-    assert min(house.pointers) > restored.clock > max(used)
-    assert set(house.directories().values()) == {1}
-    assert directories.keys() <= house.directories().keys()
+    assert min(house_anywhere.pointers) > restored.clock > max(used)
+    assert set(house_anywhere.directories().values()) == {1}
+    assert directories.keys() <= house_anywhere.directories().keys()
     late = {text for texts in content.values() for text in texts if text.startswith("after")}
     assert set(delivered) == late
-    assert len(house.consume()) == 5
-    assert audit(house.catalog).findings == ()
+    assert len(house_anywhere.consume()) == 5
+    assert audit(house_anywhere.catalog).findings == ()
 
 
 def adopt_after(restored: Restored, catalog: Catalog) -> None:
@@ -232,31 +232,33 @@ def test_a_backup_of_one_database_is_restored_into_the_other(
     assert clean
 
 
-def test_the_janitor_goes_on_with_the_garbage_of_the_life_before(house, tmp_path):
+def test_the_janitor_goes_on_with_the_garbage_of_the_life_before(house_anywhere, tmp_path):
     """Transactions that were aborted before the backup can be deleted. Later ones are unknown, and stay."""
-    house.abort("s0")
-    (aborted,) = house.pointers
-    write_backup(house.catalog, tmp_path / "catalog.backup")
-    house.abort("s1")
+    house_anywhere.abort("s0")
+    (aborted,) = house_anywhere.pointers
+    write_backup(house_anywhere.catalog, tmp_path / "catalog.backup")
+    house_anywhere.abort("s1")
 
-    restore(house.catalog, tmp_path / "catalog.backup", replace=True)
-    sweep(house.catalog)
+    restore(house_anywhere.catalog, tmp_path / "catalog.backup", replace=True)
+    sweep(house_anywhere.catalog)
 
-    assert house.directories().keys() == {f"tx-{pointer}" for pointer in house.pointers if pointer != aborted}
+    assert house_anywhere.directories().keys() == {
+        f"tx-{pointer}" for pointer in house_anywhere.pointers if pointer != aborted
+    }
 
 
-def test_an_older_overwrite_does_not_hide_new_work(house, tmp_path):
+def test_an_older_overwrite_does_not_hide_new_work(house_anywhere, tmp_path):
     """Work may continue before a person adopts: then a person decides about the older commit."""
-    write_backup(house.catalog, tmp_path / "catalog.backup")
-    house.publish("s0", "lost\n", "overwrite")
-    restore(house.catalog, tmp_path / "catalog.backup", replace=True)
-    house.publish("s0", "new\n")
+    write_backup(house_anywhere.catalog, tmp_path / "catalog.backup")
+    house_anywhere.publish("s0", "lost\n", "overwrite")
+    restore(house_anywhere.catalog, tmp_path / "catalog.backup", replace=True)
+    house_anywhere.publish("s0", "new\n")
 
-    adopted = adopt(house.catalog)
+    adopted = adopt(house_anywhere.catalog)
 
     assert adopted.transactions == 0
     assert "written again since" in adopted.left[0].why
-    assert house.content() == {"s0": ["new\n"]}
+    assert house_anywhere.content() == {"s0": ["new\n"]}
 
 
 def test_the_clock_begins_above_what_no_backup_knows(house, tmp_path):

@@ -95,13 +95,20 @@ def test_settings_of_spark_pass_through(world, tmp_path):
 
 def test_the_table_with_the_longest_url_leads_to_a_location(world, tmp_path):
     """A bucket may have folders of another owner, with other keys."""
-    tables = {"lake": "s3://lake", "guests": "s3://lake/guests/", "other": "s3://other"}
+    tables = {"lake": "s3://lake", "guests": "s3://lake/guests/", "other": "s3://other", "blank": "s3://lake/a b"}
     write(tmp_path, "".join(f"[stores.{name}]\nurl = '{url}'\n" for name, url in tables.items()))
     config = load_config(world, tmp_path)
 
-    ways = ["s3://lake/a", "s3://lake/guests/a", "s3://lake/guestsbook", "s3://lakes", "s3://other"]
+    ways = {
+        "s3://lake/a": "lake",
+        "s3://lake/guests/a": "guests",
+        "s3://lake/guestsbook": "lake",
+        "s3://lakes": "",
+        "s3://other": "other",
+        "s3://lake/a%20b/c": "blank",
+    }
 
-    assert [find_store(config.stores, way).name for way in ways] == ["lake", "guests", "lake", "", "other"]
+    assert {way: find_store(config.stores, way).name for way in ways} == ways
     assert config.shown()["stores.guests.url"] == "s3://lake/guests"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class StoreSettings:
 
     def reaches(self, location: str) -> bool:
         """Return whether these settings hold for a location."""
-        return not self.url or location == self.url or location.startswith(f"{self.url.rstrip('/')}/")
+        url, wanted = unquote(self.url).rstrip("/"), unquote(location)
+        return not url or wanted == url or wanted.startswith(f"{url}/")
 
 
 def find_store(stores: Iterable[StoreSettings], location: str) -> StoreSettings:

@@ -128,9 +128,9 @@ def write_partitions(
     and its checksum.
     """
     files = open_files(fileset.dataset.location, world)
-    files.prepare()
     frame, schema = arrange(rows, fileset, columns)
     way = find_way(world, frame.sparkSession, files)
+    way.prepare()
     written = _write(frame, fileset, f"{way.root}/{directory}")
     found = list_written(way.files, directory)
     counts = {status.name: count_rows(way.files, status.name, fileset.storing.format) for status in found}

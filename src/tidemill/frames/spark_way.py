@@ -11,13 +11,15 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import urlsplit
 
 from tidemill.errors import UserError
 from tidemill.frames.jvm import jvm_of
 from tidemill.shapes.manifest import list_written
 from tidemill.storage.file_names import COPIES
-from tidemill.storage.files import FileChanged, Files, FileStatus, StorageUnavailable
+from tidemill.storage.files import FileChanged, Files, FileStatus, StorageUnavailable, find_file
 from tidemill.storage.locations import is_object_store, open_files, path_for_readers, path_for_spark
 from tidemill.storage.s3 import settings_for_hadoop
 from tidemill.world import World
@@ -26,10 +28,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _AT_ONCE: Final = 16
+_SENT_AT_ONCE: Final = 4
+"""Files that are sent at one time: each may need 64 MiB of memory."""
 _TRIES: Final = 3
 """A file that is written again while it is copied is copied again, so many times."""
 _S3A: Final[dict[str, bool]] = {}
 """True for each application of Spark with a JVM that has the class for `s3a://`."""
+_GIVEN: Final[dict[tuple[str, str], dict[str, str]]] = {}
+"""The settings of S3A that an application of Spark has for a bucket."""
+_FETCHING: Final = Lock()
+"""Threads of one program may read the same files: a copy is made by one of them."""
 _ETAGS: Final[dict[Path, dict[str, str]]] = {}
 """The etag of each original of which there is a copy, by the folder of the copies."""
 
@@ -59,6 +67,9 @@ class SparkWay(Protocol):
     def files(self) -> Files:
         """The files that Spark reads and writes."""
 
+    def prepare(self) -> None:
+        """Have a place into which Spark can write. `BadLocation`."""
+
     def fetch(self, names: Iterable[str]) -> None:
         """Have these files where Spark reads them. One that is missing is missing there too."""
 
@@ -72,16 +83,33 @@ def find_way(world: World, spark: SparkSession, files: Files) -> SparkWay:
         return _Directly(path_for_spark(files.url), files)
     context = spark.sparkContext
     if _has_s3a(spark):
-        hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001  # PySpark has no other way
-        # Not in the configuration of Spark, which starts its JVM with the values as arguments.
-        for name, value in settings_for_hadoop(files.url, world).items():
-            hadoop.set(name, value)
+        _give_settings(spark, files.url, settings_for_hadoop(files.url, world))
         return _Directly(path_for_spark(files.url), files)
     if not str(context.master).startswith("local"):
         hadoop = jvm_of(spark).org.apache.hadoop.util.VersionInfo.getVersion()
         raise NoWayToBucket(files.url, str(context.master), hadoop)
     folder = _copies() / path_for_readers(files.url).replace("://", "/")
     return _ByCopies(files, open_files(folder, world), _ETAGS.setdefault(folder, {}))
+
+
+def _give_settings(spark: SparkSession, location: str, settings: dict[str, str]) -> None:
+    """Have S3A reach a bucket by these settings, from the next read or write on.
+
+    Not by the configuration of Spark, which starts its JVM with the values as arguments. Hadoop keeps a client for each
+    bucket: new keys need a new client.
+    """
+    bucket = urlsplit(location).netloc
+    known = _GIVEN.get((spark.sparkContext.applicationId, bucket), {})
+    if known == settings:
+        return
+    jvm, hadoop = jvm_of(spark), spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  # PySpark has no other way
+    for name in known.keys() - settings.keys():
+        hadoop.unset(name)
+    for name, value in settings.items():
+        hadoop.set(name, value)
+    if known:
+        jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI(f"s3a://{bucket}/"), hadoop).close()
+    _GIVEN[spark.sparkContext.applicationId, bucket] = settings
 
 
 def forget_copies(world: World) -> None:
@@ -102,6 +130,11 @@ def _copies() -> Path:
 class _Directly:
     root: str
     files: Files
+
+    def prepare(self) -> None:
+        """See `SparkWay.prepare`. A bucket has no folders to make: what is wrong with it, the write itself says."""
+        if not is_object_store(self.files.url):
+            self.files.prepare()
 
     def fetch(self, names: Iterable[str]) -> None:
         """See `SparkWay.fetch`."""
@@ -125,16 +158,20 @@ class _ByCopies:
         """See `SparkWay.root`."""
         return path_for_spark(self.files.url)
 
+    def prepare(self) -> None:
+        """See `SparkWay.prepare`."""
+        self.files.prepare()
+
     def fetch(self, names: Iterable[str]) -> None:
         """See `SparkWay.fetch`."""
         self.files.prepare()
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with _FETCHING, ThreadPoolExecutor(_AT_ONCE) as pool:
             for _ in pool.map(self._fetch, dict.fromkeys(names)):
                 pass
 
     def _fetch(self, name: str) -> None:
         for _ in range(_TRIES):
-            status = self.origin.stat(name)
+            status = find_file(self.origin, name)
             if status is not None and self.etags.get(name) == status.etag:
                 return
             self.etags.pop(name, None)
@@ -151,7 +188,7 @@ class _ByCopies:
 
     def store(self, directory: str, written: Sequence[FileStatus]) -> list[FileStatus]:
         """See `SparkWay.store`."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_SENT_AT_ONCE) as pool:
             for _ in pool.map(lambda one: self.origin.copy_from(self.files, one.name, one.etag, one.name), written):
                 pass
         stored = list_written(self.origin, directory)

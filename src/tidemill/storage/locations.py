@@ -44,7 +44,7 @@ def file_at(path: str, world: World) -> tuple[Files, str]:
     return open_files(quote(location, safe="/:") if is_object_store(location) else location, world), name
 
 
-SPARK_PATHS: Final = (("^file:/+", "/"), (f"^/.*/{re.escape(COPIES)}/s3/", "s3://"), ("^s3a://", "s3://"))
+SPARK_PATHS: Final = (("^file:/+", "/"), (f"^/.*?/{re.escape(COPIES)}/s3/", "s3://"), ("^s3a://", "s3://"))
 """Patterns, and what takes their place, that make a path of Spark one of `path_for_readers`, one after the other. They
 are regular expressions of Java too."""
 

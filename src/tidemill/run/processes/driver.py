@@ -41,7 +41,8 @@ from tidemill.run.step.inputs import Inputs, find_inputs
 from tidemill.run.step.outputs import Writer, write_frames
 from tidemill.run.step.step import Step
 from tidemill.shapes.formats import reason as spark_reason
-from tidemill.storage.files import StorageUnavailable
+from tidemill.storage.files import FileUnreadable, StorageUnavailable
+from tidemill.storage.locations import is_object_store
 from tidemill.token_text import digest_of, make_run_token
 from tidemill.world import World
 
@@ -264,6 +265,8 @@ class DriverProcess:
         except (Fenced, CatalogUnavailable, LostReply):
             raise  # the catalog's doing, which uses up no retries
         except (Exception, SystemExit) as error:  # whatever user code raises
+            if _is_bucket_away(error):
+                raise
             for taken in step.inputs.taken.values():
                 taken.check_location(self.world)  # else the program is blamed
             raise self._failure(error, step) from error
@@ -297,6 +300,13 @@ class DriverProcess:
 
     def _say(self, line: str) -> None:
         self.world.disk.append(self.folder / "status", f"{line}\n")
+
+
+def _is_bucket_away(error: BaseException) -> bool:
+    """Return whether a bucket did not answer: such an attempt uses up no retries, and blames no file."""
+    if not isinstance(error, StorageUnavailable) or isinstance(error, FileUnreadable):
+        return False
+    return is_object_store(error.location)
 
 
 def _facts_of(home: SparkHome) -> dict[str, object]:

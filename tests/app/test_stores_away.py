@@ -1,0 +1,37 @@
+"""A bucket that does not answer while a program works: nobody's failure, and no file is blamed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.stage import staged
+
+APP = """
+import tidemill as tm
+from tidemill.storage.files import FileUnreadable, StorageUnavailable
+
+app = tm.App("shop")
+
+
+@app.python(retries=0)
+def load(run):
+    error = {error}
+    raise error("{location}", "a.csv", "503 slow down")
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "location", "expected"),
+    [
+        ("StorageUnavailable", "s3://lake/landing", ("PENDING", 0, 1)),
+        ("StorageUnavailable", "file:///landing", ("FAILED", 1, 0)),
+        ("FileUnreadable", "s3://lake/landing", ("FAILED", 1, 0)),
+    ],
+)
+def test_a_bucket_that_is_away_uses_up_no_retry(sqlite_catalog_url, tmp_path, error, location, expected):
+    """Retries are for programs. A full disk and an unreadable file may come from the program; a busy bucket does not."""
+    with staged(tmp_path, sqlite_catalog_url, APP.format(error=error, location=location)) as stage:
+        stage.mill.runs.start("shop.load")
+        (run,) = stage.work()
+
+    assert (run.state, run.failures, run.losses) == expected

@@ -29,7 +29,7 @@ def load(run):
     ],
 )
 def test_a_bucket_that_is_away_uses_up_no_retry(sqlite_catalog_url, tmp_path, error, location, expected):
-    """Retries are for programs. A full disk and an unreadable file may come from the program; a busy bucket does not."""
+    """Retries are for programs. A full disk or an unreadable file may be a program's doing; a busy bucket is none."""
     with staged(tmp_path, sqlite_catalog_url, APP.format(error=error, location=location)) as stage:
         stage.mill.runs.start("shop.load")
         (run,) = stage.work()

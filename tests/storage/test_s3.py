@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
+import obstore
 import pytest
 
 from tests.s3_server import KEYS, S3Server
@@ -66,8 +68,24 @@ def test_missing_keys_are_named_with_their_place(settings, message):
     """The message may be pasted into a ticket: it has no key, and the way to one."""
     world = replace(World(), environ={}, stores=(settings,))
 
-    with pytest.raises(Exception, match=message):
+    with pytest.raises(StorageUnavailable, match=message):
         open_files("s3://lake/landing", world)
+
+
+def test_a_table_is_not_mixed_with_variables(s3_server: S3Server, tmp_path, monkeypatch):
+    """A machine with a role of its own may have variables that belong to another store."""
+    for variable, value in {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9", "AWS_SESSION_TOKEN": "another's"}.items():
+        monkeypatch.setenv(variable, value)
+    (tmp_path / "keys").write_text("".join(f"{name}={value}\n" for name, value in KEYS.items()))
+    (settings,) = s3_server.world.stores
+    world = replace(World(), stores=(replace(settings, credentials=f"file:{tmp_path / 'keys'}"),))
+    name = s3_server.make_bucket()
+    files = open_files(f"s3://{name}", world)
+
+    files.put("a", b"1")
+
+    assert s3_server.list(name) == ["a"]
+    assert "Security-Token" not in obstore.sign(files._store, "GET", "a", timedelta(minutes=1))
 
 
 def test_variables_that_other_programs_read_fill_what_a_table_leaves_open(s3_server: S3Server):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
@@ -11,15 +12,15 @@ from urllib.parse import quote, unquote, urlsplit
 import obstore
 from obstore.store import S3Store
 
-from tidemill.secret_places import read_secret
+from tidemill.secret_places import NoSecret, read_secret
 from tidemill.storage.file_names import CONTROL
-from tidemill.storage.files import BadLocation
+from tidemill.storage.files import BadLocation, StorageUnavailable
 from tidemill.storage.objects import Deletion, ObjectFiles
 from tidemill.stores import StoreSettings, find_store
 
 if TYPE_CHECKING:
     import httpx
-    from obstore.store import S3Config
+    from obstore.store import S3Config, S3Credential
 
     from tidemill.world import World
 
@@ -36,7 +37,10 @@ _Keys: TypeAlias = "tuple[str, str, str] | None"
 
 
 def open_bucket(location: str, world: World) -> ObjectFiles:
-    """Give the files of a bucket, or of a prefix in it. Raises `BadLocation`; nothing is asked of the store yet."""
+    """Give the files of a bucket, or of a prefix in it. Raises `BadLocation`, and `StorageUnavailable` without keys.
+
+    Nothing is asked of the store yet.
+    """
     parts = urlsplit(location)
     prefix = unquote(parts.path).strip("/")
     if not parts.netloc or parts.query or parts.fragment or CONTROL.search(prefix):
@@ -56,23 +60,42 @@ def _settings(location: str, world: World) -> StoreSettings:
 
 
 def _keys(settings: StoreSettings, world: World, location: str) -> _Keys:
-    """Return id, secret and token; None where the machine's role gives them or nothing is signed."""
+    """Return id, secret and token; None where the machine's role gives them or nothing is signed.
+
+    `StorageUnavailable` where they are missing: a file of keys may be replaced at this moment.
+    """
     place = settings.credentials
     if place in {"instance", "none"}:
         return None
     if place == "env":
         given = world.environ
     else:
-        lines = read_secret(world, f"the place of credentials for {settings.url}", place).splitlines()
+        try:
+            lines = read_secret(world, f"the place of credentials for {settings.url}", place).splitlines()
+        except NoSecret as error:
+            raise StorageUnavailable(location, "", str(error)) from error
         given = {name.strip(): value for name, _, value in (line.partition("=") for line in lines)}
     key_id, secret, token = (given.get(name, "").strip() for name in _KEYS)
     if not key_id or not secret:
-        raise BadLocation(location, f"has no credentials: {_KEYS[0]} and {_KEYS[1]} are wanted in {place}")
+        raise StorageUnavailable(location, "", f"there are no keys: {_KEYS[0]} and {_KEYS[1]} are wanted in {place}")
     return key_id, secret, token
 
 
+def _provider(keys: _Keys) -> Callable[[], S3Credential] | None:
+    """Return what gives obstore these keys. As settings, they would be mixed with those of the variables."""
+    if keys is None:
+        return None
+    key_id, secret, token = keys
+    return lambda: {
+        "access_key_id": key_id,
+        "secret_access_key": secret,
+        "token": token or None,
+        "expires_at": None,
+    }
+
+
 def settings_for_hadoop(location: str, world: World) -> dict[str, str]:
-    """Return the settings of Hadoop's S3A for a bucket, secrets among them. Raises `BadLocation`."""
+    """Return the settings of Hadoop's S3A for a bucket, secrets among them. Raises `StorageUnavailable`."""
     settings = _settings(location, world)
     keys = _keys(settings, world, location)
     if keys is not None:
@@ -100,19 +123,16 @@ class _Client:
             "skip_signature": settings.credentials == "none",
         }
         if settings.endpoint:
-            config["endpoint"] = settings.endpoint
+            config["aws_endpoint_url_s3"] = settings.endpoint  # the variable of that name hides an `endpoint`
         if settings.region:
             config["region"] = settings.region
-        if keys:
-            config["access_key_id"], config["secret_access_key"], config["session_token"] = keys
-            if not keys[2]:
-                del config["session_token"]
         self.store = S3Store(
             bucket,
             prefix=prefix or None,
             config=config,
             client_options={"allow_http": settings.endpoint.startswith("http://"), "timeout": _ANSWER_WITHIN},
             retry_config={"max_retries": 5, "retry_timeout": _GIVE_UP_AFTER},
+            credential_provider=_provider(keys),
         )
         self._http: httpx.Client | None = None
         self._compares: bool | None = None

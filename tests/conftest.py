@@ -15,6 +15,7 @@ import pytest
 
 from tests.postgres_server import ADDRESS, running_server
 from tests.s3_server import S3Server, running_s3_server
+from tests.s3_stub import S3Stub, running_s3_stub
 from tests.schemas import Schemas
 from tests.yardstick import patience
 
@@ -75,6 +76,13 @@ def s3_server() -> Iterator[S3Server]:
     """An S3 server for the whole run of one worker."""
     with running_s3_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def s3_stub() -> Iterator[S3Stub]:
+    """A stub of S3 for the whole run of one worker: it counts, and knows conditions on copies."""
+    with running_s3_stub() as stub:
+        yield stub
 
 
 @pytest.fixture

@@ -54,10 +54,17 @@ class S3Server:
 @contextmanager
 def running_s3_server() -> Iterator[S3Server]:
     """Start a server on a free port; end it after the block."""
+    with running_process("moto.server", "-H", "127.0.0.1", "-p") as url:
+        yield S3Server(url)
+
+
+@contextmanager
+def running_process(module: str, *arguments: str) -> Iterator[str]:
+    """Run a module that serves on the port of its last argument; give its address, and end it after the block."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", module, *arguments, str(port)]
     url = f"http://127.0.0.1:{port}"
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
@@ -66,7 +73,7 @@ def running_s3_server() -> Iterator[S3Server]:
                 assert process.poll() is None
                 assert time.monotonic() < give_up_at
                 time.sleep(0.1)
-            yield S3Server(url)
+            yield url
         finally:
             process.kill()
 

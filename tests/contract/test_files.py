@@ -41,7 +41,7 @@ def make_folder(tmp_path: Path) -> Callable[[World], Files]:
     return lambda world: open_files(tmp_path / "a location", world)
 
 
-@pytest.fixture(params=["folder", "memory", "s3"])
+@pytest.fixture(params=["folder", "memory", "s3", "s3 with conditions"])
 def files(request: pytest.FixtureRequest, make_folder: Callable[[World], Files]) -> Files:
     """An empty, writable location of each kind of store."""
     match request.param:
@@ -49,8 +49,10 @@ def files(request: pytest.FixtureRequest, make_folder: Callable[[World], Files])
             location = make_folder(World())
         case "memory":
             location = ObjectFiles("memory:///a%20location", MemoryStore(), World())
-        case _:
+        case "s3":
             location = request.getfixturevalue("bucket")
+        case _:
+            location = in_new_bucket(request.getfixturevalue("s3_stub"))
     location.prepare()
     return location
 
@@ -58,8 +60,12 @@ def files(request: pytest.FixtureRequest, make_folder: Callable[[World], Files])
 @pytest.fixture
 def bucket(s3_server: S3Server) -> Files:
     """An empty location in a bucket of its own."""
-    name = s3_server.make_bucket()
-    return open_files(f"s3://{name}/a%20location", s3_server.world)
+    return in_new_bucket(s3_server)
+
+
+def in_new_bucket(server: S3Server) -> Files:
+    """An empty location in a bucket of its own."""
+    return open_files(f"s3://{server.make_bucket()}/a%20location", server.world)
 
 
 @pytest.fixture
@@ -332,26 +338,114 @@ def test_folders_are_listed_without_the_files_in_them(files):
     assert files.list_folders("nothing") == []
 
 
-def test_a_copy_has_the_content_that_was_asked_for_and_its_checksum(files, tmp_path):
+def test_a_copy_has_the_content_that_was_asked_for(files, tmp_path):
     """An archive may be another store; a file that was written again meanwhile is not archived."""
     other = open_files(tmp_path / "other", World())
-    files.put("in/file", b"content")
-    known = files.stat("in/file")
+    files.put("in/a file", b"content")
+    known = files.stat("in/a file")
 
-    made = [files.copy_from(files, "in/file", known.etag, "copy"), other.copy_from(files, "in/file", known.etag, "c")]
+    files.copy_from(files, "in/a file", known.etag, "a copy")
+    other.copy_from(files, "in/a file", known.etag, "c")
     with pytest.raises(FileExists):
-        files.copy_from(other, "c", other.stat("c").etag, "copy")
-    files.put("in/file", b"written again")
-    with pytest.raises(FileChanged):
-        other.copy_from(files, "in/file", known.etag, "late")
-    files.delete("in/file")
-    with pytest.raises(FileChanged):
-        other.copy_from(files, "in/file", known.etag, "late")
+        files.copy_from(other, "c", other.stat("c").etag, "a copy")
+    with pytest.raises(FileExists):
+        files.copy_from(files, "in/a file", known.etag, "a copy")
+    files.put("in/a file", b"written again")
+    for place in (files, other):
+        with pytest.raises(FileChanged):
+            place.copy_from(files, "in/a file", known.etag, "late")
+    files.delete("in/a file")
+    for place in (files, other):
+        with pytest.raises(FileChanged):
+            place.copy_from(files, "in/a file", known.etag, "late")
 
-    assert made == [checksum(files, "copy"), checksum(other, "c")]
-    assert made[0] == made[1]
-    assert (files.read("copy"), other.read("c")) == (b"content", b"content")
-    assert names(other) == ["c"]
+    assert (files.read("a copy"), other.read("c")) == (b"content", b"content")
+    assert (names(files), names(other)) == (["a copy"], ["c"])
+
+
+def test_of_many_that_copy_to_one_name_one_wins(files):
+    """Two inboxes may share an archive: a copy never replaces what another janitor has put there."""
+    for number in range(4):
+        files.put(f"in/{number}", str(number).encode())
+    known = {name: files.stat(name).etag for name in names(files)}
+    won = []
+
+    def attempt(name: str) -> None:
+        with suppress(FileExists):
+            files.copy_from(files, name, known[name], "archived")
+            won.append(files.read(name))
+
+    threads = [threading.Thread(target=attempt, args=(name,)) for name in known]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert won == [files.read("archived")]
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_many_files_are_looked_at_as_one_is(files, count):
+    """A run has thousands of files; in a bucket their looks are pages of a listing, or go out at once."""
+    written = [f"day={number % 3}/file {number}" for number in range(count)]
+    for name in written:
+        files.put(name, name.encode())
+    asked = [*written[::2], "day=0", "day=0/file", "day=1/nothing", "zz", *written[1::2], written[0]]
+
+    found = files.stat_many(asked)
+
+    assert found == [files.stat(name) for name in asked]
+    assert found.count(None) == 4
+    assert files.stat_many([]) == []
+
+
+def test_many_files_far_apart_are_looked_at_one_by_one(files):
+    """Else a few files among a million would cost a listing of all."""
+    for number in range(60):
+        files.put(f"{number:02}/other", b"")
+        files.put(f"{number:02}/wanted", b"x")
+    asked = [f"{number:02}/wanted" for number in range(0, 60, 3)]
+
+    found = files.stat_many(asked)
+
+    assert [(one.name, one.bytes) for one in found] == [(name, 1) for name in asked]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_hostile_names_are_refused_among_others(files, name):
+    """Names of a caller outside come together."""
+    for attempt in (files.stat_many, files.delete_many):
+        with pytest.raises(BadFileName):
+            attempt(["file", name])
+
+
+def test_many_files_are_deleted_with_those_that_are_not_there(files):
+    """A janitor that was killed deletes again what it had deleted."""
+    for name in ("a/1", "a/2", "b", "c d"):
+        files.put(name, b"")
+
+    files.delete_many([])
+    files.delete_many(["a/1", "nothing", "c d", "a/1"])
+
+    assert names(files) == ["a/2", "b"]
+
+
+def test_a_read_of_a_content_refuses_another_one(files):
+    """A run checks the content that it has claimed, without a look before and after."""
+    files.put("file", b"0123456789")
+    etag = files.stat("file").etag
+
+    parts = [files.read("file", etag=etag), files.read("file", offset=4, length=2, etag=etag)]
+    behind = files.read("file", offset=10, length=2, etag=etag)
+    files.put("file", b"01234567890")
+    for bounds in ({}, {"offset": 4, "length": 2}, {"offset": 20}, {"length": 0}):
+        with pytest.raises(FileChanged):
+            files.read("file", etag=etag, **bounds)
+    files.delete("file")
+    with pytest.raises(FileNotFoundError):
+        files.read("file", etag=etag)
+
+    assert (parts, behind) == ([b"0123456789", b"45"], b"")
 
 
 def test_a_file_can_be_sought_in_without_reading_all_of_it(files):

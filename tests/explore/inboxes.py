@@ -39,7 +39,7 @@ from tidemill.run.step.attempts import (
 )
 from tidemill.run.step.outside_claims import close_claim, get_latest_files, renew_claim
 from tidemill.shapes.formats import FileFormat, RawFormat
-from tidemill.storage.files import FileChanged, Files, FileStatus, Seen, Unusable
+from tidemill.storage.files import Capabilities, FileChanged, Files, FileStatus, Seen, Unusable
 from tidemill.storage.locations import open_files
 from tidemill.testing.clock import NOON
 from tidemill.world import World
@@ -63,7 +63,7 @@ class _Landing:
         self._stage = stage
 
     url = "file:///landing"
-    lists_from_name = True
+    capabilities = Capabilities(lists_from_name=True)
 
     def list_after(
         self, _prefix: str, after: str | None, _seen: Seen, _unusable: list[Unusable]
@@ -78,6 +78,9 @@ class _Landing:
 
     def stat(self, name: str) -> FileStatus | None:
         return next((file for file in self._list() if file.name == name), None)
+
+    def stat_many(self, names: Sequence[str]) -> list[FileStatus | None]:
+        return list(map(self.stat, names))
 
     def settle(self, name: str) -> FileStatus | None:
         return self.stat(name)

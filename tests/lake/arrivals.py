@@ -22,7 +22,7 @@ from tidemill.lake.inbox.discovery import Memory, discover
 from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
 from tidemill.shapes.formats import FileFormat, RawFormat
-from tidemill.storage.files import FileStatus, Seen, Unusable
+from tidemill.storage.files import Capabilities, FileStatus, Seen, Unusable
 from tidemill.testing.clock import NOON
 from tidemill.world import World
 
@@ -41,7 +41,7 @@ class Store:
 
     there: list[FileStatus] = field(default_factory=list)
     given: int = 0
-    lists_from_name = True
+    capabilities = Capabilities(lists_from_name=True)
 
     def put(self, name: str, clock: ManualClock) -> None:
         """A file arrives."""
@@ -61,6 +61,10 @@ class Store:
     def stat(self, name: str) -> FileStatus | None:
         """Find a file."""
         return next((file for file in self.there if file.name == name), None)
+
+    def stat_many(self, names: Sequence[str]) -> list[FileStatus | None]:
+        """Find each file."""
+        return list(map(self.stat, names))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tidemill.shapes.column_types import Types, find_differences, name_columns, 
 from tidemill.shapes.csv_scan import CsvScan, split_row
 from tidemill.shapes.formats import CHUNK_BYTES, FileFormat, RawFormat, Unknown, column_names
 from tidemill.storage.files import Files, FileStatus
-from tidemill.storage.seekable import open_seekable
+from tidemill.storage.seekable import SeekableFile
 
 _HEADER_BYTES: Final = 1 << 16
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -36,13 +36,13 @@ def check_file(files: Files, file: FileStatus, raw: RawFormat) -> str | None:
 
     Text is read once, in parts (about 1 GB/s, CSV with quotes a fifth of it); `.gz` is unpacked. Of Parquet and ORC
     the footer is read, and the columns are compared by name with a declared schema. Raises `FileNotFoundError` when
-    the file is deleted, and `StorageUnavailable`.
+    the file is deleted, `FileChanged` when it has another etag than `file`, and `StorageUnavailable`.
     """
     if file.bytes == 0:
         return None
     if not raw.is_text:
         return _check_columnar(files, file, raw)
-    return _check_text(_unpacked_chunks(files, file.name, file.bytes), raw)
+    return _check_text(_unpacked_chunks(files, file.name, file.bytes, file.etag), raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,13 +221,17 @@ def _check_header(head: str, raw: RawFormat) -> str | None:
 
 def _check_columnar(files: Files, file: FileStatus, raw: RawFormat) -> str | None:
     name, magic, place = _MAGIC[raw.format]
-    head, tail = files.read(file.name, length=len(magic)), files.read(file.name, offset=max(file.bytes - 4, 0))
+    content = SeekableFile(files, file)
+    content.seek(max(file.bytes - 4, 0))
+    tail = content.read()
+    content.seek(0)
+    head = content.read(len(magic))
     if head != magic or tail[place] != magic or file.bytes < 12:
         return f"it is no whole {name} file: {magic.decode()} is missing at its beginning or end"
-    return None if raw.schema is None else _check_columns(files, file, raw, types_in(raw.schema))
+    return None if raw.schema is None else _check_columns(files, content, raw, types_in(raw.schema))
 
 
-def _check_columns(files: Files, file: FileStatus, raw: RawFormat, declared: Types) -> str | None:
+def _check_columns(files: Files, content: SeekableFile, raw: RawFormat, declared: Types) -> str | None:
     """Compare the columns in the footer by name, as Spark does, without regard to case and order; and their types.
 
     A column that a file lacks is NULL to Spark. A type that differs fails in most of Parquet; in ORC a number that is
@@ -237,7 +241,6 @@ def _check_columns(files: Files, file: FileStatus, raw: RawFormat, declared: Typ
         from pyarrow import ArrowException, orc, parquet  # type: ignore[import-untyped]
     except ModuleNotFoundError:
         return None  # a machine without Spark, whose programs read the file by themselves
-    content = open_seekable(files, file.name)
     try:
         schema = orc.ORCFile(content).schema if raw.format is FileFormat.ORC else parquet.read_schema(content)
     except FileNotFoundError:
@@ -248,8 +251,9 @@ def _check_columns(files: Files, file: FileStatus, raw: RawFormat, declared: Typ
     return find_differences(declared, types_of(schema), raw.unknown)
 
 
-def _unpacked_chunks(files: Files, name: str, size: int) -> Iterator[bytes]:
-    chunks = (files.read(name, offset=offset, length=CHUNK_BYTES) for offset in range(0, size, CHUNK_BYTES))
+def _unpacked_chunks(files: Files, name: str, size: int, etag: str | None = None) -> Iterator[bytes]:
+    offsets = range(0, size, CHUNK_BYTES)
+    chunks = (files.read(name, offset=offset, length=CHUNK_BYTES, etag=etag) for offset in offsets)
     return _unpacked(chunks) if name.endswith(".gz") else chunks
 
 

@@ -1,14 +1,14 @@
-"""Files of a location (a folder now; object stores later, behind the same interface), by relative name."""
+"""Files of a location, a folder or a part of an object store, by relative name."""
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from tidemill.errors import Conflict, Unavailable, UserError
 
@@ -17,6 +17,9 @@ MOST_DELETED: Final = 10_000
 _MESSAGE: Final = re.compile(r"<Message>([^<]+?)\.?</Message>")
 """The sentence in an answer of S3."""
 _CHUNK_BYTES: Final = 1 << 23
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,18 @@ class FileStatus:
     bytes: int
     modified_at: datetime
     etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Facts about the store of a location that change how its callers work."""
+
+    lists_from_name: bool = False
+    """The cost of a listing does not grow with the files before `after`."""
+    etag_is_of_content: bool = False
+    """Two contents never have one etag. So the etag serves as checksum, and nothing is read again for one."""
+    at_once: int = 1
+    """The number of requests to have under way at one time."""
 
 
 class BadLocation(UserError):
@@ -138,8 +153,8 @@ class Files(Protocol):
         """The location as an absolute URL without a trailing slash, percent-encoded."""
 
     @property
-    def lists_from_name(self) -> bool:
-        """Return whether the cost of a listing does not grow with the files before `after`, as in object stores."""
+    def capabilities(self) -> Capabilities:
+        """The facts about the store. Nothing is asked of the store for them."""
 
     def prepare(self) -> None:
         """Make the location if it is missing and prove that it can be written; `BadLocation` when it cannot."""
@@ -164,8 +179,18 @@ class Files(Protocol):
     def stat(self, name: str) -> FileStatus | None:
         """Return the facts about this file; None if there is no file (a folder or a link is no file)."""
 
-    def read(self, name: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """The content, or the part of it from `offset` on, shorter where the file ends; `FileNotFoundError`."""
+    def stat_many(self, names: Sequence[str]) -> list[FileStatus | FileUnreadable | None]:
+        """Return the result of `stat` for each name, in order; a file that cannot be read has its error there.
+
+        Cost: a remote store is asked at several names at once. Many names that stand close together cost a page of a
+        listing for each thousand.
+        """
+
+    def read(self, name: str, *, offset: int = 0, length: int | None = None, etag: str | None = None) -> bytes:
+        """The content, or the part of it from `offset` on, shorter where the file ends; `FileNotFoundError`.
+
+        With `etag`, read only that content, else raise `FileChanged`. Cost: one request, two behind the end.
+        """
 
     def put(self, name: str, content: bytes, *, if_absent: bool = False) -> None:
         """Write the file in one step: a reader sees the old or the new. `FileExists` when asked for `if_absent`."""
@@ -176,10 +201,11 @@ class Files(Protocol):
         The content may be too long for memory. An error of `chunks` leaves nothing of the file.
         """
 
-    def copy_from(self, other: Files, name: str, etag: str, target: str) -> str:
-        """Copy a file of `other` to `target` as `put_new` does, and return the checksum of the copy.
+    def copy_from(self, other: Files, name: str, etag: str, target: str) -> None:
+        """Copy a file of `other` to `target` as `put_new` does. The copy has the content of that `etag`.
 
-        The copy has the content of that `etag`. `FileChanged` when `other` has another content or none.
+        `FileChanged` when `other` has another content or none. The store copies by itself where both locations are in
+        one store that compares etags. Else the content is read and written.
         """
 
     def delete(self, name: str, *, etag: str | None = None) -> None:
@@ -187,6 +213,9 @@ class Files(Protocol):
 
         If a process is killed while it deletes by etag, `settle` ends the deletion.
         """
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        """Delete these files, those that are there, whatever their content. Cost: in a bucket a request a thousand."""
 
     def settle(self, name: str) -> FileStatus | None:
         """End all deletions of this file by etag that have begun, and return the result of `stat` then.
@@ -248,21 +277,52 @@ def find_file(files: Files, name: str) -> FileStatus | None:
     return status
 
 
-def read_chunks(files: Files, name: str) -> Iterator[bytes]:
-    """The content of a file, a piece after the other; `FileNotFoundError`."""
+def find_files(files: Files, names: Sequence[str]) -> list[FileStatus | FileUnreadable | None]:
+    """Give what `find_file` says of each name, in order; a file that cannot be read has its error there."""
+    found = files.stat_many(names)
+    missing = [place for place, status in enumerate(found) if status is None]
+    if missing:
+        files.check_location()
+        for place, status in zip(missing, files.stat_many([names[place] for place in missing]), strict=True):
+            found[place] = status
+    return found
+
+
+def for_each(files: Files, act: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    """Call `act` with each item, at as many at once as the store of `files` bears; the results in order.
+
+    Raises the first error, after the calls that have begun.
+    """
+    if files.capabilities.at_once == 1 or len(items) < 2:
+        return [act(item) for item in items]
+    with ThreadPoolExecutor(min(files.capabilities.at_once, len(items)), "storage") as pool:
+        return list(pool.map(act, items))
+
+
+def read_chunks(files: Files, name: str, etag: str | None = None) -> Iterator[bytes]:
+    """The content of a file, a piece after the other; `FileNotFoundError`. See `Files.read` for `etag`."""
     offset = 0
-    while chunk := files.read(name, offset=offset, length=_CHUNK_BYTES):
+    while chunk := files.read(name, offset=offset, length=_CHUNK_BYTES, etag=etag):
         yield chunk
         offset += len(chunk)
+        if len(chunk) < _CHUNK_BYTES:
+            break
 
 
 def read_exactly(files: Files, name: str, etag: str) -> Iterator[bytes]:
-    """The content of that `etag`, a piece after the other; `FileChanged` at the end when it was written again."""
-    with suppress(FileNotFoundError):
-        yield from read_chunks(files, name)
-    status = files.stat(name)
-    if status is None or status.etag != etag:
-        raise FileChanged(files.url, name, etag, "none" if status is None else status.etag)
+    """The content of that `etag`, a piece after the other; `FileChanged` where it is another or missing."""
+    try:
+        yield from read_chunks(files, name, etag)
+    except FileNotFoundError:
+        raise FileChanged(files.url, name, etag, "none") from None
+
+
+def digest_of(files: Files, file: FileStatus) -> str:
+    """Return a text that differs for each content of a file: the etag where that is one, else the checksum.
+
+    Cost: none, or reads the file. Raises `FileNotFoundError`.
+    """
+    return f"etag:{file.etag}" if files.capabilities.etag_is_of_content else checksum(files, file.name)
 
 
 def checksum(files: Files, name: str) -> str:

@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -28,6 +28,7 @@ from tidemill.storage.file_names import TOO_LONG, BadFileName, check_file_name, 
 from tidemill.storage.files import (
     MOST_DELETED,
     BadLocation,
+    Capabilities,
     Crc,
     DeletedBelow,
     FileChanged,
@@ -85,9 +86,9 @@ class LocalFiles:
         return self._folder.as_uri()
 
     @property
-    def lists_from_name(self) -> bool:
-        """See `Files.lists_from_name`."""
-        return False
+    def capabilities(self) -> Capabilities:
+        """See `Files.capabilities`."""
+        return Capabilities()
 
     def prepare(self) -> None:
         """See `Files.prepare`."""
@@ -165,7 +166,17 @@ class LocalFiles:
             raise self._failure(name, error) from error
         return _status(name, status) if stat.S_ISREG(status.st_mode) else None
 
-    def read(self, name: str, *, offset: int = 0, length: int | None = None) -> bytes:
+    def stat_many(self, names: Sequence[str]) -> list[FileStatus | FileUnreadable | None]:
+        """See `Files.stat_many`."""
+        return list(map(self._stat_or_error, names))
+
+    def _stat_or_error(self, name: str) -> FileStatus | FileUnreadable | None:
+        try:
+            return self.stat(name)
+        except FileUnreadable as error:
+            return error
+
+    def read(self, name: str, *, offset: int = 0, length: int | None = None, etag: str | None = None) -> bytes:
         """See `Files.read`."""
         path = self._path(name)
         try:
@@ -177,13 +188,17 @@ class LocalFiles:
                 if not stat.S_ISREG(status.st_mode):
                     raise FileNotFoundError(path)
                 end = status.st_size if length is None else min(offset + length, status.st_size)
-                return _read_range(descriptor, offset, end)
+                content = _read_range(descriptor, offset, end)
+                found = _etag(os.fstat(descriptor))
             finally:
                 os.close(descriptor)
         except OSError as error:
             if error.errno in _NOT_THERE or isinstance(error, FileNotFoundError):
                 raise FileNotFoundError(path) from None
             raise self._failure(name, error) from error
+        if etag is not None and {found, _etag(status)} != {etag}:
+            raise FileChanged(self.url, name, etag, found)
+        return content
 
     def _failure(self, name: str, error: OSError) -> StorageUnavailable:
         """Tell a file that cannot be read from a location that is away."""
@@ -220,9 +235,9 @@ class LocalFiles:
             raise FileExists(self.url, name)
         return str(crc)
 
-    def copy_from(self, other: Files, name: str, etag: str, target: str) -> str:
+    def copy_from(self, other: Files, name: str, etag: str, target: str) -> None:
         """See `Files.copy_from`."""
-        return self.put_new(target, read_exactly(other, name, etag))
+        self.put_new(target, read_exactly(other, name, etag))
 
     def delete(self, name: str, *, etag: str | None = None) -> None:
         """See `Files.delete`."""
@@ -230,6 +245,11 @@ class LocalFiles:
             self._delete_exactly(name, etag)
         elif self.stat(name) is not None:
             self._delete(name)
+
+    def delete_many(self, names: Sequence[str]) -> None:
+        """See `Files.delete_many`."""
+        for name in names:
+            self.delete(name)
 
     def _delete(self, name: str) -> None:
         try:

@@ -6,34 +6,31 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote, urlsplit
 
-import obstore
 from obstore.store import S3Store
 
 from tidemill.secret_places import NoSecret, read_secret
 from tidemill.storage.file_names import CONTROL
 from tidemill.storage.files import BadLocation, StorageUnavailable
-from tidemill.storage.objects import Deletion, ObjectFiles
+from tidemill.storage.objects import ObjectFiles
+from tidemill.storage.s3_requests import Keys, Link, S3Requests
 from tidemill.stores import StoreSettings, find_store
 
 if TYPE_CHECKING:
-    import httpx
     from obstore.store import S3Config, S3Credential
 
     from tidemill.world import World
 
 SCHEME: Final = "s3"
-_SIGNED_FOR: Final = timedelta(minutes=5)
+_TEST: Final = ".tidemill-test"
+_REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_USUAL_REGION: Final = "us-east-1"
 _ANSWER_WITHIN: Final = timedelta(seconds=30)
 _GIVE_UP_AFTER: Final = timedelta(seconds=15)
 """The longest time for which requests are sent again: a loop that lists waits so long, and then tells."""
 _KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-_GONE: Final = 404
-_CHANGED: Final = 412
-
-_Keys: TypeAlias = "tuple[str, str, str] | None"
 
 
 def open_bucket(location: str, world: World) -> ObjectFiles:
@@ -48,18 +45,19 @@ def open_bucket(location: str, world: World) -> ObjectFiles:
     settings = _settings(location, world)
     client = _client(parts.netloc, prefix, settings, _keys(settings, world, location))
     url = f"{SCHEME}://{parts.netloc}" + (f"/{quote(prefix)}" if prefix else "")
-    return ObjectFiles(url, client.store, world, client.delete_if)
+    requests = S3Requests(client.link, f"{prefix}/" if prefix else "", world, _TEST)
+    return ObjectFiles(url, client.store, world, requests)
 
 
 def _settings(location: str, world: World) -> StoreSettings:
     """Return the settings for a location; what they leave open, variables say that other programs for S3 read too."""
     settings = find_store(world.stores, location)
     endpoint = world.environ.get("AWS_ENDPOINT_URL_S3") or world.environ.get("AWS_ENDPOINT_URL", "")
-    region = world.environ.get("AWS_REGION") or world.environ.get("AWS_DEFAULT_REGION", "")
-    return replace(settings, endpoint=settings.endpoint or endpoint, region=settings.region or region)
+    region = settings.region or next(filter(None, map(world.environ.get, _REGIONS)), _USUAL_REGION)
+    return replace(settings, endpoint=settings.endpoint or endpoint, region=region)
 
 
-def _keys(settings: StoreSettings, world: World, location: str) -> _Keys:
+def _keys(settings: StoreSettings, world: World, location: str) -> Keys | None:
     """Return id, secret and token; None where the machine's role gives them or nothing is signed.
 
     `StorageUnavailable` where they are missing: a file of keys may be replaced at this moment.
@@ -78,18 +76,17 @@ def _keys(settings: StoreSettings, world: World, location: str) -> _Keys:
     key_id, secret, token = (given.get(name, "").strip() for name in _KEYS)
     if not key_id or not secret:
         raise StorageUnavailable(location, "", f"there are no keys: {_KEYS[0]} and {_KEYS[1]} are wanted in {place}")
-    return key_id, secret, token
+    return Keys(key_id, secret, token)
 
 
-def _provider(keys: _Keys) -> Callable[[], S3Credential] | None:
+def _provider(keys: Keys | None) -> Callable[[], S3Credential] | None:
     """Return what gives obstore these keys. As settings, they would be mixed with those of the variables."""
     if keys is None:
         return None
-    key_id, secret, token = keys
     return lambda: {
-        "access_key_id": key_id,
-        "secret_access_key": secret,
-        "token": token or None,
+        "access_key_id": keys.key_id,
+        "secret_access_key": keys.secret,
+        "token": keys.token or None,
         "expires_at": None,
     }
 
@@ -99,7 +96,7 @@ def settings_for_hadoop(location: str, world: World) -> dict[str, str]:
     settings = _settings(location, world)
     keys = _keys(settings, world, location)
     if keys is not None:
-        provider = "TemporaryAWSCredentialsProvider" if keys[2] else "SimpleAWSCredentialsProvider"
+        provider = "TemporaryAWSCredentialsProvider" if keys.token else "SimpleAWSCredentialsProvider"
     else:
         provider = "AnonymousAWSCredentialsProvider" if settings.credentials == "none" else ""
     given = {
@@ -115,17 +112,16 @@ def settings_for_hadoop(location: str, world: World) -> dict[str, str]:
 
 
 class _Client:
-    """A client of one prefix of a bucket."""
+    """A client of one prefix of a bucket: by obstore, and by requests of ours."""
 
-    def __init__(self, bucket: str, prefix: str, settings: StoreSettings, keys: _Keys) -> None:
+    def __init__(self, bucket: str, prefix: str, settings: StoreSettings, keys: Keys | None) -> None:
         config: S3Config = {
             "virtual_hosted_style_request": not (settings.path_style or settings.endpoint),
             "skip_signature": settings.credentials == "none",
+            "region": settings.region,
         }
         if settings.endpoint:
             config["aws_endpoint_url_s3"] = settings.endpoint  # the variable of that name hides an `endpoint`
-        if settings.region:
-            config["region"] = settings.region
         self.store = S3Store(
             bucket,
             prefix=prefix or None,
@@ -134,36 +130,18 @@ class _Client:
             retry_config={"max_retries": 5, "retry_timeout": _GIVE_UP_AFTER},
             credential_provider=_provider(keys),
         )
-        self._http: httpx.Client | None = None
-        self._compares: bool | None = None
+        self.link = Link(_address(bucket, settings), bucket, config, keys)
 
-    def delete_if(self, name: str, etag: str, tried_on: str) -> Deletion:
-        """Delete that content of a file in one step, where the store compares etags: MinIO deletes any content."""
-        if self._compares is None:
-            obstore.put(self.store, tried_on, b"")
-            self._compares = self._ask_to_delete(tried_on, "0" * 32) is Deletion.CHANGED
-            obstore.delete(self.store, tried_on)
-        return self._ask_to_delete(name, etag) if self._compares else Deletion.NOT_COMPARED
 
-    def _ask_to_delete(self, name: str, etag: str) -> Deletion:
-        """Send `If-Match`, which obstore does not."""
-        import httpx
-
-        if self._http is None:
-            self._http = httpx.Client(timeout=_ANSWER_WITHIN.total_seconds(), trust_env=False)
-        address = obstore.sign(self.store, "DELETE", name, _SIGNED_FOR)
-        try:
-            answer = self._http.delete(address, headers={"If-Match": f'"{etag}"'})
-        except httpx.HTTPError as error:
-            raise OSError(str(error)) from error
-        if answer.status_code == _CHANGED:
-            return Deletion.CHANGED
-        if not answer.is_success and answer.status_code != _GONE:
-            raise OSError(f"status {answer.status_code}")
-        return Deletion.DONE
+def _address(bucket: str, settings: StoreSettings) -> str:
+    """Return the address of a bucket, as obstore makes it."""
+    if settings.endpoint:
+        return f"{settings.endpoint.rstrip('/')}/{bucket}"
+    host = f"s3.{settings.region}.amazonaws.com"
+    return f"https://{host}/{bucket}" if settings.path_style else f"https://{bucket}.{host}"
 
 
 @lru_cache(maxsize=1000)
-def _client(bucket: str, prefix: str, settings: StoreSettings, keys: _Keys) -> _Client:
+def _client(bucket: str, prefix: str, settings: StoreSettings, keys: Keys | None) -> _Client:
     """Keep clients: a new one costs 20 ms, and its first request 30 ms."""
     return _Client(bucket, prefix, settings, keys)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import errno
 import io
 import os
+from typing import Final
 
 from tidemill.storage.files import Files, FileStatus, find_file
+
+_END_BYTES: Final = 1 << 16
+"""Bytes at the end of a file that are read together; most footers are shorter."""
 
 
 def open_seekable(files: Files, name: str) -> SeekableFile:
@@ -18,9 +22,11 @@ def open_seekable(files: Files, name: str) -> SeekableFile:
 
 
 class SeekableFile(io.RawIOBase):
-    """A file of a store, as an object that can be read and sought in. Each read is a `Files.read`.
+    """A file of a store, as an object that can be read and sought in.
 
-    So a reader of a footer costs the footer, in a folder and in an object store alike. Errors are those of `Files`.
+    A reader of a footer costs the footer, in a folder and in an object store alike. The end of the file is read once,
+    with what stands before it, since libraries read a footer in several steps. Errors are those of `Files`;
+    `FileChanged` when the file is another one than it was.
     """
 
     def __init__(self, files: Files, status: FileStatus) -> None:
@@ -28,6 +34,7 @@ class SeekableFile(io.RawIOBase):
         self._files = files
         self._status = status
         self._position = 0
+        self._end: bytes | None = None
 
     def readable(self) -> bool:
         """Return True."""
@@ -53,9 +60,19 @@ class SeekableFile(io.RawIOBase):
         """The next `size` bytes, fewer at the end of the file; all that are left without a size."""
         left = max(self._status.bytes - self._position, 0)
         length = left if size is None or size < 0 else min(size, left)
-        part = self._files.read(self._status.name, offset=self._position, length=length) if length else b""
+        part = self._read_part(length) if length else b""
         self._position += len(part)
         return part
+
+    def _read_part(self, length: int) -> bytes:
+        name, etag = self._status.name, self._status.etag
+        begin = max(self._status.bytes - _END_BYTES, 0)
+        if self._position < begin:
+            return self._files.read(name, offset=self._position, length=length, etag=etag)
+        if self._end is None:
+            self._end = self._files.read(name, offset=begin, etag=etag)
+        start = self._position - begin
+        return self._end[start : start + length]
 
     def readall(self) -> bytes:
         """All bytes that are left."""

@@ -185,7 +185,9 @@ class _Listing:
         self._files = inbox.files(catalog.world)
         self._whole = reconcile or self._marker.needs_reconciliation(self._now, self._spec.reconcile_every)
         self._before = memory.begin(inbox, self.superseded, whole=self._whole)
-        self._start = self._marker.start(self._now, self._spec.lookback) if self._files.lists_from_name else None
+        self._start = (
+            self._marker.start(self._now, self._spec.lookback) if self._files.capabilities.lists_from_name else None
+        )
         self._names: list[str] = []
         self._settled: str | None = None
         self._ignored: list[tuple[str, str]] = []
@@ -293,7 +295,7 @@ class _Listing:
             any(held.settling for _, held in self._held_back),
         )
         moved = self._marker
-        if self._files.lists_from_name and self._names:
+        if self._files.capabilities.lists_from_name and self._names:
             moved = moved.moved(self._now, self._names[-1], self._settled, self._spec.lookback)
         if self._whole:
             moved = replace(moved, reconciled_at=self._now)

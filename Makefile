@@ -35,7 +35,7 @@ define together
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark launches servers day takeover zones fuzz-rest bench first-minutes fmt reference screenshots stubs lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark launches servers day takeover zones s3-course fuzz-rest bench first-minutes fmt reference screenshots stubs lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -112,6 +112,9 @@ takeover: set-up-test ## kill one of two schedulers after each second, KILLS=200
 
 zones: set-up-test ## the daily times of all time zones over 15 years
 	@$(BIN)/python -m tests.test_crontab
+
+s3-course: set-up-test ## ten thousand objects through an inbox of S3 that answers after 20 ms, with bounds of time
+	@$(BIN)/python -m tests.lake.s3_course $(ARGS)
 
 fuzz-rest: set-up-test ## twenty thousand requests, made from the description of the REST routes
 	@TIDEMILL_FUZZ=250 $(PYTEST) tests/server/test_openapi.py -s $(ARGS)

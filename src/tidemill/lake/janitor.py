@@ -155,8 +155,7 @@ def _delete_expired(catalog: Catalog, garbage: _Garbage) -> bool:
         catalog.world.mark("janitor.before_files")
         if names:
             files.check_location()  # while it is away, each of its files looks deleted
-        for name in sorted(names):
-            files.delete(f"{location}/{name}")
+        files.delete_many([f"{location}/{name}" for name in sorted(names)])
         is_whole = not ours or living is not None or files.delete_below(location).is_whole
     except (OSError, Unavailable) as error:
         _log.warning("cannot delete files of %s in %s yet: %s", dataset.qualified_name, location, error)
@@ -248,8 +247,7 @@ def _delete_strays_of(catalog: Catalog, directory: _Directory) -> int:
     strays = [name for name in found if (short := name.removeprefix(f"{own}/")) not in named and not is_side_car(short)]
     if odd := sum(not is_checksum(name.removeprefix(f"{own}/"), named) for name in strays):
         _log.warning("%s of %s has %s files that no manifest names", own, dataset.qualified_name, odd)
-    for name in strays:
-        files.delete(name)
+    files.delete_many(strays)
     return len(strays)
 
 

@@ -21,8 +21,8 @@ from tidemill.lake.inbox.in_flight import HeldBack, Watched, held_back
 from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_version, exact_version, latest_time
 from tidemill.lake.inbox.lookback import Marker
 from tidemill.names import DatasetId, file_event
-from tidemill.storage.file_names import BadFileName
-from tidemill.storage.files import Files, FileStatus, FileUnreadable, Seen, Unusable, checksum, find_file
+from tidemill.storage.file_names import refusal_of
+from tidemill.storage.files import Files, FileStatus, FileUnreadable, Seen, Unusable, digest_of, find_files
 
 if TYPE_CHECKING:
     from tidemill.lake.inbox.discovery_sql import Sql
@@ -211,19 +211,16 @@ class _Listing:
         self._note_root()
         return listed
 
-    def look_at(self, names: Iterable[str]) -> tuple[list[FileStatus], list[str]]:
+    def look_at(self, names: Sequence[str]) -> tuple[list[FileStatus], list[str]]:
         """Return the files of these names, and the names of those that are not there or cannot be read."""
         there: list[FileStatus] = []
-        missing: list[str] = []
-        for name in names:
-            try:
-                status = self._files.stat(name)
-            except (BadFileName, FileUnreadable):
-                status = None
-            if status is None:
-                missing.append(name)
-            else:
+        missing: list[str] = [name for name in names if refusal_of(name) is not None]
+        possible = [name for name in names if refusal_of(name) is None]
+        for name, status in zip(possible, self._files.stat_many(possible), strict=True):
+            if isinstance(status, FileStatus):
                 there.append(status)
+            else:
+                missing.append(name)
         self._note_root()
         return there, missing
 
@@ -417,8 +414,8 @@ class _Absent:
     def _note(self, absent: Sequence[tuple[str, datetime | None]]) -> None:
         forget_after = self._inbox.spec.forget_after
         border = self._catalog.read(lambda db: db.now()) - forget_after
-        missed = [name for name, since in absent if since is None and self._has_gone(name)]
-        due = [name for name, since in absent if since is not None and since <= border and self._has_gone(name)]
+        missed = self._find_gone([name for name, since in absent if since is None])
+        due = self._find_gone([name for name, since in absent if since is not None and since <= border])
         if not forget_after:
             due += missed
         if not missed and not due:
@@ -432,14 +429,10 @@ class _Absent:
         self.forgotten += self._catalog.write(block)
         self.away += Counter(folder for name in missed if (folder := self._folder_away(name)))
 
-    def _has_gone(self, name: str) -> bool:
-        """Tell whether the store does not know the name: it may have come since the listing passed it."""
-        if name.startswith(self._unread):
-            return False
-        try:
-            return find_file(self._files, name) is None
-        except FileUnreadable:
-            return False
+    def _find_gone(self, names: Sequence[str]) -> list[str]:
+        """Return the names that the store does not know: others may have come since the listing passed them."""
+        asked = [name for name in names if not name.startswith(self._unread)]
+        return [name for name, status in zip(asked, find_files(self._files, asked), strict=True) if status is None]
 
     def _folder_away(self, name: str) -> str:
         """Name the outermost folder of a missed file of which nothing was listed; empty when there is none."""
@@ -584,7 +577,7 @@ class _Copies:
         unread = next((twin for twin in twins if twin.checksum is None), None)
         if unread is not None and len(twins) == 1:
             return unread
-        found = checksum(self._files, file.name)
+        found = digest_of(self._files, file)
         return next((twin for twin in twins if twin.checksum == found), unread)
 
     def keep(self) -> None:

@@ -8,8 +8,10 @@ again meanwhile stays: the new content has not been processed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from itertools import zip_longest
 from pathlib import PurePosixPath
@@ -22,7 +24,16 @@ from tidemill.errors import TidemillError
 from tidemill.lake.inbox.inbox import Afterwards, is_of_time
 from tidemill.names import DatasetId
 from tidemill.storage.file_names import LONGEST_NAME
-from tidemill.storage.files import FileChanged, FileExists, Files, FileStatus, StorageUnavailable, checksum, read_chunks
+from tidemill.storage.files import (
+    FileChanged,
+    FileExists,
+    Files,
+    FileStatus,
+    StorageUnavailable,
+    digest_of,
+    for_each,
+    read_chunks,
+)
 from tidemill.storage.locations import open_files
 from tidemill.texts import printable
 from tidemill.world import World
@@ -68,12 +79,8 @@ def empty_inboxes(catalog: Catalog) -> int:
     """
     due = catalog.read(lambda db: db.records(SQL.find_leaving, _Leaving, most=_MOST_FILES))
     done: list[_Leaving] = []
-    copied = 0
-    for file in due:
-        done.append(_archive_or_delete(catalog, file))
-        copied += file.bytes if file.archive is not None else 0
-        if copied >= _MOST_BYTES:
-            break
+    for group in _group(catalog.world, due):
+        done += for_each(group.files, partial(_archive_or_delete, catalog.world, group), group.due)
     if done:
         catalog.world.mark("leaving.before_note")
         catalog.write(lambda db: db.run(SQL.note_left, files=to_json([asdict(file) for file in done])))
@@ -85,14 +92,41 @@ def is_due(db: Db) -> bool:
     return db.one(SQL.find_leaving, most=1) is not None
 
 
-def _archive_or_delete(catalog: Catalog, file: _Leaving) -> _Leaving:
+@dataclass(slots=True)
+class _Group:
+    """Due files that go from one location to one place."""
+
+    files: Files
+    archive: Files | None
+    due: list[_Leaving]
+
+
+def _group(world: World, due: Iterable[_Leaving]) -> Iterable[_Group]:
+    """Group the files that one call takes: those up to the bound of bytes, and at least one."""
+    groups: dict[tuple[str, str | None, str | None], _Group] = {}
+    copied = 0
+    for file in due:
+        place = file.location, file.root, file.archive
+        if place not in groups:
+            archive = None if file.archive is None else open_files(file.archive, world)
+            groups[place] = _Group(open_files(file.location, world, file.root), archive, [])
+        groups[place].due.append(file)
+        copied += file.bytes if file.archive is not None else 0
+        if copied >= _MOST_BYTES:
+            break
+    return groups.values()
+
+
+def _archive_or_delete(world: World, group: _Group, file: _Leaving) -> _Leaving:
     """Archive or delete one file, and return the file with the result."""
-    files = open_files(file.location, catalog.world, file.root)
-    archive = None if file.archive is None else open_files(file.archive, catalog.world)
     why: OSError | TidemillError
-    for _ in range(_LOOKS):
+    # A store that compares etags by itself needs no look before, unless it refuses.
+    ways = [_look_and_take] * _LOOKS
+    if group.files.capabilities.etag_is_of_content:
+        ways.insert(0, _take)
+    for way in ways:
         try:
-            return _look_and_take(catalog.world, files, archive, file)
+            return way(world, group.files, group.archive, file)
         except (FileChanged, FileExists, FileNotFoundError) as error:
             why = error  # it changed meanwhile: another janitor works on it, or a writer does
         except (OSError, TidemillError) as error:
@@ -100,6 +134,21 @@ def _archive_or_delete(catalog: Catalog, file: _Leaving) -> _Leaving:
             break
     _log.warning("cannot %s %s in %s yet: %s", file.afterwards, file.name, file.location, why)
     return replace(file, error=printable(f"cannot {file.afterwards} it yet: {why}"), wait=_WAIT)
+
+
+def _take(world: World, files: Files, archive: Files | None, file: _Leaving) -> _Leaving:
+    """Move a file that nothing else has touched. `FileChanged` or `FileExists` if anything has: then look."""
+    if archive is not None:
+        archive.copy_from(files, file.name, file.etag, file.name)
+    return _delete_original(world, files, None if archive is None else archive.url_of(file.name), file)
+
+
+def _delete_original(world: World, files: Files, moved_to: str | None, file: _Leaving) -> _Leaving:
+    world.mark("leaving.copied")
+    files.delete(file.name, etag=file.etag)
+    if moved_to is None:
+        return replace(file, afterwards=Afterwards.DELETED)
+    return replace(file, afterwards=Afterwards.ARCHIVED, archive=moved_to)
 
 
 def _look_and_take(world: World, files: Files, archive: Files | None, file: _Leaving) -> _Leaving:
@@ -117,11 +166,7 @@ def _look_and_take(world: World, files: Files, archive: Files | None, file: _Lea
     if status.etag != file.etag:
         return replace(file, afterwards=Afterwards.REPLACED, archive=None)
     moved_to = None if archive is None else archive.url_of(_copy(files, archive, file))
-    world.mark("leaving.copied")
-    files.delete(file.name, etag=file.etag)
-    if moved_to is None:
-        return replace(file, afterwards=Afterwards.DELETED)
-    return replace(file, afterwards=Afterwards.ARCHIVED, archive=moved_to)
+    return _delete_original(world, files, moved_to, file)
 
 
 def _check_folder(files: Files, file: _Leaving) -> None:
@@ -137,7 +182,7 @@ def _check_folder(files: Files, file: _Leaving) -> None:
 def _is_copy(files: Files, file: _Leaving, status: FileStatus) -> bool:
     """Tell whether the file is a copy of the content that was processed: of its size and time, with its checksum."""
     alike = status.bytes == file.bytes and is_of_time(status.modified_at, file.modified_at)
-    return alike and file.checksum is not None and checksum(files, file.name) == file.checksum
+    return alike and file.checksum is not None and digest_of(files, status) == file.checksum
 
 
 def _not_there(archive: Files | None, file: _Leaving) -> _Leaving:

@@ -17,7 +17,7 @@ from tidemill.lake.inbox.file_checks import is_same
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import FileState, Inbox
 from tidemill.names import DatasetId, file_event
-from tidemill.storage.files import find_file
+from tidemill.storage.files import FileUnreadable, find_files
 
 if TYPE_CHECKING:
     from tidemill.lake.inbox.reprocess_sql import Sql
@@ -71,8 +71,9 @@ def reprocess(
     found = catalog.read(lambda db: _find_processed(db, inbox, wanted))
     files = inbox.files(catalog.world)
     chosen = []
-    for name in wanted:
-        status = find_file(files, name)
+    for name, status in zip(wanted, find_files(files, wanted), strict=True):
+        if isinstance(status, FileUnreadable):
+            raise status
         if name not in found:
             raise NotReprocessed(name, "no run has processed it; `tidemill inbox files` says how it stands")
         if status is None:

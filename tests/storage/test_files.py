@@ -141,7 +141,7 @@ def test_a_location_that_is_a_link_itself_works(tmp_path):
     assert [file.name for file in files.list_after("", None)] == ["a/b"]
 
 
-@pytest.mark.parametrize("location", ["", "s3://bucket/x", "nul\0", "http://host/x"])
+@pytest.mark.parametrize("location", ["", "s3:///x", "s3://bucket/x?version=1", "nul\0", "http://host/x"])
 def test_a_location_that_cannot_be_opened_is_refused_in_one_line(location):
     """The message ends on a terminal."""
     with pytest.raises(BadLocation) as caught:

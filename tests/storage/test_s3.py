@@ -20,9 +20,9 @@ def test_a_missing_bucket_is_away_and_its_files_are_not_deleted(s3_server: S3Ser
     """A store says of a file in it what it says of a missing file: claimed files would be closed as deleted."""
     files = open_files("s3://no-such-bucket/landing", s3_server.world)
 
-    with pytest.raises(StorageUnavailable, match="bucket does not exist"):
+    with pytest.raises(StorageUnavailable, match="there is no such bucket"):
         find_file(files, "a.csv")
-    with pytest.raises(BadLocation, match="bucket does not exist"):
+    with pytest.raises(BadLocation, match="there is no such bucket"):
         files.prepare()
 
 

@@ -330,7 +330,7 @@ class ObjectFiles:
         return f"{self._url}/{quote(check_file_name(name))}"
 
     def _away(self) -> StorageUnavailable:
-        return StorageUnavailable(self._url, "", "the bucket does not exist")
+        return StorageUnavailable(self._url, "", "there is no such bucket")
 
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:

@@ -12,14 +12,17 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from random import Random
 from unittest.mock import patch
 
 import pytest
 
+from tests.catalog.counting import CountingProxy
 from tests.lake.test_inbox import make_mill
 from tests.stage import staged
 from tests.yardstick import patience
 from tidemill.catalog.db import Catalog
+from tidemill.catalog.engine import open_catalog
 from tidemill.lake.inbox import discovery, leaving
 from tidemill.lake.inbox.discovery import all_listings
 from tidemill.lake.inbox.inbox import After
@@ -36,7 +39,7 @@ from tidemill.schedule.loop import Scheduler
 from tidemill.storage.files import StorageUnavailable
 from tidemill.storage.hints import FolderHints
 from tidemill.testing.clock import VirtualClock
-from tidemill.world import World
+from tidemill.world import SystemClock, World
 
 PATIENCE_S = patience(20)
 PLAIN = """
@@ -190,6 +193,57 @@ def test_a_process_that_begins_lists_what_a_dead_one_has_charge_of(slow):
     assert discoverer.looked
     assert len(told) == 1
     assert "+1 file" in told[0]
+
+
+def make_node(catalog_url, clock, seed):
+    """A process that has begun, and so has charge of all inboxes: its discoverer and its catalog."""
+    catalog = open_catalog(catalog_url, replace(World(), clock=clock, random=Random(seed)))
+    discoverer = Discoverer(catalog, Narrator(World(), lambda _: None, as_json=False))
+    discoverer.list_due()
+    return discoverer, catalog
+
+
+def test_processes_take_the_inbox_of_a_dead_process_at_different_times(sqlite_catalog_url, tmp_path):
+    """All looked at one moment, and queued for the row of the inbox: 41 of 83 waits were that."""
+    make_mill(sqlite_catalog_url, tmp_path / "raw").catalog.close()
+    clock = VirtualClock()
+    nodes = []
+    for seed in (1, 2, 3):
+        clock.pass_by(timedelta(seconds=1))
+        nodes.append(make_node(sqlite_catalog_url, clock, seed))
+    (one, catalog), (other, _), _ = nodes
+    [(_, due_at)] = catalog.read(all_listings)
+    tries = []
+    with patch.object(discovery, "take_listing", side_effect=discovery.take_listing) as take:
+        for at in (due_at - timedelta(seconds=29), due_at, due_at + timedelta(milliseconds=200)):
+            clock.pass_by(at - clock.at)
+            one.list_due()
+            other.list_due()
+            looks = [catalog.read(discoverer.find_next) - due_at for discoverer in (one, other)]
+            tries.append((take.call_count, looks))
+    for _, opened in nodes:
+        opened.close()
+
+    # A renewal shows each process that another one has the inbox. When the inbox is due, both leave it for a while.
+    assert [count for count, _ in tries] == [0, 0, 1]
+    assert timedelta(0) < min(tries[1][1]) < max(tries[1][1]) < timedelta(milliseconds=200)
+
+
+def test_an_inbox_that_another_process_has_taken_is_not_written(postgres_catalog_url, tmp_path):
+    """A write would wait for that process, and for each process that came before."""
+    mill = make_mill(postgres_catalog_url, tmp_path / "raw")
+    with CountingProxy(postgres_catalog_url) as line:
+        slow, slow_catalog = make_node(line.url, SystemClock(), 1)
+        seen = mill.catalog.read(all_listings)
+        _, fast_catalog = make_node(postgres_catalog_url, SystemClock(), 2)
+        with closing(slow_catalog), closing(fast_catalog), patch.object(discovery, "due_listings", return_value=seen):
+            line.take()
+            slow.list_due()
+        sent = line.take()
+    mill.catalog.close()
+
+    assert sent["discovery.find_listing"] == 1
+    assert sent["discovery.take_listing"] == 0
 
 
 def test_a_file_that_is_written_line_by_line_comes_once(slow):

@@ -73,6 +73,9 @@ class Proxy:
             self._answers[server].join(10)
         self._late.clear()
 
+    def _note(self, client: socket.socket, message: bytes) -> None:
+        """See what a client sends, before the server gets it."""
+
     def _start(self, target: Callable[..., None], *args: socket.socket) -> threading.Thread:
         thread = threading.Thread(target=target, args=args, daemon=True)
         self._threads.append(thread)
@@ -91,6 +94,7 @@ class Proxy:
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while message := client.recv(1 << 20):
+                self._note(client, message)
                 fate = self.fates.pop(0) if self.fates and b"COMMIT" in message else Fate.PASS
                 match fate:
                     case Fate.PASS:

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from tests.catalog.conftest import OpenCatalog
+from tests.catalog.counting import CountingProxy
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import (
     MOST_PAYLOAD_BYTES,
@@ -97,6 +98,20 @@ def test_a_position_is_held_by_one(postgres_catalog_url: str, open_at: OpenCatal
 
     assert at_once == (START, None)
     assert after == START
+
+
+def test_a_position_is_looked_for_before_it_is_inserted(postgres_catalog_url: str, open_at: OpenCatalog) -> None:
+    """An insertion waits for the process that moves the position: 166 of 215 lock waits were that."""
+    with CountingProxy(postgres_catalog_url) as line:
+        catalog = open_at(line.url)
+        sent = []
+        for _ in range(2):
+            line.take()
+            catalog.write(lambda db: lock_position(db, Topic.DATA, "scheduler"))
+            sent.append(line.take())
+
+    assert [counted["messages.add_position"] for counted in sent] == [1, 0]
+    assert [counted["messages.lock_position"] for counted in sent] == [1, 1]
 
 
 def test_readers_that_take_turns_read_each_message_once(catalog: Catalog, open_again: OpenCatalog) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from tidemill.catalog.db import Catalog, Db
 from tidemill.errors import Unavailable
 from tidemill.lake import datasets
+from tidemill.lake.datasets import Dataset
 from tidemill.lake.inbox import discovery
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.names import DatasetId
@@ -17,6 +18,8 @@ from tidemill.narration import Narrator
 from tidemill.storage.hints import FolderHints
 
 _LIST_WATCHED_EVERY: Final = timedelta(minutes=1)
+_LONGEST_LEAD: Final = timedelta(milliseconds=200)
+"""The longest time for which a process leaves an inbox that is due to other processes."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -33,10 +36,14 @@ class Discoverer:
 
     One process has charge of an inbox for a while. The process renews the charge in the catalog once a minute. Listings
     in between follow the clock of the process: every `list_every`, or after a hint while the folder is watched.
+
+    The inboxes of a process that died become due for all other processes at once. Each process waits for a random time
+    more, and then takes these inboxes in a random order. Otherwise all processes would queue for the same rows.
     """
 
     def __init__(self, catalog: Catalog, narrator: Narrator, hints: FolderHints[DatasetId] | None = None) -> None:
         self._catalog = catalog
+        self._world = catalog.world
         self._clock = catalog.world.clock
         self._narrator = narrator
         self._hints = hints
@@ -45,6 +52,8 @@ class Discoverer:
         self._looks: dict[DatasetId, timedelta] = {}
         """The next listing of an inbox, by the clock of this process."""
         self._settling: set[DatasetId] = set()
+        self._lead = timedelta(0)
+        """The time by which the next look leaves inboxes to other processes."""
         self._started = False
 
     @property
@@ -56,11 +65,14 @@ class Discoverer:
         """List what is due now."""
         hinted = self._hints.take() if self._hints else set()
         # The process that had charge before this process began may be dead.
-        due = dict(self._catalog.read(discovery.due_listings if self._started else discovery.all_listings))
+        due = dict(self._catalog.read(self._find_due if self._started else discovery.all_listings))
         now = self._clock.monotonic()
         due |= {one: charge.until for one, charge in self._charges.items() if charge.renew_at <= now and one not in due}
-        for dataset_id, due_at in due.items():
-            self._take(dataset_id, due_at, now)
+        order = list(due)
+        self._world.random.shuffle(order)
+        for dataset_id in order:
+            self._take(dataset_id, due[dataset_id], now)
+        self._lead = self._world.between(timedelta(0), _LONGEST_LEAD)
         for dataset_id in sorted(hinted | {one for one, at in self._looks.items() if at <= now}):
             self._list(dataset_id)
         self._started = True
@@ -69,24 +81,36 @@ class Discoverer:
         """Return the time of the next listing or renewal, maybe past; None without an inbox."""
         times = [*self._looks.values(), *(charge.renew_at for charge in self._charges.values())]
         listing = discovery.next_listing(db)
+        if listing is not None:
+            listing += self._lead
         if not times:
             return listing
         # Rounded up: a step that comes early finds nothing due.
         own = db.now() - (self._clock.monotonic() - min(times)) // _MILLISECOND * _MILLISECOND
         return own if listing is None else min(own, listing)
 
+    def _find_due(self, db: Db) -> list[tuple[DatasetId, datetime]]:
+        return discovery.due_listings(db, lead=self._lead, held=self._charges)
+
     def _take(self, dataset_id: DatasetId, due_at: datetime, now: timedelta) -> None:
         """Take or renew the charge of an inbox, and have the inbox listed now. Another process may be faster."""
-        watched = Inbox.of(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
+        dataset = self._catalog.read(lambda db: _find_if_due(db, dataset_id, due_at))
+        if dataset is None:  # another process has the inbox, and a write would wait for that process
+            self._lose(dataset_id)
+            return
+        watched = Inbox.of(dataset)
         every = max(watched.spec.list_every, _LIST_WATCHED_EVERY)
         # Half as long again, so that no other process sees the inbox due before the renewal.
         until = self._catalog.write(lambda db: discovery.take_listing(db, watched, due_at, every * 1.5))
         if until is None:
-            self._charges.pop(dataset_id, None)
-            self._looks.pop(dataset_id, None)
+            self._lose(dataset_id)
         else:
             self._charges[dataset_id] = _Charge(until, now + every)
             self._looks[dataset_id] = now
+
+    def _lose(self, dataset_id: DatasetId) -> None:
+        self._charges.pop(dataset_id, None)
+        self._looks.pop(dataset_id, None)
 
     def _list(self, dataset_id: DatasetId) -> None:
         now = self._clock.monotonic()
@@ -116,3 +140,10 @@ class Discoverer:
             waits.append(watched.spec.list_every)
         if waits:
             self._looks[dataset_id] = now + min(waits)
+
+
+def _find_if_due(db: Db, dataset_id: DatasetId, due_at: datetime) -> Dataset | None:
+    """Return the data set of an inbox whose listing is still due at `due_at`; None if a process has moved the time."""
+    if discovery.find_listing(db, dataset_id).get(dataset_id) != due_at:
+        return None
+    return datasets.find_by_id(db, dataset_id)

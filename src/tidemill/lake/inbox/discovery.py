@@ -659,9 +659,15 @@ def read_listed(db: Db, dataset_id: DatasetId) -> tuple[datetime | None, tuple[t
     return reconciled_at, tuple((why, count, example) for why, count, example in unusable)
 
 
-def due_listings(db: Db, limit: int = 100) -> list[tuple[DatasetId, datetime]]:
-    """Return the inboxes whose time to be listed has come, longest due first, each with that time."""
-    return db.records(SQL.select_due_listings, tuple[DatasetId, datetime], limit=limit)
+def due_listings(
+    db: Db, limit: int = 100, *, lead: timedelta = timedelta(0), held: Iterable[DatasetId] = ()
+) -> list[tuple[DatasetId, datetime]]:
+    """Return the inboxes whose time to be listed has come, longest due first, each with that time.
+
+    For inboxes that are not among `held`, the time has come `lead` later.
+    """
+    params: dict[str, Param] = {"lead": lead, "held": json.dumps(sorted(held)), "limit": limit}
+    return db.records(SQL.select_due_listings, tuple[DatasetId, datetime], **params)
 
 
 def find_listing(db: Db, dataset_id: DatasetId) -> dict[DatasetId, datetime]:

@@ -180,7 +180,9 @@ DELETE FROM inbox_file
 
 -- name: select_due_listings
 -- gives: dataset_id, next_listing_at
-SELECT dataset_id, next_listing_at FROM inbox_marker WHERE next_listing_at <= tidemill_now()
+SELECT dataset_id, next_listing_at FROM inbox_marker
+ WHERE next_listing_at <= tidemill_now()
+   AND (next_listing_at <= tidemill_now() - :lead OR dataset_id IN ({texts:held}))
  ORDER BY next_listing_at LIMIT :limit
 
 -- name: find_listing

@@ -53,7 +53,7 @@ def run(url: str) -> Iterator[Figure]:
 
 
 def _all_done(mill: Mill, wanted: int) -> bool:
-    statement = Statement("count_completed", dict.fromkeys(Dialect, _COUNT), (), (), (), None, False, _COUNT)
+    statement = Statement("count_completed", dict.fromkeys(Dialect, _COUNT), (), (), (), None, frozenset(), _COUNT)
 
     def block(db: Db) -> bool:
         row = db.one(statement)

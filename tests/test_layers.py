@@ -73,7 +73,7 @@ WITHOUT_SPARK = ("catalog", "storage", "shapes", "lake", "schedule")
 # Where a heavy library may be imported at all. Empty: nowhere but inside functions, and there by any module.
 HOMES: dict[str, tuple[str, ...]] = {
     "apsw": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
-    "psycopg": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
+    "psycopg": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups", "catalog.notifications"),
     "psycopg_pool": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
     "cattrs": ("json_specs",),
     "pydantic": ("client.forms", "server"),

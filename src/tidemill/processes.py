@@ -304,8 +304,8 @@ class LocalSpawner:
     def left_running(self, *, children: bool) -> str:
         """Look at threads that were not there at the begin of `surrounded`, and at processes that live."""
         for thread in set(threading.enumerate()) - self._threads:
-            # Spark's own: for user code that the JVM calls.
-            if not _home_of(thread).startswith(("py4j.", "pyspark.")):
+            # Spark's own, for user code that the JVM calls, and the catalog's, which tells others of commits.
+            if not _home_of(thread).startswith(("py4j.", "pyspark.", "tidemill.catalog.")):
                 return f"the thread {thread.name!r}"
         if children:
             for pid in _children():

@@ -36,7 +36,7 @@ class CountingProxy(Proxy):
         """The begin of a message whose rest has not come yet."""
         self._begun: set[socket.socket] = set()
         """Connections that are open for queries."""
-        self._counted = Statements()
+        self._messages: list[list[str]] = []
         super().__init__(url)
 
     @property
@@ -45,10 +45,14 @@ class CountingProxy(Proxy):
         return sum(connection.fileno() >= 0 for connection in list(self._begun))
 
     def take(self) -> Statements:
-        """Return what was counted since the last call."""
+        """Return the statements since the last call."""
+        return Statements(name for message in self.take_messages() for name in message)
+
+    def take_messages(self) -> list[list[str]]:
+        """Return the statements since the last call, those of one message together."""
         with self._lock:
-            counted, self._counted = self._counted, Statements()
-        return counted
+            taken, self._messages = self._messages, []
+        return taken
 
     def _note(self, client: socket.socket, message: bytes) -> None:
         with self._lock:
@@ -61,7 +65,7 @@ class CountingProxy(Proxy):
                         self._begun.add(client)
                 elif one[:1] == _SIMPLE_QUERY:
                     text = _LITERAL.sub("", one[5:-1].decode())
-                    self._counted.update(_name(part.strip()) for part in text.split(";") if part.strip())
+                    self._messages.append([_name(part.strip()) for part in text.split(";") if part.strip()])
             self._received[client] = rest
 
     def _length_of(self, client: socket.socket, message: bytes) -> int | None:

@@ -244,7 +244,7 @@ def _schedule(catalog_url: str) -> None:
     while True:
         with suppress(Unavailable):
             catalog = open_catalog(catalog_url, world, create=False)
-            Scheduler(catalog, world, lambda _: None).run(catalog.waiter(), lambda: False)
+            Scheduler(catalog, world, lambda _: None).run(catalog.waiter(Scheduler.AWAITED), lambda: False)
 
 
 def _main() -> int:

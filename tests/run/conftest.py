@@ -78,7 +78,7 @@ def by_hand(text: str, *parameters: str) -> Statement:
     positional = text
     for place, parameter in enumerate(parameters, start=1):
         positional = positional.replace(f":{parameter}", f"${place}")
-    return Statement(name, texts, parameters, gives=(), locks=(), rank=None, wakes=False, positional=positional)
+    return Statement(name, texts, parameters, gives=(), locks=(), rank=None, wakes=frozenset(), positional=positional)
 
 
 @pytest.fixture

@@ -654,7 +654,7 @@ class Simulation(Programs):
             self.machine.start(f"{name} {number}", _as_role(run), group)
 
     def _schedule(self, process: Process) -> None:
-        Scheduler(process.catalog, process.world, lambda _: None).run(process.catalog.waiter(), _never)
+        Scheduler(process.catalog, process.world, lambda _: None).run(process.catalog.waiter(Scheduler.AWAITED), _never)
 
     def _run(self, process: Process) -> None:
         place = self.folder / "state" / process.group.name
@@ -663,20 +663,20 @@ class Simulation(Programs):
         runner = PlayedRunner(process.world, process.catalog, launcher, slots=self.shape.slots, lease=LEASE)
         runner.reaper = PlayedReaper(process.world, process.catalog, LEASE)
         runner.simulation = runner.reaper.simulation = self
-        runner.run(process.catalog.waiter(), _never)
+        runner.run(process.catalog.waiter(Runner.AWAITED), _never)
 
     def _keep(self, process: Process) -> None:
         narrator = Narrator(process.world, lambda _: None, as_json=False)
         keeper = Keeper(process.catalog, Discoverer(process.catalog, narrator))
-        loop(process.world, keeper.step)(process.catalog.waiter(), _never)
+        loop(process.world, keeper.step)(process.catalog.waiter(Keeper.AWAITED), _never)
 
     def _sweep(self, process: Process) -> None:
-        loop(process.world, Janitor(process.catalog).step)(process.catalog.waiter(), _never)
+        loop(process.world, Janitor(process.catalog).step)(process.catalog.waiter(frozenset()), _never)
 
     def _watch_over(self, process: Process) -> None:
         """Start dead nodes again, after a while."""
         while True:
-            process.sleep(timedelta(seconds=2), by_commit=False)
+            process.sleep(timedelta(seconds=2))
             for number, group in enumerate(list(self.nodes)):
                 if not group.alive:
                     self.start_node(number)

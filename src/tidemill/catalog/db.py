@@ -15,8 +15,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tidemill.catalog.effects import Commit, Effect
 from tidemill.catalog.meter import BlockKind
-from tidemill.catalog.named import GREATEST, LOCK_ORDER, Call, Dialect, P, Param, Row, Statement
-from tidemill.catalog.records import R, decoder_of
+from tidemill.catalog.named import (
+    ALL_CHANGES,
+    GREATEST,
+    LOCK_ORDER,
+    Call,
+    Dialect,
+    P,
+    Param,
+    Row,
+    Statement,
+    WakeKind,
+    look_of,
+)
+from tidemill.catalog.records import Look, R, decoder_of
 from tidemill.config import without_password
 from tidemill.errors import Internal, TidemillError, Unavailable, UserError
 from tidemill.names import CommitSeq
@@ -155,7 +167,8 @@ class Db(ABC):
     def __init__(self) -> None:
         self._rank = _NO_RANK
         self._ticked = False
-        self.wakes = False
+        self.wakes: frozenset[WakeKind] = frozenset()
+        """The kinds of changes that were made so far."""
 
     def all(self, statement: Statement[P], /, *args: P.args, **params: P.kwargs) -> list[Row]:
         """All rows of `statement`, in the order it gives."""
@@ -190,6 +203,11 @@ class Db(ABC):
         """All rows of a call."""
         return self._run(call)[0]
 
+    def look(self, *calls: Call) -> Look:
+        """Ask several reads at once, each for the first column of its first row; and the time. One statement."""
+        (row,) = self.call(look_of(calls))
+        return Look.of(row)
+
     @abstractmethod
     def now(self) -> datetime:
         """Return the catalog's time, in whole milliseconds."""
@@ -216,7 +234,8 @@ class Db(ABC):
         self._lock(statement.rank, statement.name)
         rows, changed = self._execute(call)
         # Not for nothing: a runner that looks for work in vain would wake itself, to look again.
-        self.wakes = self.wakes or (statement.wakes and changed > 0)
+        if changed > 0:
+            self.wakes |= statement.wakes
         return rows, changed
 
     def _lock(self, rank: int | None, name: str) -> None:
@@ -349,18 +368,21 @@ class Catalog(ABC):
         `tables` and `then` may be called again.
         """
 
-    def waiter(self) -> Waiter:
-        """Return a waiter for the next commit of any process. One waiter for each process is enough."""
-        made = self._waiter()
+    def waiter(self, changes: frozenset[WakeKind] = ALL_CHANGES) -> Waiter:
+        """Return a waiter for the next commit of any process with one of these kinds of changes.
+
+        A waiter may also wake for other commits: on SQLite it wakes for each.
+        """
+        made = self._waiter(changes)
         made.meter = self.meter
         return made
 
     @abstractmethod
-    def _waiter(self) -> Waiter: ...
+    def _waiter(self, changes: frozenset[WakeKind]) -> Waiter: ...
 
     @abstractmethod
     def count_connections(self) -> Connections:
-        """Return the connections of this process. Waiters have connections of their own, which are not counted."""
+        """Return the connections of this process. Those on which waiters listen are not counted."""
 
     def check_place(self) -> None:  # noqa: B027  # a server's database cannot be taken from under its connections
         """Raise `CatalogGone` where the database was deleted or replaced, so that only this process still has it."""

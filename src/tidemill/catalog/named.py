@@ -4,8 +4,10 @@
 
 A file holds statements headed by `-- name: verb_object`; comment lines below the head say why the statement is so. A
 handful of tokens covers what differs between the two databases (see `_render`); a statement that cannot be shared
-stands there twice, with `-- only: sqlite` and `-- only: postgres`. `-- quiet` marks a statement that changes a job or
-run and need not wake a waiter (a renewal).
+stands there twice, with `-- only: sqlite` and `-- only: postgres`.
+
+A statement wakes the processes that wait for the kind of change it makes: its table has one (`_KINDS`), or the header
+says which (`-- wakes: run, job`). `-- quiet` marks a statement that wakes no process (a renewal).
 
 `-- gives: a, b` names the columns of the rows, by which records are read. `-- locks: run` names the tables of the lock
 order whose rows the statement locks; the last of them is its place in that order. `-- locks: job, at slot_limit` gives
@@ -16,11 +18,12 @@ a statement the place of another table: its transaction has locked the rows befo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeAlias, cast
 
@@ -57,27 +60,48 @@ RANKS: Final = {table: rank for rank, table in enumerate(LOCK_ORDER)} | {
     "consumer_work": LOCK_ORDER.index("consumer"),
     "fire": LOCK_ORDER.index("timer"),
 }
-_WAKING: Final = frozenset(
-    {
-        "message",
-        "run",
-        "job",
-        "timer",
-        "boundary",
-        "schedule",
-        "inbox_marker",
-        "expectation",
-        "alert_rule",
-        "delivery",
-        "outside_subscriber",
-        "token",
-    }
-)
+
+
+class WakeKind(StrEnum):
+    """The kinds of changes that processes wait for."""
+
+    MESSAGE = "message"
+    JOB = "job"
+    """A job, timer, boundary or schedule may have something to do for a scheduler."""
+    RUN = "run"
+    """A run waits for a runner, is to be killed, or has ended."""
+    PROGRESS = "progress"
+    """A run goes on. Only people wait for that, so the notification may come a second later."""
+    TIME = "time"
+    """A keeper may have something to do earlier than before."""
+    ALERT_RULE = "alert_rule"
+    DELIVERY = "delivery"
+    TOKEN = "token"  # noqa: S105  # a kind, no secret
+
+
+ALL_CHANGES: Final = frozenset(WakeKind)
+
+_KINDS: Final = {
+    "message": WakeKind.MESSAGE,
+    "run": WakeKind.RUN,
+    "job": WakeKind.JOB,
+    "timer": WakeKind.JOB,
+    "boundary": WakeKind.JOB,
+    "schedule": WakeKind.JOB,
+    "inbox_marker": WakeKind.TIME,
+    "expectation": WakeKind.TIME,
+    "alert_rule": WakeKind.ALERT_RULE,
+    "delivery": WakeKind.DELIVERY,
+    "outside_subscriber": WakeKind.DELIVERY,
+    "token": WakeKind.TOKEN,
+}
+"""The kind of change of a table, for statements that name no other."""
 
 _HEAD = re.compile(r"^-- name: (?P<name>[a-z0-9_]+)\s*$", re.MULTILINE)
 _ONLY = re.compile(r"^-- only: (?P<only>sqlite|postgres)\s*$", re.MULTILINE)
 _GIVES = re.compile(r"^-- gives: (?P<columns>(?:[^\n]*,\n--   )*[^\n]*)$", re.MULTILINE)
 _LOCKS = re.compile(r"^-- locks: (?P<tables>[a-z_, ]+?)(?:, at (?P<place>[a-z_]+))?$", re.MULTILINE)
+_WAKES = re.compile(r"^-- wakes: (?P<kinds>[a-z_, ]+)$", re.MULTILINE)
 _QUIET = re.compile(r"^-- quiet\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*")
 _LIST = re.compile(r"\{(?P<type>ints|texts):(?P<name>[\w.]+)\}")
@@ -91,6 +115,7 @@ _WORD = re.compile(r"[a-z_]\w*")
 
 GREATEST: Final = 2**63 - 1
 """The greatest number that both databases keep."""
+_look_numbers: Final = count(1)
 ALL_ROWS: Final = GREATEST
 """The limit of a list that has no limit."""
 LAST_TEXT: Final = "\U0010ffff"
@@ -155,8 +180,8 @@ class Statement(Generic[P]):
     """The tables of `LOCK_ORDER` whose rows it locks."""
     rank: int | None
     """The place in `LOCK_ORDER` of the rows that the statement locks. None if the lock order has none of its tables."""
-    wakes: bool
-    """True if a process may wait for the statement's change."""
+    wakes: frozenset[WakeKind]
+    """The kinds of the statement's change, for which processes may wait."""
     positional: str = field(repr=False, default="")
     """The text for PostgreSQL with `$1`, `$2` … for `parameters` in their order."""
     dated: bool = False
@@ -186,6 +211,29 @@ class Call(NamedTuple):
 
     statement: Statement[...]
     params: Mapping[str, Param]
+
+
+def look_of(calls: Sequence[Call]) -> Call:
+    """Return one statement that asks several reads at once, and the time.
+
+    Its only row has the first column of the first row of each read, or NULL, and then `tidemill_now()`.
+    """
+    params = {f"c{number}_{name}": value for number, call in enumerate(calls) for name, value in call.params.items()}
+    return Call(_look_of(tuple(call.statement for call in calls)), params)
+
+
+@cache
+def _look_of(statements: tuple[Statement[...], ...]) -> Statement[...]:
+    def column(number: int, statement: Statement[...], dialect: Dialect) -> str:
+        text = _PARAM.sub(rf":c{number}_\g<name>", statement.text(dialect))
+        return f"(SELECT {statement.gives[0]} FROM ({text}) AS found LIMIT 1)"
+
+    texts = {
+        dialect: f"SELECT {', '.join(column(*one, dialect) for one in enumerate(statements))}, tidemill_now()"
+        for dialect in Dialect
+    }
+    name = f"look_{next(_look_numbers)}"
+    return _made(name, texts, gives=(*(f"c{number}" for number in range(len(statements))), "now"))
 
 
 class Statements:
@@ -278,19 +326,43 @@ def _statement(name: str, bodies: Mapping[Dialect, str]) -> Statement[...]:
     if Dialect.POSTGRES in texts:
         # As with {commit_seq}; and 10,000 rows take 2 ms instead of 12. SQLite asks once where it looks into an index.
         texts[Dialect.POSTGRES] = texts[Dialect.POSTGRES].replace("tidemill_now()", "(SELECT tidemill_now())")
-    parameters = tuple(dict.fromkeys(m["name"] for text in texts.values() for m in _PARAM.finditer(text)))
-    places = {parameter: f"${place}" for place, parameter in enumerate(parameters, start=1)}
-    return Statement(
-        name=name,
-        texts=texts,
-        parameters=parameters,
+    return _made(
+        name,
+        texts,
         gives=tuple(_WORD.findall(gives["columns"])) if gives else (),
         locks=tables,
         rank=_place_of(locks, tables),
-        wakes=not _QUIET.search(source) and any(m["table"] in _WAKING for m in _CHANGED.finditer(bare)),
+        wakes=_kinds_of(name, source, bare),
         dated="{commit_seq}" in bare,
-        positional=_PARAM.sub(lambda m: places[m["name"]], texts.get(Dialect.POSTGRES, "")),
     )
+
+
+def _made(  # the columns of a statement, by keyword
+    name: str,
+    texts: Mapping[Dialect, str],
+    *,
+    gives: tuple[str, ...],
+    locks: tuple[str, ...] = (),
+    rank: int | None = None,
+    wakes: frozenset[WakeKind] = frozenset(),
+    dated: bool = False,
+) -> Statement[...]:
+    """Make a statement of its texts, whose parameters it finds."""
+    parameters = tuple(dict.fromkeys(m["name"] for text in texts.values() for m in _PARAM.finditer(text)))
+    places = {parameter: f"${place}" for place, parameter in enumerate(parameters, start=1)}
+    positional = _PARAM.sub(lambda m: places[m["name"]], texts.get(Dialect.POSTGRES, ""))
+    return Statement(name, texts, parameters, gives, locks, rank, wakes, positional, dated)
+
+
+def _kinds_of(name: str, source: str, bare: str) -> frozenset[WakeKind]:
+    if _QUIET.search(source):
+        return frozenset()
+    if (declared := _WAKES.search(source)) is None:
+        return frozenset(_KINDS[m["table"]] for m in _CHANGED.finditer(bare) if m["table"] in _KINDS)
+    try:
+        return frozenset(map(WakeKind, _WORD.findall(declared["kinds"])))
+    except ValueError as error:
+        raise Internal(f"statement {name}: {error}") from None
 
 
 def _place_of(locks: re.Match[str] | None, tables: tuple[str, ...]) -> int | None:

@@ -9,6 +9,7 @@ the statement's, whatever Python hands in.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg import errors as pg
 from psycopg import sql
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from tidemill.catalog.db import (
     RETRY_FOR,
@@ -33,17 +34,20 @@ from tidemill.catalog.db import (
     refused,
 )
 from tidemill.catalog.meter import Connections
-from tidemill.catalog.named import GREATEST, Call, Dialect, Param, Row, Statement
+from tidemill.catalog.named import GREATEST, Call, Dialect, Param, Row, Statement, WakeKind
+from tidemill.catalog.notifications import CommitListener, Notifier, payload_of
 from tidemill.catalog.records import to_stored
-from tidemill.catalog.wakeups import Waiter
 from tidemill.epoch import from_ms
 from tidemill.names import CommitSeq
 
 if TYPE_CHECKING:
     from tidemill.catalog.meter import Meter
+    from tidemill.catalog.wakeups import Waiter
     from tidemill.world import World
 
 T = TypeVar("T")
+
+_log: Final = logging.getLogger(__name__)
 
 _REFUSED: Final = "TM001"
 _SETTINGS: Final = (
@@ -65,7 +69,8 @@ _FRESH_TRIES: Final = 2
 _OPEN_WITHIN: Final = timedelta(seconds=10)
 _PLAIN: Final = re.compile(r"[^'\\\x00\ud800-\udfff]*")
 _MOST_CONNECTIONS: Final = 16
-_RECONNECT_AFTER: Final = timedelta(milliseconds=200)
+_NOTIFY_WITHIN: Final = timedelta(seconds=1)
+_SENDER_CHARACTERS: Final = 12
 
 
 class _Login(TypedDict):
@@ -90,7 +95,7 @@ class PostgresCatalog(Catalog):
         try:
             # psycopg's pool retries in the background and would hide the reason: ask once by ourselves.
             with psycopg.connect(url, **_LOGIN) as connection:
-                self._notify = f"NOTIFY {_channel(connection)}; COMMIT"
+                self._channel = _channel(connection)
         except psycopg.Error as error:
             raise CatalogUnavailable(self.shown_url, _first_line(error)) from None
         self._pool: ConnectionPool[_Connection] = ConnectionPool(
@@ -104,6 +109,10 @@ class PostgresCatalog(Catalog):
             reconnect_timeout=_OPEN_WITHIN.total_seconds(),
             open=True,
         )
+        sender = world.token(_SENDER_CHARACTERS)
+        self._sender = sender
+        self._notifier = Notifier(self._notify, world.clock)
+        self._listener = CommitListener(self._listen, sender)
 
     def _read(self, block: Callable[[Db], T]) -> T:
         def attempt(connection: _Connection) -> T:
@@ -113,8 +122,10 @@ class PostgresCatalog(Catalog):
 
     def _write(self, block: Callable[[Db], T], *, urgent: bool) -> T:
         del urgent  # writers of different rows do not queue here
+        changes: frozenset[WakeKind] = frozenset()
 
         def attempt(connection: _Connection) -> T:
+            nonlocal changes
             connection.execute("BEGIN")
             db = _PostgresDb(self, connection)
             try:
@@ -123,8 +134,9 @@ class PostgresCatalog(Catalog):
                 if not connection.broken:
                     connection.execute("ROLLBACK")
                 raise
+            changes = db.wakes
             try:
-                connection.execute(self._notify if db.wakes else "COMMIT")
+                connection.execute("COMMIT")
             except psycopg.Error as error:
                 # The server says of a block that paused that it ended it before the COMMIT came.
                 if _is_lost(connection, error) and not isinstance(error, pg.IdleInTransactionSessionTimeout):
@@ -132,35 +144,50 @@ class PostgresCatalog(Catalog):
                 raise
             return result
 
-        return self._repeated(attempt)
+        try:
+            result = self._repeated(attempt)
+        except LostReply:
+            self._tell(changes)  # it may have committed
+            raise
+        self._tell(changes)
+        return result
 
     def _apply(self, guards: Sequence[Call], writes: Sequence[Call]) -> CommitSeq:
         calls = (*guards, *writes)
+        changes: set[WakeKind] = set()
 
         def attempt(connection: _Connection) -> CommitSeq:
-            wakes = any(call.statement.wakes for call in calls)
+            changes.clear()
             message = ";".join(
                 (
                     "BEGIN",
                     "SELECT tidemill_tick()",
                     *(execute_text(call) for call in calls),
-                    self._notify if wakes else "COMMIT",
+                    "COMMIT",
                 )
             )
             try:
                 cursor = self.send(connection, [call.statement for call in calls], message)
             except psycopg.Error as error:
                 if _is_lost(connection, error):
+                    changes.update(*(call.statement.wakes for call in calls))  # it may have committed
                     raise LostReply(self.shown_url, _first_line(error)) from error
                 connection.execute("ROLLBACK")
                 raise
             cursor.nextset()
             row = cursor.fetchone()
             assert row is not None  # noqa: S101  # tidemill_tick() gives one row
+            for call in calls:
+                cursor.nextset()
+                if call.statement.wakes and cursor.rowcount > 0:
+                    changes.update(call.statement.wakes)
             return CommitSeq(int(str(row[0])))
 
-        # Cancelled for its time, it waited for a lock and has done nothing.
-        return self._repeated(attempt, (*_RETRIED, pg.QueryCanceled))
+        try:
+            # Cancelled for its time, it waited for a lock and has done nothing.
+            return self._repeated(attempt, (*_RETRIED, pg.QueryCanceled))
+        finally:
+            self._tell(frozenset(changes))
 
     def run_script(self, script: str, *, unless: int) -> None:
         def attempt(connection: _Connection) -> None:
@@ -206,12 +233,31 @@ class PostgresCatalog(Catalog):
         idle = found.get("pool_available", 0)
         return Connections(found.get("pool_size", 0) - idle, idle, found.get("requests_queued", 0))
 
-    def _waiter(self) -> Waiter:
+    def _waiter(self, changes: frozenset[WakeKind]) -> Waiter:
         with self._translated():
-            return PostgresWaiter(self.url)
+            return self._listener.waiter(changes)
 
     def close(self) -> None:
+        self._notifier.close()
         self._pool.close()
+
+    def _tell(self, changes: frozenset[WakeKind]) -> None:
+        """Wake the processes that wait for a commit with these kinds of changes."""
+        self._listener.wake(changes)
+        self._notifier.note(changes)
+
+    def _notify(self, changes: frozenset[WakeKind]) -> None:
+        # Never raises: the transaction has committed, and an exception here would make the caller run it again.
+        try:
+            with self._pool.connection(_NOTIFY_WITHIN.total_seconds()) as connection:
+                connection.execute(_query(f"NOTIFY {self._channel}, '{payload_of(self._sender, changes)}'"))
+        except (psycopg.Error, PoolTimeout, PoolClosed) as error:
+            _log.debug("other processes see a commit at their next look: %s", error)
+
+    def _listen(self) -> _Connection:
+        connection = psycopg.connect(self.url, autocommit=True, **_LOGIN)
+        connection.execute(_query(f"LISTEN {self._channel}"))
+        return connection
 
     def send(self, connection: _Connection, statements: Sequence[Statement[...]], message: str) -> psycopg.Cursor[Row]:
         """Send a message that EXECUTEs statements; it PREPAREs first what this connection has not seen yet.
@@ -302,48 +348,6 @@ class _PostgresDb(Db):
         return rows, max(cursor.rowcount, 0)
 
 
-class PostgresWaiter(Waiter):
-    """Listens on a connection of its own, and connects again when that is lost."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__()
-        self._url = url
-        self._connection: _Connection | None = None
-        self._listen()
-
-    def _wait(self, timeout: timedelta) -> bool:
-        try:
-            if self._connection is None:
-                self._listen()
-                return True  # notifications before LISTEN are lost: assume that there was one
-            connection = self._connection
-            if _take_all(connection):
-                return True
-            woken, readable = self._select(connection.fileno(), timeout)
-            if readable:
-                _take_all(connection)
-        except psycopg.Error:
-            self._drop()
-            self._select(None, min(timeout, _RECONNECT_AFTER))
-            return True
-        return woken or readable
-
-    def close(self) -> None:
-        super().close()
-        self._drop()
-
-    def _listen(self) -> _Connection:
-        connection = psycopg.connect(self._url, autocommit=True, **_LOGIN)
-        connection.execute(_query(f"LISTEN {_channel(connection)}"))
-        self._connection = connection
-        return connection
-
-    def _drop(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
-
-
 def _query(text: str) -> sql.SQL:
     # Our own SQL, which psycopg would only take as a literal of the source.
     return cast("sql.SQL", text)
@@ -367,14 +371,6 @@ def _channel(connection: _Connection) -> str:
     if row is None or row[0] is None:
         raise psycopg.OperationalError("the schema named in the search path does not exist: create it first")
     return str(row[0])
-
-
-def _take_all(connection: _Connection) -> bool:
-    """Take all notifications, and return whether there were any."""
-    taken = False
-    while list(connection.notifies(timeout=0)):
-        taken = True
-    return taken
 
 
 def execute_text(call: Call) -> str:

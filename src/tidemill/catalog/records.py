@@ -16,7 +16,7 @@ from decimal import Decimal
 from enum import StrEnum
 from functools import partial
 from types import NoneType, UnionType
-from typing import Any, Final, Generic, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tidemill.catalog.named import Row, Statement
 from tidemill.epoch import from_ms, to_ms
@@ -29,6 +29,23 @@ _SHOWN: Final = 60
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError)
 """Errors of reading a value. A time outside the years 1 to 9999 is an `OverflowError`."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class Look(NamedTuple):
+    """Answers of several reads in their order, each None if it found nothing, and the time of the catalog."""
+
+    now: datetime
+    found: Row
+
+    @classmethod
+    def of(cls, row: Row) -> Look:
+        """Return the look whose statement gave `row`: the answers, and then the time."""
+        return cls(from_ms(int(str(row[-1]))), row[:-1])
+
+    def time(self, number: int) -> datetime | None:
+        """Return the answer with this number as a time."""
+        answer = self.found[number]
+        return None if answer is None else from_ms(int(str(answer)))
 
 
 def to_stored(value: object) -> int:

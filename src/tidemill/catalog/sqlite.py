@@ -29,7 +29,7 @@ from tidemill.catalog.db import (
     refused,
 )
 from tidemill.catalog.meter import Connections
-from tidemill.catalog.named import Call, Dialect, Param, Row
+from tidemill.catalog.named import Call, Dialect, Param, Row, WakeKind
 from tidemill.catalog.records import to_stored
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import Unavailable, UserError
@@ -154,7 +154,8 @@ class SqliteCatalog(Catalog):
             used = sum(map(_is_used, self._connections))
             return Connections(used, len(self._connections) - used, self._waits)
 
-    def _waiter(self) -> Waiter:
+    def _waiter(self, changes: frozenset[WakeKind]) -> Waiter:
+        del changes  # the database only says that it has changed
         from tidemill.catalog.wakeups import SqliteWaiter  # ctypes and select, for roles only
 
         try:

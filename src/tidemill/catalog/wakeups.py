@@ -38,13 +38,42 @@ _LONGEST: Final = 2**31 - 1
 """Milliseconds that the kernel takes as a time-out."""
 
 
+class Bell:
+    """Ends the wait of a thread. `ring` and `close` may come from another thread."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+
+    def ring(self) -> None:
+        """End the wait, or the next one."""
+        with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
+            os.write(self._write, b"!")
+
+    def select(self, also: int | None, timeout: timedelta) -> tuple[bool, bool]:
+        """Wait at most `timeout`. Return whether `ring` was called, and whether `also` is readable."""
+        # Not `select`: it knows no file descriptors above 1023, which a server with many connections has.
+        poll = select.poll()
+        for watched in (self._read,) if also is None else (self._read, also):
+            poll.register(watched, select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(min(max(timeout / _MILLISECOND, 0), _LONGEST))}
+        rung = self._read in ready
+        if rung:
+            os.read(self._read, _READ_BYTES)
+        return rung, also in ready
+
+    def close(self) -> None:
+        """Close the files of the bell."""
+        os.close(self._read)
+        os.close(self._write)
+
+
 class Waiter(ABC):
     """Waits on one thread for commits of any process; `wake` and `close` may come from another thread."""
 
     def __init__(self) -> None:
-        self._woken_read, self._woken_write = os.pipe()
-        os.set_blocking(self._woken_read, False)
-        os.set_blocking(self._woken_write, False)
+        self._bell = Bell()
         self.meter: Meter | None = None
 
     def wait(self, timeout: timedelta) -> bool:
@@ -56,28 +85,18 @@ class Waiter(ABC):
 
     def wake(self) -> None:
         """Wake the waiting thread."""
-        with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
-            os.write(self._woken_write, b"!")
+        self._bell.ring()
 
     def close(self) -> None:
         """Close the files that waiting holds open."""
-        os.close(self._woken_read)
-        os.close(self._woken_write)
+        self._bell.close()
 
     @abstractmethod
     def _wait(self, timeout: timedelta) -> bool: ...
 
     def _select(self, also: int | None, timeout: timedelta) -> tuple[bool, bool]:
         """Wait at most `timeout`. Return whether `wake` was called, and whether `also` is readable."""
-        # Not `select`: it knows no file descriptors above 1023, which a server with many connections has.
-        poll = select.poll()
-        for watched in (self._woken_read,) if also is None else (self._woken_read, also):
-            poll.register(watched, select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll(min(max(timeout / _MILLISECOND, 0), _LONGEST))}
-        woken = self._woken_read in ready
-        if woken:
-            os.read(self._woken_read, _READ_BYTES)
-        return woken, also in ready
+        return self._bell.select(also, timeout)
 
 
 class SqliteWaiter(Waiter):

@@ -16,12 +16,15 @@ from tidemill.alerts.outbox import DueDelivery, Sender
 from tidemill.alerts.sending import Post
 from tidemill.alerts.subscribers import Pusher
 from tidemill.catalog.db import Catalog
+from tidemill.catalog.named import WakeKind
 from tidemill.errors import Unavailable
 from tidemill.roles.loops import LONGEST_NAP, SHORTEST_NAP, Loops, loop
 from tidemill.world import World
 
 _log = logging.getLogger(__name__)
 
+_AWAITED_BY_LOOKS: Final = frozenset(WakeKind) - {WakeKind.PROGRESS, WakeKind.DELIVERY, WakeKind.TOKEN}
+_AWAITED_BY_COURIERS: Final = frozenset({WakeKind.MESSAGE, WakeKind.DELIVERY})
 LOOK_AGAIN: Final = timedelta(seconds=1)
 """The delay of the next look after a commit."""
 _MOST_COURIERS: Final = 32
@@ -64,8 +67,9 @@ class Alerter:
 
     def start(self, loops: Loops) -> None:
         """Start the two loops."""
-        loops.start("alerts", loop(self._world, self.look, look_again=LOOK_AGAIN))
-        loops.start("deliveries", loop(self._world, self.send, look_again=LOOK_AGAIN, hints=self._couriers))
+        loops.start("alerts", loop(self._world, self.look, look_again=LOOK_AGAIN), _AWAITED_BY_LOOKS)
+        deliveries = loop(self._world, self.send, look_again=LOOK_AGAIN, hints=self._couriers)
+        loops.start("deliveries", deliveries, _AWAITED_BY_COURIERS)
 
     def look(self) -> timedelta:
         """Look at what is due, and return the time until the next look."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from tidemill.catalog.audit_log import KEEP_AUDIT, delete_old_entries
 from tidemill.catalog.db import Catalog
+from tidemill.catalog.named import WakeKind
 from tidemill.lake import janitor
 from tidemill.lake.fileset.expiry import KEEP_SUPERSEDED, expire_superseded
 from tidemill.lake.inbox import leaving
@@ -26,6 +27,9 @@ class Janitor:
 
     Processed files leave in a step of its own, which runs in a loop of its own: the step may take long.
     """
+
+    AWAITED: ClassVar = frozenset({WakeKind.MESSAGE, WakeKind.RUN, WakeKind.TIME})
+    """The changes after which processed files may have to leave their inbox."""
 
     def __init__(
         self,

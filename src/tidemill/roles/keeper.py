@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import ClassVar, Final
 
 from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import WakeKind
 from tidemill.errors import Unavailable
 from tidemill.lake import expectations
 from tidemill.lake.window import watermark
@@ -39,6 +40,9 @@ DUE_THINGS: Final = (
 
 class Keeper:
     """Does due things one after the other, and sleeps until the next thing is due."""
+
+    AWAITED: ClassVar = frozenset({WakeKind.TIME})
+    """The changes by which a keeper gets something to do earlier."""
 
     def __init__(self, catalog: Catalog, discoverer: Discoverer) -> None:
         self._catalog = catalog

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Final, Protocol, TypeAlias
 
 from tidemill.catalog.db import Catalog, CatalogGone
+from tidemill.catalog.named import WakeKind
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import Unavailable
 from tidemill.roles.process_end import ProcessEnd
@@ -52,9 +53,9 @@ class Loops:
         """Tell whether an error has ended a loop."""
         return bool(self._errors)
 
-    def start(self, name: str, run: Loop) -> None:
-        """Run a loop in a thread of its own."""
-        waiter = self._catalog.waiter()
+    def start(self, name: str, run: Loop, awaited: frozenset[WakeKind] = frozenset()) -> None:
+        """Run a loop in a thread of its own. Commits with one of the changes `awaited` wake the loop."""
+        waiter = self._catalog.waiter(awaited)
 
         def body() -> None:
             while not self._stopped:

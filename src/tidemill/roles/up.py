@@ -150,9 +150,9 @@ def _run_roles(
             on_dead=narrator.gave_up,
         )
         sweeper = Janitor(catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
-        loops.start("scheduler", scheduler.run)
-        loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))
-        loops.start("keeper", loop(world, keeper.step, look_again=LOOK_AGAIN, hints=hints))
+        loops.start("scheduler", scheduler.run, Scheduler.AWAITED)
+        loops.start("runner", partial(runner.run, taking=lambda: not loops.draining), Runner.AWAITED)
+        loops.start("keeper", loop(world, keeper.step, look_again=LOOK_AGAIN, hints=hints), Keeper.AWAITED)
         ending.callback(alerter.stop)
         alerter.start(loops)
         loops.start("janitor", loop(world, sweeper.step))
@@ -160,7 +160,7 @@ def _run_roles(
         if deploy:
             edits = Edits(catalog, config, lambda text: narrator.tell("edited", config.app.name, text, message=text))
             loops.start("edits", loop(world, partial(_look_at, edits)))
-        loops.start("janitor of inboxes", loop(world, sweeper.empty_inboxes, look_again=LEAVE_SOON))
+        loops.start("janitor of inboxes", loop(world, sweeper.empty_inboxes, look_again=LEAVE_SOON), Janitor.AWAITED)
         while not loops.ending.wait(LONGEST_NAP if until_idle is None else AWAY):
             if until_idle is None or not discoverer.looked or runner.busy:
                 continue

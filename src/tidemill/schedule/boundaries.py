@@ -94,6 +94,10 @@ def queue_boundaries(db: Db, moves: Moves) -> None:
     db.run(SQL.queue, passed=to_json(sorted(rows, key=lambda row: (row["schedule_id"], row["trigger_no"]))))
 
 
+FREE: Final = SQL.find_free(limit=1)
+"""Finds a queue that is free, if there is one."""
+
+
 def has_boundaries(db: Db) -> bool:
     """Return whether a queue is free: the job that its last boundary fed is gone, and that job's run has ended."""
     return bool(db.all(SQL.find_free, limit=1))

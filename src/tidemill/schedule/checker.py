@@ -152,6 +152,10 @@ def force_job(db: Db, world: World, job_id: JobId) -> Launch:
     return launches[0]
 
 
+NEXT_CHECK: Final = SQL.find_next()
+"""Finds the time at which the first job is due for a check."""
+
+
 def next_check_at(db: Db) -> datetime | None:
     """Return the time at which the first job is due for a check."""
     return db.value(SQL.find_next, datetime)

@@ -6,16 +6,17 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import WakeKind
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import Unavailable
-from tidemill.schedule.boundaries import feed_boundaries, has_boundaries
-from tidemill.schedule.checker import Launch, check_due, next_check_at
+from tidemill.schedule.boundaries import FREE, feed_boundaries
+from tidemill.schedule.checker import NEXT_CHECK, Launch, check_due
 from tidemill.schedule.probes import Probes, Source
-from tidemill.schedule.subscriber import has_messages, subscribe
-from tidemill.schedule.timekeeper import fire_due, next_timer_at
+from tidemill.schedule.subscriber import UNHANDLED, subscribe
+from tidemill.schedule.timekeeper import NEXT_TIMER, fire_due
 from tidemill.world import World
 
 LONGEST_SLEEP: Final = timedelta(seconds=5)
@@ -34,6 +35,9 @@ class Scheduler:
     `most_launches` is the cap of each namespace on the launches in a second; 0 means no cap.
     Without `timers`, due times are left to another scheduler, or to a later start.
     """
+
+    AWAITED: ClassVar = frozenset({WakeKind.MESSAGE, WakeKind.JOB})
+    """The changes by which a scheduler gets something to do."""
 
     def __init__(
         self,
@@ -90,4 +94,6 @@ class Scheduler:
 
 
 def _look(db: Db) -> tuple[bool, bool, datetime | None, datetime | None, datetime]:
-    return has_messages(db), has_boundaries(db), next_timer_at(db), next_check_at(db), db.now()
+    look = db.look(UNHANDLED, FREE, NEXT_TIMER, NEXT_CHECK)
+    topic, queue, *_ = look.found
+    return topic is not None, queue is not None, look.time(2), look.time(3), look.now

@@ -106,6 +106,10 @@ def subscribe(catalog: Catalog, world: World, limit: int = BATCH) -> int:
     return handled
 
 
+UNHANDLED: Final = SQL.find_unhandled(topic=Topic.DATA, name=NAME)
+"""Finds a topic with messages that no scheduler has handled yet, if there is one."""
+
+
 def has_messages(db: Db) -> bool:
     """Return whether there are messages that no scheduler has handled yet. Cost: two look-ups a topic."""
     return bool(_find_unhandled(db))

@@ -73,6 +73,10 @@ def fire_due(catalog: Catalog, world: World, limit: int = BATCH) -> int:
     return catalog.write(lambda db: _fire_due(db, world, limit))
 
 
+NEXT_TIMER: Final = SQL.find_next()
+"""Finds the time at which the first timer is due."""
+
+
 def next_timer_at(db: Db) -> datetime | None:
     """Return the time at which the first timer is due."""
     return db.value(SQL.find_next, datetime)

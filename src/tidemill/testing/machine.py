@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from typing import Any, NamedTuple, Protocol
 import greenlet  # type: ignore[import-untyped]  # it brings no types
 
 from tidemill.catalog.db import Catalog
+from tidemill.catalog.named import ALL_CHANGES, WakeKind
 from tidemill.json_specs import read_text
 from tidemill.processes import Finished
 from tidemill.run.processes.assignments import Assignment, DriverSetup
@@ -115,12 +117,13 @@ class Process:
         self.point = Point(PointKind.START, name)
         self.wakes_at: timedelta | None = None
         """When it goes on by itself, by the monotonic clock; None when it does not sleep."""
-        self.wakes_by_commit = False
+        self.awaits: frozenset[WakeKind] = frozenset()
+        """The changes whose commit ends its sleep."""
         self.held_until: timedelta | None = None
         """The time until which the process is stopped, as by SIGSTOP."""
         self.child: PlayedChild | None = None
         """The child that its parent holds, when the process is a driver."""
-        self.commits_seen = 0
+        self.commits_seen: Mapping[WakeKind, int] = {}
         self._greenlet: greenlet.greenlet
         self.world = World(
             clock=_Clock(self),
@@ -155,22 +158,22 @@ class Process:
         if not machine.glides(process):
             machine.hub.switch()
 
-    def sleep(self, duration: timedelta, *, by_commit: bool = False) -> bool:
-        """Wait in the machine's time; whether a commit ended it."""
+    def sleep(self, duration: timedelta, awaits: frozenset[WakeKind] = frozenset()) -> bool:
+        """Wait in the machine's time, or for a commit with one of these changes; whether such a commit ended it."""
         if self.machine.is_elsewhere():
             time.sleep(_NAP)
             return False
         process = self.machine.current
         assert process is not None, "only processes sleep"
         process.wakes_at = self.machine.clock.elapsed + max(duration, timedelta(0))
-        process.wakes_by_commit = by_commit
-        commits = process.commits_seen
+        process.awaits = awaits
         try:
-            self.reach(PointKind.SLEEP, "for a commit" if by_commit else "a while")
+            self.reach(PointKind.SLEEP, "for a commit" if awaits else "a while")
         finally:
-            process.wakes_at, process.wakes_by_commit = None, False
-        process.commits_seen = self.machine.commits
-        return by_commit and process.commits_seen > commits
+            process.wakes_at, process.awaits = None, frozenset()
+        woken = self.machine.has_news(process, awaits)
+        process.commits_seen = dict(self.machine.commits)
+        return woken
 
     def begin(self, body: Callable[[Process], object]) -> None:
         """Make the greenlet, which stands at its start; the machine's business."""
@@ -228,21 +231,21 @@ class Process:
 
             self.reach(PointKind.BEFORE_WRITE, where)
             result = self._transact(lambda: write(watched, **options))
-            self.machine.commits += bool(wakes[-1])
+            self.machine.commits.update(wakes[-1])
             self.reach(PointKind.AFTER_WRITE, where)
             return result
 
         def applying(guards: Any, writes: Any) -> Any:
             self.reach(PointKind.BEFORE_WRITE, "apply")
             result = self._transact(lambda: apply(guards, writes))
-            self.machine.commits += any(call.statement.wakes for call in writes)
+            self.machine.commits.update(frozenset().union(*(call.statement.wakes for call in writes)))
             self.reach(PointKind.AFTER_WRITE, "apply")
             return result
 
         played: Any = catalog
         played.world = self.world
         played.read, played.write = reading, writing
-        played.waiter = lambda: PlayedWaiter(self)
+        played.waiter = lambda changes=ALL_CHANGES: PlayedWaiter(self, changes)
         played._apply = applying
         return catalog
 
@@ -277,11 +280,12 @@ class Process:
 class PlayedWaiter:
     """Waits for commits of others in the machine's time."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, changes: frozenset[WakeKind]) -> None:
         self._process = process
+        self._changes = changes
 
     def wait(self, timeout: timedelta) -> bool:
-        return self._process.sleep(timeout, by_commit=True)
+        return self._process.sleep(timeout, self._changes)
 
     def wake(self) -> None:
         """Do nothing: processes are killed, not asked to end."""
@@ -480,8 +484,8 @@ class Machine:
         self.groups: list[Group] = []
         self.children: list[PlayedChild] = []
         self.complaints: list[str] = []
-        self.commits = 0
-        """The number of commits that wake processes."""
+        self.commits: Counter[WakeKind] = Counter()
+        """The number of commits with each kind of change."""
         self.current: Process | None = None
         """The process that works, or was the last to work."""
         self.inside = False
@@ -588,10 +592,14 @@ class Machine:
         for group in self.groups:
             self.kill(group)
 
+    def has_news(self, process: Process, awaits: frozenset[WakeKind]) -> bool:
+        """Tell whether one of these changes has committed since the last sleep of the process."""
+        return any(self.commits[change] > process.commits_seen.get(change, 0) for change in awaits)
+
     def _due(self, process: Process) -> timedelta:
         """When the process can go on; now, if it can."""
         now = self.clock.elapsed
-        woken = process.wakes_by_commit and self.commits > process.commits_seen
+        woken = self.has_news(process, process.awaits)
         due = now if process.wakes_at is None or woken else process.wakes_at
         return due if process.held_until is None else max(due, process.held_until)
 

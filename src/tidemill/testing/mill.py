@@ -468,7 +468,7 @@ class VirtualMill:
         narrator = Narrator(process.world, _echo, as_json=False)
         cap = self._config.most_launches
         scheduler = Scheduler(process.catalog, process.world, narrator.launched, most_launches=cap)
-        scheduler.run(process.catalog.waiter(), _never)
+        scheduler.run(process.catalog.waiter(Scheduler.AWAITED), _never)
 
     def _run(self, process: Process) -> None:
         config = self._config
@@ -479,22 +479,24 @@ class VirtualMill:
         self._runner = Runner(
             process.world, process.catalog, launcher, slots=config.slots, lease=config.lease, on_event=narrator.ran
         )
-        self._runner.run(process.catalog.waiter(), _never)
+        self._runner.run(process.catalog.waiter(Runner.AWAITED), _never)
 
     def _keep(self, process: Process) -> None:
         narrator = Narrator(process.world, _echo, as_json=False)
         self._discoverer = Discoverer(process.catalog, narrator)
         keeper = Keeper(process.catalog, self._discoverer)
-        loop(process.world, keeper.step)(process.catalog.waiter(), _never)
+        loop(process.world, keeper.step)(process.catalog.waiter(Keeper.AWAITED), _never)
 
     def _sweep(self, process: Process) -> None:
         config = self._config
         janitor = Janitor(process.catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
-        loop(process.world, janitor.step)(process.catalog.waiter(), _never)
+        loop(process.world, janitor.step)(process.catalog.waiter(frozenset()), _never)
 
     def _empty_inboxes(self, process: Process) -> None:
         janitor = Janitor(process.catalog)
-        loop(process.world, janitor.empty_inboxes, look_again=LEAVE_SOON)(process.catalog.waiter(), _never)
+        loop(process.world, janitor.empty_inboxes, look_again=LEAVE_SOON)(
+            process.catalog.waiter(Janitor.AWAITED), _never
+        )
 
 
 def _next_due(db: Db) -> datetime | None:

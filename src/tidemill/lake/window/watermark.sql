@@ -143,6 +143,7 @@ UPDATE watermark SET value = m.value
  WHERE watermark.dataset_id = :dataset_id AND m.dataset_id = :dataset_id AND m.commit_seq = {commit_seq}
 
 -- name: publish_move
+-- wakes: message, time
 -- since: where rows of the first time slot may begin, in the message of a first move only.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', m.commit_seq,

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidemill.catalog.db import Catalog, CatalogGone, CatalogUnavailable, Db
+from tidemill.catalog.named import WakeKind
 from tidemill.durations import format_duration
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.names import RunId
@@ -23,8 +24,8 @@ from tidemill.run.processes.reaper import Reaper
 from tidemill.run.records.bundles import CodeUnavailable, find_code
 from tidemill.run.records.programs import Program, find_program_by_id
 from tidemill.run.records.runs import Cause, RunRecord, RunState, find_runs
-from tidemill.run.records.workers import balance, find_next_start
-from tidemill.run.step.attempts import AttemptEnd, ask_kill, end_attempt, find_next_due, is_any_due, renew, take_runs
+from tidemill.run.records.workers import NEXT_START, UNBALANCED, balance
+from tidemill.run.step.attempts import NEXT_DUE, AttemptEnd, ask_kill, due_runs, end_attempt, renew, take_runs
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ class _Waiting:
 class Runner:
     """Works on at most `slots` runs at a time."""
 
+    AWAITED: ClassVar = frozenset({WakeKind.RUN})
+    """The changes by which a runner gets something to do."""
+
     def __init__(
         self,
         world: World,
@@ -132,15 +136,14 @@ class Runner:
 
         Runs that wait for a driver with Spark come first, and while there are any, no others that need Spark are taken.
         """
-        for surplus in balance(self.catalog):
-            ask_kill(self.catalog, surplus)
         launched = [run_id for run_id, waiting in list(self._waiting.items()) if self._launch_waiting(waiting)]
         free, with_spark, avoided = max(self.slots - self.busy, 0), not self._waiting, self.avoided()
-
-        def is_due(db: Db) -> bool:
-            return is_any_due(db, workers_only=not free, with_spark=with_spark, avoided=avoided)
-
-        if not self.catalog.read(is_due):
+        due_now = due_runs(workers_only=not free, with_spark=with_spark, avoided=avoided)
+        unbalanced, *due = self.catalog.read(lambda db: db.look(UNBALANCED, *due_now)).found
+        if unbalanced is not None:
+            for surplus in balance(self.catalog):
+                ask_kill(self.catalog, surplus)
+        elif all(found is None for found in due):
             return launched  # a look locks out no writer
         host = self.world.spawner.host()
 
@@ -237,8 +240,9 @@ class Runner:
             return _LOOK_EVERY
         # A reaper that looks more seldom than it has to sees no lease run out, ever: short leases were not fenced.
         longest = min(_IDLE, self.reaper.every)
-        now, *times = self.catalog.read(lambda db: (db.now(), find_next_due(db), find_next_start(db)))
-        return min([longest, *(max(due - now, timedelta(0)) for due in times if due is not None)])
+        look = self.catalog.read(lambda db: db.look(NEXT_DUE, NEXT_START))
+        times = [due for number in range(2) if (due := look.time(number)) is not None]
+        return min([longest, *(max(due - look.now, timedelta(0)) for due in times)])
 
     def close(self) -> None:
         """End all drivers, and return their runs, which other runners take then; that costs the runs nothing."""

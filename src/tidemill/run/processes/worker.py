@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.named import Call, Param
+from tidemill.catalog.named import Call, Param, WakeKind
 from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.durations import parse_duration
 from tidemill.errors import Conflict, Fenced, TidemillError, Unavailable, UserError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from tidemill.catalog.wakeups import Waiter
 
+_AWAITED: Final = frozenset({WakeKind.MESSAGE, WakeKind.JOB, WakeKind.RUN, WakeKind.TIME})
 _LONGEST_NAP: Final = timedelta(seconds=5)
 """After which it looks without having been woken, as a scheduler does."""
 
@@ -234,7 +235,7 @@ class Steps:
 
     def _nap(self, longest: timedelta) -> None:
         if self._waiter is None:
-            self._waiter = self._catalog.waiter()
+            self._waiter = self._catalog.waiter(_AWAITED)
             return  # what was committed before it watched has not woken it: look once more
         self._waiter.wait(longest)
 

@@ -13,6 +13,7 @@ INSERT INTO slot (limit_key, run_id, taken_at)
 SELECT r.limit_key, r.run_id, tidemill_now() FROM {rows:slots(limit_key text, run_id text)} AS r
 
 -- name: insert_external
+-- wakes: progress
 INSERT INTO run (run_id, kind, state, epoch, arguments, triggered_by, owner, host, pid, lease_until, created_at,
                  started_at)
 VALUES (:run_id, 'external', 'RUNNING', 1, '{}', :triggered_by, :owner, :host, :pid, tidemill_now() + :lease,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
@@ -34,6 +34,12 @@ def put_worker(db: Db, program_id: ProgramId, instances: int) -> None:
 def retire_others(db: Db, namespace: Namespace, app: str, program_ids: Iterable[ProgramId]) -> None:
     """Have no run of the other workers of an app kept alive: it does not declare them any more."""
     db.run(SQL.retire_others, namespace=namespace, app=app, program_ids=json.dumps(sorted(program_ids)))
+
+
+NEXT_START: Final = SQL.find_next_start()
+"""Finds the time at which the next run of a worker may be started."""
+UNBALANCED: Final = SQL.find_unbalanced()
+"""Finds a worker with too few or too many runs, if there is one."""
 
 
 def find_next_start(db: Db) -> datetime | None:

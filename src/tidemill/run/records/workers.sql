@@ -1,8 +1,10 @@
 -- name: put_worker
+-- wakes: run
 INSERT INTO worker (program_id, instances) VALUES (:program_id, :instances)
     ON CONFLICT (program_id) DO UPDATE SET instances = excluded.instances, failures = 0, not_before = 0
 
 -- name: retire_others
+-- wakes: run
 -- Workers of an app that it does not declare any more.
 UPDATE worker SET instances = 0
  WHERE instances > 0 AND program_id IN (SELECT program_id FROM program WHERE namespace = :namespace AND app = :app)

@@ -155,11 +155,21 @@ def is_any_due(db: Db, *, workers_only: bool = False, with_spark: bool = True, a
     With `workers_only` only runs of workers count. Without `with_spark` only runs that need no Spark. Runs of programs
     whose bundle is one of `avoided` do not count.
     """
+    found = db.look(*due_runs(workers_only=workers_only, with_spark=with_spark, avoided=avoided)).found
+    return any(one is not None for one in found)
+
+
+def due_runs(*, workers_only: bool, with_spark: bool, avoided: Iterable[str]) -> list[Call]:
+    """Return the reads that find a run which waits and is due now, as `is_any_due`."""
     without = json.dumps(sorted(avoided))
-    if db.all(SQL.find_due_workers, avoided=without):
-        return True
-    statement = SQL.find_due if with_spark else SQL.find_plain_due
-    return not workers_only and bool(db.all(statement, avoided=without))
+    calls = [SQL.find_due_workers(avoided=without)]
+    if not workers_only:
+        calls.append((SQL.find_due if with_spark else SQL.find_plain_due)(avoided=without))
+    return calls
+
+
+NEXT_DUE: Final = SQL.find_next_due()
+"""Finds the time at which the next waiting run comes due."""
 
 
 def find_next_due(db: Db) -> datetime | None:

@@ -1,6 +1,7 @@
 -- name: take_late
 -- gives: run_id
 -- locks: run
+-- wakes: progress
 -- Those past their deadline go first, whatever their priority.
 WITH picked AS MATERIALIZED (
     SELECT run_id FROM run {indexed_by:run_deadline}
@@ -22,6 +23,7 @@ RETURNING run_id
 -- name: take_runs
 -- gives: run_id
 -- locks: run
+-- wakes: progress
 -- By when their work came, not by when they may be tried again: a run that waited for its next attempt keeps its turn.
 -- Not what this node could not load a moment ago. The attempt has the code that its program has now.
 -- Materialized: PostgreSQL may run a sub-select with a limit more than once, and lock more than it takes.
@@ -44,6 +46,7 @@ RETURNING run_id
 -- name: take_plain_runs
 -- gives: run_id
 -- locks: run
+-- wakes: progress
 -- The same without those that need Spark, by an index of its own: a runner in which some of them wait takes no more.
 WITH picked AS MATERIALIZED (
     SELECT run_id FROM run {indexed_by:run_pending_plain}
@@ -70,6 +73,7 @@ SELECT run_id FROM run WHERE run_id IN ({texts:runs})
 -- name: take_workers
 -- gives: run_id
 -- locks: run
+-- wakes: progress
 -- By their slots, which are few: among all that waits they would be looked for.
 WITH picked AS MATERIALIZED (
     SELECT run_id FROM run
@@ -115,6 +119,7 @@ SELECT min(not_before) AS not_before FROM run WHERE state = 'PENDING' AND not_be
 
 -- name: register
 -- locks: run
+-- wakes: progress
 -- Compare and set: the process of an attempt that was given up meanwhile finds nothing to register for.
 UPDATE run
    SET state = 'RUNNING', pid = :pid, facts = :facts, log_location = :log_location,
@@ -159,6 +164,7 @@ SELECT tidemill_refuse('attempt_moved', CAST(:run_id AS TEXT))
 
 -- name: complete_run
 -- locks: run
+-- wakes: run, job, time
 -- The driver knows how long its transaction had been open when it began to commit. So no clock of two machines differs.
 UPDATE run
    SET state = 'COMPLETED', ended_at = tidemill_now(), lease_until = NULL, losses = 0, exit_cause = NULL,
@@ -169,6 +175,7 @@ UPDATE run
 
 -- name: repeat_run
 -- locks: run
+-- wakes: run, time
 UPDATE run
    SET state = 'PENDING', not_before = tidemill_now() + :delay, failures = :failures, losses = :losses,
        exit_cause = :cause, exit_reason = :reason, owner = NULL, owner_process = NULL, host = NULL, pid = NULL, lease_until = NULL, write_pointer = NULL
@@ -176,6 +183,7 @@ UPDATE run
 
 -- name: end_run
 -- locks: run
+-- wakes: run, job, time
 UPDATE run
    SET state = :state, ended_at = tidemill_now(), failures = :failures, losses = :losses, exit_cause = :cause,
        exit_reason = :reason, lease_until = NULL

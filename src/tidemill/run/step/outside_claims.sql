@@ -1,5 +1,6 @@
 -- name: complete_claim
 -- locks: run, at inbox_file
+-- wakes: run, job, time
 -- The guard has locked the run's row: if two callers close the last files, the later one sees that none is left.
 UPDATE run
    SET state = 'COMPLETED', ended_at = tidemill_now(), lease_until = NULL, exit_reason = '', facts = :facts

@@ -1,0 +1,255 @@
+"""Notifications on PostgreSQL: their number, the waiters that they wake, and the loss of the line."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.catalog.conftest import OpenCatalog
+from tests.catalog.counting import CountingProxy
+from tests.catalog.test_named import SQL
+from tests.catalog.test_wakeups import HELLO, NOT_LONG, SOON
+from tests.manual_clock import ManualClock
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.effects import Effect, Phase
+from tidemill.catalog.messages import Topic, lock_position
+from tidemill.catalog.named import ALL_CHANGES, Call, WakeKind
+from tidemill.catalog.notifications import Notifier
+from tidemill.catalog.wakeups import Waiter
+from tidemill.processes import LocalSpawner
+from tidemill.world import SystemClock, World
+
+MESSAGE = frozenset({WakeKind.MESSAGE})
+PROGRESS = frozenset({WakeKind.PROGRESS})
+
+
+@pytest.fixture
+def line(postgres_catalog_url: str) -> Iterator[CountingProxy]:
+    """A line to the test's server."""
+    with CountingProxy(postgres_catalog_url) as line:
+        yield line
+
+
+@pytest.fixture
+def near(line: CountingProxy, open_at: OpenCatalog) -> Catalog:
+    """The catalog as a process on the line has it."""
+    return open_at(line.url)
+
+
+@pytest.fixture
+def far(postgres_catalog_url: str, open_at: OpenCatalog) -> Catalog:
+    """The catalog as a process elsewhere has it."""
+    return open_at(postgres_catalog_url)
+
+
+def drain(waiter: Waiter) -> None:
+    """Take what has woken the waiter so far."""
+    while waiter.wait(NOT_LONG):
+        pass
+
+
+class _ChangesNoJob(Effect):
+    """Writes that change no row, by a statement that wakes."""
+
+    phase = Phase.RUN
+
+    def writes(self) -> list[Call]:
+        return [SQL.change_job_at_the_limit(job_id="none")]
+
+
+@pytest.mark.parametrize("opened", [1, 5])
+def test_all_waiters_of_a_process_share_a_connection(line: CountingProxy, near: Catalog, opened: int) -> None:
+    """Nine connections a node: a hundred nodes took as many as the server has."""
+    before = line.connections
+    waiters = [near.waiter() for _ in range(opened)]
+    listening = line.connections - before
+    for waiter in waiters:
+        waiter.close()
+
+    assert listening == 1
+    assert line.take()["LISTEN"] == 1
+    near.waiter().close()
+    assert line.take()["LISTEN"] == 1
+
+
+def test_a_commit_wakes_those_that_wait_for_its_changes(near: Catalog, far: Catalog) -> None:
+    """A commit cost each idle node 25 statements, because it woke all loops."""
+    job, run = frozenset({WakeKind.JOB}), frozenset({WakeKind.RUN})
+    kinds = [MESSAGE, MESSAGE | job, run, frozenset[WakeKind]()]
+    for catalog in (near, far):
+        waiters = [catalog.waiter(kind) for kind in kinds]
+        for waiter in waiters:
+            drain(waiter)
+
+        near.apply([HELLO])
+        woken = [
+            waiter.wait(SOON if kind >= MESSAGE else NOT_LONG) for waiter, kind in zip(waiters, kinds, strict=True)
+        ]
+        for waiter in waiters:
+            waiter.close()
+
+        assert woken == [True, True, False, False]
+
+
+def test_a_commit_wakes_a_waiter_of_its_process_once(near: Catalog) -> None:
+    """The process knows of the commit before its own notification comes."""
+    with closing(near.waiter()) as waiter:
+        drain(waiter)
+
+        near.apply([HELLO])
+
+        assert waiter.wait(SOON)
+        assert not waiter.wait(NOT_LONG)
+
+
+def test_an_effect_that_changes_nothing_sends_no_notification(line: CountingProxy, near: Catalog) -> None:
+    """The begin of each run announces the run, if a schedule listens: mostly none does."""
+    line.take()
+
+    near.apply([_ChangesNoJob()])
+
+    sent = line.take()
+    assert sent["test_named.change_job_at_the_limit"] == 1
+    assert sent["NOTIFY"] == 0
+
+
+def test_a_notification_is_a_transaction_of_its_own(line: CountingProxy, near: Catalog) -> None:
+    """Inside of a commit, NOTIFY holds one lock of the whole server until the disk has the commit."""
+    line.take()
+    near.apply([HELLO])
+    near.write(lambda db: lock_position(db, Topic.DATA, "x"))
+    near.close()
+
+    messages = line.take_messages()
+
+    assert sum("COMMIT" in message for message in messages) == 2
+    assert [message for message in messages if "NOTIFY" in message] == [["NOTIFY"]]
+
+
+class _Sent:
+    """Notifications that were sent, instead of a server."""
+
+    def __init__(self) -> None:
+        self.sent: list[frozenset[WakeKind]] = []
+        self.came = threading.Semaphore(0)
+
+    def send(self, changes: frozenset[WakeKind]) -> None:
+        self.sent.append(changes)
+        self.came.release()
+
+
+def test_commits_within_five_milliseconds_share_a_notification() -> None:
+    """Each notification is a transaction of its own, and wakes each node."""
+    server = _Sent()
+    notifier = Notifier(server.send, ManualClock())  # on which no time passes
+    notifier.note(MESSAGE)
+    for change in (WakeKind.JOB, WakeKind.RUN) * 500:
+        notifier.note(frozenset({change}))
+    notifier.close()
+
+    assert server.sent[0] == MESSAGE
+    assert frozenset().union(*server.sent[1:]) == {WakeKind.JOB, WakeKind.RUN}
+    assert len(server.sent) < 20
+
+
+def test_a_notification_that_waits_is_sent_without_another_commit() -> None:
+    """Else the last of several commits would wait for the next look of the others."""
+    server = _Sent()
+    notifier = Notifier(server.send, ManualClock())
+    notifier.note(MESSAGE)
+    notifier.note(MESSAGE)
+    came = [server.came.acquire(timeout=SOON.total_seconds()) for _ in range(2)]
+    notifier.close()
+
+    assert came == [True, True]
+    assert server.sent == [MESSAGE, MESSAGE]
+
+
+def test_progress_waits_for_the_next_notification() -> None:
+    """Each short run would cost three notifications: taken, registered, ended."""
+    server = _Sent()
+    notifier = Notifier(server.send, SystemClock())
+    notifier.note(PROGRESS)
+    notifier.note(MESSAGE)
+    notifier.close()
+
+    assert server.sent == [MESSAGE | PROGRESS]
+
+
+def test_progress_has_a_notification_of_its_own_after_a_while() -> None:
+    """Pages show that a long run has begun."""
+    server = _Sent()
+    notifier = Notifier(server.send, SystemClock())
+    notifier.note(PROGRESS)
+    came = server.came.acquire(timeout=SOON.total_seconds())
+    notifier.close()
+
+    assert came
+    assert server.sent == [PROGRESS]
+
+
+def test_a_notification_that_cannot_be_sent_fails_no_commit(near: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transaction has committed: an error would make the caller run it again. Others see it at their next look."""
+    monkeypatch.setattr(near, "_channel", "not a channel")
+
+    assert near.apply([HELLO]) > 0
+
+
+def test_the_thread_that_notifies_is_not_left_by_a_program(near: Catalog, tmp_path: Path) -> None:
+    """A driver takes no other run after a program that has left a thread: each run would start a process."""
+    spawner = LocalSpawner()
+    with spawner.surrounded(tmp_path / "stdout", tmp_path / "stderr"):
+        for _ in range(3):
+            near.apply([HELLO])
+        names = {thread.name for thread in threading.enumerate()}
+        left = spawner.left_running(children=False)
+
+    assert "notifier" in names
+    assert left == ""
+
+
+def test_a_lost_line_wakes_all(line: CountingProxy, near: Catalog, far: Catalog) -> None:
+    """Notifications that were sent meanwhile are lost."""
+    with closing(near.waiter(frozenset({WakeKind.TOKEN}))) as waiter:
+        drain(waiter)
+        line.cut()
+        woken = waiter.wait(SOON)
+        while line.take()["LISTEN"] == 0:
+            pass
+        drain(waiter)
+        with closing(near.waiter(MESSAGE)) as other:
+            drain(other)
+            far.apply([HELLO])
+            told = other.wait(SOON)
+
+    assert woken
+    assert told
+
+
+@pytest.mark.parametrize("payload", ["", "other news,from,a,later,version", "x"])
+def test_a_notification_of_another_version_wakes_all(near: Catalog, payload: str) -> None:
+    """Nodes are upgraded one after the other."""
+    waiting = closing(near.waiter(frozenset({WakeKind.TOKEN})))
+    with waiting as waiter, psycopg.connect(near.url, autocommit=True) as other:
+        drain(waiter)
+        row = other.execute("SELECT 'tidemill_' || current_schema()").fetchone()
+        assert row is not None
+        other.execute("SELECT pg_notify(%s, %s)", (row[0], payload))
+
+        assert waiter.wait(SOON)
+
+
+def test_catalogs_of_a_process_that_are_closed_leave_no_connection(line: CountingProxy, open_at: OpenCatalog) -> None:
+    """Nor a thread that would go on to listen."""
+    catalog = open_at(line.url, World())
+    waiters = [catalog.waiter(ALL_CHANGES), catalog.waiter(MESSAGE)]
+    for waiter in waiters:
+        waiter.close()
+    catalog.close()
+
+    assert not [thread for thread in threading.enumerate() if thread.name in {"listener", "notifier"}]

@@ -74,6 +74,13 @@ def test_an_option_beats_a_variable_and_a_variable_the_file(world, tmp_path):
         ("[stores.lake]\nurl = 's3://lake'\nendpont = 'x'", "did you mean 'endpoint'"),
         ("[stores.lake]\nurl = 's3://lake'\npath_style = 'maybe'", "use true or false"),
         ("[stores.lake]\nurl = 's3://lake'\ncredentials = 'AKIAIOSFODNN7EXAMPLE'", "never a secret itself"),
+        ("[spark.profiles.big]\nmasters = 'local'", "did you mean 'master'"),
+        ("[spark.profiles.big]\nclass_data = true", "known are master, warm, conf"),
+        ("[spark.profiles.big]\nwarm = 17", r"spark.profiles.big.warm.*from 0 to 16"),
+        ("[spark.profiles.big]\nconf = 'x'", "there is no such setting"),
+        ("[spark.profiles]\nbig = 'local'", r"a table \[spark.profiles.big\] is wanted"),
+        ("[spark.profiles.'a b']\nwarm = 1", "Spark profile"),
+        ("[spark.profiles.big]\nmaster = ['local']", "one value"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_cure(world, tmp_path, text, message):
@@ -110,6 +117,45 @@ def test_the_table_with_the_longest_url_leads_to_a_location(world, tmp_path):
 
     assert {way: find_store(config.stores, way).name for way in ways} == ways
     assert config.shown()["stores.guests.url"] == "s3://lake/guests"
+
+
+def test_a_named_profile_of_spark_is_laid_over_the_usual_settings(world, tmp_path):
+    """A site says once what holds for all; a master of `[spark.conf]` must not win over that of the profile."""
+    text = """
+[spark]
+warm = 3
+conf = { "spark.master" = "local[1]", "spark.executor.memory" = "1g", "spark.x.password" = "hush" }
+
+[spark.profiles.big]
+master = "spark://here:7077"
+conf = { "spark.executor.memory" = "4g" }
+
+[spark.profiles.same]
+conf = {}
+
+[spark.profiles.cold]
+warm = 0
+"""
+    write(tmp_path, text)
+
+    config = load_config(replace(world, environ={"TIDEMILL_SPARK_MASTER": "local[7]"}), tmp_path)
+
+    profiles = {name: (one.master, one.warm) for name, one in config.spark_profiles.items()}
+    assert profiles == {"big": ("spark://here:7077", 3), "same": ("local[7]", 3), "cold": ("local[7]", 0)}
+    assert config.spark_profiles["big"].conf == {"spark.executor.memory": "4g", "spark.x.password": "hush"}
+    assert config.spark_profiles["same"].conf == config.spark_conf
+    assert config.shown()["spark.profiles.big.master"] == "spark://here:7077"
+    assert config.shown()["spark.profiles.big.conf"] == {"spark.executor.memory": "4g", "spark.x.password": "*****"}
+
+
+@pytest.mark.parametrize("table", ["spark.conf", "spark.profiles", "server.users", "stores"])
+def test_a_table_of_comments_alone_is_no_setting(world, tmp_path, table):
+    """A person takes out the last line, and leaves the head."""
+    write(tmp_path, f"[{table}]\n# nothing\n")
+
+    config = load_config(world, tmp_path)
+
+    assert (config.spark_conf, config.spark_profiles, config.stores) == ({}, {}, ())
 
 
 def test_a_password_is_never_shown():

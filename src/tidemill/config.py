@@ -77,6 +77,16 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkProfile:
+    """The settings `[spark.profiles.NAME]`, laid over those of `[spark]`: what the table leaves out is of `[spark]`."""
+
+    name: str
+    master: str
+    warm: int
+    conf: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The settings of one project. Paths are absolute; `sources` says where each setting came from."""
 
@@ -105,6 +115,8 @@ class Config:
     """Hosts and networks with private addresses to which deliveries of alerts may go."""
     server: ServerSettings = ServerSettings()
     stores: tuple[StoreSettings, ...] = ()
+    spark_profiles: Mapping[str, SparkProfile] = field(default_factory=dict)
+    """The named profiles of Spark, by name."""
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def shown(self) -> dict[str, object]:
@@ -143,6 +155,7 @@ class Config:
             "log_format": str(self.log_format),
             "server.prefix": self.server.prefix,
             **{f"stores.{one.name}.{what}": getattr(one, what) for one in self.stores for what in _STORE_FIELDS},
+            **{name: value for one in self.spark_profiles.values() for name, value in _shown(one).items()},
         }
 
 
@@ -247,7 +260,11 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
 _USERS: Final = "server.users"
 _STORES: Final = "stores"
 _STORE_FIELDS: Final = tuple(one.name for one in fields(StoreSettings) if one.name != "name")
+_PROFILES: Final = "spark.profiles"
+_PROFILE_FIELDS: Final = tuple(one.name for one in fields(SparkProfile) if one.name != "name")
 _SPARK_CONF: Final = "spark.conf"
+_TABLES: Final = (_SPARK_CONF, _USERS, _STORES, _PROFILES)
+_MASTER: Final = "spark.master"
 _REDACTION: Final = "spark.redaction.regex"
 _SENSITIVE: Final = r"(?i)secret|password|passphrase|token|credential|access[._-]?key|://[^/@\s]+:[^/@\s]+@"
 _MASK: Final = "*****"
@@ -259,7 +276,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
     Raises `BadConfig`. Without a file the defaults hold: a SQLite catalog and all state below `.tidemill/`.
     """
     folder = folder.absolute()
-    given, spark_conf, users, stores = _from_file(world, folder / FILE_NAME)
+    given, tables = _from_file(world, folder / FILE_NAME)
     sources = dict.fromkeys(given, FILE_NAME)
     for name in _SETTINGS:
         variable = "TIDEMILL_" + name.upper().replace(".", "_")
@@ -288,7 +305,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         spark_master=str(parsed["spark.master"]),
         spark_warm=_typed(parsed["spark.warm"], int),
         spark_class_data=_typed(parsed["spark.class_data"], bool),
-        spark_conf=spark_conf,
+        spark_conf=tables.spark_conf,
         jdbc_drivers=str(parsed["jdbc.drivers"]),
         update_schedules=_typed(parsed["deploy.update_schedules"], bool),
         suspend_new=_typed(parsed["schedules.suspended"], bool),
@@ -303,13 +320,16 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
             behind_proxy=_typed(parsed["server.behind_proxy"], bool),
             proxies=_typed(parsed["server.proxies"], frozenset),
             trust_header=str(parsed["server.trust_header"]),
-            users=users,
+            users=tables.users,
             most_requests=_typed(parsed["server.max_requests_per_second"], int),
             most_streams=_typed(parsed["server.max_streams"], int),
             prefix=str(parsed["server.prefix"]),
         ),
         log_format=_typed(parsed["log_format"], LogFormat),
-        stores=tuple(_store(name, given) for name, given in stores.items()),
+        stores=tuple(_store(name, given) for name, given in tables.stores.items()),
+        spark_profiles={
+            name: _profile(name, table, parsed, tables.spark_conf) for name, table in tables.profiles.items()
+        },
         sources={name: sources.get(name, "default") for name in _SETTINGS},
     )
 
@@ -344,36 +364,96 @@ def masked(settings: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _from_file(
-    world: World, path: Path
-) -> tuple[dict[str, str], dict[str, str], dict[str, str], dict[str, dict[str, str]]]:
-    """Return the settings of a file, those of Spark, the users of the server, and the object stores."""
+@dataclass(frozen=True, slots=True)
+class _NamedTables:
+    """The tables of a file whose names are the site's: settings of Spark, users, object stores, profiles of Spark."""
+
+    spark_conf: dict[str, str] = field(default_factory=dict)
+    users: dict[str, str] = field(default_factory=dict)
+    stores: dict[str, dict[str, str]] = field(default_factory=dict)
+    profiles: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def _from_file(world: World, path: Path) -> tuple[dict[str, str], _NamedTables]:
+    """Return the settings of a file, and its tables."""
+    given: dict[str, str] = {}
+    tables = _NamedTables()
     if not world.disk.exists(path):
-        return {}, {}, {}, {}
+        return given, tables
     try:
         document = tomllib.loads(world.disk.read_bytes(path).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadConfig(FILE_NAME, str(path), str(error)) from None
-    given: dict[str, str] = {}
-    spark_conf: dict[str, str] = {}
-    users: dict[str, str] = {}
-    stores: dict[str, dict[str, str]] = {}
     for name, value in _flat(document, ""):
-        if name.startswith(f"{_SPARK_CONF}."):
-            spark_conf[name.removeprefix(f"{_SPARK_CONF}.")] = _text(value)
-        elif name.startswith(f"{_USERS}."):
-            users[name.removeprefix(f"{_USERS}.")] = _text(value)
-        elif name.startswith(f"{_STORES}.") and name.count(".") == 2:  # stores.NAME.FIELD
-            _, store, what = name.split(".")
-            stores.setdefault(store, {})[what] = _text(value)
-        elif name in _SETTINGS:
-            if isinstance(value, dict | list):
-                raise BadConfig(name, FILE_NAME, f"one value is wanted, not {value!r}")
-            given[name] = _text(value)
-        else:
-            advice = advise(name, [*_SETTINGS, _SPARK_CONF, _USERS, _STORES], f"known are {', '.join(_SETTINGS)}")
+        if _into_table(tables, name, value):
+            continue
+        if name not in _SETTINGS:
+            advice = advise(name, [*_SETTINGS, *_TABLES], f"known are {', '.join(_SETTINGS)}")
             raise BadConfig(name, FILE_NAME, f"there is no such setting; {advice}")
-    return given, spark_conf, users, stores
+        if isinstance(value, dict | list):
+            raise BadConfig(name, FILE_NAME, f"one value is wanted, not {value!r}")
+        given[name] = _text(value)
+    return given, tables
+
+
+def _into_table(tables: _NamedTables, name: str, value: object) -> bool:
+    """Put a value of a file into the table that it is of; False for a value of no table. `BadConfig`."""
+    if name in _TABLES and value == {}:
+        return True  # all lines of the table are comments
+    if name.startswith(f"{_SPARK_CONF}."):
+        tables.spark_conf[name.removeprefix(f"{_SPARK_CONF}.")] = _text(value)
+    elif name.startswith(f"{_USERS}."):
+        tables.users[name.removeprefix(f"{_USERS}.")] = _text(value)
+    elif name.startswith(f"{_STORES}.") and name.count(".") == 2:  # stores.NAME.FIELD
+        _, store, what = name.split(".")
+        tables.stores.setdefault(store, {})[what] = _text(value)
+    elif name.startswith(f"{_PROFILES}."):  # spark.profiles.NAME.FIELD
+        profile, _, what = name.removeprefix(f"{_PROFILES}.").partition(".")
+        table = tables.profiles.setdefault(profile, {})
+        if value == {} and what in {"", "conf"}:
+            return True
+        if isinstance(value, dict | list):
+            raise BadConfig(name, FILE_NAME, f"one value is wanted, not {value!r}")
+        if not what:
+            raise BadConfig(name, FILE_NAME, f"a table [{name}] is wanted, not {value!r}")
+        table[what] = _text(value)
+    else:
+        return False
+    return True
+
+
+def _profile(
+    name: str, given: Mapping[str, str], usual: Mapping[str, object], usual_conf: Mapping[str, str]
+) -> SparkProfile:
+    """Return the settings `[spark.profiles.NAME]`, laid over the `usual` ones of `[spark]`; `BadConfig`."""
+    table = f"{_PROFILES}.{name}"
+    try:
+        check_name("Spark profile", name)
+    except BadName as error:
+        raise BadConfig(table, FILE_NAME, str(error)) from None
+    # A master of [spark.conf] must not win over that of the profile.
+    conf = {key: value for key, value in usual_conf.items() if not ("master" in given and key == _MASTER)}
+    for what, value in given.items():
+        if what.startswith("conf."):
+            conf[what.removeprefix("conf.")] = value
+        elif what not in _PROFILE_FIELDS or what == "conf":
+            advice = advise(what, _PROFILE_FIELDS, f"known are {', '.join(_PROFILE_FIELDS)}")
+            raise BadConfig(f"{table}.{what}", FILE_NAME, f"there is no such setting; {advice}")
+    warm = usual["spark.warm"]
+    if "warm" in given:
+        own = {f"{table}.warm": given["warm"]}
+        warm = _parse(f"{table}.warm", _SETTINGS["spark.warm"], own, {f"{table}.warm": FILE_NAME})
+    return SparkProfile(name, given.get("master", str(usual["spark.master"])), _typed(warm, int), conf)
+
+
+def _shown(profile: SparkProfile) -> dict[str, object]:
+    """Return the effective settings of a profile for people and JSON, secrets left out."""
+    table = f"{_PROFILES}.{profile.name}"
+    return {
+        f"{table}.master": profile.master,
+        f"{table}.warm": profile.warm,
+        f"{table}.conf": masked(profile.conf),
+    }
 
 
 def _store(name: str, given: Mapping[str, str]) -> StoreSettings:

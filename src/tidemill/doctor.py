@@ -19,7 +19,8 @@ from tidemill.errors import TidemillError
 from tidemill.frames.jdbc import usual_drivers
 from tidemill.run.processes.class_data import find_archive
 from tidemill.run.processes.java import find_java
-from tidemill.run.records.runs import list_unloaded
+from tidemill.run.records.programs import list_programs
+from tidemill.run.records.runs import list_lacking, list_unloaded
 from tidemill.sizes import format_bytes
 from tidemill.storage.locations import open_files
 from tidemill.world import World
@@ -70,6 +71,7 @@ def examine(folder: Path, *, options: Mapping[str, str] | None = None, world: Wo
         "ports": _ports,
         "server": _server,
         "spark": _spark,
+        "profiles": _profiles,
         "java": _java,
         "class data": _class_data,
         "jdbc": _jdbc,
@@ -188,6 +190,27 @@ def _spark(world: World, config: Config) -> Finding:
         return Finding("spark", good=False, found="PySpark is missing", cure='pip install "tidemill[spark]"')
     version = importlib.metadata.version("pyspark")
     return Finding("spark", good=True, found=f"PySpark {version}, master {config.spark_master}")
+
+
+def _profiles(world: World, config: Config) -> Finding:
+    catalog = open_catalog(config.catalog, world)
+    try:
+        programs, waiting = catalog.read(lambda db: (list_programs(db), list_lacking(db)))
+    finally:
+        catalog.close()
+    needed: dict[str, list[str]] = {}
+    for program in programs:
+        if program.spark_profile and not program.retired and program.spark_profile not in config.spark_profiles:
+            needed.setdefault(program.spark_profile, []).append(program.qualified_name)
+    runs = {one.profile: one for one in waiting}
+    if not needed and not runs:
+        names = ", ".join(sorted(config.spark_profiles)) or "none"
+        return Finding("profiles", good=True, found=f"named Spark profiles: {names}; no run waits for another")
+    lacking = [f"this node has no {name}, which {', '.join(used)} names" for name, used in needed.items()]
+    lacking += [f"{one.runs} runs wait for a node with {one.profile}: {one.reason}" for one in runs.values()]
+    wanted = ", ".join(f"[spark.profiles.{name}]" for name in sorted(needed.keys() | runs.keys()))
+    cure = f"add {wanted} to tidemill.toml of this node or of another one, and start `tidemill up` there"
+    return Finding("profiles", good=False, found=f"Spark profiles: {'; '.join(lacking)}", cure=cure)
 
 
 def _java(world: World, config: Config) -> Finding:

@@ -106,8 +106,9 @@ class Narrator:
             tell("done", subject, text, program=program.qualified_name, reason=reason)
         elif run.state is RunState.COMPLETED:
             tell("commit", subject, _committed(event), program=program.qualified_name, facts=dict(run.facts))
-        elif run.exit_cause is Cause.UNLOADED and run.state is RunState.PENDING:
-            why = f"until a node can load its code: {run.exit_reason}"
+        elif run.exit_cause in {Cause.UNLOADED, Cause.LACKING} and run.state is RunState.PENDING:
+            wanted = "can load its code" if run.exit_cause is Cause.UNLOADED else "has its Spark profile"
+            why = f"until a node {wanted}: {run.exit_reason}"
             text = f"{program.app}.{program.name}   {why}"
             tell("waits", subject, text, program=program.qualified_name, why=why)
         else:

@@ -78,6 +78,8 @@ class Reason(StrEnum):
     """An attempt of the run has ended. The next attempt starts at a later time."""
     RUN_WAITS_FOR_CODE = "run_waits_for_code"
     """A node could not load the code of the run. The run waits for a node that can."""
+    RUN_WAITS_FOR_PROFILE = "run_waits_for_profile"
+    """A node lacks the Spark profile of the run. The run waits for a node that has the profile."""
     RUN_WAITS_FOR_RUNNER = "run_waits_for_runner"
     """The run is pending, and no runner is at work."""
     RUN_WAITS_FOR_SLOT = "run_waits_for_slot"

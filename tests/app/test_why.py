@@ -378,6 +378,13 @@ def _(stage):
     return run
 
 
+@case(Reason.RUN_WAITS_FOR_PROFILE)
+def _(stage):
+    run = started(stage)
+    stage.sql("UPDATE run SET exit_cause = 'lacking', exit_reason = 'no profile' RETURNING 1")
+    return run
+
+
 @case(Reason.RUN_WAITS_FOR_RUNNER)
 def _(stage):
     return started(stage)

@@ -277,7 +277,7 @@ class Site:
         )
         launcher = LocalLauncher(world, options)
         program = next(one for one in self.mill.project.catalog.read(list_programs) if one.kind.needs_spark)
-        launcher.keep(find_code(self.mill.project.catalog, config.state, program, program.bundle), spark=True)
+        launcher.keep(find_code(self.mill.project.catalog, config.state, program, program.bundle), "")
         return Runner(world, self.mill.project.catalog, launcher, slots=1, lease=LEASE)
 
     def close(self) -> None:

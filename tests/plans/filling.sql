@@ -245,8 +245,10 @@ INSERT INTO bundle_upload (location, begun_at, abandoned)
 SELECT 'file:///data/' || CASE WHEN i = 0 THEN 'bundle_5' ELSE 'upload_' || i END, 0, i % 2 FROM series WHERE i < 5
 
 -- name: fill_program
-INSERT INTO program (program_id, namespace, app, name, kind, spec, bundle)
-SELECT 'program_' || i, 'default', 'app_' || (i % 20), 'p' || i, 'spark', '{}', 'bundle_' || (i % 20) FROM series WHERE i < 300
+INSERT INTO program (program_id, namespace, app, name, kind, spec, bundle, spark_profile)
+SELECT 'program_' || i, 'default', 'app_' || (i % 20), 'p' || i, 'spark', '{}', 'bundle_' || (i % 20),
+       CASE WHEN i % 10 = 7 THEN 'big' ELSE '' END
+  FROM series WHERE i < 300
 
 -- name: fill_run
 -- 300,000 have ended, 200 are alive, 5,000 may start at once (4,900 with Spark), 100 later.
@@ -274,6 +276,10 @@ SELECT 'pending_' || i, 'program', 'program_' || (i % 300), 'schedule_' || i, 'l
 -- name: fill_unloaded
 -- locks: run
 UPDATE run SET exit_cause = 'unloaded', exit_reason = 'it cannot be loaded' WHERE run_id IN ('pending_5', 'pending_6')
+
+-- name: fill_lacking
+-- locks: run
+UPDATE run SET exit_cause = 'lacking', exit_reason = 'no profile' WHERE run_id IN ('pending_7', 'pending_17')
 
 -- name: fill_run_input
 INSERT INTO run_input (run_id, dataset_id, write_pointer, item)

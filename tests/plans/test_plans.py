@@ -58,6 +58,7 @@ READS_MORE: Final[Mapping[str, str]] = {
     "overview.count_arrivals": "counts 24 hours of 50 data sets: 1,200 look-ups",
     "runs.list_pending": "reads all pending runs: 5,100",
     "runs.list_unloaded": "reads all pending runs: 5,100",
+    "runs.list_lacking": "reads all pending runs: 5,100",
     "managed.measure_lag": "reads all that waits: 2,790 rows, and their changes",
 }
 """Statements that may touch four times as much."""

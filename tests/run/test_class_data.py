@@ -56,7 +56,7 @@ def pool(tmp_path):
     pool.world = dataclasses.replace(pool.world, spawner=TrainingSpawner())
     pool.launcher.world = pool.world
     archive = ClassArchive(tmp_path / "cache" / "class-data" / "spark.jsa")
-    pool.launcher._archive = pool.launcher._wanted = archive
+    pool.launcher._archives, pool.launcher._wanted = {"": archive}, {"": archive}
     yield pool
     pool.launcher.close()
 
@@ -65,7 +65,7 @@ def test_one_training_run_begins_beside_a_driver_that_waits(pool):
     """Not before: two Sparks that start at once take twice as long, and the run is waited for."""
     pool.launcher.tend()
     before = list(pool.world.spawner.trainings)
-    pool.launcher.keep(pool.code, spark=True)
+    pool.launcher.keep(pool.code, "")
     until(pool.launcher.is_warm, pool.launcher.tend)
     for _ in range(3):
         pool.launcher.tend()
@@ -77,7 +77,7 @@ def test_one_training_run_begins_beside_a_driver_that_waits(pool):
 
 def test_the_training_run_ends_with_the_launcher(pool, tmp_path):
     """`up` that ends leaves no process, and no folder, behind."""
-    pool.launcher.keep(pool.code, spark=True)
+    pool.launcher.keep(pool.code, "")
     until(lambda: pool.world.spawner.trainings, pool.launcher.tend)
     trainer = pool.launcher._trainer
 
@@ -90,13 +90,13 @@ def test_the_training_run_ends_with_the_launcher(pool, tmp_path):
 def test_drivers_share_the_classes_once_they_are_there(pool):
     """Also at a site with Java options of its own. Before and without an archive, drivers get no option."""
     pool.launcher.options = dataclasses.replace(pool.options, spark_settings={JAVA_OPTIONS: "-Xss4m"})
-    without = pool.launcher._settings()
-    archive = pool.launcher._archive.path
+    without = pool.launcher._settings("")
+    archive = pool.launcher._archives[""].path
     archive.parent.mkdir(parents=True)
     archive.write_bytes(b"classes")
 
     assert without == {JAVA_OPTIONS: "-Xss4m"}
-    assert pool.launcher._settings()[JAVA_OPTIONS].startswith(f'-Xss4m "-XX:SharedArchiveFile={archive}" ')
+    assert pool.launcher._settings("")[JAVA_OPTIONS].startswith(f'-Xss4m "-XX:SharedArchiveFile={archive}" ')
 
 
 @pytest.mark.parametrize("there", ["spark.jsa", "spark.failed"])

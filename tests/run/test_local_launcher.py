@@ -15,7 +15,7 @@ from tests.spawners import PlayedDrivers
 from tidemill.names import RunId
 from tidemill.run.processes.java import NoJava
 from tidemill.run.processes.launcher import DriverNotStarted
-from tidemill.run.processes.local_launcher import Driver, DriverOptions, LocalLauncher
+from tidemill.run.processes.local_launcher import Driver, DriverOptions, LocalLauncher, ProfileOptions
 from tidemill.run.records.bundles import AppCode
 from tidemill.run.records.programs import Program, ProgramKind
 from tidemill.testing.clock import VirtualClock
@@ -28,7 +28,7 @@ from tidemill.processes import live_with_parent
 lines = live_with_parent()
 start = json.loads(next(lines))
 status = Path(start["folder"]) / "status"
-if (Path(start["code"]["app_file"]).parent / "broken").exists():
+if (Path(start["code"]["app_file"]).parent / f"broken{start['profile']}").exists():
     raise SystemExit(1)
 if not (Path(start["code"]["app_file"]).parent / "slow").exists():
     status.write_text("ready\\n")
@@ -88,7 +88,7 @@ class Pool:
 def pool(tmp_path: Path) -> Iterator[Pool]:
     """A launcher with one warm driver for the app file."""
     pool = Pool(tmp_path)
-    pool.launcher.keep(pool.code, spark=True)
+    pool.launcher.keep(pool.code, "")
     until(pool.launcher.is_warm, pool.launcher.tend)
     yield pool
     pool.launcher.close()
@@ -123,6 +123,50 @@ def test_a_run_that_waits_gets_the_driver_that_is_free_first(pool):
     assert waits is None
     assert second is first
     assert pool.launcher.drivers == [first]
+
+
+def test_a_run_takes_only_a_driver_of_its_profile(pool):
+    """Settings such as the memory are those of the process. The free driver with other settings stays free."""
+    named = {"big": ProfileOptions({"spark.driver.memory": "8g"}, 1), "other": ProfileOptions({}, 1)}
+    pool.launcher.options = dataclasses.replace(pool.options, profiles=named)
+    (usual,) = pool.launcher.drivers
+
+    big = pool.serve("run_1", spark_profile="big")
+    again = pool.serve("run_2", spark_profile="big")
+    other = pool.serve("run_3", spark_profile="other")
+    first = pool.serve("run_4")
+
+    assert (big is again, first is usual) == (True, True)
+    assert [driver.pool for driver in (big, other, usual)] == ["big", "other", ""]
+    assert pool.launcher._settings("big") == {"spark.driver.memory": "8g"}
+    assert pool.launcher._settings("") == {}
+
+
+def test_each_profile_keeps_its_own_number_of_drivers(pool):
+    """A dead driver is replaced, however many of other profiles wait. With 0 each run has a process of its own."""
+    named = {"big": ProfileOptions({}, 2), "cold": ProfileOptions({}, 0)}
+    pool.launcher.options = dataclasses.replace(pool.options, profiles=named)
+    pool.launcher.keep(pool.code, "big")
+    once = pool.serve("run_1", spark_profile="cold")
+    until(lambda: once not in pool.launcher.drivers, pool.launcher.tend)
+    killed = next(driver for driver in pool.launcher.drivers if driver.pool == "big")
+    killed.child.kill()
+    until(lambda: killed not in pool.launcher.drivers, pool.launcher.tend)
+    pool.launcher.keep(pool.code, "big")
+
+    assert sorted(driver.pool for driver in pool.launcher.drivers) == ["", "big", "big"]
+    assert not once.warm
+
+
+def test_a_profile_that_cannot_start_fails_its_own_runs_only(pool):
+    """A master that is away, or settings that Spark refuses."""
+    pool.launcher.options = dataclasses.replace(pool.options, profiles={"big": ProfileOptions({}, 1)})
+    (pool.app_file.parent / "brokenbig").touch()
+
+    with pytest.raises(DriverNotStarted):
+        pool.launch("run_1", spark_profile="big")
+
+    assert pool.launch("run_2").pool == ""
 
 
 def test_while_all_drivers_stay_busy_one_more_is_started(pool):

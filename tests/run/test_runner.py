@@ -25,8 +25,8 @@ from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
 from tidemill.run.processes.reaper import Reaper
 from tidemill.run.processes.runner import RunEvent, RunEventKind, Runner
 from tidemill.run.records.logs import LogLine, LogReader
-from tidemill.run.records.programs import ProgramKind
-from tidemill.run.records.runs import Cause, RunRecord, RunState
+from tidemill.run.records.programs import Program, ProgramKind
+from tidemill.run.records.runs import Cause, RunRecord, RunState, has_unfinished
 from tidemill.run.step.attempts import AttachTransaction, ask_kill, take_runs
 from tidemill.testing.clock import VirtualClock
 
@@ -243,6 +243,49 @@ def test_a_node_that_cannot_load_the_code_leaves_its_runs_to_others_for_a_while(
     assert "line 1" in run.exit_reason
     assert left_alone
     assert (again.state, again.epoch) == (RunState.COMPLETED, 2)
+
+
+def test_a_node_without_a_spark_profile_leaves_its_runs_to_others(mill):
+    """The attempt counts for nothing. Programs of the same bundle go on there, and another node takes the run."""
+    big = {"kind": ProgramKind.SPARK, "spark_profile": "big"}
+    first, second = mill.start("big_load", **big), mill.start("big_load", **big)
+    mill.until(lambda: mill.works.run(first).exit_cause is Cause.LACKING)
+    run = mill.works.run(first)
+    plain = mill.finish(mill.start("load"))
+    mill.works.sql("UPDATE run SET not_before = 0 WHERE state = 'PENDING' RETURNING 1")
+    left_alone = mill.runner.take() == []
+    unfinished = [
+        mill.works.catalog.read(lambda db, o=out: has_unfinished(db, o)) for out in ([], mill.runner.avoided())
+    ]
+    elsewhere = Cluster(mill.folder)
+    elsewhere.profiles, elsewhere.waits = ["", "big"], None
+    taken = Runner(mill.works.world, mill.works.catalog, elsewhere).take()
+
+    assert (run.state, run.failures, run.losses, run.epoch) == (RunState.PENDING, 0, 0, 1)
+    assert run.exit_reason.startswith("no_spark_profile: the configuration of ")
+    assert plain.state is RunState.COMPLETED
+    assert left_alone
+    assert unfinished == [True, False]
+    assert set(taken) == {first, second}
+
+
+def test_runs_that_wait_for_one_profile_hold_up_no_other(works, tmp_path):
+    """The master of a profile may be away for minutes. Of one profile, further runs wait in the catalog."""
+    cluster = Cluster(tmp_path)
+    cluster.profiles, cluster.waits_for = ["", "big"], {"big"}
+    cluster.waits = None
+    runner = Runner(works.world, works.catalog, cluster, slots=5)
+    big = works.program("big_load", kind=ProgramKind.SPARK, spark_profile="big")
+    usual = works.program("load", kind=ProgramKind.SPARK)
+    plain = works.program("plain")
+    waits = works.start(big)
+    runner.take()
+    started = [works.start(program) for program in (big, usual, plain)]
+
+    taken = runner.take()
+
+    assert set(taken) == set(started[1:])
+    assert (works.run(waits).state, works.run(started[0]).state) == (RunState.STARTING, RunState.PENDING)
 
 
 def test_runs_wait_for_a_catalog_that_goes_away_between_their_taking_and_their_start(mill, monkeypatch):
@@ -677,11 +720,15 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.profiles = [""]
         self.lives: dict[tuple[RunId, int], Life] = {}
         self.calls: list[str] = []
         self.waits: str | None = "no room on the cluster"
+        self.waits_for: set[str] = set()
 
-    def start(self, run_id: RunId, epoch: int, *_: object) -> str | None:
+    def start(self, run_id: RunId, epoch: int, program: Program, _: object) -> str | None:
+        if program.spark_profile in self.waits_for:
+            return "the master is away"
         if self.waits is None:
             self.lives[run_id, epoch] = Life(working=True)
         return self.waits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.names import DatasetId, Namespace, RunId, WritePointer
-from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher, ProfileOptions
 from tidemill.run.processes.runner import Runner
 from tidemill.run.records.bundles import AppCode
 from tidemill.run.records.programs import Program, ProgramKind, code_digest
@@ -186,10 +187,27 @@ def make_mill(sqlite_catalog_url: str, world: World, tmp_path: Path) -> Iterator
         mill.works.catalog.close()
 
 
+def test_each_profile_has_a_spark_of_its_own(make_mill):
+    """The settings of a program are in force, and its run says which they were."""
+    mill = make_mill(1)
+    profiles = {"small": ProfileOptions({**SETTINGS, "spark.master": "local[1]"}, warm=1)}
+    mill.launcher.options = dataclasses.replace(mill.launcher.options, profiles=profiles)
+    usual = mill.program("publish", ProgramKind.SPARK, writes=("clicks",))
+    small = mill.works.program("looks", kind=ProgramKind.SPARK, app_file=str(mill.app_file), spark_profile="small")
+    runs = [mill.works.start(program) for program in (usual, small)]
+    mill.until(lambda: all(mill.works.run(run_id).state.ended for run_id in runs))
+    first, second, again = [mill.finish(run_id) for run_id in (*runs, mill.works.start(small))]
+
+    assert second.facts["spark_conf"]["spark.master"] == "local[1]"
+    assert first.facts["spark_conf"]["spark.master"] != "local[1]"
+    assert [run.facts.get("spark_profile") for run in (first, second, again)] == [None, "small", "small"]
+    assert again.facts["spark"] == second.facts["spark"] != first.facts["spark"]
+
+
 def test_a_warm_driver_serves_runs_one_after_the_other(make_mill):
     """Spark starts once; each run has a session, logs and surroundings of its own, and nothing of the one before."""
     mill = make_mill(1)
-    mill.launcher.keep(AppCode(str(mill.app_file), code_digest(Disk(), mill.app_file)), spark=True)
+    mill.launcher.keep(AppCode(str(mill.app_file), code_digest(Disk(), mill.app_file)), "")
     mill.until(mill.launcher.is_warm)
 
     published = mill.finish(mill.start("publish", writes=("clicks",)))

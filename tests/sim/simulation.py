@@ -122,9 +122,9 @@ class PlayedRunner(Runner):
         now = self.world.clock.monotonic()
         return [bundle for bundle, since in self._unloaded.items() if now - since < timedelta(seconds=2)]
 
-    def _avoid(self, run: RunRecord) -> None:
+    def _avoid(self, run: RunRecord, profile: str | None = None) -> None:
         self.simulation.unloaded[run.run_id] += 1
-        super()._avoid(run)
+        super()._avoid(run, profile)
 
     def renew(self) -> None:
         before, now = self._renewed_at, self.world.clock.monotonic()

@@ -270,6 +270,7 @@ class App:
         run_on_empty: bool | None = None,
         deliver_own: bool = True,
         arguments: Mapping[str, type | Value] | None = None,
+        spark_profile: str = "",
     ) -> Callable[[_C], _C]:
         """Register the decorated function as a program that is called with `(run, spark)`.
 
@@ -279,10 +280,19 @@ class App:
         `arguments` are `{"name": default}` or `{"name": type}`.
         `run_on_empty` says whether it is called when nothing waits; left out, it is when a time trigger (`Every`) fed
         its job, so that an hour without data is reported too. `deliver_own=False` keeps it from consuming what it
-        publishes.
+        publishes. `spark_profile` names the settings `[spark.profiles.NAME]` of tidemill.toml with which its Spark
+        runs; left out, those of `[spark]`.
         """
         return self.add_program(
-            ProgramKind.SPARK, reads, writes, retries, backoff, run_on_empty, deliver_own, arguments or {}
+            ProgramKind.SPARK,
+            reads,
+            writes,
+            retries,
+            backoff,
+            run_on_empty,
+            deliver_own,
+            arguments or {},
+            spark_profile=spark_profile,
         )
 
     def python(
@@ -310,13 +320,15 @@ class App:
         transform: str | None = None,
         retries: int = 0,
         backoff: str | timedelta = "10s",
+        spark_profile: str = "",
     ) -> None:
         """Declare a program without code: what `source` gives goes to `sink`, by way of the SQL `transform` if any.
 
         `source` is a database (`Jdbc`), a function that gives a data frame for `(run, spark)`, or a data set;
         `transform` reads it as `source` (`"SELECT id, name FROM source"`). A snapshot is refreshed by all that the
         source has, an inbox alone gives only its new files. To a file set what is new in an inbox or file set is
-        appended; of any other source the partitions that it has rows of are overwritten.
+        appended; of any other source the partitions that it has rows of are overwritten. `spark_profile` is as in
+        `spark`.
         """
         whole = isinstance(sink, DeclaredSnapshot) and isinstance(source, DeclaredFileset)
         new = isinstance(source, DeclaredInbox | DeclaredFileset) and not whole
@@ -336,9 +348,11 @@ class App:
             Writing.REPLACE if isinstance(sink, DeclaredSnapshot) else written,
         )
         reads = [dataset] if dataset is not None and not whole else []
-        self.add_program(ProgramKind.SPARK, reads, [sink], retries, backoff, None, True, {})(pipeline)
+        self.add_program(
+            ProgramKind.SPARK, reads, [sink], retries, backoff, None, True, {}, spark_profile=spark_profile
+        )(pipeline)
 
-    def worker(
+    def worker(  # noqa: PLR0913  # options by keyword, each with a default
         self,
         *,
         reads: Iterable[DeclaredFileset | DeclaredSnapshot | Reads | str],
@@ -349,6 +363,7 @@ class App:
         backoff: str | timedelta = "10s",
         deliver_own: bool = True,
         arguments: Mapping[str, Value] | None = None,
+        spark_profile: str = "",
     ) -> Callable[[_C], _C]:
         """Register the decorated function as a worker: it runs until it is stopped, and needs no schedule.
 
@@ -356,11 +371,14 @@ class App:
         take and commit a transaction of its own. Runners keep `instances` of it alive, beside their slots; 0 stops it.
         One that fails is tried again as any program, then after `backoff`, then twice that, up to an hour; one that
         returns is called again after `backoff`. `tidemill run kill` has one replaced, with new code if there is some.
+        `spark_profile` is as in `spark`, for a worker with Spark.
         """
         kind = ProgramKind.SPARK_WORKER if spark else ProgramKind.WORKER
-        return self.add_worker(kind, reads, writes, instances, retries, backoff, deliver_own, arguments or {})
+        return self.add_worker(
+            kind, reads, writes, instances, retries, backoff, deliver_own, arguments or {}, spark_profile=spark_profile
+        )
 
-    def add_worker(
+    def add_worker(  # noqa: PLR0913  # the options of a program
         self,
         kind: ProgramKind,
         reads: Iterable[DeclaredInbox | DeclaredFileset | DeclaredSnapshot | Reads | Changes | str],
@@ -370,13 +388,17 @@ class App:
         backoff: str | timedelta,
         deliver_own: bool,  # noqa: FBT001  # as below
         arguments: Mapping[str, type | Value],
+        *,
+        spark_profile: str = "",
     ) -> Callable[[_C], _C]:
         """Return the decorator that registers code as a worker."""
         if isinstance(instances, bool) or not isinstance(instances, int) or instances < 0:
             raise BadDeclaration("a worker", f"has {instances!r} instances: say how many, 0 to stop it")
 
         def register(code: _C) -> _C:
-            self.add_program(kind, reads, writes, retries, backoff, None, deliver_own, arguments)(code)
+            self.add_program(
+                kind, reads, writes, retries, backoff, None, deliver_own, arguments, spark_profile=spark_profile
+            )(code)
             declared = self.programs[code.__name__]
             for argument in declared.arguments:
                 if argument.default is None:
@@ -387,13 +409,22 @@ class App:
 
         return register
 
-    def window_sql(self, name: str, statement: str, *, retries: int = 0, backoff: str | timedelta = "10s") -> None:
+    def window_sql(
+        self,
+        name: str,
+        statement: str,
+        *,
+        retries: int = 0,
+        backoff: str | timedelta = "10s",
+        spark_profile: str = "",
+    ) -> None:
         """Declare a program without code: windows of a file set with a watermark, into another file set.
 
         `INSERT INTO hourly SELECT window_start, …, to_date(window_start) AS day FROM TABLE(TUMBLE(TABLE clicks,
         DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start, window_end`, or `HOP(TABLE clicks, DESCRIPTOR(ts),
         <slide>, <size>)`. Each run computes the windows that the watermark has closed, and again those that late
         partitions touch. The columns must include the keys of the output. `BadStatement` for what cannot be windowed.
+        `spark_profile` is as in `spark`.
         """
         from tidemill.sql.window_program import WindowProgram
 
@@ -401,17 +432,33 @@ class App:
             code = WindowProgram(check_name("program", name), statement, self.namespace)
         except UserError as error:
             raise BadDeclaration(f"window program {name!r}", f"is refused: {error}") from error
-        self.add_windows(code, ProgramKind.SPARK, retries, parse_duration(backoff))
+        self.add_windows(code, ProgramKind.SPARK, retries, parse_duration(backoff), spark_profile)
 
     def add_windows(
-        self, code: WindowProgram, kind: ProgramKind, retries: int = 0, backoff: timedelta = timedelta(0)
+        self,
+        code: WindowProgram,
+        kind: ProgramKind,
+        retries: int = 0,
+        backoff: timedelta = timedelta(0),
+        spark_profile: str = "",
     ) -> None:
         """Register the code of a window program."""
         name = code.__name__
         if name in self.programs:
             raise BadDeclaration(f"program {name!r}", "is declared twice")
         self.programs[name] = DeclaredProgram(
-            name, kind, code, (), (code.sink,), retries, backoff, None, True, (), windows=code
+            name,
+            kind,
+            code,
+            (),
+            (code.sink,),
+            retries,
+            backoff,
+            None,
+            True,
+            (),
+            windows=code,
+            spark_profile=_check_profile(name, kind, spark_profile),
         )
 
     def schedule(  # noqa: PLR0913  # options by keyword, each with a default
@@ -504,7 +551,7 @@ class App:
         partitions = {name: reads for name, reads in terms.items() if isinstance(reads, Reads)}
         return {name: reads.accept for name, reads in partitions.items() if reads.accept is not None}
 
-    def add_program(
+    def add_program(  # noqa: PLR0913  # the options of a program
         self,
         kind: ProgramKind,
         reads: Iterable[DeclaredInbox | DeclaredFileset | DeclaredSnapshot | Reads | Changes | str],
@@ -514,6 +561,8 @@ class App:
         run_on_empty: bool | None,  # noqa: FBT001  # as above
         deliver_own: bool,  # noqa: FBT001  # as above
         arguments: Mapping[str, type | Value],
+        *,
+        spark_profile: str = "",
     ) -> Callable[[_C], _C]:
         """Return the decorator that registers code as a program, by the checked options of `spark` and the others."""
         given = [one if isinstance(one, Reads | Changes) else Reads(one) for one in reads]
@@ -537,7 +586,18 @@ class App:
                 # By its name a trigger finds the program: `tm.RunEnded(ingest)`.
                 vars(code)["qualified_name"] = qualified(self.namespace, self.name, name)
             self.programs[name] = DeclaredProgram(
-                name, kind, code, read_names, written, retries, delay, run_on_empty, deliver_own, declared, terms
+                name,
+                kind,
+                code,
+                read_names,
+                written,
+                retries,
+                delay,
+                run_on_empty,
+                deliver_own,
+                declared,
+                terms,
+                spark_profile=_check_profile(name, kind, spark_profile),
             )
             return code
 
@@ -586,6 +646,15 @@ def _check_patterns(app: str, files: Sequence[str]) -> tuple[str, ...]:
             why = "name files below the folder of the app file, such as 'sql/*.sql'"
             raise BadDeclaration(f"app {app!r}", f"has the pattern {pattern!r} in files: {why}")
     return tuple(files)
+
+
+def _check_profile(program: str, kind: ProgramKind, profile: str) -> str:
+    if not profile:
+        return ""
+    if not kind.needs_spark:
+        why = f"has the Spark profile {profile!r} and no Spark: declare it with Spark, or leave the profile out"
+        raise BadDeclaration(f"program {program!r}", why)
+    return check_name("Spark profile", profile)
 
 
 def _check_expect(dataset: str, expect: object) -> Arrivals | None:

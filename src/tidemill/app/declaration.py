@@ -121,6 +121,7 @@ class _SentProgram:
     instances: int = 0
     windows: str | None = None
     """The statement of a window program, whose input and output stand in it."""
+    spark_profile: str = ""
 
 
 @sparse
@@ -254,6 +255,7 @@ def _write_program(program: DeclaredProgram) -> _SentProgram:
         {name: _write_terms(terms) for name, terms in program.terms.items()},
         program.instances,
         None if program.windows is None else program.windows.statement,
+        program.spark_profile,
     )
 
 
@@ -283,6 +285,7 @@ def _add_program(app: App, program: _SentProgram) -> None:
             program.backoff,
             program.deliver_own,
             arguments,
+            spark_profile=program.spark_profile,
         )
     else:
         add = app.add_program(
@@ -294,6 +297,7 @@ def _add_program(app: App, program: _SentProgram) -> None:
             program.run_on_empty,
             program.deliver_own,
             arguments,
+            spark_profile=program.spark_profile,
         )
     add(_RemoteCode(program.name))
 
@@ -305,7 +309,7 @@ def _add_windows(app: App, program: _SentProgram, statement: str) -> None:
     code = WindowProgram(program.name, statement, app.namespace)
     if program.writes != (code.sink,) or program.reads:
         raise BadDeclaration(f"window program {program.name!r}", "reads and writes what its statement says")
-    app.add_windows(code, program.kind, program.retries, program.backoff)
+    app.add_windows(code, program.kind, program.retries, program.backoff, program.spark_profile)
 
 
 def _write_terms(terms: Reads | Changes) -> _SentTerms:

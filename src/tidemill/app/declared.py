@@ -87,6 +87,8 @@ class DeclaredProgram:
     instances: int = 0
     """Number of runs of a worker that are kept alive. 0 for other programs."""
     windows: WindowCode | None = None
+    spark_profile: str = ""
+    """The named Spark profile of a program with Spark; empty for the settings of `[spark]`."""
 
 
 class WindowCode(Protocol):

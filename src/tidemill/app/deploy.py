@@ -92,6 +92,22 @@ class OtherProject(UserError):
         )
 
 
+class UnknownSparkProfile(UserError):
+    """A program names a Spark profile that the configuration of the deploying project does not have."""
+
+    code = "unknown_spark_profile"
+
+    def __init__(self, program: str, profile: str, known: Iterable[str]) -> None:
+        self.program = program
+        self.profile = profile
+        self.known = tuple(sorted(known))
+        there = f"the project has {', '.join(self.known)}" if self.known else "the project has no [spark.profiles.NAME]"
+        super().__init__(
+            f"program {program} names the Spark profile {profile!r}, which is not configured: {there}",
+            f"add [spark.profiles.{profile}] to tidemill.toml, or correct the name, and deploy again",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class DeployedCode:
     """The code of a deployment: its digest, and the hash of each file by name.
@@ -294,6 +310,7 @@ class _Deploying:
         was = None if present is None or present.deleted else present.spec
         self.version = 0 if present is None or present.deleted else present.version
         check_generation("app", qualified(app.namespace, app.name), self.version, if_generation)
+        _refuse_unknown_profiles(config, app)
         self.code.put(db)
         digest = self.code.digest
         old_sums = {} if was is None else find_sums(db, was.bundle)
@@ -473,6 +490,13 @@ def _dataset(
     )
 
 
+def _refuse_unknown_profiles(config: Config, app: App) -> None:
+    for declared in app.programs.values():
+        if declared.spark_profile and declared.spark_profile not in config.spark_profiles:
+            program = qualified(app.namespace, app.name, declared.name)
+            raise UnknownSparkProfile(program, declared.spark_profile, config.spark_profiles)
+
+
 def _refuse_other_project(db: Db, config: Config, deployed: AppSpec | None, dataset: Dataset) -> None:
     """Refuse a location relative to this project where another project has the data set in a folder of its own."""
     if deployed is None:
@@ -522,6 +546,7 @@ def _put(
         run_on_empty=declared.run_on_empty,
         deliver_own=declared.deliver_own,
         arguments=declared.arguments,
+        spark_profile=declared.spark_profile,
     )
     written = [known.get(name) or find_dataset(db, name) for name in program.writes]
     if any(Fileset.of(dataset).dataset.kind is DatasetKind.SNAPSHOT for dataset in written):

@@ -115,10 +115,10 @@ def read_parts(db: Db, namespace: Namespace, app: str, spec: AppSpec | None, sum
         parts[Part.APP, app] = {"app file": spec.file, "project": spec.project, "code": spec.bundle, **files}
     for name, kind, location, text in db.records(SQL.list_datasets, tuple[str, str, str, str], **place):
         parts[Part.DATASET, name] = {"kind": kind, "location": location, **json.loads(text)}
-    for name, kind, text, instances, windows in db.records(
-        SQL.list_programs, tuple[str, str, str, int | None, str | None], **place
+    for name, kind, text, instances, windows, profile in db.records(
+        SQL.list_programs, tuple[str, str, str, int | None, str | None, str | None], **place
     ):
-        more = {"instances": instances, "windows": windows}
+        more = {"instances": instances, "windows": windows, "spark_profile": profile}
         given = {field: value for field, value in more.items() if value is not None}
         parts[Part.PROGRAM, name] = {"kind": kind, **json.loads(text), **given}
     prefix = f"{qualified(namespace, app)}."

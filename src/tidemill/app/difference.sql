@@ -4,8 +4,9 @@ SELECT name, kind, location, spec FROM dataset
  WHERE namespace = :namespace AND app = :app AND dropped_at IS NULL
 
 -- name: list_programs
--- gives: name, kind, spec, instances, windows
-SELECT program.name, program.kind, program.spec, worker.instances, window_program.definition AS windows
+-- gives: name, kind, spec, instances, windows, spark_profile
+SELECT program.name, program.kind, program.spec, worker.instances, window_program.definition AS windows,
+       nullif(program.spark_profile, '') AS spark_profile
   FROM program
   LEFT JOIN worker ON worker.program_id = program.program_id
   LEFT JOIN window_program ON window_program.program_id = program.program_id

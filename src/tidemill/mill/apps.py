@@ -36,6 +36,8 @@ class AppView:
     datasets: tuple[str, ...]
     programs: tuple[str, ...]
     schedules: tuple[str, ...]
+    spark_profiles: Mapping[str, str]
+    """The named Spark profiles of programs, by program. The Spark of other programs has the settings of `[spark]`."""
 
 
 class Apps(Noun):
@@ -247,8 +249,11 @@ def _find(db: Db, namespace: Namespace, name: str, *, everywhere: bool = False) 
 
 def _view(db: Db, app: _Deployed) -> AppView:
     owned: dict[str, list[str]] = {}
-    for kind, name in db.records(SQL.list_owned, tuple[str, str], namespace=app.namespace, app=app.name):
+    profiles: dict[str, str] = {}
+    for kind, name, profile in db.records(SQL.list_owned, tuple[str, str, str], namespace=app.namespace, app=app.name):
         owned.setdefault(kind, []).append(name)
+        if profile:
+            profiles[name] = profile
     return AppView(
         name=qualified(app.namespace, app.name),
         version=app.version,
@@ -257,4 +262,5 @@ def _view(db: Db, app: _Deployed) -> AppView:
         datasets=tuple(owned.get("dataset", ())),
         programs=tuple(owned.get("program", ())),
         schedules=tuple(owned.get("schedule", ())),
+        spark_profiles=profiles,
     )

@@ -14,11 +14,11 @@ SELECT namespace, name, version, spec, deployed_at FROM app
 SELECT namespace, name FROM app WHERE deleted = 0 ORDER BY namespace, name
 
 -- name: list_owned
--- gives: kind, name
+-- gives: kind, name, spark_profile
 -- Cost: the data sets, programs and schedules of a namespace.
-SELECT 'dataset' AS kind, name FROM dataset WHERE namespace = :namespace AND app = :app AND dropped_at IS NULL
+SELECT 'dataset' AS kind, name, '' AS spark_profile FROM dataset WHERE namespace = :namespace AND app = :app AND dropped_at IS NULL
  UNION ALL
-SELECT 'program', name FROM program WHERE namespace = :namespace AND app = :app AND retired = 0
+SELECT 'program', name, coalesce(spark_profile, '') FROM program WHERE namespace = :namespace AND app = :app AND retired = 0
  UNION ALL
-SELECT 'schedule', name FROM schedule WHERE namespace = :namespace AND app = :app
+SELECT 'schedule', name, '' FROM schedule WHERE namespace = :namespace AND app = :app
  ORDER BY kind, name

@@ -23,7 +23,7 @@ from tidemill.roles.janitor import LEAVE_SOON, Janitor
 from tidemill.roles.keeper import LOOK_AGAIN, Keeper
 from tidemill.roles.loops import AWAY, LONGEST_NAP, SHORTEST_NAP, Loops, loop
 from tidemill.roles.process_end import asked_by_signals
-from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher, ProfileOptions
 from tidemill.run.processes.runner import Runner
 from tidemill.run.processes.session import require_spark, settings_of
 from tidemill.run.records.bundles import AppCode, find_code
@@ -104,6 +104,9 @@ def _run_roles(
         spark_settings=settings_of(config),
         warm=config.spark_warm,
         class_data=config.spark_class_data,
+        profiles={
+            name: ProfileOptions(settings_of(config, name), one.warm) for name, one in config.spark_profiles.items()
+        },
     )
     launcher = LocalLauncher(world, options)
     runner = Runner(world, catalog, launcher, slots=config.slots, lease=config.lease, on_event=narrator.ran)
@@ -164,7 +167,7 @@ def _run_roles(
         while not loops.ending.wait(LONGEST_NAP if until_idle is None else AWAY):
             if until_idle is None or not discoverer.looked or runner.busy:
                 continue
-            # Runs of code that this node cannot load wait for other nodes.
+            # Runs whose code this node cannot load, or whose Spark profile it lacks, wait for other nodes.
             avoided = runner.avoided()
             if catalog.read(lambda db: is_idle(db, avoided)):  # noqa: B023  # called at once
                 break
@@ -188,17 +191,33 @@ def _warm_up(mill: Mill, launcher: LocalLauncher) -> str:
     spark = [program for program in programs if program.kind.needs_spark]
     if plain:
         with suppress(TidemillError, OSError):  # the first run says why
-            launcher.keep(_code_of(mill, plain), spark=False)
+            launcher.keep(_code_of(mill, plain), None)
     if not spark:
         return f"{config.spark_master} not needed"
     require_spark()
-    if config.spark_warm == 0:
-        return f"{config.spark_master} cold"
+    return ", ".join(
+        _warm_profile(mill, launcher, profile, [one for one in spark if one.spark_profile == profile])
+        for profile in sorted({one.spark_profile for one in spark})
+    )
+
+
+def _warm_profile(mill: Mill, launcher: LocalLauncher, profile: str, programs: Sequence[Program]) -> str:
+    """Start drivers of one Spark profile, and return its state for people."""
+    config = mill.project.config
+    if not profile:
+        shown, warm = config.spark_master, config.spark_warm
+    elif profile in config.spark_profiles:
+        named = config.spark_profiles[profile]
+        shown, warm = f"{profile} ({named.master})", named.warm
+    else:
+        return f"{profile} not configured here"
+    if warm == 0:
+        return f"{shown} cold"
     try:
-        launcher.keep(_code_of(mill, spark), spark=True)
+        launcher.keep(_code_of(mill, programs), profile)
     except (TidemillError, OSError) as error:
-        return f"{config.spark_master} not available: {error}"
-    return f"{config.spark_master} warming"
+        return f"{shown} not available: {error}"
+    return f"{shown} warming"
 
 
 def _code_of(mill: Mill, programs: Sequence[Program]) -> AppCode:
@@ -218,7 +237,7 @@ def _look_at(edits: Edits) -> timedelta:
 
 
 def is_idle(db: Db, avoided: Sequence[str]) -> bool:
-    """Tell whether nothing runs, waits or is due, apart from runs of the bundles that this node avoids."""
+    """Tell whether nothing runs, waits or is due, apart from runs that this node leaves to others."""
     now = db.now()
     jobs = list_jobs(db)
     waiting = any(job.state is not JobState.PENDING_TRIGGER for job in jobs)

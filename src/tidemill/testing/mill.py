@@ -38,7 +38,7 @@ from tidemill.roles.up import is_idle
 from tidemill.run.processes.assignments import DriverSetup
 from tidemill.run.processes.driver import DriverProcess
 from tidemill.run.processes.external import open_transaction
-from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher, ProfileOptions
 from tidemill.run.processes.runner import Runner
 from tidemill.run.records.runs import list_runs
 from tidemill.run.records.workers import find_next_start
@@ -472,7 +472,8 @@ class VirtualMill:
 
     def _run(self, process: Process) -> None:
         config = self._config
-        options = DriverOptions(config.catalog, config.state, config.cache, warm=0, plain=0)
+        profiles = {name: ProfileOptions({}, warm=0) for name in config.spark_profiles}
+        options = DriverOptions(config.catalog, config.state, config.cache, warm=0, plain=0, profiles=profiles)
         launcher = LocalLauncher(process.world, options)
         launcher._spark_env = {}  # no JVM is started
         narrator = Narrator(process.world, _echo, as_json=False)

@@ -577,6 +577,8 @@ CREATE TABLE program (
     bundle     {text} NOT NULL DEFAULT '',
     -- The deployment of its app that registered the program as it is.
     app_version BIGINT NOT NULL DEFAULT 0,
+    -- The named Spark profile; empty for the settings of [spark]. NULL: the program needs no Spark.
+    spark_profile {text},
     -- The app does not declare the program any more: its runs and its consumers stay, and nothing starts it.
     retired    INTEGER NOT NULL DEFAULT 0 CHECK (retired IN (0, 1))
 );

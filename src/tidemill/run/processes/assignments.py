@@ -32,6 +32,8 @@ class DriverSetup:
     warm: bool
     spark_settings: Mapping[str, str]
     stores: tuple[StoreSettings, ...] = ()
+    profile: str = ""
+    """The named Spark profile that the settings are of; empty for those of `[spark]`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class DriverProcess:
         run_id, epoch = assignment.run_id, assignment.epoch
         facts: dict[str, object] = {"driver": self.tag, "code": self.start.code.digest}
         if self.spark is not None:
-            facts |= _facts_of(self.spark)
+            facts |= self._describe(self.spark)
         pid, token = self.world.spawner.pid(), make_run_token(self.world, run_id)
         self.catalog.write(
             lambda db: register(
@@ -158,7 +158,7 @@ class DriverProcess:
         home = None
         if program.kind.needs_spark:
             home = self._spark(Path(assignment.logs) / "spark.log")
-            facts |= _facts_of(home)
+            facts |= self._describe(home)
         loaded = self._load(program)
         if program.kind.is_worker:
             self._work_until_stopped(run, program, loaded, outputs, home, facts)
@@ -294,6 +294,12 @@ class DriverProcess:
             self.spark.log_to(log)
         return self.spark
 
+    def _describe(self, home: SparkHome) -> dict[str, object]:
+        """Return the facts about the Spark of an attempt."""
+        facts: dict[str, object] = {"spark": home.application_id, "spark_conf": home.settings}
+        named = {"spark_profile": self.start.profile, "spark_ui": home.ui}
+        return facts | {name: value for name, value in named.items() if value}
+
     def _complain(self) -> None:
         """Put the exception that is being handled into the attempt's log."""
         self.world.spawner.complain(traceback.format_exc())
@@ -307,11 +313,6 @@ def _is_bucket_away(error: BaseException) -> bool:
     if not isinstance(error, StorageUnavailable) or isinstance(error, FileUnreadable):
         return False
     return is_object_store(error.location)
-
-
-def _facts_of(home: SparkHome) -> dict[str, object]:
-    facts: dict[str, object] = {"spark": home.application_id, "spark_conf": home.settings}
-    return facts | ({"spark_ui": home.ui} if home.ui else {})
 
 
 def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, dict[str, Fileset]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -33,6 +34,10 @@ class Launcher(Protocol):
     def folder(self) -> Path:
         """The state folder, below which the processes find the code of bundles."""
 
+    @property
+    def profiles(self) -> Collection[str]:
+        """The Spark profiles with which processes can be started, by name; the empty name stands for `[spark]`."""
+
     def start(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> str | None:
         """Have a process work on the attempt, and return None; or return why the attempt waits, to be started again.
 
@@ -57,6 +62,20 @@ class Launcher(Protocol):
 
     def close(self) -> None:
         """End all processes, and return when nothing of them still writes."""
+
+
+class NoSparkProfile(Unavailable):
+    """The configuration of a node lacks the Spark profile of a program."""
+
+    code = "no_spark_profile"
+
+    def __init__(self, profile: str, node: str) -> None:
+        self.profile = profile
+        self.node = node
+        super().__init__(
+            f"the configuration of {node} has no Spark profile {profile!r}",
+            f"add [spark.profiles.{profile}] to tidemill.toml there, and start `tidemill up` again",
+        )
 
 
 class DriverNotStarted(Unavailable):

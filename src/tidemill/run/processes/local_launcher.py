@@ -3,17 +3,20 @@
 A driver is `python -m tidemill.run.processes.driver`. A warm driver is started before a run asks for it (a cold start
 with Spark costs 8 s to the first job on 2 cores, a warm one 0.25 s; without Spark 0.6 s and 0.04 s). A warm driver
 serves many attempts, one after the other, until other code was deployed. A cold driver serves one.
+
+Drivers stand in pools: a pool of drivers without Spark, a pool with the settings `[spark]`, and a pool of each named
+Spark profile. A run takes a driver of its own pool only.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from tidemill.config import ADDRESS_FILE
 from tidemill.durations import format_duration
@@ -41,13 +44,25 @@ _SPARE_FOR: Final = timedelta(minutes=2)
 """The time for which a driver beyond the kept ones waits for another run."""
 
 
+Pool: TypeAlias = str | None
+"""A pool of drivers: the name of a Spark profile, empty for `[spark]`; None for drivers without Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """The settings of Spark of a named profile, and how many of its drivers are kept while no run needs them."""
+
+    settings: Mapping[str, str]
+    warm: int
+
+
 @dataclass(frozen=True, slots=True)
 class DriverOptions:
     """The settings of drivers. `folder` is the state folder, below which each driver and attempt has its own.
 
     `spark_settings` are the site's, `spark.master` among them. `warm` and `plain` say how many drivers with and without
     Spark are kept while no run needs them; with 0 each run has a process of its own. `class_data` lets their JVMs share
-    classes, and has the archive made when there is none.
+    classes, and has the archive made when there is none. `profiles` are the named Spark profiles.
     """
 
     catalog_url: str
@@ -59,15 +74,22 @@ class DriverOptions:
     runs_per_driver: int = 200
     log_bytes: int = 64_000_000
     class_data: bool = False
+    profiles: Mapping[str, ProfileOptions] = field(default_factory=dict)
 
     @property
     def logs(self) -> Path:
         """The folder of all logs."""
         return self.folder / "logs"
 
-    def kept(self, *, spark: bool) -> int:
-        """Return how many drivers with or without Spark wait for runs."""
-        return self.warm if spark else self.plain
+    def kept(self, pool: Pool) -> int:
+        """Return how many drivers of a pool wait for runs."""
+        if pool is None:
+            return self.plain
+        return self.profiles[pool].warm if pool else self.warm
+
+    def settings_of(self, pool: Pool) -> Mapping[str, str]:
+        """Return the settings of Spark of a pool."""
+        return self.profiles[pool].settings if pool else self.spark_settings
 
 
 @dataclass(slots=True)
@@ -78,7 +100,7 @@ class Driver:
     folder: Path
     logs: Path
     code: AppCode
-    spark: bool
+    pool: Pool
     warm: bool
     since: timedelta
     """Time at which the driver was started, and later became free, by our monotonic clock."""
@@ -91,6 +113,11 @@ class Driver:
     """True if the attempt has ended with a commit: the driver comes to its end, and may get the next attempt already.
     """
 
+    @property
+    def spark(self) -> bool:
+        """True for a driver with Spark."""
+        return self.pool is not None
+
 
 class LocalLauncher:
     """Starts drivers on this machine and keeps some of them for the next runs."""
@@ -99,17 +126,17 @@ class LocalLauncher:
         self.world = world
         self.options = options
         self.drivers: list[Driver] = []
-        self._kept_for: dict[bool, AppCode] = {}
-        """The code for which missing drivers are started, with Spark (True) and without."""
-        self._short_since: timedelta | None = None
-        """Since when runs wait for a driver with Spark, and none is free for a moment."""
-        self._failed: DriverNotStarted | None = None
-        """Reason for which the last start of a driver with Spark failed, for the run that waits for it."""
+        self._kept_for: dict[Pool, AppCode] = {}
+        """The code for which missing drivers of a pool are started."""
+        self._short_since: dict[Pool, timedelta] = {}
+        """Since when runs wait for a driver of a pool with Spark, and none is free for a moment."""
+        self._failed: dict[Pool, DriverNotStarted] = {}
+        """Reason for which the last start of a driver with Spark failed, for the run of its pool that waits."""
         self._spark_env: Mapping[str, str] | None = None
-        self._archive: ClassArchive | None = None
-        """The classes of the Spark that drivers are started with, if they may share them."""
-        self._wanted: ClassArchive | None = None
-        """The same while the archive is still to be made; no run waits for it."""
+        self._archives: dict[Pool, ClassArchive] = {}
+        """The classes of the Spark that drivers of a pool are started with, if they may share them."""
+        self._wanted: dict[Pool, ClassArchive] = {}
+        """The archives that are still to be made; no run waits for them."""
         self._trainer: Child | None = None
 
     @property
@@ -117,11 +144,16 @@ class LocalLauncher:
         """The state folder of this machine."""
         return self.options.folder
 
+    @property
+    def profiles(self) -> Collection[str]:
+        """The Spark profiles with which drivers can be started, by name; the empty name stands for `[spark]`."""
+        return ["", *self.options.profiles]
+
     def start(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> str | None:
         """Give the attempt to a driver, and return None; or return why the attempt waits for a driver with Spark.
 
-        The driver that is free first takes the attempt: a warm one that has ended its run, or one that was started
-        meanwhile. A driver without Spark starts in half a second and is never waited for. Raises `NoSpark`,
+        The driver of its pool that is free first takes the attempt: a warm one that has ended its run, or one that was
+        started meanwhile. A driver without Spark starts in half a second and is never waited for. Raises `NoSpark`,
         `NoJava`, `OSError`, and `DriverNotStarted` when the start that the attempt waited for has failed.
         """
         if self._find(run_id, epoch) is not None:
@@ -129,29 +161,29 @@ class LocalLauncher:
         logs = self.options.logs / run_id / str(epoch)
         self.world.disk.make_folder(logs)
         assignment = Assignment(run_id, epoch, str(logs), self._find_server())
-        spark = program.kind.needs_spark
+        pool = program.spark_profile if program.kind.needs_spark else None
         # A worker never returns what it got: it would take a driver from all others.
-        if program.kind.is_worker or not (spark or self.options.plain):
-            driver = self._spawn(code, spark=spark, warm=False, logs=logs)
+        if program.kind.is_worker or (pool is None and not self.options.plain):
+            driver = self._spawn(code, pool, warm=False, logs=logs)
             self._assign(driver, assignment)
             return None
-        for driver in self._free_for(code, spark=spark):
+        for driver in self._free_for(code, pool):
             driver.served += driver.released_at is not None
             if self._assign(driver, assignment):
-                self._kept_for[spark] = code
+                self._kept_for[pool] = code
                 return None
             self._end(driver)
-        if spark and self._failed is not None:
-            failed, self._failed = self._failed, None
-            raise failed
-        self._kept_for[spark] = code
-        if not spark:
-            driver = self._spawn(code, spark=False, warm=True, logs=None)
+        if pool in self._failed:
+            raise self._failed.pop(pool)
+        self._kept_for[pool] = code
+        if pool is None:
+            driver = self._spawn(code, pool, warm=True, logs=None)
             self._assign(driver, assignment)
             return None
-        self._start_beside(code)
-        starting = self._starting
-        return f"Spark is starting; its log is in {starting.logs}" if starting else "all drivers with Spark are busy"
+        self._start_beside(code, pool)
+        starting = self._find_starting(pool)
+        busy = f"all drivers of the Spark profile {pool} are busy" if pool else "all drivers with Spark are busy"
+        return f"Spark is starting; its log is in {starting.logs}" if starting else busy
 
     def alive(self, run_id: RunId, epoch: int) -> Life:
         """Return the state of the attempt's driver."""
@@ -178,11 +210,11 @@ class LocalLauncher:
             driver.committed = committed
             driver.released_at = self.world.clock.monotonic()
 
-    def keep(self, code: AppCode, *, spark: bool) -> None:
-        """Keep drivers for `code` from now on. Raises `NoSpark`, `NoJava`, `OSError`."""
-        for _ in range(self.options.kept(spark=spark) - len(self._kept(spark=spark))):
-            self._spawn(code, spark=spark, warm=True, logs=None)
-        self._kept_for[spark] = code
+    def keep(self, code: AppCode, pool: Pool) -> None:
+        """Keep drivers of a pool for `code` from now on. Raises `NoSpark`, `NoJava`, `OSError`."""
+        for _ in range(self.options.kept(pool) - len(self._kept(pool))):
+            self._spawn(code, pool, warm=True, logs=None)
+        self._kept_for[pool] = code
 
     def tend(self) -> None:
         """Replace drivers that are dead, worn out or of other code, and end those that do not come to an end."""
@@ -193,35 +225,32 @@ class LocalLauncher:
             except OSError as error:
                 # A full disk, a file that an editor renames: nothing that may keep the runner from renewing leases.
                 _log.warning("driver %s is left alone for now: %s", driver.folder.name, error)
-        if self.is_warm():
-            self._short_since = None
-            if self._wanted is not None:
-                self._train(self._wanted)
-        for spark, code in list(self._kept_for.items()):
+        for pool in filter(self.is_warm, self.profiles):
+            self._short_since.pop(pool, None)
+            if pool in self._wanted and (self._trainer is None or self._trainer.poll() is not None):
+                self._train(pool)
+        for kept, code in list(self._kept_for.items()):
             try:
-                self.keep(code, spark=spark)
+                self.keep(code, kept)
             except (TidemillError, OSError) as error:
                 # Until a run needs one, and shows by its start that there is one to be had.
                 _log.warning("no warm driver is kept: %s", error)
-                del self._kept_for[spark]
+                del self._kept_for[kept]
 
     def close(self) -> None:
         """End all drivers, and the training run."""
         for driver in list(self.drivers):
             self._end(driver)
-        if self._trainer is not None:
-            self._trainer.kill()
-            self.world.disk.remove(self.options.folder / "drivers" / self._trainer.tag)
+        self._end_trainer()
 
-    def is_warm(self) -> bool:
-        """Return whether a driver has started Spark and waits."""
-        return any(driver.spark and driver.assignment is None and self._is_ready(driver) for driver in self.drivers)
+    def is_warm(self, profile: str = "") -> bool:
+        """Return whether a driver has started Spark and waits: one of `[spark]`, or of a named profile."""
+        return any(one.pool == profile and one.assignment is None and self._is_ready(one) for one in self.drivers)
 
-    @property
-    def _starting(self) -> Driver | None:
-        """The driver that starts Spark for runs that wait."""
-        waited_for = (one for one in self.drivers if one.spark and one.assignment is None and not self._is_ready(one))
-        return next(waited_for, None)
+    def _find_starting(self, pool: Pool) -> Driver | None:
+        """Find the driver of a pool that starts Spark for runs that wait."""
+        idle = (one for one in self.drivers if one.pool == pool and one.assignment is None)
+        return next((one for one in idle if not self._is_ready(one)), None)
 
     def _find(self, run_id: RunId, epoch: int) -> Driver | None:
         """Find the driver that has the attempt."""
@@ -242,24 +271,25 @@ class LocalLauncher:
         driver.assignment, driver.released_at, driver.committed = assignment, None, False
         return driver.child.send_line(write_text(assignment))
 
-    def _start_beside(self, code: AppCode) -> None:
+    def _start_beside(self, code: AppCode, pool: Pool) -> None:
         """Start a driver with Spark for runs that wait, one at a time: two starts at once take twice as long.
 
-        While drivers of the same code work, first wait for them: a start costs more than most runs.
+        While drivers of the same code work, first wait for them: a start costs more than most runs. Pools do not wait
+        for each other: the master of one profile may be away, and its starts then take minutes.
         """
         now = self.world.clock.monotonic()
-        self._short_since = self._short_since or now
-        busy = any(one.spark and one.code == code for one in self.drivers)
-        if self._starting is None and (not busy or now - self._short_since > _START_BESIDE_AFTER):
-            self._make_room()
-            self._spawn(code, spark=True, warm=self.options.warm > 0, logs=None)
-            self._short_since = now
+        since = self._short_since.setdefault(pool, now)
+        busy = any((one.pool, one.code) == (pool, code) for one in self.drivers)
+        if self._find_starting(pool) is None and (not busy or now - since > _START_BESIDE_AFTER):
+            self._make_room(pool)
+            self._spawn(code, pool, warm=self.options.kept(pool) > 0, logs=None)
+            self._short_since[pool] = now
 
-    def _make_room(self) -> None:
-        """End a driver with Spark that waits for runs of other code, if as many are there as are to be kept."""
-        kept = self._kept(spark=True)
+    def _make_room(self, pool: Pool) -> None:
+        """End a driver of a pool that waits for runs of other code, if as many are there as are to be kept."""
+        kept = self._kept(pool)
         idle = [driver for driver in kept if driver.assignment is None]
-        if idle and len(kept) >= self.options.warm:
+        if idle and len(kept) >= self.options.kept(pool):
             self._end(min(idle, key=lambda driver: driver.since))
 
     def _look_after(self, driver: Driver, now: timedelta) -> None:
@@ -283,21 +313,22 @@ class LocalLauncher:
             failed = DriverNotStarted(why, driver.logs)
             _log.warning("%s", failed)
             # The run that waits raises it; without one no driver is started again before a run needs it.
-            self._failed = None if self._short_since is None else failed
-            self._kept_for.pop(True, None)
+            if driver.pool in self._short_since:
+                self._failed[driver.pool] = failed
+            self._kept_for.pop(driver.pool, None)
             self._end(driver)
 
-    def _kept(self, *, spark: bool) -> list[Driver]:
-        return [driver for driver in self.drivers if driver.warm and driver.spark == spark]
+    def _kept(self, pool: Pool) -> list[Driver]:
+        return [driver for driver in self.drivers if driver.warm and driver.pool == pool]
 
-    def _free_for(self, code: AppCode, *, spark: bool) -> Iterator[Driver]:
+    def _free_for(self, code: AppCode, pool: Pool) -> Iterator[Driver]:
         for driver in list(self.drivers):
             over = driver.released_at is not None and (driver.committed or self._has_served(driver))
             free = driver.assignment is None or over
             worn = driver.served + (driver.assignment is not None) >= self._most_runs(driver)
-            ours = (driver.code, driver.spark) == (code, spark)
+            ours = (driver.code, driver.pool) == (code, pool)
             # A driver without Spark reads its first line after half a second.
-            ready = not spark or self._is_ready(driver)
+            ready = pool is None or self._is_ready(driver)
             if ours and free and not worn and ready and LAST not in self._status(driver):
                 yield driver
 
@@ -305,7 +336,7 @@ class LocalLauncher:
         """Return whether a driver without an attempt may get another one."""
         if driver.child.poll() is not None or driver.served >= self._most_runs(driver) or LAST in self._status(driver):
             return False
-        spare = len(self._kept(spark=driver.spark)) > self.options.kept(spark=driver.spark)
+        spare = len(self._kept(driver.pool)) > self.options.kept(driver.pool)
         return not (spare and now - driver.since > _SPARE_FOR)
 
     def _most_runs(self, driver: Driver) -> int:
@@ -324,14 +355,14 @@ class LocalLauncher:
         path = driver.folder / "status"
         return self.world.disk.read_bytes(path).decode().splitlines() if self.world.disk.exists(path) else []
 
-    def _spawn(self, code: AppCode, *, spark: bool, warm: bool, logs: Path | None) -> Driver:
+    def _spawn(self, code: AppCode, pool: Pool, *, warm: bool, logs: Path | None) -> Driver:
         tag = self.world.new_id("driver")
         folder = self.options.folder / "drivers" / tag
         logs = logs or self.options.logs / "drivers" / tag
         self.world.disk.make_folder(folder)
         self.world.disk.make_folder(logs)
         app_folder = Path(code.app_file).parent
-        environ = {**self.world.environ, **(self._find_spark_env() if spark else {})}
+        environ = {**self.world.environ, **({} if pool is None else self._find_spark_env())}
         # For Spark's Python workers, which import the app's modules by name.
         modules = code.folder or str(app_folder)
         environ["PYTHONPATH"] = ":".join(filter(None, [modules, environ.get("PYTHONPATH", "")]))
@@ -345,10 +376,20 @@ class LocalLauncher:
             stderr=logs / "stderr",
         )
         self.world.mark("launcher.spawned")
-        url, settings = self.options.catalog_url, self._settings()
-        setup = DriverSetup(url, code, str(folder), str(logs), spark, warm, settings, self.world.stores)
+        url, settings = self.options.catalog_url, self._settings(pool)
+        setup = DriverSetup(
+            url,
+            code,
+            str(folder),
+            str(logs),
+            pool is not None,
+            warm,
+            settings,
+            self.world.stores,
+            pool or "",
+        )
         child.send_line(write_text(setup))
-        driver = Driver(child, folder, logs, code, spark, warm, self.world.clock.monotonic())
+        driver = Driver(child, folder, logs, code, pool, warm, self.world.clock.monotonic())
         self.drivers.append(driver)
         return driver
 
@@ -357,15 +398,19 @@ class LocalLauncher:
         path = self.options.folder / ADDRESS_FILE
         return self.world.disk.read_bytes(path).decode().strip() if self.world.disk.exists(path) else ""
 
-    def _settings(self) -> dict[str, str]:
-        settings = dict(self.options.spark_settings)
-        if self._archive is not None and (shared := self._archive.options(self.world)):
+    def _settings(self, pool: Pool) -> dict[str, str]:
+        settings = dict(self.options.settings_of(pool))
+        archive = self._archives.get(pool)
+        if archive is not None and (shared := archive.options(self.world)):
             settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {shared}".strip()
         return settings
 
-    def _train(self, archive: ClassArchive) -> None:
-        """Have the archive made beside a warm driver that waits, once in the life of this process."""
-        self._wanted = None
+    def _train(self, pool: Pool) -> None:
+        """Have the archive of a pool made beside a warm driver that waits, once in the life of this process."""
+        archive = self._wanted.pop(pool)
+        if not archive.is_wanted(self.world):
+            return  # another pool has the same class path
+        self._end_trainer()
         tag = self.world.new_id("trainer")
         folder = self.options.folder / "drivers" / tag
         logs = self.options.logs / "drivers" / tag
@@ -379,7 +424,12 @@ class LocalLauncher:
             stdout=logs / "stdout",
             stderr=logs / "stderr",
         )
-        self._trainer.send_line(write_text(Training(str(archive.path), str(folder), self.options.spark_settings)))
+        self._trainer.send_line(write_text(Training(str(archive.path), str(folder), self.options.settings_of(pool))))
+
+    def _end_trainer(self) -> None:
+        if self._trainer is not None:
+            self._trainer.kill()
+            self.world.disk.remove(self.options.folder / "drivers" / self._trainer.tag)
 
     def _find_spark_env(self) -> Mapping[str, str]:
         """Return the environment of Spark's processes; looked up when the first of them is started."""
@@ -387,8 +437,11 @@ class LocalLauncher:
             require_spark()
             java = find_java(self.world, self.options.cache)
             if self.options.class_data:
-                self._archive = find_archive(self.options.cache, java, self.options.spark_settings)
-                self._wanted = self._archive if self._archive.is_wanted(self.world) else None
+                for pool in self.profiles:
+                    archive = find_archive(self.options.cache, java, self.options.settings_of(pool))
+                    self._archives[pool] = archive
+                    if archive.is_wanted(self.world):
+                        self._wanted[pool] = archive
             self._spark_env = spark_environ(java)
         return self._spark_env
 

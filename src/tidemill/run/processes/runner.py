@@ -19,10 +19,10 @@ from tidemill.catalog.named import WakeKind
 from tidemill.durations import format_duration
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.names import RunId
-from tidemill.run.processes.launcher import DriverNotStarted, Launcher
+from tidemill.run.processes.launcher import DriverNotStarted, Launcher, NoSparkProfile
 from tidemill.run.processes.reaper import Reaper
 from tidemill.run.records.bundles import CodeUnavailable, find_code
-from tidemill.run.records.programs import Program, find_program_by_id
+from tidemill.run.records.programs import Program, find_program_by_id, profile_key
 from tidemill.run.records.runs import Cause, RunRecord, RunState, find_runs
 from tidemill.run.records.workers import NEXT_START, UNBALANCED, balance
 from tidemill.run.step.attempts import NEXT_DUE, AttemptEnd, ask_kill, due_runs, end_attempt, renew, take_runs
@@ -44,7 +44,7 @@ _LOOK_EVERY: Final = timedelta(milliseconds=200)
 _IDLE: Final = timedelta(seconds=5)
 _AWAY: Final = timedelta(seconds=1)
 _LOAD_AGAIN: Final = timedelta(minutes=1)
-"""The time for which a node that could not load a bundle leaves its runs to other nodes."""
+"""The time for which a node that could not load a bundle, or lacks a profile, leaves the runs to other nodes."""
 
 
 class RunEventKind(StrEnum):
@@ -114,7 +114,7 @@ class Runner:
         self._renewed_at: timedelta | None = None
         self._reaped_at: timedelta | None = None
         self._unloaded: dict[str, timedelta] = {}
-        """Times at which this node could not load a bundle, by our monotonic clock."""
+        """Times at which this node could not load a bundle, or lacked a profile, by our monotonic clock."""
 
     @property
     def busy(self) -> int:
@@ -134,10 +134,15 @@ class Runner:
     def take(self) -> list[RunId]:
         """Take as many due runs as there are free slots, and all due workers, and have them worked on.
 
-        Runs that wait for a driver with Spark come first, and while there are any, no others that need Spark are taken.
+        Runs that wait for a driver with Spark come first, and while there are any, no others of their Spark profile are
+        taken.
         """
         launched = [run_id for run_id, waiting in list(self._waiting.items()) if self._launch_waiting(waiting)]
-        free, with_spark, avoided = max(self.slots - self.busy, 0), not self._waiting, self.avoided()
+        free = max(self.slots - self.busy, 0)
+        short = {one.program.spark_profile for one in self._waiting.values() if one.program.kind.needs_spark}
+        # A node with one profile finds the runs without Spark by an index of their own.
+        with_spark = not short.issuperset(self.launcher.profiles)
+        avoided = self.avoided() + [profile_key(profile) for profile in short if with_spark]
         due_now = due_runs(workers_only=not free, with_spark=with_spark, avoided=avoided)
         unbalanced, *due = self.catalog.read(lambda db: db.look(UNBALANCED, *due_now)).found
         if unbalanced is not None:
@@ -259,11 +264,14 @@ class Runner:
             waiting.why = "all slots are taken"
             return False
         try:
-            code = find_code(self.catalog, self.launcher.folder, program, run.bundle)
-            why = self.launcher.start(run.run_id, run.epoch, program, code)
+            why = self._start(run, program)
         except CodeUnavailable as error:
             self._avoid(run)
             self._end_waiting(waiting, AttemptEnd(Cause.UNLOADED, f"{error.code}: {error}"))
+            return False
+        except NoSparkProfile as error:
+            self._avoid(run, error.profile)
+            self._end_waiting(waiting, AttemptEnd(Cause.LACKING, f"{error.code}: {error}"))
             return False
         except (CatalogUnavailable, CatalogGone):
             raise  # the run waits until the catalog is back
@@ -280,6 +288,13 @@ class Runner:
         self._held[run.run_id] = _Held(run, program, self.world.clock.monotonic())
         self.on_event(RunEvent(RunEventKind.STARTED, run, program))
         return True
+
+    def _start(self, run: RunRecord, program: Program) -> str | None:
+        """Start the attempt as `Launcher.start` does. Raises `CodeUnavailable` and `NoSparkProfile`, too."""
+        if program.kind.needs_spark and program.spark_profile not in self.launcher.profiles:
+            raise NoSparkProfile(program.spark_profile, self.world.spawner.host())
+        code = find_code(self.catalog, self.launcher.folder, program, run.bundle)
+        return self.launcher.start(run.run_id, run.epoch, program, code)
 
     def _end_waiting(self, waiting: _Waiting, end: AttemptEnd) -> None:
         """End the attempt of a run that no driver has."""
@@ -308,14 +323,18 @@ class Runner:
             self._avoid(held.run)
         self.on_event(RunEvent(RunEventKind.ENDED, run, held.program))
 
-    def _avoid(self, run: RunRecord) -> None:
-        """Leave the code of `run` to other nodes for a while: this one could not load it."""
-        self._unloaded[run.bundle] = self.world.clock.monotonic()
+    def _avoid(self, run: RunRecord, profile: str | None = None) -> None:
+        """Leave what `run` lacked here to other nodes for a while: the Spark profile, or without one the code."""
+        lacked = run.bundle if profile is None else profile_key(profile)
+        self._unloaded[lacked] = self.world.clock.monotonic()
 
     def avoided(self) -> list[str]:
-        """Return the bundles that this node could not load a moment ago, and whose runs it leaves to other nodes."""
+        """Return the bundles and profiles that this node lacked a moment ago, and whose runs it leaves to other nodes.
+
+        A profile is named by its `profile_key`.
+        """
         now = self.world.clock.monotonic()
-        return [bundle for bundle, since in self._unloaded.items() if now - since < _LOAD_AGAIN]
+        return [lacked for lacked, since in self._unloaded.items() if now - since < _LOAD_AGAIN]
 
     def _tell(self, kind: RunEventKind, run_id: RunId, program: Program) -> None:
         for run in self.catalog.read(lambda db: find_runs(db, [run_id])):

@@ -224,9 +224,13 @@ def read_settings(session: SparkSession) -> dict[str, str]:
     return masked({name: settings[name] for name in sorted(settings) if name not in _OF_ONE_PROCESS})
 
 
-def settings_of(config: Config) -> dict[str, str]:
-    """The settings of a site for every Spark that we start."""
-    return {_MASTER: config.spark_master, DRIVERS_SETTING: config.jdbc_drivers, **config.spark_conf}
+def settings_of(config: Config, profile: str = "") -> dict[str, str]:
+    """Return the settings of a site for each Spark that Tidemill starts: those of `[spark]`, or of a named profile."""
+    drivers = {DRIVERS_SETTING: config.jdbc_drivers}
+    if not profile:
+        return {_MASTER: config.spark_master, **drivers, **config.spark_conf}
+    named = config.spark_profiles[profile]
+    return {_MASTER: named.master, **drivers, **named.conf}
 
 
 @contextmanager

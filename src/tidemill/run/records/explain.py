@@ -34,6 +34,10 @@ def _explain_pending(run: RunRecord, now: datetime, under_way: Callable[[], Mapp
         why = f"waits for a node that can load its code; the last attempt ended: {ended}"
         cure = "a node that can load the code runs `tidemill up`, or a deployment corrects the code"
         return Because(Reason.RUN_WAITS_FOR_CODE, why, evidence | {"bundle": run.bundle}, cure)
+    if run.exit_cause is Cause.LACKING:
+        why = f"waits for a node with the Spark profile of its program; the last attempt ended: {ended}"
+        cure = "a node whose tidemill.toml has the profile runs `tidemill up`, or a deployment names another profile"
+        return Because(Reason.RUN_WAITS_FOR_PROFILE, why, evidence, cure)
     if run.not_before is not None and run.not_before > now:
         attempt = f"attempt {run.epoch + 1} at {show_time(run.not_before)}"
         why = f"waits for {attempt}; the last ended: {ended or 'without a reason'}"

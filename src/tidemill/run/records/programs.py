@@ -35,7 +35,7 @@ MOST_RETRIES: Final = 100
 MOST_ARGUMENT_CHARACTERS: Final = 100_000
 """The most characters of the arguments of a run as JSON. The messages about the run have the arguments too."""
 
-_COLUMNS: Final = ("program_id", "namespace", "app", "name", "kind", "bundle", "retired")
+_COLUMNS: Final = ("program_id", "namespace", "app", "name", "kind", "bundle", "retired", "spark_profile")
 """Fields of a program that the catalog keeps in columns; the other fields are one JSON."""
 
 Value: TypeAlias = str | int | float | bool
@@ -186,6 +186,8 @@ class Program:
     bundle: str = ""
     retired: bool = False
     """True if the app does not declare the program any more: nothing starts it."""
+    spark_profile: str = ""
+    """The named Spark profile with which its Spark runs; empty for the settings of `[spark]`, and without Spark."""
 
     def __post_init__(self) -> None:
         check_name("app", self.app)
@@ -251,6 +253,7 @@ def put_program(db: Db, program: Program) -> ProgramId:
         kind=program.kind,
         spec=program.spec(),
         bundle=program.bundle,
+        spark_profile=program.spark_profile if program.kind.needs_spark else None,
     )
     return ProgramId(str(rows[0][0]))
 
@@ -259,6 +262,11 @@ def retire_programs(db: Db, namespace: Namespace, app: str, kept: Iterable[Progr
     """Retire the programs of an app but for `kept`: nothing starts them from now on. Give their names by id."""
     rows = db.all(SQL.retire_others, namespace=namespace, app=app, program_ids=json.dumps(sorted(kept)))
     return {ProgramId(str(program_id)): str(name) for program_id, name in rows}
+
+
+def profile_key(profile: str) -> str:
+    """Return the name of a Spark profile among the things that a node leaves to other nodes, beside bundles."""
+    return f"profile:{profile}"
 
 
 def find_program(db: Db, namespace: Namespace, app: str, name: str, *, everywhere: bool = False) -> Program:
@@ -429,6 +437,6 @@ def _where(app_file: str, error: BaseException) -> str:
 @lru_cache(maxsize=1024)
 def _program(row: Row) -> Program:
     # Cached by the whole row: each batch of messages, each check and each attempt asks for the same few programs.
-    *columns, text, bundle, retired = row
-    named = dict(zip(_COLUMNS, (*columns, bundle, retired == 1), strict=True))
+    *columns, text, bundle, retired, profile = row
+    named = dict(zip(_COLUMNS, (*columns, bundle, retired == 1, profile or ""), strict=True))
     return read_plain(Program, json.loads(str(text)) | named)

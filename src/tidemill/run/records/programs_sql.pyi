@@ -6,7 +6,16 @@ from tidemill.catalog.stubs import statement
 class Sql:
     @statement
     def put_program(
-        self, *, app: Param, bundle: Param, kind: Param, name: Param, namespace: Param, program_id: Param, spec: Param
+        self,
+        *,
+        app: Param,
+        bundle: Param,
+        kind: Param,
+        name: Param,
+        namespace: Param,
+        program_id: Param,
+        spark_profile: Param,
+        spec: Param,
     ) -> None: ...
     @statement
     def find_program(self, *, app: Param, name: Param, namespace: Param) -> None: ...

@@ -70,6 +70,8 @@ class Cause(StrEnum):
     """The process or its runner has disappeared, for an unknown reason."""
     UNLOADED = "unloaded"
     """The node could not load the code. Nothing counts, and the run waits for a node that can load the code."""
+    LACKING = "lacking"
+    """The node lacks the Spark profile of the program. Nothing counts, and the run waits for a node that has it."""
     POSTPONED = "postponed"
     """The location of its input is away: nothing is closed, nothing counts, and the run is tried again."""
     RETURNED = "returned"
@@ -269,7 +271,7 @@ def count_under_way(db: Db) -> Counter[str]:
 def has_unfinished(db: Db, avoided: Iterable[str] = ()) -> bool:
     """Tell whether there is a run that has not reached an end state. Cost: two look-ups.
 
-    Runs that wait for a node which can load one of the bundles `avoided` do not count.
+    Runs that wait for another node do not count: what this node leaves to other nodes is `avoided`, as in `take_runs`.
     """
     return bool(db.all(SQL.find_unfinished, avoided=json.dumps(sorted(avoided))))
 
@@ -281,6 +283,20 @@ class Unloaded:
     bundle: str
     runs: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Runs that wait for a node with one Spark profile; `reason` is that of one of their attempts."""
+
+    profile: str
+    runs: int
+    reason: str
+
+
+def list_lacking(db: Db) -> list[Lacking]:
+    """List the Spark profiles for which runs wait. Cost: how many runs are pending."""
+    return db.records(SQL.list_lacking, Lacking)
 
 
 def list_unloaded(db: Db) -> list[Unloaded]:

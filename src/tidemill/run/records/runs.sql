@@ -142,8 +142,9 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
 -- gives: found
 SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM run
                         WHERE state = 'PENDING'
-                          AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
-                                  IN ({texts:avoided}))
+                          AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
+                                AND (program.bundle IN ({texts:avoided})
+                                     OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL)
             OR EXISTS (SELECT 1 FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING'))
 
 -- name: list_unloaded
@@ -151,6 +152,13 @@ SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM run
 SELECT bundle, count(*) AS runs, max(exit_reason) AS reason FROM run
  WHERE state = 'PENDING' AND coalesce(exit_cause = 'unloaded', FALSE)
  GROUP BY bundle ORDER BY bundle
+
+-- name: list_lacking
+-- gives: profile, runs, reason
+SELECT program.spark_profile AS profile, count(*) AS runs, max(run.exit_reason) AS reason
+  FROM run JOIN program ON program.program_id = run.program_id
+ WHERE run.state = 'PENDING' AND coalesce(run.exit_cause = 'lacking', FALSE)
+ GROUP BY program.spark_profile ORDER BY program.spark_profile
 
 -- name: list_live
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,

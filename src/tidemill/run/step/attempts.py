@@ -43,10 +43,11 @@ _LONGEST_REASON: Final = 1000
 _WAITS: Final = {
     Cause.POSTPONED: timedelta(seconds=10),
     Cause.UNLOADED: timedelta(seconds=1),
+    Cause.LACKING: timedelta(seconds=1),
     Cause.RETURNED: timedelta(0),
 }
-"""Wait of a run after an attempt that ended without its fault. Within a second, a node that could not load the code has
-recorded that and leaves the run to other nodes."""
+"""Wait of a run after an attempt that ended without its fault. Within a second, a node that could not load the code, or
+lacks the Spark profile, has recorded that and leaves the run to other nodes."""
 
 
 @refusal
@@ -90,7 +91,7 @@ def decide_ending(run: RunRecord, cause: Cause, *, retries: int, backoff: timede
         return Ending(RunState.KILLED, run.failures, run.losses)
     losses = run.losses + 1
     match cause:
-        case Cause.RETURNED | Cause.POSTPONED | Cause.UNLOADED:
+        case Cause.RETURNED | Cause.POSTPONED | Cause.UNLOADED | Cause.LACKING:
             return Ending(RunState.PENDING, run.failures, run.losses, _WAITS[cause])
         case Cause.LOST if run.kind is RunKind.EXTERNAL:
             return Ending(RunState.FAILED, run.failures, losses)  # no runner starts an external run again
@@ -126,8 +127,8 @@ def take_runs(
     Runs past their deadline come first; then runs by priority, and by the time at which their work came.
     `process` names the owner's process, so that its end is seen on this machine before the lease runs out.
     And all due runs of workers, which count for nothing: `most` may be 0. What another runner is taking at this moment
-    is passed over, and so are runs of programs whose bundle is one of `avoided`, and without `with_spark` what needs
-    Spark.
+    is passed over. So are runs of programs whose bundle is one of `avoided`, or whose Spark profile is by its
+    `profile_key`, and without `with_spark` what needs Spark.
     """
     params: dict[str, Param] = {
         "owner": owner,
@@ -152,8 +153,8 @@ def take_runs(
 def is_any_due(db: Db, *, workers_only: bool = False, with_spark: bool = True, avoided: Iterable[str] = ()) -> bool:
     """Return whether a run waits and is due now.
 
-    With `workers_only` only runs of workers count. Without `with_spark` only runs that need no Spark. Runs of programs
-    whose bundle is one of `avoided` do not count.
+    With `workers_only` only runs of workers count. Without `with_spark` only runs that need no Spark. What is
+    `avoided` does not count, as in `take_runs`.
     """
     found = db.look(*due_runs(workers_only=workers_only, with_spark=with_spark, avoided=avoided)).found
     return any(one is not None for one in found)

@@ -8,7 +8,9 @@ WITH picked AS MATERIALIZED (
      WHERE state = 'PENDING' AND deadline IS NOT NULL AND deadline <= tidemill_now() AND not_before <= tidemill_now()
        AND (:with_spark = 1 OR spark = 0)
        AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
-       AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+       AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
+             AND (program.bundle IN ({texts:avoided})
+                  OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
      ORDER BY deadline, run_id
      LIMIT :most {skip_locked}
 )
@@ -25,13 +27,15 @@ RETURNING run_id
 -- locks: run
 -- wakes: progress
 -- By when their work came, not by when they may be tried again: a run that waited for its next attempt keeps its turn.
--- Not what this node could not load a moment ago. The attempt has the code that its program has now.
+-- Not what this node could not load a moment ago, and not the Spark profiles that this node leaves alone. The attempt has the code that its program has now.
 -- Materialized: PostgreSQL may run a sub-select with a limit more than once, and lock more than it takes.
 WITH picked AS MATERIALIZED (
     SELECT run_id FROM run {indexed_by:run_pending}
      WHERE state = 'PENDING' AND not_before <= tidemill_now()
        AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
-       AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+       AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
+             AND (program.bundle IN ({texts:avoided})
+                  OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
      ORDER BY priority DESC, came_at, created_at, run_id
      LIMIT :most {skip_locked}
 )
@@ -52,7 +56,9 @@ WITH picked AS MATERIALIZED (
     SELECT run_id FROM run {indexed_by:run_pending_plain}
      WHERE state = 'PENDING' AND spark = 0 AND not_before <= tidemill_now()
        AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
-       AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+       AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
+             AND (program.bundle IN ({texts:avoided})
+                  OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
      ORDER BY priority DESC, came_at, created_at, run_id
      LIMIT :most {skip_locked}
 )
@@ -80,7 +86,9 @@ WITH picked AS MATERIALIZED (
      WHERE state = 'PENDING' AND not_before <= tidemill_now()
        AND run_id IN (SELECT slot.run_id FROM worker CROSS JOIN slot
                        WHERE slot.limit_key = 'program:' || worker.program_id)
-       AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+       AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
+             AND (program.bundle IN ({texts:avoided})
+                  OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
      {skip_locked}
 )
 UPDATE run
@@ -96,21 +104,27 @@ RETURNING run_id
 SELECT 1 AS found FROM worker CROSS JOIN slot CROSS JOIN run
  WHERE slot.limit_key = 'program:' || worker.program_id AND run.run_id = slot.run_id
    AND run.state = 'PENDING' AND run.not_before <= tidemill_now()
-   AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+   AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
+         AND (program.bundle IN ({texts:avoided})
+              OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
  LIMIT 1
 
 -- name: find_due
 -- gives: found
 SELECT 1 AS found FROM run WHERE state = 'PENDING' AND not_before <= tidemill_now()
    AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
-   AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+   AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
+         AND (program.bundle IN ({texts:avoided})
+              OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
  LIMIT 1
 
 -- name: find_plain_due
 -- gives: found
 SELECT 1 AS found FROM run WHERE state = 'PENDING' AND spark = 0 AND not_before <= tidemill_now()
    AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
-   AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+   AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
+         AND (program.bundle IN ({texts:avoided})
+              OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
  LIMIT 1
 
 -- name: find_next_due

@@ -56,6 +56,10 @@ class S3Stub(S3Server):
         """Answer the next requests so, one after the other: a status, or `hang up`."""
         httpx.post(f"{self.url}/_fail", json=failures, timeout=patience(20)).raise_for_status()
 
+    def hang_up(self) -> None:
+        """Close all connections but that of this request."""
+        httpx.post(f"{self.url}/_hang_up", timeout=patience(20)).raise_for_status()
+
     def answer_after(self, seconds: float) -> None:
         """Answer each later request after that time."""
         httpx.post(f"{self.url}/_late", json=seconds, timeout=patience(20)).raise_for_status()
@@ -93,6 +97,7 @@ class _Stub:
         self.counts: Counter[str] = Counter()
         self.failures: deque[str] = deque()
         self.late = 0.0
+        self.idle: set[asyncio.StreamWriter] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the requests of one connection."""
@@ -118,9 +123,11 @@ class _Stub:
                     lines.append(f"Content-Length: {len(content)}")
                 writer.write("\r\n".join([*lines, "", ""]).encode() + (b"" if method == "HEAD" else content))
                 await writer.drain()
+                self.idle.add(writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
+            self.idle.discard(writer)
             writer.close()
 
     def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
@@ -157,6 +164,9 @@ class _Stub:
             self.late = json.loads(body)
         elif what == "_fail":
             self.failures.extend(json.loads(body))
+        elif what == "_hang_up":
+            for writer in self.idle:
+                writer.close()
         elif what == "_put":
             form = json.loads(body)
             self.buckets[form["bucket"]].put(form["key"], form["content"].encode())

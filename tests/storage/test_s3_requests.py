@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
 from botocore.credentials import Credentials  # type: ignore[import-untyped]
 
 from tests.manual_clock import ManualClock
-from tidemill.storage.files import StorageUnavailable, Unusable
+from tidemill.storage.files import StorageUnavailable, Unusable, for_each
 from tidemill.storage.locations import open_files
 from tidemill.storage.objects import Refused
 from tidemill.storage.s3_requests import Keys, Link, S3Requests, sign
@@ -136,6 +136,24 @@ def test_a_request_is_sent_again_where_the_store_is_busy_or_hangs_up(s3_stub):
         list(files.list_after("", None))
 
     assert [[file.name for file in one] for one in listed] == [["file"]] * 4
+
+
+def test_connections_that_were_idle_for_long_are_all_opened_anew(s3_stub):
+    """A janitor works from time to time, by 16 threads; stores end what is idle for a minute."""
+    files = open_files(f"s3://{s3_stub.make_bucket()}/in", s3_stub.world)
+    names = [f"file {number}" for number in range(200)]
+    for name in names:
+        files.put(name, b"x")
+    etag = files.stat(names[0]).etag
+    s3_stub.answer_after(0.05)
+    for_each(files, lambda name: files.delete(name, etag=etag), names[:100])
+    s3_stub.answer_after(0)
+
+    s3_stub.hang_up()
+    for name in names[100:]:
+        files.delete(name, etag=etag)
+
+    assert list(files.list_after("", None)) == []
 
 
 def test_a_copy_that_breaks_off_is_an_error_though_its_status_is_good(s3_stub):

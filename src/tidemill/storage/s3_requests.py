@@ -15,7 +15,7 @@ import weakref
 import xml.etree.ElementTree as ET
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -100,7 +100,10 @@ class Link:
 
     def send(self, method: str, target: str, headers: Mapping[str, str], within: timedelta) -> Answer:
         """Send a request once, on a connection that is idle or new; OSError or HTTPException."""
-        connection = self._idle.pop() if self._idle else self._open()
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._open()
         try:
             connection.timeout = within.total_seconds()
             if connection.sock is not None:
@@ -110,6 +113,7 @@ class Link:
             answer = Answer(reply.status, reply.read())
         except BaseException:
             connection.close()
+            _close(self._idle)  # a store ends what has been idle for long, and all of it at once
             raise
         self._idle.append(connection)
         return answer
@@ -143,8 +147,9 @@ class Link:
 
 
 def _close(connections: deque[http.client.HTTPConnection]) -> None:
-    while connections:
-        connections.pop().close()
+    with suppress(IndexError):  # other threads take from it too
+        while True:
+            connections.pop().close()
 
 
 @lru_cache(maxsize=256)

@@ -67,7 +67,7 @@ def play(stub: S3Stub, catalog_url: str, count: int) -> Course:
 
 
 def _play(stub: S3Stub, catalog: Catalog, count: int) -> Course:
-    inbox = _add_inbox(stub, catalog, count)
+    inbox = add_inbox(stub, catalog, count)
     course = Course(stub)
     stub.read_counts()
     with course.step("discovered"):
@@ -87,7 +87,8 @@ def _play(stub: S3Stub, catalog: Catalog, count: int) -> Course:
     return course
 
 
-def _add_inbox(stub: S3Stub, catalog: Catalog, count: int) -> Inbox:
+def add_inbox(stub: S3Stub, catalog: Catalog, count: int) -> Inbox:
+    """Declare an inbox in a new bucket with so many objects."""
     bucket = stub.make_bucket()
     stub.fill(bucket, "in/2026-11-26/file-{:08}.csv", count)
     archive = f"s3://{bucket}/archive"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tests.lake.s3_course import play
+from contextlib import closing
+from dataclasses import replace
+
+from tests.lake.s3_course import add_inbox, play
+from tidemill.catalog.engine import open_catalog
+from tidemill.lake.inbox.discovery import discover
 
 
 def test_an_object_costs_three_requests_from_its_discovery_to_its_archive(s3_stub, sqlite_catalog_url):
@@ -15,3 +20,17 @@ def test_an_object_costs_three_requests_from_its_discovery_to_its_archive(s3_stu
     archived = course.requests["archived"]
     asked = {"PUT": 3, "COPY": 202, "DELETE": 205, "LIST": 1}
     assert archived in ({"COPY": 200, "DELETE": 200}, asked)
+
+
+def test_a_done_flag_that_is_listed_costs_no_look(s3_stub, sqlite_catalog_url):
+    """Flags come with their files: a look at each would be a fourth request."""
+    with closing(open_catalog(sqlite_catalog_url, s3_stub.world)) as catalog:
+        plain = add_inbox(s3_stub, catalog, 20)
+        inbox = replace(plain, spec=replace(plain.spec, done_flag="{name}.done"))
+        s3_stub.fill(inbox.dataset.location.split("/")[2], "in/2026-11-26/file-{:08}.csv.done", 15)
+        s3_stub.read_counts()
+
+        found = discover(catalog, inbox)
+
+    assert (len(found.new), len(found.held_back)) == (15, 5)
+    assert s3_stub.read_counts() == {"LIST": 2, "HEAD": 5}

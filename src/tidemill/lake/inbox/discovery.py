@@ -266,6 +266,9 @@ class _Listing:
         )
 
     def _exists(self, name: str) -> bool:
+        place = bisect.bisect_left(self._names, name)
+        if self._names[place : place + 1] == [name]:
+            return True  # nearly each flag is in the listing of its file
         try:
             return self._files.stat(name) is not None
         except FileUnreadable:

@@ -35,7 +35,7 @@ define together
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark launches servers day takeover zones s3-course fuzz-rest bench first-minutes fmt reference screenshots stubs lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark chaos-cluster launches servers day takeover zones s3-course fuzz-rest bench first-minutes fmt reference screenshots stubs lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -97,6 +97,9 @@ chaos: set-up-test ## kill and stop real processes, and PostgreSQL, for SECONDS=
 
 chaos-spark: set-up-test ## kill and stop real Spark drivers while they publish: DRIVERS=100
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.spark --drivers $(DRIVERS) $(ARGS)
+
+chaos-cluster: set-up-test ## kill drivers, executors, workers and the master of a Spark cluster: DRIVERS=40
+	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.spark --cluster --drivers $(DRIVERS) $(ARGS)
 
 launches: set-up-test ## kill -9 four schedulers while they launch runs under limits: LAUNCHES=10000
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.launches --launches $(LAUNCHES) $(ARGS)

@@ -75,9 +75,10 @@ def test_an_option_beats_a_variable_and_a_variable_the_file(world, tmp_path):
         ("[stores.lake]\nurl = 's3://lake'\npath_style = 'maybe'", "use true or false"),
         ("[stores.lake]\nurl = 's3://lake'\ncredentials = 'AKIAIOSFODNN7EXAMPLE'", "never a secret itself"),
         ("[spark.profiles.big]\nmasters = 'local'", "did you mean 'master'"),
-        ("[spark.profiles.big]\nclass_data = true", "known are master, warm, conf"),
+        ("[spark.profiles.big]\nclass_data = true", "known are master, warm, driver_host"),
         ("[spark.profiles.big]\nwarm = 17", r"spark.profiles.big.warm.*from 0 to 16"),
         ("[spark.profiles.big]\nconf = 'x'", "there is no such setting"),
+        ("[spark]\nsecret = 'hush'", "name the place of the secret"),
         ("[spark.profiles]\nbig = 'local'", r"a table \[spark.profiles.big\] is wanted"),
         ("[spark.profiles.'a b']\nwarm = 1", "Spark profile"),
         ("[spark.profiles.big]\nmaster = ['local']", "one value"),
@@ -97,7 +98,7 @@ def test_settings_of_spark_pass_through(world, tmp_path):
 
     config = load_config(world, tmp_path)
 
-    assert config.spark_conf == {"spark.sql.shuffle.partitions": "8", "spark.ui.enabled": "true"}
+    assert config.spark.conf == {"spark.sql.shuffle.partitions": "8", "spark.ui.enabled": "true"}
 
 
 def test_the_table_with_the_longest_url_leads_to_a_location(world, tmp_path):
@@ -128,6 +129,8 @@ conf = { "spark.master" = "local[1]", "spark.executor.memory" = "1g", "spark.x.p
 
 [spark.profiles.big]
 master = "spark://here:7077"
+secret = "env:CLUSTER"
+shared = true
 conf = { "spark.executor.memory" = "4g" }
 
 [spark.profiles.same]
@@ -143,8 +146,10 @@ warm = 0
     profiles = {name: (one.master, one.warm) for name, one in config.spark_profiles.items()}
     assert profiles == {"big": ("spark://here:7077", 3), "same": ("local[7]", 3), "cold": ("local[7]", 0)}
     assert config.spark_profiles["big"].conf == {"spark.executor.memory": "4g", "spark.x.password": "hush"}
-    assert config.spark_profiles["same"].conf == config.spark_conf
+    assert config.spark_profiles["same"].conf == config.spark.conf
     assert config.shown()["spark.profiles.big.master"] == "spark://here:7077"
+    assert (config.spark_profiles["big"].secret, config.spark_profiles["big"].shared) == ("env:CLUSTER", True)
+    assert (config.spark.is_local, config.spark_profiles["big"].is_standalone) == (True, True)
     assert config.shown()["spark.profiles.big.conf"] == {"spark.executor.memory": "4g", "spark.x.password": "*****"}
 
 
@@ -155,7 +160,7 @@ def test_a_table_of_comments_alone_is_no_setting(world, tmp_path, table):
 
     config = load_config(world, tmp_path)
 
-    assert (config.spark_conf, config.spark_profiles, config.stores) == ({}, {}, ())
+    assert (config.spark.conf, config.spark_profiles, config.stores) == ({}, {}, ())
 
 
 def test_a_password_is_never_shown():

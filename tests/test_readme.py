@@ -39,4 +39,4 @@ def test_the_configuration_shown_is_accepted(tmp_path):
 
     config = load_config(replace(World(), environ={}), tmp_path)
 
-    assert (config.slots, config.spark_conf) == (4, {"spark.sql.shuffle.partitions": "8"})
+    assert (config.slots, config.spark.conf) == (4, {"spark.sql.shuffle.partitions": "8"})

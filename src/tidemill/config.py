@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from tidemill.durations import BadDuration, BadLease, format_duration, parse_duration, parse_lease
@@ -27,6 +27,8 @@ _T = TypeVar("_T")
 Network: TypeAlias = IPv4Network | IPv6Network
 
 FILE_NAME: Final = "tidemill.toml"
+SHARED: Final = "spark.tidemill.shared"
+"""The setting of Spark that is true if all nodes of its cluster have the folders of data sets and inboxes."""
 ADDRESS_FILE: Final = "server"
 """The file in the state folder with the address of the server that was started last on this machine."""
 
@@ -76,14 +78,42 @@ class ServerSettings:
     """The path below which a proxy offers the server, such as `/tidemill`. Empty: the server has a host of its own."""
 
 
+def is_local_master(master: str) -> bool:
+    """Return whether a Spark with this master works on this machine alone."""
+    return master.startswith("local")
+
+
 @dataclass(frozen=True, slots=True)
 class SparkProfile:
-    """The settings `[spark.profiles.NAME]`, laid over those of `[spark]`: what the table leaves out is of `[spark]`."""
+    """The settings of Spark for the programs that name the profile; the empty name stands for `[spark]`.
 
-    name: str
-    master: str
-    warm: int
-    conf: Mapping[str, str]
+    What `[spark.profiles.NAME]` leaves out is of `[spark]`.
+    """
+
+    name: str = ""
+    master: str = "local[*]"
+    warm: int = 1
+    conf: Mapping[str, str] = field(default_factory=dict)
+    driver_host: str = ""
+    """The name or address under which the cluster reaches drivers; empty for the address that routes to the master."""
+    driver_bind: str = ""
+    """The address on which drivers listen; empty for `driver_host`."""
+    python: str = ""
+    """The interpreter on the nodes of the cluster; empty for the path of this one."""
+    secret: str = ""
+    """The place of the secret by which drivers and the cluster know each other; empty for none."""
+    shared: bool = False
+    """True if all nodes of the cluster have the folders of data sets and inboxes under the same paths."""
+
+    @property
+    def is_local(self) -> bool:
+        """True if Spark works on this machine alone."""
+        return is_local_master(self.conf.get(_MASTER, self.master))
+
+    @property
+    def is_standalone(self) -> bool:
+        """True if Spark works on a cluster with a master of Spark's own kind."""
+        return self.conf.get(_MASTER, self.master).startswith("spark://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +131,9 @@ class Config:
     lease: timedelta
     keep_superseded: timedelta
     keep_audit: timedelta
-    spark_master: str
-    spark_warm: int
+    spark: SparkProfile
+    """The settings of `[spark]`."""
     spark_class_data: bool
-    spark_conf: Mapping[str, str]
     jdbc_drivers: str
     update_schedules: bool
     suspend_new: bool
@@ -119,6 +148,10 @@ class Config:
     """The named profiles of Spark, by name."""
     sources: Mapping[str, str] = field(default_factory=dict)
 
+    def spark_profile(self, name: str) -> SparkProfile | None:
+        """Return the settings of Spark of a profile, or of `[spark]` for an empty name; None for an unknown one."""
+        return self.spark_profiles.get(name) if name else self.spark
+
     def shown(self) -> dict[str, object]:
         """The effective settings for people and JSON, by their names in the file, secrets left out."""
         return {
@@ -132,10 +165,8 @@ class Config:
             "runner.lease": format_duration(self.lease),
             "retention.superseded": format_duration(self.keep_superseded),
             "retention.audit": format_duration(self.keep_audit),
-            "spark.master": self.spark_master,
-            "spark.warm": self.spark_warm,
+            **_shown(self.spark),
             "spark.class_data": self.spark_class_data,
-            "spark.conf": masked(self.spark_conf),
             "jdbc.drivers": self.jdbc_drivers,
             "deploy.update_schedules": self.update_schedules,
             "schedules.suspended": self.suspend_new,
@@ -221,6 +252,12 @@ def _path_prefix(text: str) -> str:
     return text
 
 
+def _secret_place(text: str) -> str:
+    if text and text.partition(":")[0] not in {"env", "file"}:
+        raise ValueError("name the place of the secret, as env:NAME or file:PATH")  # it may be the secret itself
+    return text
+
+
 def _namespace(text: str) -> str:
     return check_name("namespace", text)
 
@@ -238,6 +275,11 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "retention.audit": _Setting("400d", _keeping),
     "spark.master": _Setting("local[*]", str),
     "spark.warm": _Setting("1", _whole(0, 16)),
+    "spark.driver_host": _Setting("", str),
+    "spark.driver_bind": _Setting("", str),
+    "spark.python": _Setting("", str),
+    "spark.secret": _Setting("", _secret_place),
+    "spark.shared": _Setting("false", _yes_or_no),
     "spark.class_data": _Setting("true", _yes_or_no),
     "jdbc.drivers": _Setting("", str),
     "deploy.update_schedules": _Setting("true", _yes_or_no),
@@ -261,7 +303,7 @@ _USERS: Final = "server.users"
 _STORES: Final = "stores"
 _STORE_FIELDS: Final = tuple(one.name for one in fields(StoreSettings) if one.name != "name")
 _PROFILES: Final = "spark.profiles"
-_PROFILE_FIELDS: Final = tuple(one.name for one in fields(SparkProfile) if one.name != "name")
+_PROFILE_FIELDS: Final = tuple(one.name for one in fields(SparkProfile) if one.name not in {"name", "conf"})
 _SPARK_CONF: Final = "spark.conf"
 _TABLES: Final = (_SPARK_CONF, _USERS, _STORES, _PROFILES)
 _MASTER: Final = "spark.master"
@@ -290,6 +332,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
     state = folder / str(parsed["state"])
     home = Path(world.environ.get("HOME", str(folder)))
     usual_cache = Path(world.environ.get("XDG_CACHE_HOME", str(home / ".cache"))) / "tidemill"
+    spark = SparkProfile(conf=tables.spark_conf, **{one: parsed[f"spark.{one}"] for one in _PROFILE_FIELDS})  # type: ignore[arg-type]  # what each setting's own parser gave
     return Config(
         folder=folder,
         catalog=_catalog_url(folder, str(parsed["catalog"]) or f"sqlite:///{state / 'catalog.db'}"),
@@ -302,10 +345,8 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         lease=_typed(parsed["runner.lease"], timedelta),
         keep_superseded=_typed(parsed["retention.superseded"], timedelta),
         keep_audit=_typed(parsed["retention.audit"], timedelta),
-        spark_master=str(parsed["spark.master"]),
-        spark_warm=_typed(parsed["spark.warm"], int),
+        spark=spark,
         spark_class_data=_typed(parsed["spark.class_data"], bool),
-        spark_conf=tables.spark_conf,
         jdbc_drivers=str(parsed["jdbc.drivers"]),
         update_schedules=_typed(parsed["deploy.update_schedules"], bool),
         suspend_new=_typed(parsed["schedules.suspended"], bool),
@@ -327,9 +368,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         ),
         log_format=_typed(parsed["log_format"], LogFormat),
         stores=tuple(_store(name, given) for name, given in tables.stores.items()),
-        spark_profiles={
-            name: _profile(name, table, parsed, tables.spark_conf) for name, table in tables.profiles.items()
-        },
+        spark_profiles={name: _profile(name, table, spark) for name, table in tables.profiles.items()},
         sources={name: sources.get(name, "default") for name in _SETTINGS},
     )
 
@@ -422,9 +461,7 @@ def _into_table(tables: _NamedTables, name: str, value: object) -> bool:
     return True
 
 
-def _profile(
-    name: str, given: Mapping[str, str], usual: Mapping[str, object], usual_conf: Mapping[str, str]
-) -> SparkProfile:
+def _profile(name: str, given: Mapping[str, str], usual: SparkProfile) -> SparkProfile:
     """Return the settings `[spark.profiles.NAME]`, laid over the `usual` ones of `[spark]`; `BadConfig`."""
     table = f"{_PROFILES}.{name}"
     try:
@@ -432,28 +469,26 @@ def _profile(
     except BadName as error:
         raise BadConfig(table, FILE_NAME, str(error)) from None
     # A master of [spark.conf] must not win over that of the profile.
-    conf = {key: value for key, value in usual_conf.items() if not ("master" in given and key == _MASTER)}
+    conf = {key: value for key, value in usual.conf.items() if not ("master" in given and key == _MASTER)}
+    own: dict[str, Any] = {}
     for what, value in given.items():
         if what.startswith("conf."):
             conf[what.removeprefix("conf.")] = value
-        elif what not in _PROFILE_FIELDS or what == "conf":
-            advice = advise(what, _PROFILE_FIELDS, f"known are {', '.join(_PROFILE_FIELDS)}")
+        elif what in _PROFILE_FIELDS:
+            setting = f"{table}.{what}"
+            own[what] = _parse(setting, _SETTINGS[f"spark.{what}"], {setting: value}, {setting: FILE_NAME})
+        else:
+            known = [*_PROFILE_FIELDS, "conf"]
+            advice = advise(what, known, f"known are {', '.join(known)}")
             raise BadConfig(f"{table}.{what}", FILE_NAME, f"there is no such setting; {advice}")
-    warm = usual["spark.warm"]
-    if "warm" in given:
-        own = {f"{table}.warm": given["warm"]}
-        warm = _parse(f"{table}.warm", _SETTINGS["spark.warm"], own, {f"{table}.warm": FILE_NAME})
-    return SparkProfile(name, given.get("master", str(usual["spark.master"])), _typed(warm, int), conf)
+    return replace(usual, name=name, conf=conf, **own)
 
 
 def _shown(profile: SparkProfile) -> dict[str, object]:
     """Return the effective settings of a profile for people and JSON, secrets left out."""
-    table = f"{_PROFILES}.{profile.name}"
-    return {
-        f"{table}.master": profile.master,
-        f"{table}.warm": profile.warm,
-        f"{table}.conf": masked(profile.conf),
-    }
+    table = f"{_PROFILES}.{profile.name}" if profile.name else "spark"
+    known = {f"{table}.{one}": getattr(profile, one) for one in _PROFILE_FIELDS}
+    return {**known, f"{table}.conf": masked(profile.conf)}
 
 
 def _store(name: str, given: Mapping[str, str]) -> StoreSettings:

@@ -17,11 +17,15 @@ from tidemill.client.line import ask_version
 from tidemill.config import ADDRESS_FILE, Config, load_config
 from tidemill.errors import TidemillError
 from tidemill.frames.jdbc import usual_drivers
+from tidemill.lake.datasets import list_datasets
 from tidemill.run.processes.class_data import find_archive
+from tidemill.run.processes.cluster import cluster_environ, reach_master
 from tidemill.run.processes.java import find_java
+from tidemill.run.processes.session import settings_of
 from tidemill.run.records.programs import list_programs
 from tidemill.run.records.runs import list_lacking, list_unloaded
 from tidemill.sizes import format_bytes
+from tidemill.storage.files import StorageUnavailable
 from tidemill.storage.locations import open_files
 from tidemill.world import World
 
@@ -67,11 +71,13 @@ def examine(folder: Path, *, options: Mapping[str, str] | None = None, world: Wo
         "clock": _clock,
         "postgres": _postgres,
         "data": _data,
+        "locations": _locations,
         "disk": _disk,
         "ports": _ports,
         "server": _server,
         "spark": _spark,
         "profiles": _profiles,
+        "cluster": _cluster,
         "java": _java,
         "class data": _class_data,
         "jdbc": _jdbc,
@@ -177,6 +183,25 @@ def _data(world: World, config: Config) -> Finding:
     return Finding("data", good=True, found=f"{config.data} can be written")
 
 
+def _locations(world: World, config: Config) -> Finding:
+    """Look at the locations of all inboxes and data sets: a node may lack a mount that others have."""
+    catalog = open_catalog(config.catalog, world)
+    try:
+        places = {one.location: one.root for one in catalog.read(list_datasets)}
+    finally:
+        catalog.close()
+    away = []
+    for location, known in places.items():
+        try:
+            open_files(location, world, known).check_location()
+        except StorageUnavailable as error:
+            away.append(str(error))
+    if not away:
+        return Finding("locations", good=True, found=f"all {len(places)} locations of data sets are reached")
+    cure = "mount them on this node, or correct their store; until then other nodes do what needs them"
+    return Finding("locations", good=False, found="; ".join(away), cure=cure)
+
+
 def _disk(world: World, config: Config) -> Finding:
     world.disk.make_folder(config.state)
     free = world.disk.free_bytes(config.state)
@@ -189,7 +214,7 @@ def _spark(world: World, config: Config) -> Finding:
     if importlib.util.find_spec("pyspark") is None:
         return Finding("spark", good=False, found="PySpark is missing", cure='pip install "tidemill[spark]"')
     version = importlib.metadata.version("pyspark")
-    return Finding("spark", good=True, found=f"PySpark {version}, master {config.spark_master}")
+    return Finding("spark", good=True, found=f"PySpark {version}, master {config.spark.master}")
 
 
 def _profiles(world: World, config: Config) -> Finding:
@@ -213,6 +238,17 @@ def _profiles(world: World, config: Config) -> Finding:
     return Finding("profiles", good=False, found=f"Spark profiles: {'; '.join(lacking)}", cure=cure)
 
 
+def _cluster(world: World, config: Config) -> Finding:
+    found = []
+    for profile in (config.spark, *config.spark_profiles.values()):
+        if profile.is_standalone:
+            cluster_environ(world, profile)
+            host = reach_master(profile.master, settings_of(config, profile.name))
+            shared = "" if profile.shared else "; only data in buckets"
+            found.append(f"{profile.master} answers, and reaches this node at {host}{shared}")
+    return Finding("cluster", good=True, found="; ".join(found) or "Spark works on this machine alone")
+
+
 def _java(world: World, config: Config) -> Finding:
     return Finding("java", good=True, found=find_java(world, config.cache, install=False).describe())
 
@@ -222,7 +258,7 @@ def _class_data(world: World, config: Config) -> Finding:
         return Finding("class data", good=True, found="off (spark.class_data): each start of Spark reads all classes")
     if importlib.util.find_spec("pyspark") is None:
         return Finding("class data", good=True, found="none without PySpark")
-    archive = find_archive(config.cache, find_java(world, config.cache, install=False), config.spark_conf)
+    archive = find_archive(config.cache, find_java(world, config.cache, install=False), config.spark.conf)
     if world.disk.exists(archive.path):
         return Finding("class data", good=True, found=f"{archive.path}, {format_bytes(world.disk.size(archive.path))}")
     if world.disk.exists(archive.failed):

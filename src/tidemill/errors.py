@@ -154,6 +154,13 @@ class Unavailable(TidemillError):
     hint = "bring back what is away, and try again"
 
 
+class NotOnThisNode(Unavailable):
+    """This node lacks something that a run needs, and other nodes may have: no fault of the program or its input."""
+
+    code = "not_on_this_node"
+    hint = "give this node what it lacks, or leave such runs to other nodes"
+
+
 class Internal(TidemillError):
     """A promise of Tidemill's own code is broken: please report it with the message."""
 

@@ -359,6 +359,13 @@ def live_with_parent() -> Iterator[str]:
     return iter(lines.get, None)
 
 
+def main(command: Sequence[str]) -> None:
+    """Become another program, which dies with the process that started this one as a child of `Spawner.start`."""
+    live_with_parent()
+    # The program keeps the signal of the kernel. Its group has no watchdog, since its standard input is not read.
+    os.execv(command[0], list(command))  # noqa: S606  # no shell is wanted
+
+
 def _loggers() -> list[logging.Logger]:
     named = [logger for logger in logging.root.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
     return [logging.root, *named]
@@ -484,3 +491,7 @@ def _boot() -> str:
 
 def _pid_space() -> str:
     return str((_PROC / "self/ns/pid").readlink())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

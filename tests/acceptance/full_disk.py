@@ -20,6 +20,7 @@ import httpx
 import psutil
 
 import tidemill as tm
+from tests.drivers import cold_drivers
 from tests.manual_clock import backdoor_of
 from tests.served import serving
 from tests.yardstick import patience
@@ -28,8 +29,9 @@ from tidemill.cli.main import main as tidemill
 from tidemill.config import ServerSettings
 from tidemill.frames import spark
 from tidemill.lake import janitor
-from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.local_launcher import LocalLauncher
 from tidemill.run.processes.runner import RunEvent, Runner
+from tidemill.run.processes.session import settings_of
 from tidemill.testing.plain import write_texts
 
 MEGABYTE = 1_000_000
@@ -235,12 +237,12 @@ def fill_under_spark(disk: MountedDisk | LimitedDisk, folder: Path, catalog: str
     del folder
     with project(disk.folder / "project", catalog, disk.folder / "data") as mill:
         events: list[RunEvent] = []
-        options = DriverOptions(
+        options = cold_drivers(
             catalog,
             disk.folder / "project/state",
             mill.project.config.cache,
-            {"spark.master": mill.project.config.spark_master, **mill.project.config.spark_conf},
-            warm=0,
+            settings_of(mill.project.config),
+            plain=1,
         )
         runner = Runner(
             mill.project.world,

@@ -26,6 +26,7 @@ from pathlib import Path
 import apsw
 import greenlet
 
+from tests.drivers import cold_drivers
 from tests.spawners import InProcess
 from tidemill import Fenced, Mill, TidemillError, Unavailable
 from tidemill.catalog.db import CatalogUnavailable, LostReply
@@ -45,7 +46,7 @@ from tidemill.roles.keeper import Keeper
 from tidemill.run.processes.assignments import Assignment, DriverSetup
 from tidemill.run.processes.driver import DriverProcess
 from tidemill.run.processes.external import ExternalTransaction, open_transaction
-from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.local_launcher import LocalLauncher
 from tidemill.run.processes.runner import Runner
 from tidemill.run.records.bundles import Bundle, store_bundle
 from tidemill.run.step.attempts import ask_kill
@@ -444,9 +445,7 @@ class Up(Process):
         super().__init__(node, "up")
         machine = node.machine
         narrator = Narrator(self.world, machine.story.append, as_json=False)
-        options = DriverOptions(
-            machine.catalog_url, machine.folder / "state", machine.folder / "cache", warm=0, plain=0
-        )
+        options = cold_drivers(machine.catalog_url, machine.folder / "state", machine.folder / "cache")
         self.keeper = Keeper(self.catalog, Discoverer(self.catalog, narrator))
         probes = {"free_slots": lambda: 1}
         self.scheduler = Scheduler(self.catalog, self.world, narrator.launched, probes=probes)

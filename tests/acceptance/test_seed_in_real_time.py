@@ -62,8 +62,8 @@ def why(project: Path, thing: str) -> str:
 
 
 def tells(mill: Mill, schedule: str, words: str) -> bool:
-    """Return whether one of the reasons for which a schedule waits has these words."""
-    return any(words in one.why for one in mill.why(schedule).because)
+    """Return whether the schedule has a job, and the first reason for which the job waits has these words."""
+    return bool(mill.jobs.list(schedule=schedule).items) and words in mill.why(schedule).because[0].why
 
 
 def ended(mill: Mill) -> dict[str, str]:

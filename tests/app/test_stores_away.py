@@ -1,4 +1,4 @@
-"""A bucket that does not answer while a program works: nobody's failure, and no file is blamed."""
+"""A bucket that does not answer while a program works: that uses up no retry, and no file is blamed."""
 
 from __future__ import annotations
 

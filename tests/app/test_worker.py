@@ -250,7 +250,7 @@ def test_a_worker_waits_until_a_commit(stage):
     run = start(stage)
     waits = threading.Event()
     waiter = stage.mill.project.catalog.waiter
-    stage.mill.project.catalog.waiter = lambda: waits.set() or waiter()
+    stage.mill.project.catalog.waiter = lambda changes: waits.set() or waiter(changes)
     working = threading.Thread(target=work, args=[stage, run])
     working.start()
     waits.wait(patience(30))

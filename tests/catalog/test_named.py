@@ -43,6 +43,16 @@ def test_a_list_of_numbers_is_compared_as_numbers(catalog: Catalog) -> None:
     assert found == [(10,), (large,)]
 
 
+def test_rows_outside_a_list_are_found(catalog: Catalog) -> None:
+    """And all of them where the list is empty."""
+    found = [
+        catalog.read(lambda db, left=left: db.all(SQL.leave_ints, rs=_rows("n", 9, 10, 11), left=json.dumps(left)))
+        for left in ([9, 11], [])
+    ]
+
+    assert found == [[(10,)], [(9,), (10,), (11,)]]
+
+
 @pytest.mark.parametrize(
     "hostile", ["", "'; DROP TABLE tx; --", "back\\slash", 'quo"te', "é 日本 🙂", ":name $1 %s {x}", "\n\t"]
 )

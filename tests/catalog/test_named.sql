@@ -1,6 +1,9 @@
 -- name: pick_ints
 SELECT n FROM {rows:rs(n bigint)} AS r WHERE n IN ({ints:wanted}) ORDER BY n
 
+-- name: leave_ints
+SELECT n FROM {rows:rs(n bigint)} AS r WHERE n NOT IN ({ints:left}) ORDER BY n
+
 -- name: pick_texts
 SELECT t FROM {rows:rs(t text)} AS r WHERE t IN ({texts:wanted}) ORDER BY t
 

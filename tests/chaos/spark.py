@@ -9,6 +9,10 @@ fences the run after the lease. Or the driver is stopped together with its node:
 driver continues later as a zombie. Or the driver is stopped for a moment only, which must do no harm. A killed driver
 starts again beside the retry on the other node.
 
+With `--cluster` Spark works on a standalone cluster of two workers, and four things are killed in turn: the driver, an
+executor, a worker, the master. The last two are started again, as a site's supervisor does. Only the first costs an
+attempt.
+
 A start of Spark is most of the cost. With the simple compiler, the simple collector and an archive of Spark's classes
 it takes 5 s of processor instead of 19 (tried).
 """
@@ -32,7 +36,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import apsw
 import psycopg
@@ -44,13 +50,16 @@ from tests.spawners import PlayedDrivers
 from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot
+from tidemill.demo.cluster import LocalCluster, local_cluster
 from tidemill.lake.janitor import CLEAN_SWEEPS, sweep
 from tidemill.mill.mill import Mill, open_project
 from tidemill.names import RunId, WritePointer
 from tidemill.run.processes.assignments import DONE
+from tidemill.run.processes.cluster import cluster_environ
 from tidemill.run.processes.java import find_java
-from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher, ProfileOptions
 from tidemill.run.processes.runner import Runner
+from tidemill.run.processes.session import settings_of
 from tidemill.run.records.bundles import find_code
 from tidemill.run.records.programs import list_programs
 from tidemill.run.records.runs import RunRecord, RunState, find_run
@@ -76,6 +85,7 @@ MOMENTS = (
 )
 PUBLISHED = ("driver.committed", "commit.after_message")
 """Moments after which the rows are there."""
+EXECUTOR = "CoarseGrainedExecutorBackend"
 _LOOK_EVERY = 0.25
 _TRIES = 3
 
@@ -165,6 +175,13 @@ class Blow(StrEnum):
     STOP = "stopped alone"
     SLEEP = "stopped with its node"
     NAP = "stopped for a moment"
+    EXECUTOR = "executor killed"
+    WORKER = "worker killed"
+    MASTER = "master killed"
+
+
+ON_CLUSTER = (Blow.KILL, Blow.EXECUTOR, Blow.WORKER, Blow.MASTER)
+WHILE_TASKS_RUN = (FIRST_TASK, FILES_CLOSED, ANY_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +203,16 @@ class Strike:
         return f"{self.blow} {self.moment}{after}{part}{', has forked' if self.forks else ''}"
 
 
-def draw(seed: str, most: int) -> list[Strike]:
+def draw(seed: str, most: int, *, cluster: bool = False) -> list[Strike]:
     """Draw the strikes at that many drivers from a seed."""
     chance = random.Random(seed)
+    if cluster:
+        blows = itertools.islice(itertools.cycle(ON_CLUSTER), most)
+        delays = (timedelta(seconds=chance.uniform(0, 2.5)) for _ in itertools.count())
+        return [
+            Strike(blow, chance.choice(MOMENTS if blow is Blow.KILL else WHILE_TASKS_RUN), delay=next(delays))
+            for blow in blows
+        ]
     return [_draw_one(chance) for _ in range(most)]
 
 
@@ -251,8 +275,11 @@ class Found:
 class Site:
     """A project with one file set, and two nodes that are stepped here."""
 
-    def __init__(self, folder: Path, mill: Mill, sql: Backdoor, java_options: str) -> None:
+    def __init__(
+        self, folder: Path, mill: Mill, sql: Backdoor, java_options: str, cluster: LocalCluster | None = None
+    ) -> None:
         self.folder = folder
+        self.cluster = cluster
         self.mill = mill
         self.sql = sql
         self.found = Found()
@@ -266,15 +293,20 @@ class Site:
     def _node(self, name: str, java_options: str) -> Runner:
         config = self.mill.project.config
         settings = {
-            "spark.master": "local[2]",
+            **settings_of(config),
             "spark.driver.memory": "512m",
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.extraJavaOptions": java_options,
+            # One driver must leave cores of a cluster to the other one.
+            "spark.cores.max": "2",
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
-        options = DriverOptions(self.mill.project.catalog.url, config.state, config.cache, settings, warm=1)
         world = World(
             spawner=PlayedDrivers("-c", DRIVER, host=name), environ={**os.environ, "PROJECT": str(self.folder)}
         )
+        profile = ProfileOptions(settings, 1, partial(cluster_environ, world, config.spark))
+        options = DriverOptions(self.mill.project.catalog.url, config.state, config.cache, {"": profile})
         launcher = LocalLauncher(world, options)
         program = next(one for one in self.mill.project.catalog.read(list_programs) if one.kind.needs_spark)
         launcher.keep(find_code(self.mill.project.catalog, config.state, program, program.bundle), "")
@@ -432,6 +464,8 @@ class Site:
                 self._nap(number, strike, run_id)
             case Blow.STOP | Blow.SLEEP:
                 self._stop(number, strike, run_id)
+            case Blow.EXECUTOR | Blow.WORKER | Blow.MASTER:
+                self._strike_cluster(number, strike, run_id)
         run = self.run(run_id)
         self.compare(number + 1, f"after run {number} has ended")
         self.found.check(run.state is RunState.COMPLETED, "not repeated", f"{run_id} is {run.state}")
@@ -461,7 +495,11 @@ class Site:
         drivers = [node.launcher for node in self.nodes]
         self.until(lambda: all(driver.child.pid != struck.pid for one in drivers for driver in one.drivers))
 
-        orphans = find_processes(str(struck.facts["driver"]))
+        tag = str(struck.facts["driver"])
+        if self.cluster is not None:
+            # Executors see that their driver is gone, and end by themselves.
+            self.until(lambda: not find_processes(tag))
+        orphans = find_processes(tag)
         self.found.check(not orphans, "orphans", f"{len(orphans)} processes outlive their driver")
         left = self.files(struck)
         committed = self._committed(strike, self.run(run_id))
@@ -470,6 +508,23 @@ class Site:
         epoch = self.run(run_id).epoch
         self.found.check(epoch == (1 if committed else 2), "not repeated", f"{run_id} had {epoch} attempts")
         self.found.check(self.files(struck) == left, "late writes", f"{self.directory(struck)} has changed")
+
+    def _strike_cluster(self, number: int, strike: Strike, run_id: RunId) -> None:
+        assert self.cluster is not None
+        match strike.blow:
+            case Blow.EXECUTOR:
+                pids = find_processes(str(self.run(run_id).facts["driver"]))
+                signal_all([pid for pid in pids if EXECUTOR in command_of(pid)][:1], signal.SIGKILL)
+            case Blow.WORKER:
+                struck = self.cluster.workers.pop(0)
+                os.kill(struck.pid, signal.SIGKILL)
+                self.cluster.add_worker(cores=2, memory="2g")
+            case _:
+                self.cluster.kill_master()
+                self.cluster.start_master(port=urlsplit(self.cluster.master).port or 0)
+        self._retry(number, run_id)
+        epoch = self.run(run_id).epoch
+        self.found.check(epoch == 1, "not repeated", f"{run_id} had {epoch} attempts: {self.run(run_id).exit_reason}")
 
     def _nap(self, number: int, strike: Strike, run_id: RunId) -> None:
         struck = self.run(run_id)
@@ -571,6 +626,14 @@ def find_processes(tag: str) -> list[int]:
     return found
 
 
+def command_of(pid: int) -> str:
+    """Return the command line of a process; empty when the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def state_of(pid: int) -> str:
     """The kernel's letter for what the process does; Z when it is gone."""
     try:
@@ -595,14 +658,20 @@ def wait(claim: Callable[[], bool], seconds: float = 60) -> None:
 
 
 @contextmanager
-def open_site(folder: Path, catalog_url: str, java_options: str) -> Iterator[Site]:
+def open_site(folder: Path, catalog_url: str, java_options: str, *, on_cluster: bool = False) -> Iterator[Site]:
     """A deployed project whose drivers are getting warm; at the end they are gone."""
     (folder / "app.py").write_text(APP)
-    (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n')
     with ExitStack() as stack:
+        spark, cluster = '[spark]\nmaster = "local[2]"\n', None
+        if on_cluster:
+            cluster = stack.enter_context(local_cluster(World(), folder / "cluster", folder / "cache", workers=0))
+            for _ in range(2):
+                cluster.add_worker(cores=2, memory="2g")
+            spark = cluster.settings()
+        (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n{spark}')
         mill = stack.enter_context(open_project(folder, create=True))
         mill.deploy()
-        site = Site(folder, mill, stack.enter_context(backdoor_of(catalog_url)), java_options)
+        site = Site(folder, mill, stack.enter_context(backdoor_of(catalog_url)), java_options, cluster)
         stack.callback(site.close)
         yield site
 
@@ -631,13 +700,14 @@ def main() -> int:
     parser.add_argument("--drivers", type=int, default=100)
     parser.add_argument("--seed", default=date.today().isoformat(), help="default: today")  # noqa: DTZ011
     parser.add_argument("--catalog", choices=("sqlite", "postgres", "both"))
+    parser.add_argument("--cluster", action="store_true", help="work on a standalone cluster, and kill its parts too")
     asked = parser.parse_args()
     lent = os.environ.get(ADDRESS)
     which = asked.catalog or ("both" if lent else "sqlite")
     if which != "sqlite" and not lent:
         parser.error(f"{ADDRESS} names no PostgreSQL")
 
-    strikes = draw(asked.seed, asked.drivers)
+    strikes = draw(asked.seed, asked.drivers, cluster=asked.cluster)
     half = len(strikes) // 2 if which == "both" else 0
     lots = {"sqlite": strikes[half:] if which != "postgres" else [], "postgres": strikes[:half] or strikes}
     lots = {name: lot for name, lot in lots.items() if lot and which in {name, "both"}}
@@ -655,7 +725,7 @@ def main() -> int:
                 if not url:
                     assert lent is not None
                     url = stack.enter_context(new_schema(lent))
-                with open_site(folder, url, archive.options()) as site:
+                with open_site(folder, url, archive.options(), on_cluster=asked.cluster) as site:
                     found[database] = site.found
                     for strike in lot:
                         outcome = site.strike(strike)
@@ -668,7 +738,8 @@ def main() -> int:
     wrong = [one for one in found.values() for one in one.wrong]
     print_table(asked.seed, lots, found, timedelta(seconds=round(time.monotonic() - begun)))
     if wrong:
-        print(f"see it again: python -m tests.chaos.spark --drivers {asked.drivers} --seed {asked.seed}")
+        how = f"--drivers {asked.drivers} --seed {asked.seed}{' --cluster' if asked.cluster else ''}"
+        print(f"see it again: python -m tests.chaos.spark {how}")
     return 1 if wrong else 0
 
 

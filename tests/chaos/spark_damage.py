@@ -90,6 +90,8 @@ class Shelf:
         self.spark = spark.newSession()
         self.spark.conf.set("spark.sql.parquet.compression.codec", codec)
         self.catalog = open_catalog(f"sqlite:///{folder / codec}.db", World())
+        for name in (codec, f"{codec} other"):
+            (folder / name).mkdir(parents=True)
         self.lake: Lake = make_lake(self.catalog, folder / codec)
         self.fileset = self.lake.lines
         self.publish(self.fileset.qualified_name, "text-")

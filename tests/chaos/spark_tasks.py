@@ -57,6 +57,7 @@ class Works:
         self.notes = folder / "notes"
         self.notes.mkdir()
         self.catalog = open_catalog(f"sqlite:///{folder / 'catalog.db'}", World())
+        (folder / "lines").mkdir(parents=True)
         self.lake = make_lake(self.catalog, folder / "lines")
         self.location = folder / "lines"
 

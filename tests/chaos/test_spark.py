@@ -1,7 +1,8 @@
 """Spark drivers killed -9 while they write, or stopped: nothing half visible, nothing that goes on, no orphan.
 
 Five kills at fixed moments, and a driver that is stopped with its node, at a moment of the day: the short form of
-`python -m tests.chaos.spark` (`make chaos-spark`).
+`python -m tests.chaos.spark` (`make chaos-spark`). And a kill of each part of a Spark cluster: the short form of `make
+chaos-cluster`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import random
 
 import pytest
 
-from tests.chaos.spark import MOMENTS, Blow, ClassArchive, Strike, find_java_home, open_site
+from tests.chaos.spark import MOMENTS, ON_CLUSTER, Blow, ClassArchive, Strike, draw, find_java_home, open_site
 from tests.seed_of_the_day import TODAY
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.proof, pytest.mark.long]
@@ -26,6 +27,25 @@ def site(tmp_path, sqlite_catalog_url):
     (tmp_path / "project").mkdir()
     with open_site(tmp_path / "project", sqlite_catalog_url, archive.options()) as site:
         yield site
+
+
+@pytest.fixture
+def cluster_site(tmp_path, sqlite_catalog_url):
+    """The same on a cluster of two workers."""
+    archive = ClassArchive(tmp_path, find_java_home(tmp_path))
+    (tmp_path / "project").mkdir()
+    with open_site(tmp_path / "project", sqlite_catalog_url, archive.options(), on_cluster=True) as site:
+        yield site
+
+
+def test_a_cluster_that_loses_a_part_of_any_kind_publishes_each_run_once(cluster_site):
+    """Driver, executor, worker and master are killed while tasks write; only the first costs an attempt."""
+    for strike in draw(SEED, len(ON_CLUSTER), cluster=True):
+        cluster_site.strike(strike)
+    cluster_site.clean_up()
+    cluster_site.close()
+
+    assert cluster_site.found.wrong == [], f"see it again with TIDEMILL_SEED={SEED}"
 
 
 @pytest.mark.parametrize("kills", [KILLS[:1], KILLS[1:]], ids=["one kill", "the others"])

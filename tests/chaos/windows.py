@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from tests.drivers import cold_drivers
 from tests.spawners import PlayedDrivers
 from tests.sql.hours import HOP, TUMBLE, Plain, open_plain
 from tests.yardstick import patience
@@ -28,7 +29,7 @@ from tidemill.narration import Narrator
 from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.keeper import Keeper
 from tidemill.run.processes.driver import main as drive
-from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.local_launcher import LocalLauncher
 from tidemill.run.processes.runner import Runner
 from tidemill.schedule.loop import Scheduler
 from tidemill.testing.plain import write_texts
@@ -77,7 +78,8 @@ class Campaign:
         """False: drivers live from now on."""
         world = World(spawner=PlayedDrivers("-m", "tests.chaos.windows", "--driver", environ=self._draw_death))
         catalog = self.plain.mill.project.catalog
-        launcher = LocalLauncher(world, DriverOptions(catalog.url, folder / "state", folder / "cache", warm=0, plain=0))
+        options = cold_drivers(catalog.url, folder / "state", folder / "cache")
+        launcher = LocalLauncher(world, options)
         self.runner = Runner(world, catalog, launcher, slots=1)
         self.scheduler = Scheduler(catalog, world, lambda _: None)
         self.keeper = Keeper(catalog, Discoverer(catalog, Narrator(world, lambda _: None, as_json=False)))

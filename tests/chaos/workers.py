@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.chaos.minutes import MINUTE, minute_at, name_of
 from tests.chaos.site import WAITS, Kind, Site, find_fileset, rows_of
+from tests.drivers import cold_drivers
 from tests.spawners import PlayedDrivers
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
@@ -31,7 +32,7 @@ from tidemill.roles.keeper import Keeper
 from tidemill.run.processes.assignments import Assignment, DriverSetup
 from tidemill.run.processes.driver import DriverProcess
 from tidemill.run.processes.external import open_transaction
-from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.local_launcher import LocalLauncher
 from tidemill.run.processes.reaper import Reaper
 from tidemill.run.processes.runner import RENEWALS_IN_A_LEASE, Runner
 from tidemill.run.records.bundles import AppCode
@@ -242,7 +243,7 @@ def _renewal(post: Post, catalog: Catalog, run: RunRecord) -> Callable[[], bool]
 def _run(post: Post, catalog: Catalog) -> None:
     """Be a runner, with drivers that are processes of their own."""
     folder = post.site.folder / "state"
-    options = DriverOptions(post.site.catalog_url, folder, folder / "cache", warm=0, plain=0)
+    options = cold_drivers(post.site.catalog_url, folder, folder / "cache")
     runner = Runner(post.world, catalog, LocalLauncher(post.world, options), slots=2, lease=post.site.lease)
     taken_at = 0.0
 

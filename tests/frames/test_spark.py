@@ -42,10 +42,16 @@ def rows_of(frame):
     return sorted(tuple(row) for row in frame.collect())
 
 
+def declared(folder, keys):
+    """Return a file set, with the folder that its declaration makes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return make_fileset(folder, keys)
+
+
 @pytest.fixture
 def lines(tmp_path):
     """A file set keyed by hour."""
-    return make_fileset(tmp_path / "lines", {"hour": "int"})
+    return declared(tmp_path / "lines", {"hour": "int"})
 
 
 def test_directories_are_escaped_as_spark_does_it(spark):
@@ -62,7 +68,7 @@ def test_directories_are_escaped_as_spark_does_it(spark):
 def test_rows_come_back_under_keys_of_every_type(spark, tmp_path):
     """Values that look like numbers, need escapes, or lie in the hour that happens twice."""
     keys = {"s": "string", "i": "int", "l": "long", "d": "date", "t": "timestamp"}
-    fileset = make_fileset(tmp_path / "all", keys)
+    fileset = declared(tmp_path / "all", keys)
     texts = ["05", "1.0", "a/b:c {x} [y] %41", "ü€😀 ", "null", "..", "=", "\t'\"\\", "true"]
     given = [
         (n, text, n - 4, (n - 4) * 2**40, date(1969 + n, 12, 31), datetime(2013, 10, 27, 0, 30, n, 120000 * n, UTC))
@@ -126,8 +132,7 @@ def test_the_rows_of_a_partition_meet_in_one_file(spark, lines, source):
 
 def test_a_snapshot_of_few_rows_has_one_file(spark, tmp_path):
     """A snapshot has no keys: all of its rows meet."""
-    location = (tmp_path / "users").as_uri()
-    users = Dataset(DatasetId("users"), Namespace("default"), "users", DatasetKind.SNAPSHOT, location, {})
+    users = Dataset(DatasetId("users"), Namespace("default"), "users", DatasetKind.SNAPSHOT, tmp_path.as_uri(), {})
 
     written = write_partitions(World(), spark.range(0, 40, 1, 8), Fileset.of(users), "tx-7-inc/1")
 
@@ -237,7 +242,7 @@ def test_a_lost_count_fails_the_attempt_and_does_not_wait_for_ever(spark, monkey
 )
 def test_a_key_column_that_makes_no_keys_is_named(spark, tmp_path, hour, key_type, why):
     """A guess would put rows where no reader looks for them."""
-    fileset = make_fileset(tmp_path / "x", {"hour": key_type})
+    fileset = declared(tmp_path / "x", {"hour": key_type})
 
     with pytest.raises(Exception, match=why):
         write_partitions(World(), spark.range(10).selectExpr("id", f"{hour} as hour"), fileset, "tx-7-inc/1")
@@ -251,7 +256,7 @@ def test_a_missing_key_column_is_named(spark, lines):
 
 def test_a_small_integer_becomes_the_long_that_the_key_wants(spark, tmp_path):
     """No digit is lost; upper and lower case are one to Spark."""
-    fileset = make_fileset(tmp_path / "x", {"hour": "long"})
+    fileset = declared(tmp_path / "x", {"hour": "long"})
     written = write_partitions(World(), spark.range(3).selectExpr("1 as HOUR", "id as `a.b`"), fileset, "tx-7-inc/1")
 
     read = read_partitions(World(), spark, fileset, partitions(fileset, written), written.schema)
@@ -342,7 +347,7 @@ def test_only_the_files_of_the_manifest_are_read(spark, lines):
 @pytest.mark.parametrize("name", ["a b", "a[b]{c}*?", "100%41", "ü"])
 def test_a_file_set_may_lie_in_any_folder(spark, tmp_path, name):
     """Folders have the names that people give them; Spark takes some of their characters for patterns."""
-    fileset = make_fileset(tmp_path / name, {"hour": "int"})
+    fileset = declared(tmp_path / name, {"hour": "int"})
     frame = spark.range(4).selectExpr("id", "cast(id as int) as hour")
 
     written = write_partitions(World(), frame, fileset, "tx-7-inc/1")

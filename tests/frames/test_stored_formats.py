@@ -101,7 +101,7 @@ def test_text_holds_one_column_of_lines(spark, tmp_path):
 @pytest.mark.spark
 def test_what_a_format_has_no_text_for_is_refused(spark, tmp_path):
     """A line of CSV without anything is skipped by readers; a struct has no text."""
-    one = stored(tmp_path / "one", "csv")
+    one = stored(tmp_path, "csv")
 
     with pytest.raises(BadFrame, match="null in s"):
         write_partitions(World(), spark.sql("SELECT string(null) AS s, 1 AS hour"), one, "tx-7-inc/1")

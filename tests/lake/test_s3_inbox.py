@@ -109,7 +109,7 @@ def test_each_object_is_judged_by_what_it_is_when_its_run_begins(mill):
 
 @pytest.mark.parametrize("count", [1, 40])
 def test_no_run_commits_objects_that_changed_while_it_read(mill, count):
-    """One object is looked at by itself, many by a page of a listing."""
+    """A single object is looked at by itself, many by a page of a listing."""
     for number in range(count):
         mill.files.put(f"file {number:02}", b"line\n")
     mill.discover()

@@ -791,6 +791,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "discovery.find_listing": {"dataset_id": "landing"},
     "discovery.take_listing": {"dataset_id": "landing"},
     "discovery.select_listings": {},
+    "discovery.select_due_listings": {"lead": 100, "held": _list("landing")},
+    "discovery.select_next_listing": {"left": _list("landing")},
     "inbox.insert_marker": {"dataset_id": "landing", "afterwards": "delete", "archive": None},
     "leaving.note_left": {
         "files": _files(_LEAVING, afterwards="archived", archive="file:///archive", error=None, wait=None)

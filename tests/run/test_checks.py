@@ -31,6 +31,7 @@ def filesets(works, memory_folder):
     """`default.clicks` and `default.aside`, keyed by part."""
     found = {}
     for name in ("clicks", "aside"):
+        (memory_folder / name).mkdir()
         location = (memory_folder / name).as_uri()
         spec = {"keys": {"part": "int"}}
         dataset = Dataset(DatasetId(name), Namespace("default"), name, DatasetKind.FILESET, location, spec)

@@ -17,6 +17,7 @@ from tests.spawners import PlayedDrivers
 from tidemill.json_specs import write_text
 from tidemill.run.processes.class_data import JAVA_OPTIONS, ClassArchive, Training, find_archive
 from tidemill.run.processes.java import Java
+from tidemill.run.processes.local_launcher import ProfileOptions
 from tidemill.world import World
 
 JAVA = Java(Path("/java"), "17.0.9", "PATH")
@@ -89,7 +90,7 @@ def test_the_training_run_ends_with_the_launcher(pool, tmp_path):
 
 def test_drivers_share_the_classes_once_they_are_there(pool):
     """Also at a site with Java options of its own. Before and without an archive, drivers get no option."""
-    pool.launcher.options = dataclasses.replace(pool.options, spark_settings={JAVA_OPTIONS: "-Xss4m"})
+    pool.launcher.options = dataclasses.replace(pool.options, profiles={"": ProfileOptions({JAVA_OPTIONS: "-Xss4m"})})
     without = pool.launcher._settings("")
     archive = pool.launcher._archives[""].path
     archive.parent.mkdir(parents=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.drivers import cold_drivers
 from tests.run.conftest import Works
 from tests.run.test_runner import Watcher, expire, until
 from tests.spawners import PlayedDrivers
@@ -19,7 +20,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DatasetId, Namespace, RunId
-from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.local_launcher import LocalLauncher
 from tidemill.run.processes.runner import Runner
 from tidemill.run.records.runs import RunState
 from tidemill.shapes.formats import FileFormat, RawFormat
@@ -96,7 +97,7 @@ class Mill:
     def new_runner(self, **world: object) -> Runner:
         """A runner on this machine, with drivers that are struck."""
         changed: World = dataclasses.replace(self.works.world, spawner=self.spawner, **world)
-        options = DriverOptions(self.works.catalog.url, self.folder / "state", self.folder / "cache", warm=0, plain=0)
+        options = cold_drivers(self.works.catalog.url, self.folder / "state", self.folder / "cache")
         self.runners.append(Runner(changed, self.works.catalog, LocalLauncher(changed, options)))
         return self.runners[-1]
 

@@ -127,7 +127,7 @@ def test_a_run_that_waits_gets_the_driver_that_is_free_first(pool):
 
 def test_a_run_takes_only_a_driver_of_its_profile(pool):
     """Settings such as the memory are those of the process. The free driver with other settings stays free."""
-    named = {"big": ProfileOptions({"spark.driver.memory": "8g"}, 1), "other": ProfileOptions({}, 1)}
+    named = {"": ProfileOptions(), "big": ProfileOptions({"spark.driver.memory": "8g"}), "other": ProfileOptions()}
     pool.launcher.options = dataclasses.replace(pool.options, profiles=named)
     (usual,) = pool.launcher.drivers
 
@@ -144,7 +144,7 @@ def test_a_run_takes_only_a_driver_of_its_profile(pool):
 
 def test_each_profile_keeps_its_own_number_of_drivers(pool):
     """A dead driver is replaced, however many of other profiles wait. With 0 each run has a process of its own."""
-    named = {"big": ProfileOptions({}, 2), "cold": ProfileOptions({}, 0)}
+    named = {"": ProfileOptions(), "big": ProfileOptions(warm=2), "cold": ProfileOptions(warm=0)}
     pool.launcher.options = dataclasses.replace(pool.options, profiles=named)
     pool.launcher.keep(pool.code, "big")
     once = pool.serve("run_1", spark_profile="cold")
@@ -160,7 +160,8 @@ def test_each_profile_keeps_its_own_number_of_drivers(pool):
 
 def test_a_profile_that_cannot_start_fails_its_own_runs_only(pool):
     """A master that is away, or settings that Spark refuses."""
-    pool.launcher.options = dataclasses.replace(pool.options, profiles={"big": ProfileOptions({}, 1)})
+    named = {"": ProfileOptions(), "big": ProfileOptions()}
+    pool.launcher.options = dataclasses.replace(pool.options, profiles=named)
     (pool.app_file.parent / "brokenbig").touch()
 
     with pytest.raises(DriverNotStarted):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.drivers import cold_drivers
 from tests.run.conftest import Works
 from tests.yardstick import patience
 from tidemill.catalog.db import CatalogUnavailable
@@ -21,7 +22,7 @@ from tidemill.catalog.transactions import TxState, begin, find_transaction
 from tidemill.names import RunId
 from tidemill.processes import Finished, LocalChild, LocalSpawner
 from tidemill.run.processes.launcher import Life
-from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.local_launcher import LocalLauncher
 from tidemill.run.processes.reaper import Reaper
 from tidemill.run.processes.runner import RunEvent, RunEventKind, Runner
 from tidemill.run.records.logs import LogLine, LogReader
@@ -127,7 +128,7 @@ class Mill:
         self.runner = self.new_runner()
 
     def new_runner(self, **changes: object) -> Runner:
-        options = DriverOptions(self.works.catalog.url, self.folder / "state", self.folder / "cache", warm=0)
+        options = cold_drivers(self.works.catalog.url, self.folder / "state", self.folder / "cache", plain=1)
         launcher = LocalLauncher(self.works.world, options)
         runner = Runner(self.works.world, self.works.catalog, launcher, on_event=self.events.append, **changes)
         self.runners.append(runner)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.stage import staged
 from tests.yardstick import patience
+from tidemill.config import load_config
 from tidemill.run.processes.session import spark_of_our_own
 from tidemill.world import World
 
@@ -18,19 +19,20 @@ def test_a_process_that_has_spark_keeps_it(spark, tmp_path):
     """A notebook that compares two versions goes on with its own session afterwards, as that was."""
     zone = spark.conf.get("spark.sql.session.timeZone")
 
-    with spark_of_our_own(World(), tmp_path / "state", tmp_path / "cache", {}) as session:
+    with spark_of_our_own(World(), load_config(World(), tmp_path)) as session:
         told = session.sparkContext.applicationId, session.conf.get("spark.sql.session.timeZone")
 
     assert told == (spark.sparkContext.applicationId, "UTC")
     assert session is not spark
     assert (spark.range(3).count(), spark.conf.get("spark.sql.session.timeZone")) == (3, zone)
-    assert not (tmp_path / "state").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 UI = """
 import sys, urllib.request
 from pathlib import Path
 from tidemill.run.processes.java import find_java, spark_environ
+from tidemill.config import load_config
 from tidemill.run.processes.session import SparkHome
 from tidemill.world import World
 

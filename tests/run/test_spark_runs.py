@@ -108,7 +108,8 @@ class Mill:
         self.app_file.write_text(APP)
         (self.app_file.parent / "helper.py").write_text("def tag(value):\n    return f'tag {value}'\n")
         self.filesets = {name: self.fileset(name) for name in ("clicks", "copies", "firsts", "tended")}
-        options = DriverOptions(works.catalog.url, folder / "state", folder / "cache", SETTINGS, warm=warm)
+        self.usual = ProfileOptions(SETTINGS, warm)
+        options = DriverOptions(works.catalog.url, folder / "state", folder / "cache", {"": self.usual})
         self.launcher = LocalLauncher(works.world, options)
         self.runner = Runner(works.world, works.catalog, self.launcher)
 
@@ -190,7 +191,7 @@ def make_mill(sqlite_catalog_url: str, world: World, tmp_path: Path) -> Iterator
 def test_each_profile_has_a_spark_of_its_own(make_mill):
     """The settings of a program are in force, and its run says which they were."""
     mill = make_mill(1)
-    profiles = {"small": ProfileOptions({**SETTINGS, "spark.master": "local[1]"}, warm=1)}
+    profiles = {"": mill.usual, "small": ProfileOptions({**SETTINGS, "spark.master": "local[1]"})}
     mill.launcher.options = dataclasses.replace(mill.launcher.options, profiles=profiles)
     usual = mill.program("publish", ProgramKind.SPARK, writes=("clicks",))
     small = mill.works.program("looks", kind=ProgramKind.SPARK, app_file=str(mill.app_file), spark_profile="small")

@@ -30,7 +30,7 @@ from tidemill import (
 from tidemill.app.deploy import deploy
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.sqlite import SqliteCatalog
-from tidemill.config import Config
+from tidemill.config import Config, SparkProfile
 from tidemill.frames.spark import PartitionWrites
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition
 from tidemill.shapes.manifest import group_by_partition
@@ -358,10 +358,8 @@ def _config(folder: Path, url: str) -> Config:
         lease=LEASE,
         keep_superseded=timedelta(days=7),
         keep_audit=timedelta(days=400),
-        spark_master="local",
-        spark_warm=0,
+        spark=SparkProfile(master="local", warm=0),
         spark_class_data=False,
-        spark_conf={},
         jdbc_drivers="",
         update_schedules=True,
         suspend_new=False,

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from tests.drivers import cold_drivers
 from tests.sim import truth, windows
 from tests.sim.chance import DEADLY, Chance, ProgramStumbled
 from tests.sim.committed import Write, fold, plain
@@ -40,10 +41,10 @@ from tidemill.run.processes.external import open_transaction
 from tidemill.run.processes.java import NoJava
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
 from tidemill.run.processes.reaper import Reaper
-from tidemill.run.processes.runner import Runner, _Waiting
+from tidemill.run.processes.runner import Runner, _Held, _Waiting
 from tidemill.run.records.bundles import AppCode
 from tidemill.run.records.programs import Program
-from tidemill.run.records.runs import RunRecord
+from tidemill.run.records.runs import Cause, RunRecord
 from tidemill.run.step.attempts import AttemptEnd, ask_kill
 from tidemill.run.step.context import workspace_of
 from tidemill.schedule.changes import Resume, Suspend, announce_work, change_schedules
@@ -117,14 +118,17 @@ class PlayedRunner(Runner):
             self.simulation.leased([attempt], waiting.since)
         return super()._launch_waiting(waiting)
 
-    def avoided(self) -> list[str]:
-        """For a moment only, so that a run meets many nodes that cannot load its code."""
-        now = self.world.clock.monotonic()
-        return [bundle for bundle, since in self._unloaded.items() if now - since < timedelta(seconds=2)]
+    def _end_waiting(self, waiting: _Waiting, end: AttemptEnd) -> None:
+        self.simulation.unloaded[waiting.run.run_id] += end.cause in {Cause.UNLOADED, Cause.LACKING}
+        super()._end_waiting(waiting, end)
 
-    def _avoid(self, run: RunRecord, profile: str | None = None) -> None:
-        self.simulation.unloaded[run.run_id] += 1
-        super()._avoid(run, profile)
+    def _learn(self, held: _Held, run: RunRecord) -> None:
+        self.simulation.unloaded[run.run_id] += run.exit_cause is Cause.UNLOADED
+        super()._learn(held, run)
+
+    def _leave(self, what: str, duration: timedelta = timedelta(seconds=2)) -> None:
+        """For a moment only, so that a run meets many nodes that lack something."""
+        super()._leave(what, min(duration, timedelta(seconds=2)))
 
     def renew(self) -> None:
         before, now = self._renewed_at, self.world.clock.monotonic()
@@ -658,7 +662,7 @@ class Simulation(Programs):
 
     def _run(self, process: Process) -> None:
         place = self.folder / "state" / process.group.name
-        options = DriverOptions(self.ground.url, place, place / "cache", warm=0)
+        options = cold_drivers(self.ground.url, place, place / "cache", plain=1)
         launcher = PlayedLauncher(self, process, options)
         runner = PlayedRunner(process.world, process.catalog, launcher, slots=self.shape.slots, lease=LEASE)
         runner.reaper = PlayedReaper(process.world, process.catalog, LEASE)

@@ -138,7 +138,7 @@ def test_a_request_is_sent_again_where_the_store_is_busy_or_hangs_up(s3_stub):
     assert [[file.name for file in one] for one in listed] == [["file"]] * 4
 
 
-def test_connections_that_were_idle_for_long_are_all_opened_anew(s3_stub):
+def test_connections_that_were_idle_for_long_are_all_opened_again(s3_stub):
     """A janitor works from time to time, by 16 threads; stores end what is idle for a minute."""
     files = open_files(f"s3://{s3_stub.make_bucket()}/in", s3_stub.world)
     names = [f"file {number}" for number in range(200)]

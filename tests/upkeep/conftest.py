@@ -61,6 +61,11 @@ class House:
         return Fileset.of(self.catalog.write(lambda db: declare(db, dataset)))
 
     @property
+    def backup(self) -> str:
+        """The place for a backup of the catalog: beside the file set."""
+        return f"{self.bucket or self.folder}/catalog.backup"
+
+    @property
     def files(self) -> Files:
         """The files of the file set."""
         return open_files(self.lines.dataset.location, self.catalog.world)

@@ -46,18 +46,18 @@ def live_on(house: House, commits: int, aborts: int) -> None:
 
 
 @pytest.mark.proof
-def test_what_was_committed_after_the_backup_is_adopted_and_nothing_else(house_anywhere, tmp_path):
+def test_what_was_committed_after_the_backup_is_adopted_and_nothing_else(house_anywhere):
     """R17: no pointer comes twice; what was marked as committed comes back, in its order, and the aborted does not."""
     for number in range(20):
         house_anywhere.publish(f"s{number}", f"before {number}\n")
     house_anywhere.consume()
     open_tx = house_anywhere.begin()
-    write_backup(house_anywhere.catalog, tmp_path / "catalog.backup")
+    write_backup(house_anywhere.catalog, house_anywhere.backup)
     live_on(house_anywhere, commits=100, aborts=100)
     house_anywhere.consume()
     content, used, directories = house_anywhere.content(), set(house_anywhere.pointers), house_anywhere.directories()
 
-    restored = restore(house_anywhere.catalog, tmp_path / "catalog.backup", replace=True)
+    restored = restore(house_anywhere.catalog, house_anywhere.backup, replace=True)
     at_first = house_anywhere.content()
     found = fsck(house_anywhere.catalog, [house_anywhere.lines])
     adopted = adopt(house_anywhere.catalog)
@@ -232,14 +232,14 @@ def test_a_backup_of_one_database_is_restored_into_the_other(
     assert clean
 
 
-def test_the_janitor_goes_on_with_the_garbage_of_the_life_before(house_anywhere, tmp_path):
+def test_the_janitor_goes_on_with_the_garbage_of_the_life_before(house_anywhere):
     """Transactions that were aborted before the backup can be deleted. Later ones are unknown, and stay."""
     house_anywhere.abort("s0")
     (aborted,) = house_anywhere.pointers
-    write_backup(house_anywhere.catalog, tmp_path / "catalog.backup")
+    write_backup(house_anywhere.catalog, house_anywhere.backup)
     house_anywhere.abort("s1")
 
-    restore(house_anywhere.catalog, tmp_path / "catalog.backup", replace=True)
+    restore(house_anywhere.catalog, house_anywhere.backup, replace=True)
     sweep(house_anywhere.catalog)
 
     assert house_anywhere.directories().keys() == {
@@ -247,11 +247,11 @@ def test_the_janitor_goes_on_with_the_garbage_of_the_life_before(house_anywhere,
     }
 
 
-def test_an_older_overwrite_does_not_hide_new_work(house_anywhere, tmp_path):
+def test_an_older_overwrite_does_not_hide_new_work(house_anywhere):
     """Work may continue before a person adopts: then a person decides about the older commit."""
-    write_backup(house_anywhere.catalog, tmp_path / "catalog.backup")
+    write_backup(house_anywhere.catalog, house_anywhere.backup)
     house_anywhere.publish("s0", "lost\n", "overwrite")
-    restore(house_anywhere.catalog, tmp_path / "catalog.backup", replace=True)
+    restore(house_anywhere.catalog, house_anywhere.backup, replace=True)
     house_anywhere.publish("s0", "new\n")
 
     adopted = adopt(house_anywhere.catalog)
@@ -330,7 +330,7 @@ def test_a_backup_says_what_it_is_of(house, tmp_path):
     house.publish("s0", "1\n")
 
     written = write_backup(house.catalog, tmp_path / "catalog.backup")
-    head = check_backup(World().disk, tmp_path / "catalog.backup")
+    head = check_backup(World(), tmp_path / "catalog.backup")
 
     assert head.incarnation == house.catalog.incarnation
     assert head.clock == written.clock >= max(house.pointers)

@@ -33,6 +33,7 @@ from tidemill.alerts.rules import (
 )
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
+from tidemill.catalog.transactions import list_transactions
 from tidemill.durations import format_duration
 from tidemill.epoch import show_time
 from tidemill.errors import NotFound
@@ -250,8 +251,8 @@ def _(
     rule: TransactionTooLong, db: Db, namespace: Namespace, only: Collection[str] | None, machine: MachineState
 ) -> Found:
     del namespace, only, machine
-    row = db.record(SQL.find_oldest_transaction, tuple[int, datetime])
-    began = None if row is None else _Began(str(row[0]), row[1])
+    oldest = next(iter(list_transactions(db, limit=1, open_only=True)), None)
+    began = None if oldest is None else _Began(str(oldest.write_pointer), oldest.began_at)
     why = f"transaction {began.name} has been open" if began else ""
     return _lasting(db, _TRANSACTIONS, rule.longer_than, began, why)
 

@@ -50,11 +50,6 @@ SELECT count(*) AS files
 -- gives: at
 SELECT at FROM watermark_move WHERE dataset_id = :dataset_id ORDER BY commit_seq DESC LIMIT 1
 
--- name: find_oldest_transaction
--- gives: write_pointer, began_at
--- With the + not even PostgreSQL walks all transactions in order, to the oldest that is open.
-SELECT write_pointer, began_at FROM tx {indexed_by:tx_open} WHERE state = 'in_progress' ORDER BY +write_pointer LIMIT 1
-
 -- name: list_times
 -- gives: milliseconds
 SELECT ended_at - started_at AS milliseconds FROM run

@@ -105,7 +105,7 @@ _WAKES = re.compile(r"^-- wakes: (?P<kinds>[a-z_, ]+)$", re.MULTILINE)
 _QUIET = re.compile(r"^-- quiet\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*")
 _LIST = re.compile(r"\{(?P<type>ints|texts):(?P<name>[\w.]+)\}")
-_AMONG = re.compile(r"\bIN \((\{(?:ints|texts):[\w.]+\})\)")
+_AMONG = re.compile(r"\b(?P<absent>NOT )?IN \((?P<values>\{(?:ints|texts):[\w.]+\})\)")
 _INDEXED_BY = re.compile(r" ?\{indexed_by:(?P<index>\w+)\}")
 _ROWS = re.compile(r"\{rows:(?P<name>\w+)\((?P<columns>[^)]*)\)\}")
 _PARAM = re.compile(r"(?<![:\w]):(?P<name>[a-z_]\w*)")
@@ -305,7 +305,10 @@ def render(text: str, dialect: Dialect) -> str:
     else:
         # As an array, the values are looked up in an index; as a sub-select they are guessed to be a hundred rows, for
         # which PostgreSQL rather reads a table of 20,000 as a whole.
-        text = _AMONG.sub(r"= ANY (ARRAY(\1))", _INDEXED_BY.sub("", text))
+        text = _AMONG.sub(
+            lambda match: f"{'<> ALL' if match['absent'] else '= ANY'} (ARRAY({match['values']}))",
+            _INDEXED_BY.sub("", text),
+        )
     text = _ROWS.sub(row_set, _LIST.sub(values, text))
     for token, meaning in _TOKENS[dialect].items():
         text = text.replace(f"{{{token}}}", meaning)

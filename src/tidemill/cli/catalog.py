@@ -35,10 +35,12 @@ def migrate(*, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("target", metavar="FILE", type=click.Path(dir_okay=False))
 @json_option
-def backup(target: Path, *, as_json: bool) -> None:
+def backup(target: str, *, as_json: bool) -> None:
     """Copy one state of the catalog into FILE, while other processes work.
+
+    FILE is a path, or the URL of a new object in a bucket, as s3://lake/backups/monday.
 
     SQLite and PostgreSQL can restore the file. The file does not contain the data of data sets.
     """
@@ -50,11 +52,11 @@ def backup(target: Path, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("backup_file", metavar="BACKUP", type=click.Path(path_type=Path))
+@click.argument("backup_file", metavar="BACKUP")
 @click.option("--replace", is_flag=True, help="Replace a catalog that is not empty.")
 @click.option("--adopt", "adopting", is_flag=True, help="Then adopt the commits that came after the backup.")
 @json_option
-def restore(backup_file: Path, *, replace: bool, adopting: bool, as_json: bool) -> None:
+def restore(backup_file: str, *, replace: bool, adopting: bool, as_json: bool) -> None:
     """Restore the catalog from BACKUP, as a new life. Stop all other processes before.
 
     Open runs are retried. Partitions and files that were consumed after the backup are delivered again, and so are

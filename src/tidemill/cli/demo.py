@@ -11,7 +11,8 @@ import click
 @click.option("--crash", is_flag=True, help="Kill the driver with -9 in the middle of a write.")
 @click.option("--ui", is_flag=True, help="Serve the pages, print their link, and stay until Ctrl-C.")
 @click.option("--s3", default="", metavar="URL", help="Land files and publish data below `s3://BUCKET[/NAME]`.")
-def command(days: int, *, keep: bool, crash: bool, ui: bool, s3: str) -> None:
+@click.option("--cluster", is_flag=True, help="Start a Spark cluster with two workers, and work there.")
+def command(days: int, *, keep: bool, crash: bool, ui: bool, s3: str, cluster: bool) -> None:
     """Land New York's flights and weather of 2013 hour by hour; load, join and report them as they arrive."""
     from tidemill.demo.demo import run_demo
 
@@ -19,4 +20,4 @@ def command(days: int, *, keep: bool, crash: bool, ui: bool, s3: str) -> None:
         raise click.BadParameter("use the URL of a bucket, or of a folder in it, as s3://lake", param_hint="--s3")
     if s3 and crash:
         raise click.UsageError("--crash looks for a write in a folder: leave out --s3")
-    run_demo(days=days, keep=keep, crash=crash, echo=click.echo, ui=ui, bucket=s3)
+    run_demo(days=days, keep=keep, crash=crash, echo=click.echo, ui=ui, bucket=s3, cluster=cluster)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from tidemill.config import FILE_NAME
+from tidemill.config import FILE_NAME, load_config
 from tidemill.demo.balance import RowBalance, RowKey, weigh
+from tidemill.demo.cluster import local_cluster
 from tidemill.demo.crash import DriverKiller
 from tidemill.demo.flights import Feed, read_archive
 from tidemill.demo.landing import Lander, Landing, LandingStep, plan
@@ -68,14 +69,16 @@ def run_demo(
     echo: Callable[[str], None],
     ui: bool = False,
     bucket: str = "",
+    cluster: bool = False,
     world: World | None = None,
 ) -> None:
     """Run the whole demo: one line of `echo` an event, the last one the balance.
 
     With `crash` the driver is killed in the middle of a write. With `ui` the app serves the pages, and goes on after
     the last report until Ctrl-C. The project's folder is removed at the end, unless `keep` is set or the demo failed.
-    With `bucket`, the URL of a bucket or of a folder in it, files land there and data is published there. Raises
-    `DemoFailed` when the balance is wrong or nothing moves any more, `NoJava`, `NoFlights`, `BadDays`, `BadLocation`.
+    With `bucket`, the URL of a bucket or of a folder in it, files land there and data is published there. With
+    `cluster` Spark works on a master and two workers, which this process starts. Raises `DemoFailed` when the balance
+    is wrong or nothing moves any more, `NoJava`, `NoFlights`, `BadDays`, `BadLocation`, `ClusterNotStarted`.
     """
     world = world or World()
     steps = plan(read_archive(world.disk, days))
@@ -88,8 +91,8 @@ def run_demo(
         if not place:
             world.disk.make_folder(folder / "landing" / feed)
     try:
-        with open_project(folder, create=True, world=world) as mill:
-            find_java(world, mill.project.config.cache)  # one message now, rather than one by each run
+        with ExitStack() as stack:
+            mill = _open(stack, folder, world, cluster=cluster)
             pages = _Pages(mill, echo) if ui else None
             balance = _Demo(mill, steps, landing, crash=crash, echo=echo, pages=pages).run()
     except DemoFailed:
@@ -115,6 +118,17 @@ def _project_in(place: str, world: World) -> dict[str, str]:
         texts["app.py"] = texts["app.py"].replace('"landing/', f'"{place}/landing/')
         texts[FILE_NAME] = f'data = "{place}/data"\n\n{texts[FILE_NAME]}'
     return texts
+
+
+def _open(stack: ExitStack, folder: Path, world: World, *, cluster: bool) -> Mill:
+    """Open the project until the end of the stack, with a cluster that the project uses, if one is wanted."""
+    cache = load_config(world, folder).cache
+    find_java(world, cache)  # one message now, rather than one by each run
+    if cluster:
+        found = stack.enter_context(local_cluster(world, folder / "cluster", cache))
+        text = world.disk.read_bytes(folder / FILE_NAME).decode().replace("[spark.conf]\n", found.settings())
+        world.disk.write_bytes(folder / FILE_NAME, text.encode())
+    return stack.enter_context(open_project(folder, create=True, world=world))
 
 
 def _delete(files: Files) -> None:

@@ -15,7 +15,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 
-from tidemill.errors import UserError
+from tidemill.config import SHARED, is_local_master
+from tidemill.errors import NotOnThisNode
 from tidemill.frames.jvm import jvm_of
 from tidemill.shapes.manifest import list_written
 from tidemill.storage.file_names import COPIES
@@ -42,7 +43,7 @@ _ETAGS: Final[dict[Path, dict[str, str]]] = {}
 """The etag of each original of which there is a copy, by the folder of the copies."""
 
 
-class NoWayToBucket(UserError):
+class NoWayToBucket(NotOnThisNode):
     """A Spark on other machines is to read or write a bucket, and its JVM has no S3A."""
 
     code = "bucket_out_of_reach"
@@ -53,6 +54,21 @@ class NoWayToBucket(UserError):
         super().__init__(
             f"Spark on {master} cannot reach {location}: its JVM has no class for s3a://",
             f'add `"spark.jars.packages" = "org.apache.hadoop:hadoop-aws:{hadoop}"` to [spark.conf]',
+        )
+
+
+class FolderNotShared(NotOnThisNode):
+    """A Spark on other machines is to read or write a folder that they may not have."""
+
+    code = "folder_not_shared"
+
+    def __init__(self, location: str, master: str) -> None:
+        self.location = location
+        self.master = master
+        super().__init__(
+            f"Spark on {master} may not have the folder {location} on all its nodes",
+            "use a bucket; or, if all nodes have the folder under the same path, set shared = true beside the master "
+            "in tidemill.toml",
         )
 
 
@@ -68,7 +84,7 @@ class SparkWay(Protocol):
         """The files that Spark reads and writes."""
 
     def prepare(self) -> None:
-        """Have a place into which Spark can write. `BadLocation`."""
+        """Have a place into which Spark can write. `BadLocation`, `StorageUnavailable`."""
 
     def fetch(self, names: Iterable[str]) -> None:
         """Have these files where Spark reads them. One that is missing is missing there too."""
@@ -78,14 +94,16 @@ class SparkWay(Protocol):
 
 
 def find_way(world: World, spark: SparkSession, files: Files) -> SparkWay:
-    """Return the way of a session to these files. `NoWayToBucket` where there is none, `BadLocation`."""
-    if not is_object_store(files.url):
-        return _Directly(path_for_spark(files.url), files)
+    """Return the way of a session to these files. `NotOnThisNode` where there is none, `BadLocation`."""
     context = spark.sparkContext
+    if not is_object_store(files.url):
+        if not is_local_master(str(context.master)) and context.getConf().get(SHARED) != "true":
+            raise FolderNotShared(files.url, str(context.master))
+        return _Directly(path_for_spark(files.url), files)
     if _has_s3a(spark):
         _give_settings(spark, files.url, settings_for_hadoop(files.url, world))
         return _Directly(path_for_spark(files.url), files)
-    if not str(context.master).startswith("local"):
+    if not is_local_master(str(context.master)):
         hadoop = jvm_of(spark).org.apache.hadoop.util.VersionInfo.getVersion()
         raise NoWayToBucket(files.url, str(context.master), hadoop)
     folder = _copies() / path_for_readers(files.url).replace("://", "/")
@@ -132,9 +150,13 @@ class _Directly:
     files: Files
 
     def prepare(self) -> None:
-        """See `SparkWay.prepare`. A bucket has no folders to make: what is wrong with it, the write itself says."""
+        """See `SparkWay.prepare`. Of a bucket the write itself says what is wrong.
+
+        A folder was made when it was declared. To make it here would put files into the empty place of a mount that is
+        away, where no other node finds them.
+        """
         if not is_object_store(self.files.url):
-            self.files.prepare()
+            self.files.check_location()
 
     def fetch(self, names: Iterable[str]) -> None:
         """See `SparkWay.fetch`."""

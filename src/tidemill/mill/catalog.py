@@ -46,12 +46,15 @@ class CatalogUpkeep(Noun):
     @operation(
         Right.ADMIN, no_audit="changes nothing in the catalog", no_route="writes a file of this machine", whole=True
     )
-    def backup(self, target: Path) -> Written:
-        """Copy the catalog into a file, as one moment shows it, while work goes on; data are not in it."""
+    def backup(self, target: str | Path) -> Written:
+        """Copy the catalog into a file, as one moment shows it, while work goes on; data are not in it.
+
+        `target` is a path, or the URL of a new object in a bucket (`s3:`); `FileExists`.
+        """
         return write_backup(self._catalog, target)
 
     @operation(Right.ADMIN, no_route="reads a file of this machine", whole=True)
-    def restore(self, backup: Path, *, replace: bool = False) -> Restored:
+    def restore(self, backup: str | Path, *, replace: bool = False) -> Restored:
         """Begin a new life of the catalog from a backup; `CatalogInUse` unless it is empty or `replace` is given.
 
         All else has to be stopped. What the backup does not know as consumed comes again.

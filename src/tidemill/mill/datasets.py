@@ -406,7 +406,7 @@ class Datasets(Noun):
         `Conflict` when another transaction replaced such a partition meanwhile.
         """
         from tidemill.run.processes.partitions import find_fragmented
-        from tidemill.run.processes.session import settings_of, spark_of_our_own
+        from tidemill.run.processes.session import spark_of_our_own
 
         fileset = self._fileset(name)
         accepted = choose(fileset.keys, where)
@@ -414,12 +414,7 @@ class Datasets(Noun):
             return []
         taken: list[Effect] = []
         with (
-            spark_of_our_own(
-                self._world,
-                self._config.state,
-                self._config.cache,
-                settings_of(self._config),
-            ) as spark,
+            spark_of_our_own(self._world, self._config) as spark,
             self._transaction(fileset, taken) as tx,
         ):
             if compacted := tx.compact(spark, fileset.qualified_name, where=accepted):

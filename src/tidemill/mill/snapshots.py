@@ -113,7 +113,7 @@ class Snapshots(Noun):
         `NotComparable`.
         """
         from tidemill.run.processes.external import open_transaction
-        from tidemill.run.processes.session import settings_of, spark_of_our_own
+        from tidemill.run.processes.session import spark_of_our_own
 
         snapshot = self._catalog.read(lambda db: self._snapshot(db, name))
         qualified, columns = snapshot.qualified_name, tuple(key) or snapshot.spec.key
@@ -126,12 +126,7 @@ class Snapshots(Noun):
 
         self._catalog.read(check)  # before Spark is started
         with (
-            spark_of_our_own(
-                self._world,
-                self._config.state,
-                self._config.cache,
-                settings_of(self._config),
-            ) as spark,
+            spark_of_our_own(self._world, self._config) as spark,
             open_transaction(self._catalog, self._world, [], lease=self._config.lease) as tx,
         ):
             differing = tx.diff(spark, qualified, old, new, key=columns)

@@ -15,9 +15,12 @@ from tidemill.lake.inbox import discovery
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
+from tidemill.storage.files import StorageUnavailable
 from tidemill.storage.hints import FolderHints
 
 _LIST_WATCHED_EVERY: Final = timedelta(minutes=1)
+_LEAVE_FOR: Final = timedelta(seconds=5)
+"""The time for which a process leaves an inbox to others that the process could not list."""
 _LONGEST_LEAD: Final = timedelta(milliseconds=200)
 """The longest time for which a process leaves an inbox that is due to other processes."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -37,6 +40,9 @@ class Discoverer:
     One process has charge of an inbox for a while. The process renews the charge in the catalog once a minute. Listings
     in between follow the clock of the process: every `list_every`, or after a hint while the folder is watched.
 
+    A process that cannot reach the location of an inbox gives the charge up, and leaves the inbox to other processes
+    for some seconds: the location may be away on one node alone.
+
     The inboxes of a process that died become due for all other processes at once. Each process waits for a random time
     more, and then takes these inboxes in a random order. Otherwise all processes would queue for the same rows.
     """
@@ -51,6 +57,8 @@ class Discoverer:
         self._charges: dict[DatasetId, _Charge] = {}
         self._looks: dict[DatasetId, timedelta] = {}
         """The next listing of an inbox, by the clock of this process."""
+        self._left: dict[DatasetId, timedelta] = {}
+        """The times until which this process leaves inboxes to others, by its own clock."""
         self._settling: set[DatasetId] = set()
         self._lead = timedelta(0)
         """The time by which the next look leaves inboxes to other processes."""
@@ -67,8 +75,9 @@ class Discoverer:
         # The process that had charge before this process began may be dead.
         due = dict(self._catalog.read(self._find_due if self._started else discovery.all_listings))
         now = self._clock.monotonic()
+        self._left = {one: until for one, until in self._left.items() if until > now}
         due |= {one: charge.until for one, charge in self._charges.items() if charge.renew_at <= now and one not in due}
-        order = list(due)
+        order = [one for one in due if one not in self._left]
         self._world.random.shuffle(order)
         for dataset_id in order:
             self._take(dataset_id, due[dataset_id], now)
@@ -79,8 +88,8 @@ class Discoverer:
 
     def find_next(self, db: Db) -> datetime | None:
         """Return the time of the next listing or renewal, maybe past; None without an inbox."""
-        times = [*self._looks.values(), *(charge.renew_at for charge in self._charges.values())]
-        listing = discovery.next_listing(db)
+        times = [*self._looks.values(), *(charge.renew_at for charge in self._charges.values()), *self._left.values()]
+        listing = discovery.next_listing(db, self._left)
         if listing is not None:
             listing += self._lead
         if not times:
@@ -134,9 +143,13 @@ class Discoverer:
                 self._settling.discard(dataset_id)
             self._narrator.discovered(watched, found)
         except Unavailable as error:
-            # A folder that is away must not hold up other inboxes; the next listing comes at its usual time.
+            # A folder that is away must not hold up other inboxes.
             self._settling.discard(dataset_id)
             self._narrator.tell("inbox", watched.dataset.name, str(error), error=error.code)
+            if isinstance(error, StorageUnavailable) and self._charges.pop(dataset_id, None) is not None:
+                self._left[dataset_id] = now + max(_LEAVE_FOR, watched.spec.list_every)
+                self._catalog.write(lambda db: discovery.have_listed(db, watched))
+                return
             waits.append(watched.spec.list_every)
         if waits:
             self._looks[dataset_id] = now + min(waits)

@@ -23,6 +23,7 @@ from tidemill.roles.janitor import LEAVE_SOON, Janitor
 from tidemill.roles.keeper import LOOK_AGAIN, Keeper
 from tidemill.roles.loops import AWAY, LONGEST_NAP, SHORTEST_NAP, Loops, loop
 from tidemill.roles.process_end import asked_by_signals
+from tidemill.run.processes.cluster import cluster_environ
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher, ProfileOptions
 from tidemill.run.processes.runner import Runner
 from tidemill.run.processes.session import require_spark, settings_of
@@ -101,11 +102,10 @@ def _run_roles(
         catalog.url,
         config.state,
         config.cache,
-        spark_settings=settings_of(config),
-        warm=config.spark_warm,
         class_data=config.spark_class_data,
         profiles={
-            name: ProfileOptions(settings_of(config, name), one.warm) for name, one in config.spark_profiles.items()
+            one.name: ProfileOptions(settings_of(config, one.name), one.warm, partial(cluster_environ, world, one))
+            for one in (config.spark, *config.spark_profiles.values())
         },
     )
     launcher = LocalLauncher(world, options)
@@ -133,7 +133,7 @@ def _run_roles(
         probes: dict[str, Source] = {
             "free_slots": lambda: runner.slots - runner.busy,
             "spark_load": partial(
-                read_spark_load, config.spark_master, config.spark_conf.get("spark.master.ui.port", "8080")
+                read_spark_load, config.spark.master, config.spark.conf.get("spark.master.ui.port", "8080")
             ),
         }
         scheduler = Scheduler(
@@ -167,7 +167,7 @@ def _run_roles(
         while not loops.ending.wait(LONGEST_NAP if until_idle is None else AWAY):
             if until_idle is None or not discoverer.looked or runner.busy:
                 continue
-            # Runs whose code this node cannot load, or whose Spark profile it lacks, wait for other nodes.
+            # Runs that need something that this node lacks wait for other nodes.
             avoided = runner.avoided()
             if catalog.read(lambda db: is_idle(db, avoided)):  # noqa: B023  # called at once
                 break
@@ -193,7 +193,7 @@ def _warm_up(mill: Mill, launcher: LocalLauncher) -> str:
         with suppress(TidemillError, OSError):  # the first run says why
             launcher.keep(_code_of(mill, plain), None)
     if not spark:
-        return f"{config.spark_master} not needed"
+        return f"{config.spark.master} not needed"
     require_spark()
     return ", ".join(
         _warm_profile(mill, launcher, profile, [one for one in spark if one.spark_profile == profile])
@@ -203,15 +203,11 @@ def _warm_up(mill: Mill, launcher: LocalLauncher) -> str:
 
 def _warm_profile(mill: Mill, launcher: LocalLauncher, profile: str, programs: Sequence[Program]) -> str:
     """Start drivers of one Spark profile, and return its state for people."""
-    config = mill.project.config
-    if not profile:
-        shown, warm = config.spark_master, config.spark_warm
-    elif profile in config.spark_profiles:
-        named = config.spark_profiles[profile]
-        shown, warm = f"{profile} ({named.master})", named.warm
-    else:
+    found = mill.project.config.spark_profile(profile)
+    if found is None:
         return f"{profile} not configured here"
-    if warm == 0:
+    shown = f"{profile} ({found.master})" if profile else found.master
+    if found.warm == 0:
         return f"{shown} cold"
     try:
         launcher.keep(_code_of(mill, programs), profile)

@@ -472,8 +472,8 @@ class VirtualMill:
 
     def _run(self, process: Process) -> None:
         config = self._config
-        profiles = {name: ProfileOptions({}, warm=0) for name in config.spark_profiles}
-        options = DriverOptions(config.catalog, config.state, config.cache, warm=0, plain=0, profiles=profiles)
+        profiles = {name: ProfileOptions(warm=0) for name in ("", *config.spark_profiles)}
+        options = DriverOptions(config.catalog, config.state, config.cache, profiles, plain=0)
         launcher = LocalLauncher(process.world, options)
         launcher._spark_env = {}  # no JVM is started
         narrator = Narrator(process.world, _echo, as_json=False)

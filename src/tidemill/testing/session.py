@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from tidemill.config import load_config
-from tidemill.run.processes.session import read_settings, settings_of, spark_of_our_own
+from tidemill.run.processes.session import read_settings, spark_of_our_own
 from tidemill.world import World
 
 
@@ -30,6 +30,10 @@ class SharedSpark:
     def log_to(self, log: Path) -> None:
         """Leave the log where the test has it."""
 
+    def watched(self, *_: object) -> AbstractContextManager[None]:
+        """Tell nothing: other users of the session have jobs, too."""
+        return nullcontext()
+
     def stop_jobs(self, session: Any) -> None:
         """Leave other users of the session alone."""
 
@@ -45,6 +49,5 @@ def start_shared(folder: Path) -> Iterator[Any]:
     """Start a session for a block, with its state in `folder`, or share the one that this process has."""
     world = World()
     config = load_config(world, folder, {"spark.master": "local[2]"})
-    settings = {**settings_of(config), "spark.sql.shuffle.partitions": "2"}
-    with spark_of_our_own(world, config.state, config.cache, settings) as session:
+    with spark_of_our_own(world, config, {"spark.sql.shuffle.partitions": "2"}) as session:
         yield session

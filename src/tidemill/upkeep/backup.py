@@ -23,7 +23,9 @@ from tidemill.catalog.named import Row, Stored
 from tidemill.catalog.records import to_json
 from tidemill.errors import UserError
 from tidemill.json_specs import read_plain
-from tidemill.world import Disk
+from tidemill.storage.files import find_file, read_exactly
+from tidemill.storage.locations import is_object_store, open_files
+from tidemill.world import World
 
 _FORMAT: Final = 1
 _PLAIN: Final = re.compile(r"[a-z][a-z0-9_]*")
@@ -64,12 +66,12 @@ class Written:
     clock: int
 
 
-def write_backup(catalog: Catalog, target: Path) -> Written:
+def write_backup(catalog: Catalog, target: str | Path) -> Written:
     """Copy the catalog into the file `target`, which is replaced at the end; work goes on meanwhile.
 
-    Cost: all of the catalog is read once, in one read-only transaction.
+    In a bucket (`s3:`) the name must be new: `FileExists`. Cost: all of the catalog is read once, in one read-only
+    transaction.
     """
-    disk = catalog.world.disk
     counted = {"tables": 0, "rows": 0}
     # Read first: a clock that is behind its rows would be raised by the restore, one ahead does no harm.
     head = Backup(
@@ -90,8 +92,33 @@ def write_backup(catalog: Catalog, target: Path) -> Written:
                 counted["rows"] += 1
                 yield json.dumps([_packed(value) for value in row], ensure_ascii=False, separators=(",", ":"))
 
-    disk.write_chunks(target, _compressed(_sealed(lines())))
-    return Written(str(target), disk.size(target), counted["tables"], counted["rows"], head.clock)
+    size = _write(catalog.world, str(target), _compressed(_sealed(lines())))
+    return Written(str(target), size, counted["tables"], counted["rows"], head.clock)
+
+
+def _write(world: World, target: str, chunks: Iterator[bytes]) -> int:
+    """Write a file on this machine or in a bucket, whole or not at all; its bytes."""
+    if not is_object_store(target):
+        world.disk.write_chunks(Path(target), chunks)
+        return world.disk.size(Path(target))
+    folder, _, name = target.rpartition("/")
+    files = open_files(folder, world)
+    files.put_new(name, chunks)
+    status = find_file(files, name)
+    return 0 if status is None else status.bytes
+
+
+def _read(world: World, path: str) -> Iterator[bytes]:
+    """Read a file on this machine or in a bucket, piece by piece; `FileNotFoundError`."""
+    if not is_object_store(path):
+        yield from world.disk.read_chunks(Path(path))
+        return
+    folder, _, name = path.rpartition("/")
+    files = open_files(folder, world)
+    status = find_file(files, name)
+    if status is None:
+        raise FileNotFoundError(path)
+    yield from read_exactly(files, name, status.etag)
 
 
 def _sealed(lines: Iterable[str]) -> Iterator[bytes]:
@@ -123,12 +150,12 @@ def _unpacked(value: object) -> Stored:
     return cast("Stored", value)
 
 
-def check_backup(disk: Disk, path: Path) -> Backup:
+def check_backup(world: World, path: str | Path) -> Backup:
     """Read a backup from end to end, and give its head; `BadBackup` unless it is whole."""
     digest, count = hashlib.sha256(), 0
     head: Backup | None = None
     last: Any = None
-    for line in _lines(disk, path):
+    for line in _lines(world, path):
         if last is not None:
             digest.update(last + b"\n")
             count += 1
@@ -143,9 +170,9 @@ def check_backup(disk: Disk, path: Path) -> Backup:
     return head
 
 
-def read_backup(disk: Disk, path: Path) -> Iterator[Table]:
+def read_backup(world: World, path: str | Path) -> Iterator[Table]:
     """The tables of a backup that was checked, each to be read before the next is asked for."""
-    lines = (json.loads(line) for line in _lines(disk, path))
+    lines = (json.loads(line) for line in _lines(world, path))
     next(lines)
     line = next(lines)
     while "table" in line:
@@ -165,7 +192,7 @@ def _rows(lines: Iterator[Any], rest: list[Any]) -> Iterator[Row]:
         yield tuple(map(_unpacked, line))
 
 
-def _head(path: Path, line: bytes) -> Backup:
+def _head(path: str | Path, line: bytes) -> Backup:
     try:
         fields = json.loads(line)
         version = fields.pop("tidemill_backup")
@@ -176,11 +203,11 @@ def _head(path: Path, line: bytes) -> Backup:
     return read_plain(Backup, fields)
 
 
-def _lines(disk: Disk, path: Path) -> Iterator[bytes]:
+def _lines(world: World, path: str | Path) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(wbits=_GZIP)
     left = b""
     try:
-        for chunk in disk.read_chunks(path):
+        for chunk in _read(world, str(path)):
             *whole, left = (left + unpacker.decompress(chunk)).split(b"\n")
             yield from whole
     except zlib.error:

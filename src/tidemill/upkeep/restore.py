@@ -107,7 +107,12 @@ class Adopted:
 
 
 def restore(
-    catalog: Catalog, path: Path, *, replace: bool = False, data: str | None = None, note: NoteChange | None = None
+    catalog: Catalog,
+    path: str | Path,
+    *,
+    replace: bool = False,
+    data: str | None = None,
+    note: NoteChange | None = None,
 ) -> Restored:
     """Put the backup at `path` in the place of the catalog's content, in one transaction.
 
@@ -117,8 +122,7 @@ def restore(
     empty or `replace` is given. Ended in the middle, it has done nothing, or lacks only the end of runs, which a second
     restore, or any runner's reaper after their leases, makes up for.
     """
-    disk = catalog.world.disk
-    backup = check_backup(disk, path)
+    backup = check_backup(catalog.world, path)
     if backup.schema_version != (version := read_version(catalog)):
         why = f"its schema version is {backup.schema_version}, that of this program {version}"
         raise BadBackup(str(path), f"{why}: restore it with the tidemill that made it, then `tidemill catalog migrate`")
@@ -142,7 +146,7 @@ def restore(
         return clock, ended
 
     catalog.world.mark("restore.before_replace")
-    clock, ended = catalog.replace(lambda: read_backup(disk, path), begin_life)
+    clock, ended = catalog.replace(lambda: read_backup(catalog.world, path), begin_life)
     catalog.incarnation = incarnation
     catalog.world.mark("restore.replaced")
     runs = end_attempts(catalog)

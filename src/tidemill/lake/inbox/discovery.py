@@ -167,7 +167,7 @@ def look_at(catalog: Catalog, inbox: Inbox, names: Iterable[str]) -> Looked:
             new += [one.file.name for one in found]
     held_back = listing.list_held_back()
     if held_back:
-        catalog.write(lambda db: db.run(SQL.have_listed, dataset_id=inbox.dataset_id))
+        catalog.write(lambda db: have_listed(db, inbox))
     told = {*new, *(name for name, _ in held_back)}
     known = tuple(file.name for file in there if file.name not in told)
     return Looked(tuple(new), known, tuple(missing), held_back)
@@ -692,9 +692,14 @@ def take_listing(db: Db, inbox: Inbox, due_at: datetime, hold: timedelta) -> dat
     return db.value(SQL.take_listing, datetime, dataset_id=inbox.dataset_id, next_listing_at=due_at, interval=hold)
 
 
-def next_listing(db: Db) -> datetime | None:
-    """Return the time, maybe past, of the next listing; None when there is no inbox."""
-    return db.value(SQL.select_next_listing, datetime)
+def have_listed(db: Db, inbox: Inbox) -> None:
+    """Have the inbox listed now, by the process that has charge of it or by any other one."""
+    db.run(SQL.have_listed, dataset_id=inbox.dataset_id)
+
+
+def next_listing(db: Db, left: Iterable[DatasetId] = ()) -> datetime | None:
+    """Return the time, maybe past, of the next listing of an inbox that is not among `left`; None without one."""
+    return db.value(SQL.select_next_listing, datetime, left=json.dumps(sorted(left)))
 
 
 def _chunks(items: Sequence[_T]) -> Iterable[Sequence[_T]]:

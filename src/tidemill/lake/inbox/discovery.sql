@@ -209,4 +209,4 @@ UPDATE inbox_marker SET next_listing_at = tidemill_now() WHERE dataset_id = :dat
 
 -- name: select_next_listing
 -- gives: next_listing_at
-SELECT min(next_listing_at) AS next_listing_at FROM inbox_marker
+SELECT min(next_listing_at) AS next_listing_at FROM inbox_marker WHERE dataset_id NOT IN ({texts:left})

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, CatalogUnavailable, Db, LostReply
 from tidemill.catalog.engine import open_catalog
-from tidemill.errors import Conflict, Fenced, Unavailable, UserError
+from tidemill.errors import Conflict, Fenced, NotOnThisNode, TidemillError, Unavailable, UserError
 from tidemill.json_specs import read_text
 from tidemill.lake.claims import Blame
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.snapshot.guards import ALLOW, parse_allowed
 from tidemill.processes import live_with_parent
 from tidemill.run.processes.assignments import DONE, LAST, READY, Assignment, DriverSetup
+from tidemill.run.processes.cluster import SECRET_VARIABLE
 from tidemill.run.processes.worker import NotCommitted, Steps, Worker
 from tidemill.run.records.bundles import CodeUnavailable
 from tidemill.run.records.declared import find_dataset
@@ -34,6 +36,7 @@ from tidemill.run.step.attempts import (
     announce_end,
     announce_start,
     end_attempt,
+    note_facts,
     register,
 )
 from tidemill.run.step.context import Run
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
     from tidemill.run.processes.session import SparkHome
 
 NO_INPUT = "no_input"
+STAGES: Final = "stages"
+"""The fact of an attempt under way that says how far its Spark jobs are."""
 TOKEN_VARIABLE: Final = "TIDEMILL_TOKEN"  # noqa: S105  # a name, no secret
 """The variable in which a program finds the token of its run."""
 URL_VARIABLE: Final = "TIDEMILL_URL"
@@ -139,11 +144,12 @@ class DriverProcess:
         except UserError as error:
             self._complain()
             self._end(assignment, AttemptEnd(Cause.FAILED, f"{error.code}: {error}"))
-        except StorageUnavailable as error:
+        except (NotOnThisNode, StorageUnavailable) as error:
             self._complain()
             # A location that is away is no fault of the attempt; a disk that is full may be.
-            cause = Cause.LOST if error.name else Cause.POSTPONED
-            self._end(assignment, AttemptEnd(cause, f"{error.code}: {error}"))
+            cause = Cause.LOST if isinstance(error, StorageUnavailable) and error.name else Cause.POSTPONED
+            node = self.world.spawner.host()
+            self._end(assignment, AttemptEnd(cause, f"{error.code}: {error} (node {node})"))
         except (Conflict, Fenced, Unavailable) as error:
             # Of an attempt that was fenced this changes nothing; but a program may raise a Fenced of its own.
             self._complain()
@@ -176,7 +182,7 @@ class DriverProcess:
         on_empty = run.logical_time is not None if program.run_on_empty is None else program.run_on_empty
         empty = inputs.empty and not on_empty
         if not empty:
-            self._call(loaded, step, home)
+            self._call(loaded, step, home, facts)
         open_for = self.world.clock.monotonic() - begun
         prepared = step.prepare()
         facts |= {
@@ -225,21 +231,27 @@ class DriverProcess:
         self.world.mark("driver.worker_returned")
         self.catalog.apply([postponed, finish, announce_end(run, program, RunState.COMPLETED)])
 
-    def _call(self, loaded: LoadedProgram, step: Step, home: SparkHome | None) -> None:
+    def _call(self, loaded: LoadedProgram, step: Step, home: SparkHome | None, facts: Mapping[str, object]) -> None:
         """Call the program's code; `ProgramFailed` whatever it raises."""
         run = Run(step)
         session = step.workspace.session = home.new_session() if home else None
         try:
             with self._blaming(step):
-                if session is None:
+                if home is None or session is None:
                     loaded.code(run)
                 else:
-                    loaded.code(run, session)
+                    with home.watched(session, partial(self._note_stages, step.record, facts)):
+                        loaded.code(run, session)
         finally:
             if home and session and home.usable:
                 home.stop_jobs(session)
             self._look_around()
         self.world.mark("driver.called")
+
+    def _note_stages(self, run: RunRecord, facts: Mapping[str, object], stages: Mapping[str, int]) -> None:
+        """Have people see how far the jobs of an attempt are. An attempt goes on without it."""
+        with suppress(TidemillError):
+            self.catalog.write(lambda db: note_facts(db, run.run_id, run.epoch, {**facts, STAGES: stages}))
 
     def _look_around(self) -> None:
         """Refuse further attempts after user code has left something running. Called before the commit is known."""
@@ -262,10 +274,10 @@ class DriverProcess:
         """Turn what user code raises in the block into `ProgramFailed`, which says what of its claims is to blame."""
         try:
             yield
-        except (Fenced, CatalogUnavailable, LostReply):
-            raise  # the catalog's doing, which uses up no retries
+        except (Fenced, CatalogUnavailable, LostReply, NotOnThisNode):
+            raise  # the doing of the catalog or of this node, which uses up no retries
         except (Exception, SystemExit) as error:  # whatever user code raises
-            if _is_bucket_away(error):
+            if _is_away(error):
                 raise
             for taken in step.inputs.taken.values():
                 taken.check_location(self.world)  # else the program is blamed
@@ -289,7 +301,15 @@ class DriverProcess:
         from tidemill.run.processes.session import SparkHome
 
         if self.spark is None:
-            self.spark = SparkHome(self.world, self.folder, self.start.spark_settings, log)
+            self.spark = SparkHome(
+                self.world,
+                self.folder,
+                self.start.spark_settings,
+                log,
+                modules=self.start.code.folder,
+                tag=self.tag,
+                secret=self.world.environ.get(SECRET_VARIABLE, ""),
+            )
         else:
             self.spark.log_to(log)
         return self.spark
@@ -308,11 +328,11 @@ class DriverProcess:
         self.world.disk.append(self.folder / "status", f"{line}\n")
 
 
-def _is_bucket_away(error: BaseException) -> bool:
-    """Return whether a bucket did not answer: such an attempt uses up no retries, and blames no file."""
+def _is_away(error: BaseException) -> bool:
+    """Return whether a location did not answer: such an attempt uses up no retries, and blames no file."""
     if not isinstance(error, StorageUnavailable) or isinstance(error, FileUnreadable):
         return False
-    return is_object_store(error.location)
+    return not error.name or is_object_store(error.location)
 
 
 def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, dict[str, Fileset]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -50,31 +50,33 @@ Pool: TypeAlias = str | None
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """The settings of Spark of a named profile, and how many of its drivers are kept while no run needs them."""
+    """The settings of Spark of a profile, and how many of its drivers are kept while no run needs them.
 
-    settings: Mapping[str, str]
-    warm: int
+    `find_environ` finds the variables of its drivers when one is started; what it raises is the error of the start.
+    """
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    warm: int = 1
+    find_environ: Callable[[], Mapping[str, str]] = dict
 
 
 @dataclass(frozen=True, slots=True)
 class DriverOptions:
     """The settings of drivers. `folder` is the state folder, below which each driver and attempt has its own.
 
-    `spark_settings` are the site's, `spark.master` among them. `warm` and `plain` say how many drivers with and without
-    Spark are kept while no run needs them; with 0 each run has a process of its own. `class_data` lets their JVMs share
-    classes, and has the archive made when there is none. `profiles` are the named Spark profiles.
+    `profiles` are the Spark profiles; the empty name stands for `[spark]`. `plain` says how many drivers without Spark
+    are kept while no run needs them; with 0 each run has a process of its own. `class_data` lets the JVMs share
+    classes, and has the archive made when there is none.
     """
 
     catalog_url: str
     folder: Path
     cache: Path
-    spark_settings: Mapping[str, str] = field(default_factory=dict)
-    warm: int = 1
+    profiles: Mapping[str, ProfileOptions] = field(default_factory=lambda: {"": ProfileOptions()})
     plain: int = 1
     runs_per_driver: int = 200
     log_bytes: int = 64_000_000
     class_data: bool = False
-    profiles: Mapping[str, ProfileOptions] = field(default_factory=dict)
 
     @property
     def logs(self) -> Path:
@@ -83,13 +85,11 @@ class DriverOptions:
 
     def kept(self, pool: Pool) -> int:
         """Return how many drivers of a pool wait for runs."""
-        if pool is None:
-            return self.plain
-        return self.profiles[pool].warm if pool else self.warm
+        return self.plain if pool is None else self.profiles[pool].warm
 
     def settings_of(self, pool: Pool) -> Mapping[str, str]:
         """Return the settings of Spark of a pool."""
-        return self.profiles[pool].settings if pool else self.spark_settings
+        return {} if pool is None else self.profiles[pool].settings
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ class LocalLauncher:
     @property
     def profiles(self) -> Collection[str]:
         """The Spark profiles with which drivers can be started, by name; the empty name stands for `[spark]`."""
-        return ["", *self.options.profiles]
+        return self.options.profiles.keys()
 
     def start(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> str | None:
         """Give the attempt to a driver, and return None; or return why the attempt waits for a driver with Spark.
@@ -362,7 +362,10 @@ class LocalLauncher:
         self.world.disk.make_folder(folder)
         self.world.disk.make_folder(logs)
         app_folder = Path(code.app_file).parent
-        environ = {**self.world.environ, **({} if pool is None else self._find_spark_env())}
+        environ = {**self.world.environ}
+        if pool is not None:
+            environ |= self._find_spark_env()
+            environ |= self.options.profiles[pool].find_environ()
         # For Spark's Python workers, which import the app's modules by name.
         modules = code.folder or str(app_folder)
         environ["PYTHONPATH"] = ":".join(filter(None, [modules, environ.get("PYTHONPATH", "")]))

@@ -6,6 +6,7 @@ time, and does: an outage of the catalog, a laptop's sleep or a step of the cloc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,6 +15,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.transactions import LONGEST_LIFE, list_transactions
 from tidemill.durations import format_duration
 from tidemill.names import RunId, WritePointer
+from tidemill.run.processes.cluster import end_application_of
 from tidemill.run.records.runs import Cause, RunRecord, list_live
 from tidemill.run.step.attempts import AttemptEnd, end_attempt
 from tidemill.world import World
@@ -36,8 +38,15 @@ class Reaper:
     kernel says for certain, is fenced at once.
     """
 
-    def __init__(self, world: World, catalog: Catalog, lease: timedelta) -> None:
+    def __init__(
+        self,
+        world: World,
+        catalog: Catalog,
+        lease: timedelta,
+        end_application: Callable[[RunRecord], None] = end_application_of,
+    ) -> None:
         self.world = world
+        self._end_application = end_application
         self.catalog = catalog
         self.lease = lease
         self._seen: dict[tuple[RunId, int], _Sight] = {}
@@ -92,6 +101,8 @@ class Reaper:
         driver = run.facts.get("driver")
         if isinstance(driver, str) and run.host == self.world.spawner.host():
             self.world.spawner.end_tagged(driver)
+        # Its executors are elsewhere, and its node may be beyond reach.
+        self._end_application(run)
         return True
 
 

@@ -43,8 +43,13 @@ _LOOK_EVERY: Final = timedelta(milliseconds=200)
 """The longest time until the death of a driver is seen. Everything else wakes the runner through the catalog."""
 _IDLE: Final = timedelta(seconds=5)
 _AWAY: Final = timedelta(seconds=1)
-_LOAD_AGAIN: Final = timedelta(minutes=1)
-"""The time for which a node that could not load a bundle, or lacks a profile, leaves the runs to other nodes."""
+_LEAVE_FOR: Final = timedelta(minutes=1)
+"""The time for which a node leaves runs to other nodes: it could not load their bundle, or lacks their profile."""
+_LEAVE_AT_FIRST: Final = timedelta(seconds=10)
+"""The time for which a node that could not reach a location leaves the runs of the program to other nodes.
+
+Each further time is twice as long, up to `_LEAVE_FOR`. A location that is away for a moment must not cost the only node
+a minute."""
 
 
 class RunEventKind(StrEnum):
@@ -113,8 +118,10 @@ class Runner:
         self._waiting: dict[RunId, _Waiting] = {}
         self._renewed_at: timedelta | None = None
         self._reaped_at: timedelta | None = None
-        self._unloaded: dict[str, timedelta] = {}
-        """Times at which this node could not load a bundle, or lacked a profile, by our monotonic clock."""
+        self._left_until: dict[str, timedelta] = {}
+        """The times, by our monotonic clock, until which this node leaves bundles, profiles and programs to others."""
+        self._left_for: dict[str, timedelta] = {}
+        """The time for which this node has left a program to others, until it has ended a run of the program."""
 
     @property
     def busy(self) -> int:
@@ -266,11 +273,11 @@ class Runner:
         try:
             why = self._start(run, program)
         except CodeUnavailable as error:
-            self._avoid(run)
+            self._leave(run.bundle)
             self._end_waiting(waiting, AttemptEnd(Cause.UNLOADED, f"{error.code}: {error}"))
             return False
         except NoSparkProfile as error:
-            self._avoid(run, error.profile)
+            self._leave(profile_key(error.profile))
             self._end_waiting(waiting, AttemptEnd(Cause.LACKING, f"{error.code}: {error}"))
             return False
         except (CatalogUnavailable, CatalogGone):
@@ -319,22 +326,32 @@ class Runner:
         committed = run.state is RunState.COMPLETED and run.epoch == held.run.epoch
         self.launcher.release(run.run_id, held.run.epoch, committed=committed)
         del self._held[run.run_id]
-        if run.epoch == held.run.epoch and run.exit_cause is Cause.UNLOADED:
-            self._avoid(held.run)
+        if run.epoch == held.run.epoch:
+            self._learn(held, run)
         self.on_event(RunEvent(RunEventKind.ENDED, run, held.program))
 
-    def _avoid(self, run: RunRecord, profile: str | None = None) -> None:
-        """Leave what `run` lacked here to other nodes for a while: the Spark profile, or without one the code."""
-        lacked = run.bundle if profile is None else profile_key(profile)
-        self._unloaded[lacked] = self.world.clock.monotonic()
+    def _learn(self, held: _Held, run: RunRecord) -> None:
+        """Leave to other nodes for a while what this one turned out to lack."""
+        program = held.program.program_id
+        if run.exit_cause is Cause.UNLOADED:
+            self._leave(held.run.bundle)
+        elif run.exit_cause is Cause.POSTPONED and run.state is RunState.PENDING:
+            self._left_for[program] = min(self._left_for.get(program, _LEAVE_AT_FIRST / 2) * 2, _LEAVE_FOR)
+            self._leave(program, self._left_for[program])
+        else:
+            self._left_for.pop(program, None)
+
+    def _leave(self, what: str, duration: timedelta = _LEAVE_FOR) -> None:
+        self._left_until[what] = self.world.clock.monotonic() + duration
 
     def avoided(self) -> list[str]:
-        """Return the bundles and profiles that this node lacked a moment ago, and whose runs it leaves to other nodes.
+        """Return what this node lacked a moment ago, and whose runs it leaves to other nodes.
 
-        A profile is named by its `profile_key`.
+        Bundles by their digest, profiles by their `profile_key`, and programs with a location that is away by their id.
         """
         now = self.world.clock.monotonic()
-        return [lacked for lacked, since in self._unloaded.items() if now - since < _LOAD_AGAIN]
+        self._left_until = {what: until for what, until in self._left_until.items() if until > now}
+        return list(self._left_until)
 
     def _tell(self, kind: RunEventKind, run_id: RunId, program: Program) -> None:
         for run in self.catalog.read(lambda db: find_runs(db, [run_id])):

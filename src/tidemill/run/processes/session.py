@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from tidemill.config import Config, masked
+from tidemill.config import Config, is_local_master, masked
 from tidemill.errors import Unavailable
 from tidemill.frames.jdbc import DRIVERS_SETTING
 from tidemill.frames.jvm import gateway_of, jvm_of
 from tidemill.frames.spark import PINNED
 from tidemill.frames.spark_way import forget_copies
 from tidemill.lake.fileset.stored import FILE_BYTES
+from tidemill.run.processes.cluster import (
+    DRIVER_BIND,
+    DRIVER_HOST,
+    SECRET,
+    SECRET_VARIABLE,
+    cluster_environ,
+    cluster_settings,
+    find_route,
+)
 from tidemill.run.processes.java import find_java, spark_environ
+from tidemill.run.records.bundles import read_unpacked
 from tidemill.world import World
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _MASTER: Final = "spark.master"
@@ -27,15 +40,15 @@ _TIME_ZONE: Final = "spark.sql.session.timeZone"
 _ALWAYS: Final = {
     "spark.ui.killEnabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     _TIME_ZONE: "UTC",
     "spark.sql.catalogImplementation": "in-memory",
     # Python workers import the modules that were deployed, not those that lie in the working folder.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     **PINNED,
 }
-"""The settings that a site cannot change: results must not depend on them, nor may Spark listen beyond this machine."""
+"""The settings that a site cannot change: results must not depend on them."""
+_HERE: Final = {DRIVER_HOST: "127.0.0.1", DRIVER_BIND: "127.0.0.1"}
+"""The settings of a Spark on this machine alone, which must not listen beyond it."""
 
 _USUAL: Final = {
     # Spark's pages have no sign-in: leave them off on a machine that other people use.
@@ -52,6 +65,7 @@ _OF_ONE_PROCESS: Final = frozenset(
         _JAVA_OPTIONS,
         "spark.executor.extraJavaOptions",
         "spark.app.id",
+        "spark.executorEnv.TIDEMILL_DRIVER",
         "spark.app.startTime",
         "spark.app.submitTime",
         "spark.driver.port",
@@ -61,6 +75,8 @@ _OF_ONE_PROCESS: Final = frozenset(
     }
 )
 """The settings that differ from driver to driver by ports, times and folders, and those with options of the JVM."""
+_TELL_EVERY: Final = timedelta(seconds=2)
+"""The interval at which the progress of jobs goes into the record of a run: a short run costs nothing."""
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _SHUFFLES_A_CORE: Final = 4
 
@@ -108,9 +124,23 @@ def require_spark() -> None:
 class SparkHome:
     """A Spark application and its JVM, which live as long as this process."""
 
-    def __init__(self, world: World, folder: Path, settings: Mapping[str, str], log: Path) -> None:
-        """Start it: some 5 s. To be called from the main thread, whose end would end the JVM's standard input."""
-        from pyspark import SparkConf
+    def __init__(
+        self,
+        world: World,
+        folder: Path,
+        settings: Mapping[str, str],
+        log: Path,
+        *,
+        modules: str = "",
+        tag: str = "",
+        secret: str = "",
+    ) -> None:
+        """Start it: some 5 s. To be called from the main thread, whose end would end the JVM's standard input.
+
+        The nodes of a cluster get the Python modules of the folder `modules`, and their executors the variable
+        `TIDEMILL_DRIVER` with the `tag` of this driver, so that people find whose they are. `secret` is the cluster's.
+        """
+        from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
 
         scratch = folder / "scratch"
@@ -124,20 +154,30 @@ class SparkHome:
             f"-Djava.io.tmpdir={scratch}",
             "-Duser.timezone=UTC",
         ]
-        conf = SparkConf().setMaster(settings.get(_MASTER, "local[*]")).setAppName("tidemill")
+        master = settings.get(_MASTER, "local[*]")
+        conf = SparkConf().setMaster(master).setAppName("tidemill")
         conf.setAll(list(_USUAL.items()))
         conf.setAll([(name, value) for name, value in settings.items() if name != _MASTER])
-        conf.setAll(list(_ALWAYS.items()))
+        conf.setAll(list((_ALWAYS | (_HERE if is_local_master(master) else find_route(master, settings))).items()))
         conf.set(_JAVA_OPTIONS, " ".join(filter(None, java_options)))
         conf.set("spark.local.dir", str(scratch))
         conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        if tag:
+            conf.set("spark.executorEnv.TIDEMILL_DRIVER", tag)
         self._world = world
         self._folder = folder
+        if secret:
+            # PySpark starts the JVM with all settings as arguments, which all users of the machine see.
+            SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001  # PySpark has no other way
+            conf.set(SECRET, secret)
         self._base: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
         self._next: SparkSession | None = None
         """A session that no run has had."""
         context = self._base.sparkContext
-        master = str(context.master)
+        if modules and not is_local_master(master):
+            archive = folder / "modules.zip"
+            world.disk.write_bytes(archive, read_unpacked(world.disk, Path(modules)).to_zip())
+            context.addPyFile(str(archive))
         is_local = master == "local" or master.startswith("local[")
         # Spark's 200 are for a cluster: on two cores a program of a few rows spends half of its time on empty ones.
         fitting = is_local and _SHUFFLE_PARTITIONS not in settings
@@ -166,11 +206,16 @@ class SparkHome:
         return not stopped
 
     def exercise(self) -> None:
-        """Go once through reading, shuffling and writing, so that the first run does not wait for classes."""
-        place = str(self._folder / "exercise")
+        """Go once through reading, shuffling and writing, so that the first run does not wait for classes.
+
+        The nodes of a cluster have no folder of this machine: there it is shuffling alone.
+        """
         frame = self._base.range(0, 1000, 1, 2).selectExpr("id", "id % 7 AS part")
-        frame.write.partitionBy("part").mode("overwrite").parquet(place)
-        self._base.read.parquet(place).groupBy("part").count().collect()
+        if is_local_master(str(self._base.sparkContext.master)):
+            place = str(self._folder / "exercise")
+            frame.write.partitionBy("part").mode("overwrite").parquet(place)
+            frame = self._base.read.parquet(place)
+        frame.groupBy("part").count().collect()
         self._next = self._make_session()
 
     def end(self) -> None:
@@ -203,6 +248,21 @@ class SparkHome:
         """Send the JVM's log to another file."""
         jvm_of(self._base).java.lang.System.setProperty("tidemill.log", str(log))
 
+    @contextmanager
+    def watched(self, session: SparkSession, tell: Callable[[Mapping[str, int]], None]) -> Iterator[None]:
+        """For a block: tell the stages and tasks of the jobs of `session` that are under way, whenever they change."""
+        told: dict[str, int] = {}
+
+        def step() -> bool:
+            found = count_stages(session.sparkContext)
+            if found and found != told:
+                tell(found)
+                told.update(found)
+            return True
+
+        with self._world.beside("stages", _TELL_EVERY, step):
+            yield
+
     def stop_jobs(self, session: SparkSession) -> None:
         """Stop what a program has left running: streaming queries and jobs. Call before the commit."""
         for query in session.streams.active:
@@ -218,6 +278,28 @@ class SparkHome:
         self._next = self._make_session()
 
 
+def count_stages(context: SparkContext) -> dict[str, int]:
+    """Count the stages and the tasks of all jobs that are under way, and those of them that are done.
+
+    Empty without such a job. Stages that Spark skips, since their result is there, count as done.
+    """
+    tracker = context.statusTracker()
+    stages = stages_done = tasks = tasks_done = 0
+    for job_id in tracker.getActiveJobsIds():
+        job = tracker.getJobInfo(job_id)
+        for stage_id in job.stageIds if job is not None else ():
+            stages += 1
+            stage = tracker.getStageInfo(stage_id)
+            if stage is None:
+                continue  # it has not begun
+            tasks += stage.numTasks
+            tasks_done += stage.numCompletedTasks
+            stages_done += stage.numCompletedTasks >= stage.numTasks
+    if not stages:
+        return {}
+    return {"stages": stages, "stages_done": stages_done, "tasks": tasks, "tasks_done": tasks_done}
+
+
 def read_settings(session: SparkSession) -> dict[str, str]:
     """Return the settings that are in force, secrets masked, without those that differ from driver to driver."""
     settings = dict(session.sparkContext.getConf().getAll())
@@ -226,18 +308,18 @@ def read_settings(session: SparkSession) -> dict[str, str]:
 
 def settings_of(config: Config, profile: str = "") -> dict[str, str]:
     """Return the settings of a site for each Spark that Tidemill starts: those of `[spark]`, or of a named profile."""
-    drivers = {DRIVERS_SETTING: config.jdbc_drivers}
-    if not profile:
-        return {_MASTER: config.spark_master, **drivers, **config.spark_conf}
-    named = config.spark_profiles[profile]
-    return {_MASTER: named.master, **drivers, **named.conf}
+    found = config.spark_profiles[profile] if profile else config.spark
+    return {_MASTER: found.master, DRIVERS_SETTING: config.jdbc_drivers, **cluster_settings(found), **found.conf}
 
 
 @contextmanager
-def spark_of_our_own(world: World, state: Path, cache: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+def spark_of_our_own(
+    world: World, config: Config, changed: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[SparkSession]:
     """A session of its own for a block: of the Spark that this process has, which is left alone, or of a new one.
 
-    To start one takes some 8 s; its scratch and log lie below `state` meanwhile. For commands that need Spark and run
+    The new one has the settings of `[spark]`, but for those `changed`. To start one takes some 8 s; its scratch and log
+    lie in the state folder meanwhile. For commands that need Spark and run
     no program, and for notebooks, which may have it. `NoSpark`, `NoJava`.
     """
     require_spark()
@@ -249,11 +331,13 @@ def spark_of_our_own(world: World, state: Path, cache: Path, settings: Mapping[s
         session.conf.set(_TIME_ZONE, _ALWAYS[_TIME_ZONE])
         yield session
         return
-    folder = state / "drivers" / world.new_id("session")
+    folder = config.state / "drivers" / world.new_id("session")
     world.disk.make_folder(folder)
+    environ = {**spark_environ(find_java(world, config.cache)), **cluster_environ(world, config.spark)}
     try:
-        with world.spawner.passed_on(spark_environ(find_java(world, cache))):
-            home = SparkHome(world, folder, settings, folder / "spark.log")
+        with world.spawner.passed_on(environ):
+            settings, secret = {**settings_of(config), **changed}, environ.get(SECRET_VARIABLE, "")
+            home = SparkHome(world, folder, settings, folder / "spark.log", secret=secret)
             try:
                 yield home.new_session()
             finally:

@@ -27,7 +27,7 @@ from tidemill.catalog.transactions import LONGEST_LIFE
 from tidemill.errors import Conflict, Unavailable, UserError
 from tidemill.run.records.programs import Program, code_digest
 from tidemill.storage.locations import open_files
-from tidemill.world import World
+from tidemill.world import Disk, World
 
 if TYPE_CHECKING:
     from tidemill.run.records.bundles_sql import Sql
@@ -320,6 +320,19 @@ def unpack(catalog: Catalog, state: Path, digest: str) -> Path:
             why = f"it cannot be unpacked into {folder}: {error}"
             raise CodeUnavailable(digest, catalog.world.spawner.host(), why) from error
     return folder
+
+
+def read_unpacked(disk: Disk, folder: Path) -> Bundle:
+    """Read the bundle that was unpacked into a folder."""
+    files: dict[str, bytes] = {}
+    folders = [folder]
+    while folders:
+        for path in disk.list_folder(folders.pop()):
+            if path.is_dir():
+                folders.append(path)
+            elif "__pycache__" not in path.parts:
+                files[path.relative_to(folder).as_posix()] = disk.read_bytes(path)
+    return Bundle(files)
 
 
 def sweep_bundles(catalog: Catalog, state: Path) -> None:

@@ -144,7 +144,7 @@ SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM run
                         WHERE state = 'PENDING'
                           AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
                                 AND (program.bundle IN ({texts:avoided})
-                                     OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL)
+                                     OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL)
             OR EXISTS (SELECT 1 FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING'))
 
 -- name: list_unloaded

@@ -205,6 +205,11 @@ def register(  # the columns that begin an attempt
         raise RunTaken(run_id, str(epoch), find_run(db, run_id).state)
 
 
+def note_facts(db: Db, run_id: RunId, epoch: int, facts: Mapping[str, object]) -> None:
+    """Replace the facts of an attempt that is under way; of one that is over this changes nothing."""
+    db.run(SQL.note_facts, run_id=run_id, epoch=epoch, facts=json.dumps(facts))
+
+
 def renew(db: Db, held: Sequence[tuple[RunId, int]], lease: timedelta) -> set[RunId]:
     """Renew the leases of attempts (run, epoch) in one statement; which of them are still under way."""
     rows = json.dumps([{"run_id": run_id, "epoch": epoch} for run_id, epoch in held])

@@ -10,7 +10,7 @@ WITH picked AS MATERIALIZED (
        AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
        AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
              AND (program.bundle IN ({texts:avoided})
-                  OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
+                  OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
      ORDER BY deadline, run_id
      LIMIT :most {skip_locked}
 )
@@ -35,7 +35,7 @@ WITH picked AS MATERIALIZED (
        AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
        AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
              AND (program.bundle IN ({texts:avoided})
-                  OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
+                  OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
      ORDER BY priority DESC, came_at, created_at, run_id
      LIMIT :most {skip_locked}
 )
@@ -58,7 +58,7 @@ WITH picked AS MATERIALIZED (
        AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
        AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
              AND (program.bundle IN ({texts:avoided})
-                  OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
+                  OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
      ORDER BY priority DESC, came_at, created_at, run_id
      LIMIT :most {skip_locked}
 )
@@ -88,7 +88,7 @@ WITH picked AS MATERIALIZED (
                        WHERE slot.limit_key = 'program:' || worker.program_id)
        AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
              AND (program.bundle IN ({texts:avoided})
-                  OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
+                  OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
      {skip_locked}
 )
 UPDATE run
@@ -106,7 +106,7 @@ SELECT 1 AS found FROM worker CROSS JOIN slot CROSS JOIN run
    AND run.state = 'PENDING' AND run.not_before <= tidemill_now()
    AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
          AND (program.bundle IN ({texts:avoided})
-              OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
+              OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
  LIMIT 1
 
 -- name: find_due
@@ -115,7 +115,7 @@ SELECT 1 AS found FROM run WHERE state = 'PENDING' AND not_before <= tidemill_no
    AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
    AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
          AND (program.bundle IN ({texts:avoided})
-              OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
+              OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
  LIMIT 1
 
 -- name: find_plain_due
@@ -124,7 +124,7 @@ SELECT 1 AS found FROM run WHERE state = 'PENDING' AND spark = 0 AND not_before 
    AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
    AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
          AND (program.bundle IN ({texts:avoided})
-              OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
+              OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
  LIMIT 1
 
 -- name: find_next_due
@@ -139,6 +139,11 @@ UPDATE run
    SET state = 'RUNNING', pid = :pid, facts = :facts, log_location = :log_location,
        token_digest = :token_digest, started_at = coalesce(started_at, tidemill_now())
  WHERE run_id = :run_id AND epoch = :epoch AND state = 'STARTING'
+
+-- name: note_facts
+-- locks: run
+-- wakes: progress
+UPDATE run SET facts = :facts WHERE run_id = :run_id AND epoch = :epoch AND state = 'RUNNING'
 
 -- name: renew_leases
 -- gives: run_id

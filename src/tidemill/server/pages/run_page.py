@@ -166,6 +166,7 @@ def _numbers(run: RunDetail, outputs: Sequence[Mapping[str, Any]]) -> list[tuple
     rows = [one["rows"] for one in read if isinstance(one.get("rows"), int)]
     rejected = [one["rejected"] for one in read if isinstance(one.get("rejected"), int)]
     return [
+        *_stages(run.facts.get("stages")),
         ("inputs", count_of(len(run.inputs), MOST_SHOWN)),
         *([("rows in", sum(rows))] if rows else []),
         ("rows out", sum(one.get("rows") or 0 for one in outputs)),
@@ -174,6 +175,13 @@ def _numbers(run: RunDetail, outputs: Sequence[Mapping[str, Any]]) -> list[tuple
         ("partitions published", sum(one.get("count") or 0 for one in outputs)),
         ("messages", count_of(len(run.published), MOST_PUBLISHED)),
     ]
+
+
+def _stages(noted: object) -> list[tuple[str, object]]:
+    """Return how far the Spark jobs are of a run that is under way."""
+    if not isinstance(noted, dict):
+        return []
+    return [(name, f"{noted.get(f'{name}_done')} of {noted.get(name)}") for name in ("stages", "tasks")]
 
 
 def _describe_input(run: RunDetail) -> str:
@@ -231,7 +239,7 @@ def _details(run: RunDetail) -> Mapping[str, object]:
         "driver": facts.get("driver", ""),
         "log folder": run.log_location or "",
     }
-    known = {"inputs", "outputs", "seconds", "spark", "spark_conf", "spark_ui", "driver", "code", "read"}
+    known = {"stages", "inputs", "outputs", "seconds", "spark", "spark_conf", "spark_ui", "driver", "code", "read"}
     return {**shown, **{name: value for name, value in facts.items() if name not in known}}
 
 

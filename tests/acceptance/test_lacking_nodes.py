@@ -1,0 +1,112 @@
+"""Two nodes on one PostgreSQL, one of which lacks the code or the folder: no file suffers, and the other does all work.
+
+The lacking node is a machine of its own for the kernel: it has another host name, and another folder is mounted in the
+place of the landing folder.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tests.yardstick import patience
+
+pytestmark = pytest.mark.long
+
+FILES = 1000
+BATCHES = 20
+APP = """
+import only_here
+import tidemill as tm
+from pathlib import Path
+
+app = tm.App("shop")
+raw = app.inbox("raw", "landing", format="csv", schema="line string", settle="0s", max_files=20)
+
+
+@app.python(reads=[raw])
+def load(run):
+    for name in run.input(raw).files:
+        (Path(__file__).parent / "landing" / name).read_text()
+
+
+app.schedule("on_raw", load, trigger=tm.NewFiles(raw))
+"""
+
+
+def on_another_machine(command: list[str], *, hidden: Path | None, name: str) -> list[str]:
+    """Return the command on a machine of another name, on which the folder `hidden` is empty."""
+    steps = [f"hostname {name}"]
+    if hidden is not None:
+        steps.append(f"mkdir -p {hidden.parent}/nothing && mount --bind {hidden.parent}/nothing {hidden}")
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    script = " && ".join([*steps, 'exec "$@"'])
+    return ["unshare", *user, "--mount", "--uts", "sh", "-c", script, "sh", *command]
+
+
+@contextmanager
+def up(folder: Path, node: str, log: Path, *, hidden: Path | None = None, modules: Path | None) -> Iterator[None]:
+    """Run `tidemill up` on a node with a state folder of its own."""
+    command = [str(Path(sys.executable).with_name("tidemill")), "up", "--no-deploy", "--no-server"]
+    environ = {**os.environ, "TIDEMILL_STATE": f".{node}", "PYTHONPATH": str(modules or "")}
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            on_another_machine(command, hidden=hidden, name=node),
+            cwd=folder,
+            env=environ,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(patience(60))
+
+
+@pytest.mark.parametrize("lacks", ["code", "mount"])
+def test_a_node_that_lacks_something_harms_nothing(lacks, postgres_catalog_url, tmp_path, monkeypatch):
+    """Its runs failed, and good files were quarantined for it."""
+    landing, modules = tmp_path / "landing", tmp_path / "modules"
+    landing.mkdir()
+    modules.mkdir()
+    (modules / "only_here.py").write_text("")
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{postgres_catalog_url}"\n[runner]\nslots = 2\n')
+    monkeypatch.syspath_prepend(str(modules))
+    (landing / "first.csv").write_text("x\n")
+    logs = {node: tmp_path / f"{node}.log" for node in ("whole", "lacking")}
+    hidden = landing if lacks == "mount" else None
+
+    with tm.open(tmp_path) as mill:
+        mill.deploy()
+        mill.inboxes.scan("raw")
+        with (
+            up(tmp_path, "whole", logs["whole"], modules=modules),
+            up(tmp_path, "lacking", logs["lacking"], hidden=hidden, modules=None if lacks == "code" else modules),
+        ):
+            for batch in range(BATCHES):
+                for number in range(FILES // BATCHES):
+                    (landing / f"{batch}-{number}.csv").write_text("x\n")
+                time.sleep(0.5)
+            deadline = time.monotonic() + patience(180)
+            while mill.inboxes.show("raw").files.get("SUCCESS") != FILES + 1:
+                assert time.monotonic() < deadline, "\n".join(log.read_text()[-4000:] for log in logs.values())
+                time.sleep(0.5)
+            said = logs["lacking"].read_text()
+        files = list(tm.iterate(mill.inboxes.files, "raw"))
+        runs = list(tm.iterate(mill.runs.list))
+        logged = [run.log_location or "" for run in runs if run.state == "COMPLETED"]
+
+    assert {(file.status, file.failures) for file in files} == {("SUCCESS", 0)}
+    assert {run.state for run in runs} <= {"COMPLETED", "PENDING"}
+    assert all("/.whole/" in location for location in logged)
+    assert ("code_unavailable" if lacks == "code" else "storage_unavailable") in said

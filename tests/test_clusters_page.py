@@ -1,0 +1,127 @@
+"""docs/clusters.md: its app on a standalone cluster, by the command line, and the same demo as without one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tests.spark_cluster import LocalCluster, running_cluster
+from tests.yardstick import patience
+
+pytestmark = pytest.mark.spark
+
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "clusters.md").read_text(encoding="utf-8")
+(APP,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+(SETTINGS,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A master and two workers."""
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+def write_project(folder: Path, cluster: LocalCluster, **changed: str) -> None:
+    """Write the app and the settings of the page, with the addresses of this cluster."""
+    own = {
+        "spark://spark-master:7077": cluster.master,
+        "/etc/tidemill/cluster-secret": str(cluster.secret),
+        "[spark.conf]\n": f'[spark.conf]\n"spark.master.ui.port" = {cluster.page_port}\n"spark.ui.enabled" = true\n',
+        **changed,
+    }
+    settings = SETTINGS
+    for on_page, here in own.items():
+        assert on_page in settings
+        settings = settings.replace(on_page, here)
+    (folder / "tidemill.toml").write_text(settings)
+    (folder / "app.py").write_text(APP)
+    (folder / "texts.py").write_text("def upper(text):\n    return text.upper()\n")
+    (folder / "landing").mkdir()
+    (folder / "landing" / "a.csv").write_text("id,name,day\n1,ann,2026-01-01\n2,bob,2026-01-02\n")
+
+
+def run_tidemill(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder."""
+    program = Path(sys.executable).with_name("tidemill")
+    return subprocess.run(
+        [program, *command], cwd=folder, capture_output=True, text=True, timeout=patience(300), check=False
+    )
+
+
+def arguments_of_all() -> str:
+    """Return the command lines of all processes of this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_bytes().decode(errors="replace"))
+        except OSError:
+            continue
+    return "\n".join(found)
+
+
+def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path):
+    """Executors get the modules of the app from the driver. No command line, log or catalog has the secret."""
+    write_project(tmp_path, cluster)
+    program = Path(sys.executable).with_name("tidemill")
+    seen = []
+
+    with subprocess.Popen([program, "up", "--until-idle"], cwd=tmp_path, stdout=-1, stderr=-2, text=True) as up:
+        assert up.stdout is not None
+        for line in up.stdout:
+            seen.append(line)
+            if " run " in line or "ready" in line:
+                seen.append(arguments_of_all())
+        assert up.wait(patience(300)) == 0, "".join(seen)
+
+    secret = cluster.secret.read_bytes()
+    with tm.open(tmp_path) as mill:
+        (run,) = mill.runs.list()
+        facts = mill.runs.show(run.run_id).facts
+        assert (run.state, facts["spark_conf"]["spark.master"]) == ("COMPLETED", cluster.master), "".join(seen)
+        assert sorted((row["id"], row["name"]) for row in mill.datasets.head("clean")) == [(1, "ANN"), (2, "BOB")]
+    assert secret.decode() not in "".join(seen)
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()] == []
+
+
+def test_a_folder_that_the_cluster_may_not_have_is_refused(cluster, tmp_path):
+    """Executors of another machine would write into folders of their own. The file is blamed for nothing."""
+    write_project(tmp_path, cluster, **{"shared = true": "shared = false"})
+    program = Path(sys.executable).with_name("tidemill")
+
+    with subprocess.Popen([program, "up"], cwd=tmp_path, stdout=-1, stderr=-2, text=True) as up:
+        assert up.stdout is not None
+        for line in up.stdout:
+            if "folder_not_shared" in line:
+                break
+        up.terminate()
+        up.wait(patience(60))
+
+    with tm.open(tmp_path) as mill:
+        (run,) = mill.runs.list()
+        (file,) = mill.inboxes.files("orders")
+        shown = mill.runs.show(run.run_id)
+    assert (run.state, shown.failures, file.failures) == ("PENDING", 0, 0)
+
+
+def test_a_master_without_a_secret_is_refused_before_it_is_asked(cluster, tmp_path):
+    """A cluster that anyone can join is a choice to be written down."""
+    write_project(tmp_path, cluster, **{f'secret = "file:{cluster.secret}"\n': ""})
+
+    done = run_tidemill(tmp_path, "up", "--until-idle")
+
+    assert f"[spark] give no secret for the cluster {cluster.master}" in done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_the_demo_on_a_cluster_has_the_same_balance():
+    """A day of the demo, whose Spark works on two workers."""
+    done = run_tidemill(Path.cwd(), "demo", "--days", "1", "--cluster")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith("lost=0 twice=0")

@@ -35,7 +35,7 @@ define together
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark chaos-cluster launches servers day takeover zones s3-course fuzz-rest bench first-minutes fmt reference screenshots stubs lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark chaos-cluster launches servers day takeover zones s3-course fuzz-rest bench bench-page first-minutes fmt reference screenshots stubs lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -125,6 +125,9 @@ fuzz-rest: set-up-test ## twenty thousand requests, made from the description of
 bench: set-up-test ## benchmarks, all or some: ONLY="B4 B10"
 	@$(BIN)/python -m benchmarks $(ONLY)
 
+bench-page: set-up-test ## table and plots of docs/benchmarks.md, from the figures of the last `make bench`
+	@$(BIN)/python -m benchmarks.page
+
 first-minutes: set-up-test ## the README's first five minutes, from the built wheel in a fresh environment
 	@$(BIN)/python -m tests.first_minutes
 
@@ -148,6 +151,8 @@ lock: set-up-test ## lock what pyproject.toml asks for (ARGS=--upgrade: the newe
 	@$(COMPILE) $(ARGS) --group build -o requirements/build.txt
 	@$(COMPILE) $(ARGS) --group pgserver -o requirements/pgserver.txt
 	@$(COMPILE) $(ARGS) --group lock -o requirements/lock.txt
+	@for peer in airflow apscheduler dagster; do \
+		$(COMPILE) $(ARGS) --group $$peer -o requirements/$$peer.txt || exit 1; done
 	@$(COMPILE) pyproject.toml --extra java --no-deps -c requirements/test.txt -o requirements/java.txt
 
 clean: ## remove the environment and all caches

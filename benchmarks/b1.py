@@ -4,6 +4,10 @@ One partition is published by another process while `tidemill up` is idle and it
 the monotonic clock of the machine, which all processes share, into a file. Once for plain Python, once for Spark, which
 also notes when its first job is done. At the end a shorter series of plain Python beside many schedules that listen to
 something else, and many open transactions.
+
+Beside it Airflow, from the answer to an asset event to the first line of the task that it triggers, and Dagster, from
+the report of an event to the first line of the job that a sensor starts. These run after ours, not between: they would
+use the machine meanwhile.
 """
 
 from __future__ import annotations
@@ -11,9 +15,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+from benchmarks.peers import airflow, dagster
+from benchmarks.peers.environments import measure_peer
 from benchmarks.project import lines_of, publish, running_project, wait_until
 from benchmarks.table import Figure
 from tidemill.catalog.db import Db
@@ -82,6 +89,21 @@ def run(url: str) -> Iterator[Figure]:
             taken = [_sample(mill, "plain", number) for number in numbers][WARM_UP:]
             crowd = f"beside {SCHEDULES:,} schedules and {OPEN_TRANSACTIONS} open transactions"
             yield Figure("B1", f"commit → first line, plain, {crowd}", database, [t[0] for t in taken], "ms", "≤ 60")
+    yield from _beside(url, Figure("B1", "commit → first line, plain", database, (), "ms"))
+
+
+def _beside(url: str, gap: Figure) -> Iterator[Figure]:
+    """Measure the peers; `gap` is the figure that they fill."""
+
+    def measure_airflow(python: Path) -> list[Figure]:
+        return [replace(gap, values=airflow.measure_first_lines(url, python))]
+
+    def measure_dagster(python: Path) -> list[Figure]:
+        return [replace(gap, values=dagster.measure_first_lines(python))]
+
+    yield from measure_peer("Airflow", measure_airflow, [gap])
+    if url.startswith("sqlite"):  # where Dagster keeps its state by default
+        yield from measure_peer("Dagster", measure_dagster, [gap])
 
 
 def _crowd(mill: Mill) -> ExitStack:

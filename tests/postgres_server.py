@@ -107,7 +107,7 @@ class MortalServer:
         self._binaries = binaries
         self._root = root
         self._account = account
-        self._port = _free_port()
+        self._port = free_port()
         self._settings = {
             **settings,
             "port": self._port,
@@ -190,7 +190,7 @@ def _call(program: Path, account: pwd.struct_passwd | None, *arguments: object) 
         raise RuntimeError(msg)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Return a port of 127.0.0.1 that is free now. If a process takes it meanwhile, the start fails loudly."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -17,7 +17,7 @@ import psutil
 from benchmarks.idle import figures_of, measure_idle
 from benchmarks.peers.airflow import running_airflow
 from benchmarks.peers.environments import measure_peer
-from benchmarks.project import running_project
+from benchmarks.project import running_project, wait_until
 from benchmarks.table import Figure
 
 SCHEDULES = 5_000
@@ -52,7 +52,9 @@ def run(url: str) -> Iterator[Figure]:
         address = url.replace(".db", f"-{inboxes}.db")
         text = APP.format(schedules=SCHEDULES, inboxes=inboxes)
         # The app of the first round is deployed again, with inboxes, on the one PostgreSQL.
-        with running_project(address, text, command=("up", "--no-server")):
+        with running_project(address, text, command=("up", "--no-server")) as mill:
+            log = Path(mill.project.config.folder) / "up.log"
+            wait_until(lambda log=log: " ready " in log.read_text(), every=0.5)  # type: ignore[misc]  # as below
             up = next(one for one in psutil.Process().children() if "up" in one.cmdline())
             time.sleep(SETTLE)
             measured = measure_idle(lambda up=up: [up, *up.children(recursive=True)], address, SECONDS)  # type: ignore[misc]  # mypy infers no default

@@ -94,7 +94,7 @@ def test_the_table_says_how_many_times_better_ours_is():
 
 
 def test_a_peer_that_cannot_be_installed_is_a_gap_with_its_reason(monkeypatch, tmp_path):
-    """A row that is left out looks like a peer that nobody thought of."""
+    """A row that is left out looks like a forgotten peer."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     gap = Figure("B2", "one message → 300 runs", "SQLite", (), "runs/s")

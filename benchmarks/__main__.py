@@ -6,6 +6,7 @@ Prints one table in Markdown, and writes it with all figures to `benchmarks/resu
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -39,6 +40,8 @@ def main(wanted: list[str]) -> int:
     if unknown := set(wanted) - ALL.keys():
         print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(ALL)}", file=sys.stderr)
         return 2
+    # Ended from outside, servers and peers still have to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     figures: list[Figure] = []
     machine: dict[str, str] = {}
     yardsticks: dict[str, dict[str, float]] = {}

@@ -12,7 +12,7 @@ from benchmarks.table import OURS, Figure, short
 _WIDTH: Final = 760
 _LABELS: Final = 250
 """Width of the names on the left."""
-_NUMBERS: Final = 90
+_NUMBERS: Final = 110
 """Width that is left on the right for the number of the longest bar."""
 _BAR: Final = 16
 _LINE: Final = 26

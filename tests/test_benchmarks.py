@@ -143,7 +143,7 @@ def test_a_plot_has_a_bar_for_each_figure_and_the_reason_of_a_gap():
     bars = [float(one.get("width")) for one in root.iter("{http://www.w3.org/2000/svg}rect")][1:]
     texts = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
 
-    assert bars == [pytest.approx(420), pytest.approx(39.9)]
+    assert bars == [pytest.approx(400), pytest.approx(38)]
     assert ["10,000" in texts, "950" in texts, "not measured: not installed: <no index>" in texts] == [True] * 3
 
 

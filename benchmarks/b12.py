@@ -89,7 +89,7 @@ def _round(url: str, template: str, reached: str, processes: int) -> float:
     finally:
         for worker in workers:
             worker.kill()
-            worker.communicate()
+            worker.wait()
 
 
 def _race(workers: Sequence[subprocess.Popen[str]]) -> float:

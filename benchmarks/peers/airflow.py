@@ -101,12 +101,12 @@ class Airflow:
     def warm_up(self, dags: int) -> None:
         """Publish events until one has started all DAGs: the first tasks time out while Airflow loads."""
         for _ in range(5):
-            before, ended = len(self.lines()), self.ended()
+            begun, ended = len(self.lines()), self.ended()
             self.publish()
             with suppress(PeerMissing):
-                self.wait_for_lines(before + dags, _FIRST_TASK_IN + dags)
-                self._wait(lambda: self.ended() >= ended + dags, _FIRST_TASK_IN + dags, "end its runs")  # noqa: B023
-                return
+                self.wait_for_ends(ended + dags, _FIRST_TASK_IN + 2 * dags)
+                if len(self.lines()) >= begun + dags:
+                    return
         raise PeerMissing("its tasks did not begin")
 
     def wait_for_lines(self, wanted: int, patience: float) -> None:

@@ -82,7 +82,7 @@ def test_a_node_that_lacks_something_harms_nothing(lacks, postgres_catalog_url, 
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{postgres_catalog_url}"\n[runner]\nslots = 2\n')
     monkeypatch.syspath_prepend(str(modules))
-    (landing / "first.csv").write_text("x\n")
+    (landing / "first.csv").write_text("line\nx\n")
     logs = {node: tmp_path / f"{node}.log" for node in ("whole", "lacking")}
     hidden = landing if lacks == "mount" else None
 
@@ -95,7 +95,7 @@ def test_a_node_that_lacks_something_harms_nothing(lacks, postgres_catalog_url, 
         ):
             for batch in range(BATCHES):
                 for number in range(FILES // BATCHES):
-                    (landing / f"{batch}-{number}.csv").write_text("x\n")
+                    (landing / f"{batch}-{number}.csv").write_text("line\nx\n")
                 time.sleep(0.5)
             deadline = time.monotonic() + patience(180)
             while mill.inboxes.show("raw").files.get("SUCCESS") != FILES + 1:

@@ -11,8 +11,8 @@ import apsw.ext
 import psycopg
 import pytest
 
-from tidemill.catalog.db import Catalog
-from tidemill.catalog.named import LOCK_ORDER, RANKS, Dialect, Statement, Statements, load_sql
+from tidemill.catalog.db import Catalog, Db, UnstorableText
+from tidemill.catalog.named import LOCK_ORDER, RANKS, Dialect, RowSet, Statement, Statements, load_sql
 from tidemill.catalog.postgres import PostgresCatalog
 from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.errors import Internal
@@ -41,6 +41,38 @@ def test_a_list_of_numbers_is_compared_as_numbers(catalog: Catalog) -> None:
     )
 
     assert found == [(10,), (large,)]
+
+
+def test_a_row_set_is_read_by_statements_that_take_some_of_its_columns(catalog: Catalog) -> None:
+    """A commit gives the same rows to several statements. Rows of the previous row set must never show in the next."""
+    first = RowSet(("other", "n"), [("a", 9), ("b", 10)])
+    wider = RowSet(("n", "other", "more"), [(11, None, 1)])
+
+    def block(db: Db) -> list[object]:
+        return [
+            [db.all(SQL.leave_ints, rs=rows, left="[]") for _ in range(2)]
+            for rows in (first, wider, RowSet(("n",), []))
+        ]
+
+    assert [catalog.read(block), catalog.write(block)] == [[[[(9,), (10,)]] * 2, [[(11,)]] * 2, [[], []]]] * 2
+
+
+def test_a_row_set_of_a_statement_that_failed_is_forgotten(catalog: Catalog) -> None:
+    """The block was rolled back; the next block of this thread has the same connection."""
+    with pytest.raises(Internal):
+        catalog.write(lambda db: db.one(SQL.leave_ints, rs=RowSet(("n",), [(1,), (2,)]), left="[]"))
+    with pytest.raises((apsw.Error, psycopg.Error)):
+        catalog.read(lambda db: db.all(SQL.leave_ints, rs=RowSet(("n",), [(3,)]), left="no list"))
+
+    assert catalog.read(lambda db: db.all(SQL.leave_ints, rs=RowSet(("n",), [(4,)]), left="[]")) == [(4,)]
+
+
+def test_a_row_set_with_a_text_that_no_database_can_keep_is_refused(catalog: Catalog) -> None:
+    """The error is ours on both databases, and none of a driver."""
+    rows = RowSet(("n",), [("\ud800",)])
+
+    with pytest.raises(UnstorableText):
+        catalog.read(lambda db: db.all(SQL.leave_ints, rs=rows, left="[]"))
 
 
 def test_rows_outside_a_list_are_found(catalog: Catalog) -> None:

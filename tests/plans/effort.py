@@ -10,8 +10,9 @@ from typing import Any
 import apsw
 import psycopg
 
-from tidemill.catalog.named import Call, Dialect
+from tidemill.catalog.named import Call, RowSet
 from tidemill.catalog.postgres import execute_text
+from tidemill.catalog.sqlite import hold_rows, text_of
 
 _PARTIAL = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql LIKE '% WHERE %'"
 _TICK = "UPDATE clock SET value = value + 1 WHERE id = 1"
@@ -38,16 +39,18 @@ class Effort:
 
 def try_on_sqlite(connection: apsw.Connection, call: Call, big: Collection[str]) -> Effort:
     """Run `call` in a transaction that is rolled back, and look at its plan."""
-    text = call.statement.text(Dialect.SQLITE)
+    text = text_of(call)
+    params = {name: value for name, value in call.params.items() if not isinstance(value, RowSet)}
+    hold_rows(connection, [call])
     profiles: list[dict[str, Any]] = []
     connection.execute("BEGIN IMMEDIATE")
     try:
-        plan = [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", call.params)]
+        plan = [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", params)]
         if call.statement.dated:
             connection.execute(_TICK)
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, profiles.append)
         before = connection.total_changes()
-        rows = len(connection.execute(text, call.params).fetchall())
+        rows = len(connection.execute(text, params).fetchall())
         rows = rows or connection.total_changes() - before
     finally:
         connection.trace_v2(0, None)

@@ -24,6 +24,7 @@ from tidemill.catalog.named import (
     P,
     Param,
     Row,
+    RowSet,
     Statement,
     WakeKind,
     look_of,
@@ -80,6 +81,9 @@ class UnstorableText(UserError):
 def check_values(params: Iterable[Param]) -> None:
     """Raise `NumberTooLarge` or `UnstorableText` for the first value that neither database can keep."""
     for value in params:
+        if isinstance(value, RowSet):
+            for row in value.rows:
+                check_values(row)
         if isinstance(value, int) and not -GREATEST <= value <= GREATEST:
             raise NumberTooLarge(value)
         if isinstance(value, str) and printable(value) != value:

@@ -17,12 +17,13 @@ a statement the place of another table: its transaction has locked the rows befo
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeAlias, cast
@@ -33,9 +34,28 @@ P = ParamSpec("P")
 
 Stored: TypeAlias = str | int | bytes | None
 """A value as both databases keep it: times are epoch milliseconds, JSON is text."""
-Param: TypeAlias = Stored | datetime | timedelta
-"""A value of a parameter; the engines send times as `Stored`."""
 Row: TypeAlias = tuple[Stored, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RowSet:
+    """Rows for the row sets of several statements. Each statement takes some of the columns.
+
+    SQLite reads JSON once for each statement, and each value by the name of its column. So SQLite holds these rows in a
+    temporary table, which it fills once. PostgreSQL gets JSON.
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
+
+    @cached_property
+    def as_json(self) -> str:
+        """Return the rows as a list of objects."""
+        return json.dumps([dict(zip(self.columns, row, strict=True)) for row in self.rows])
+
+
+Param: TypeAlias = Stored | datetime | timedelta | RowSet
+"""A value of a parameter; the engines send times as `Stored`."""
 
 LOCK_ORDER: Final = (
     "clock",
@@ -186,6 +206,8 @@ class Statement(Generic[P]):
     """The text for PostgreSQL with `$1`, `$2` … for `parameters` in their order."""
     dated: bool = False
     """True if the statement uses `{commit_seq}`: its block then takes a tick first."""
+    held: str = field(repr=False, default="")
+    """The text for SQLite whose row sets are the tables of `held_table`. Empty without a row set."""
     names: frozenset[str] = field(repr=False, init=False)
     """The parameters in no order."""
 
@@ -269,8 +291,13 @@ def load_sql(python_file: str) -> Any:  # noqa: ANN401  # the stub says what it 
     return Statements({name: _statement(f"{path.stem}.{name}", texts) for name, texts in bodies.items()})
 
 
-def render(text: str, dialect: Dialect) -> str:
-    """Replace the tokens of `text` by what `dialect` calls them.
+def held_table(name: str) -> str:
+    """Return the temporary table of SQLite that holds the rows of a parameter."""
+    return f'temp."rows_{name}"'
+
+
+def render(text: str, dialect: Dialect, *, held: bool = False) -> str:
+    """Replace the tokens of `text` by what `dialect` calls them; with `held`, row sets by the tables that hold them.
 
     `{ints:xs}` and `{texts:xs}` are the values of a JSON list, a parameter's or (`{ints:t.xs}`) a column's;
     `{rows:rs(a bigint, b text, c blob)}` is a row set from a JSON list of objects (a blob as base64). `{indexed_by:i}`
@@ -289,6 +316,8 @@ def render(text: str, dialect: Dialect) -> str:
     def row_set(match: re.Match[str]) -> str:
         name = match["name"]
         columns = [column.split() for column in match["columns"].split(",")]
+        if held:
+            return f"(SELECT {', '.join(column for column, _ in columns)} FROM {held_table(name)})"
         if sqlite:
             picked = ", ".join(
                 f"tidemill_unbase64(value ->> '{c}') AS {c}" if t == "blob" else f"value ->> '{c}' AS {c}"
@@ -329,9 +358,11 @@ def _statement(name: str, bodies: Mapping[Dialect, str]) -> Statement[...]:
     if Dialect.POSTGRES in texts:
         # As with {commit_seq}; and 10,000 rows take 2 ms instead of 12. SQLite asks once where it looks into an index.
         texts[Dialect.POSTGRES] = texts[Dialect.POSTGRES].replace("tidemill_now()", "(SELECT tidemill_now())")
+    rows = Dialect.SQLITE in bodies and _ROWS.search(bodies[Dialect.SQLITE])
     return _made(
         name,
         texts,
+        held=render(_COMMENT.sub("", bodies[Dialect.SQLITE]), Dialect.SQLITE, held=True).strip() if rows else "",
         gives=tuple(_WORD.findall(gives["columns"])) if gives else (),
         locks=tables,
         rank=_place_of(locks, tables),
@@ -349,12 +380,13 @@ def _made(  # the columns of a statement, by keyword
     rank: int | None = None,
     wakes: frozenset[WakeKind] = frozenset(),
     dated: bool = False,
+    held: str = "",
 ) -> Statement[...]:
     """Make a statement of its texts, whose parameters it finds."""
     parameters = tuple(dict.fromkeys(m["name"] for text in texts.values() for m in _PARAM.finditer(text)))
     places = {parameter: f"${place}" for place, parameter in enumerate(parameters, start=1)}
     positional = _PARAM.sub(lambda m: places[m["name"]], texts.get(Dialect.POSTGRES, ""))
-    return Statement(name, texts, parameters, gives, locks, rank, wakes, positional, dated)
+    return Statement(name, texts, parameters, gives, locks, rank, wakes, positional, dated, held)
 
 
 def _kinds_of(name: str, source: str, bare: str) -> frozenset[WakeKind]:

@@ -34,7 +34,7 @@ from tidemill.catalog.db import (
     refused,
 )
 from tidemill.catalog.meter import Connections
-from tidemill.catalog.named import GREATEST, Call, Dialect, Param, Row, Statement, WakeKind
+from tidemill.catalog.named import GREATEST, Call, Dialect, Row, RowSet, Statement, Stored, WakeKind
 from tidemill.catalog.notifications import CommitListener, Notifier, payload_of
 from tidemill.catalog.records import to_stored
 from tidemill.epoch import from_ms
@@ -375,11 +375,12 @@ def _channel(connection: _Connection) -> str:
 
 def execute_text(call: Call) -> str:
     """The EXECUTE of a prepared statement with its parameters as literals."""
-    literals = ", ".join(_literal(call.params[name]) for name in call.statement.parameters)
+    values = (call.params[name] for name in call.statement.parameters)
+    literals = ", ".join(_literal(value.as_json if isinstance(value, RowSet) else value) for value in values)
     return f'EXECUTE "{call.statement.name}"({literals})' if literals else f'EXECUTE "{call.statement.name}"'
 
 
-def _literal(value: Param) -> str:
+def _literal(value: Stored | datetime | timedelta) -> str:
     match value:
         case None:
             return "NULL"

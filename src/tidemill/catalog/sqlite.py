@@ -29,7 +29,7 @@ from tidemill.catalog.db import (
     refused,
 )
 from tidemill.catalog.meter import Connections
-from tidemill.catalog.named import Call, Dialect, Param, Row, WakeKind
+from tidemill.catalog.named import Call, Dialect, Param, Row, RowSet, WakeKind, held_table
 from tidemill.catalog.records import to_stored
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import Unavailable, UserError
@@ -102,16 +102,22 @@ class SqliteCatalog(Catalog):
         return self._transaction("BEGIN IMMEDIATE", lambda connection: block(_SqliteDb(connection)), wait)
 
     def _apply(self, guards: Sequence[Call], writes: Sequence[Call]) -> CommitSeq:
-        # Put together before the lock is taken: whatever is done under it, all other writers wait for.
-        calls = [(call.statement.text(Dialect.SQLITE), call.params) for call in (*guards, *writes)]
+        calls = (*guards, *writes)
 
         def block(connection: apsw.Connection) -> CommitSeq:
             seq = CommitSeq(int(connection.execute(_TICK).get))
-            for text, params in calls:
+            for text, params in prepared:
                 _execute(connection, text, params)
             return seq
 
-        return self._transaction("BEGIN IMMEDIATE", block)
+        # Put together before the lock is taken: whatever is done under it, all other writers wait for.
+        prepared = [(text_of(call), call.params) for call in calls]
+        connection = self._connection()
+        self._until_free(lambda: hold_rows(connection, calls), _WAIT)
+        try:
+            return self._transaction("BEGIN IMMEDIATE", block)
+        finally:
+            _drop_rows(connection, calls)
 
     def run_script(self, script: str, *, unless: int) -> None:
         def block(connection: apsw.Connection) -> None:
@@ -275,8 +281,11 @@ class _SqliteDb(Db):
         return CommitSeq(int(self._connection.execute(_TICK).get))
 
     def _execute(self, call: Call) -> tuple[list[Row], int]:
-        rows = _execute(self._connection, call.statement.text(Dialect.SQLITE), call.params)
-        return rows, self._connection.changes()
+        hold_rows(self._connection, [call])
+        rows = _execute(self._connection, text_of(call), call.params)
+        changed = self._connection.changes()
+        _drop_rows(self._connection, [call])
+        return rows, changed
 
 
 def _execute(connection: apsw.Connection, text: str, params: Mapping[str, Param]) -> list[Row]:
@@ -285,6 +294,43 @@ def _execute(connection: apsw.Connection, text: str, params: Mapping[str, Param]
         return cast("list[Row]", connection.execute(text, cast("apsw.Bindings", params)).fetchall())
     except (OverflowError, UnicodeEncodeError):
         check_values(params.values())
+        raise
+
+
+def text_of(call: Call) -> str:
+    """Return the text of a call: with a row set, the text that reads the tables which `hold_rows` fills."""
+    held = call.statement.held and any(isinstance(value, RowSet) for value in call.params.values())
+    return call.statement.held if held else call.statement.text(Dialect.SQLITE)
+
+
+def _row_sets(calls: Iterable[Call]) -> dict[str, RowSet]:
+    return {name: value for call in calls for name, value in call.params.items() if isinstance(value, RowSet)}
+
+
+def hold_rows(connection: apsw.Connection, calls: Iterable[Call]) -> None:
+    """Fill the temporary tables of the row sets of `calls`, which share the row sets of one name."""
+    if found := _row_sets(calls):
+        with connection:  # a savepoint within a transaction, else a transaction of its own
+            for name, rows in found.items():
+                _fill(connection, held_table(name), rows)
+
+
+def _drop_rows(connection: apsw.Connection, calls: Iterable[Call]) -> None:
+    for name in _row_sets(calls):
+        connection.execute(f"DELETE FROM {held_table(name)}")  # noqa: S608  # a name from our own SQL
+
+
+def _fill(connection: apsw.Connection, table: str, rows: RowSet) -> None:
+    definition = f"CREATE TABLE {table.removeprefix('temp.')} ({', '.join(rows.columns)})"
+    # The table of the last row set is kept: a new table has all statements compiled again (17 µs to 60 µs each).
+    if not connection.execute("SELECT 1 FROM temp.sqlite_schema WHERE sql = ?", (definition,)).fetchall():
+        connection.execute(f"DROP TABLE IF EXISTS {table}; {definition.replace('TABLE ', 'TABLE temp.', 1)}")
+    connection.execute(f"DELETE FROM {table}")  # noqa: S608  # what a statement that failed has left
+    places = ", ".join("?" * len(rows.columns))
+    try:
+        connection.executemany(f"INSERT INTO {table} VALUES ({places})", rows.rows)  # noqa: S608
+    except (OverflowError, UnicodeEncodeError):
+        check_values([rows])
         raise
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.named import LAST_TEXT, Call, Param, load_sql
+from tidemill.catalog.named import LAST_TEXT, Call, Param, Row, RowSet, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.durations import format_duration
+from tidemill.epoch import to_ms
 from tidemill.json_specs import read_plain
 from tidemill.lake.expectations import note_arrival
 from tidemill.lake.inbox.in_flight import HeldBack, Watched, held_back
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 SQL: Sql = load_sql(__file__)
 
 _CHUNK: Final = 10_000  # rows in one statement
+_FOUND: Final = ("dataset_id", "name", "content_version", "etag", "bytes", "modified_at", "status", "error")
 
 _T = TypeVar("_T")
 
@@ -479,17 +481,23 @@ class _Twin:
 
 def _find_unknown(catalog: Catalog, inbox: Inbox, files: Sequence[FileStatus]) -> list[_Unknown]:
     """Return the files to record, each with its state. The state is None if it cannot be decided yet."""
-    rows = [
-        {"place": place, "name": file.name, "content_version": content_version(file), "etag": file.etag}
-        for place, file in enumerate(files)
-    ]
-    listed = json.dumps(rows)
+    versions = [content_version(file) for file in files]
+    listed = RowSet(
+        ("place", "name", "content_version", "etag"),
+        [
+            (place, file.name, version, file.etag)
+            for place, (file, version) in enumerate(zip(files, versions, strict=True))
+        ],
+    )
     unknown = catalog.read(lambda db: db.all(SQL.select_unknown, dataset_id=inbox.dataset_id, listed=listed))
     places = cast("list[tuple[int, int | None]]", unknown)
-    named = [
-        rows[place]
-        | {
+    named: list[dict[str, object]] = [
+        {
             "dataset_id": inbox.dataset_id,
+            "place": place,
+            "name": files[place].name,
+            "content_version": versions[place],
+            "etag": files[place].etag,
             "bytes": files[place].bytes,
             "modified_at": files[place].modified_at,
             "latest": latest_time(files[place].modified_at),
@@ -505,7 +513,7 @@ def _find_unknown(catalog: Catalog, inbox: Inbox, files: Sequence[FileStatus]) -
     found: list[_Unknown] = []
     for place, is_named in places:
         if not is_named:  # nearly all: a hundred thousand new files come at once
-            found.append(_Unknown(files[place], cast("str", rows[place]["content_version"]), FileState.NEW))
+            found.append(_Unknown(files[place], versions[place], FileState.NEW))
             continue
         sibling, skipped, _ = known[place]
         # A content that only its checksum tells from a processed one has that one for a sibling.
@@ -514,9 +522,7 @@ def _find_unknown(catalog: Catalog, inbox: Inbox, files: Sequence[FileStatus]) -
             found.append(_Unknown(files[place], "", None))
         # Skipped by rule, and recorded as such already: nothing to do.
         elif place not in copies.known and not (skipped and status in {FileState.SKIPPED, FileState.QUARANTINED}):
-            version = (
-                exact_version(files[place]) if place in copies.others else cast(str, rows[place]["content_version"])
-            )
+            version = exact_version(files[place]) if place in copies.others else versions[place]
             found.append(_Unknown(files[place], version, status))
     copies.keep()
     return found
@@ -617,22 +623,22 @@ class _RecordFound(Effect):
     superseded: int = 0
 
     def writes(self) -> Sequence[Call]:
-        rows = [
-            {
-                "dataset_id": self.inbox.dataset_id,
-                "name": one.file.name,
-                "content_version": one.version,
-                "etag": one.file.etag,
-                "bytes": one.file.bytes,
-                "modified_at": one.file.modified_at,
-                "status": str(one.status),  # a member of an enumeration has the garbage collector look at the row
-                "error": None
-                if one.status is FileState.NEW
-                else f"written again after it was processed (on_rewrite={self.inbox.spec.on_rewrite})",
-            }
-            for one in self.found
+        dataset_id = str(self.inbox.dataset_id)
+        refused = f"written again after it was processed (on_rewrite={self.inbox.spec.on_rewrite})"
+        rows: list[Row] = [
+            (
+                dataset_id,
+                file.name,
+                version,
+                file.etag,
+                file.bytes,
+                to_ms(file.modified_at),
+                str(status),  # a member of an enumeration has the garbage collector look at the row
+                None if status is FileState.NEW else refused,
+            )
+            for file, version, status in self.found
         ]
-        params: dict[str, Param] = {"dataset_id": self.inbox.dataset_id, "found": to_json(rows)}
+        params: dict[str, Param] = {"dataset_id": self.inbox.dataset_id, "found": RowSet(_FOUND, rows)}
         event_key = file_event(self.inbox.dataset.namespace, self.inbox.dataset.name)
         arrived = any(one.status is FileState.NEW for one in self.found)
         return (

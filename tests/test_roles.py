@@ -18,7 +18,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.catalog.counting import CountingProxy
-from tests.lake.test_inbox import make_mill
+from tests.lake.test_inbox import add_inbox, make_mill
 from tests.stage import staged
 from tests.yardstick import patience
 from tidemill.catalog.db import Catalog
@@ -138,6 +138,23 @@ def test_listings_of_an_idle_inbox_commit_nothing_for_a_minute(slow):
     assert listings == [1] * 50
     assert kept == taken
     assert mill.catalog.read(all_listings) > taken
+
+
+def test_a_minute_of_many_idle_inboxes_is_one_commit(slow):
+    """A hundred idle inboxes wrote the catalog a hundred times a minute, and each commit waits for the disk."""
+    mill, clock = slow
+    for name in ("more", "most"):
+        add_inbox(mill.catalog, name, mill.folder.parent / name)
+    keeper, _ = make_keeper(mill, [])
+    keeper.step()
+    taken = mill.catalog.read(all_listings)
+    clock.elapsed += timedelta(seconds=61)
+    with patch.object(mill.catalog, "write", side_effect=mill.catalog.write) as written:
+        keeper.step()
+    renewed = mill.catalog.read(all_listings)
+
+    assert written.call_count == 1
+    assert all(after > before for (_, before), (_, after) in zip(taken, renewed, strict=True))
 
 
 def test_a_file_that_settles_is_waited_for_until_its_listing_has_ended(slow):

@@ -12,7 +12,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ from tidemill.catalog.transactions import EndTransaction, Transaction, Transacti
 from tidemill.epoch import EPOCH
 from tidemill.errors import UserError
 from tidemill.json_specs import read_text, write_plain, write_text
-from tidemill.lake.backlog import Announce, find_next_due, publish_due
+from tidemill.lake.backlog import Announce, publish_due
 from tidemill.lake.claims import Blame, ClaimsMoved, Complete, Fail, Restamp, Return
 from tidemill.lake.consumer.claims import PARTITIONS
 from tidemill.lake.consumer.managed import WorkState
@@ -427,7 +427,8 @@ def test_bad_files_are_sorted_out_and_the_rest_commits(mill):
     assert mill.process() == []
     for _ in range(2):
         mill.retries_come_due()
-        assert mill.catalog.read(lambda db: find_next_due(db, INBOXES)) == EPOCH + timedelta(milliseconds=1)
+        due_at = mill.catalog.read(lambda db: db.value(INBOXES.find_next_due, datetime))
+        assert due_at == EPOCH + timedelta(milliseconds=1)
         assert publish_due(mill.catalog, INBOXES) == [mill.inbox.dataset_id]
         assert publish_due(mill.catalog, INBOXES) == []
         mill.process()

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from tests.catalog.counting import TICK, CountingProxy
-from tests.stage import staged
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from tests.catalog.counting import TICK, CountingProxy, Statements
+from tests.stage import Stage, staged
+from tidemill.alerts.sending import Reach
+from tidemill.narration import Narrator
+from tidemill.roles.alerter import Alerter
+from tidemill.roles.discoverer import Discoverer
+from tidemill.roles.janitor import Janitor
+from tidemill.roles.keeper import Keeper
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.runner import Runner
+from tidemill.storage.hints import FolderHints
 
 RUNS = 10
+MOST_A_SECOND = 2.0
+"""Statements of an idle node."""
 APP = f"""
 bell = app.fileset("bell", keys={{"n": "int"}})
 
@@ -35,3 +50,58 @@ def test_a_run_of_a_plain_program_costs_few_statements(postgres_catalog_url, tmp
     assert sent[TICK] == 2 * RUNS
     assert sent["NOTIFY"] <= RUNS + 4
     assert sent.work <= 36 * RUNS
+
+
+def test_an_idle_node_sends_few_statements(postgres_catalog_url, tmp_path):
+    """Each node asks for what it may have missed, also at night: a hundred idle nodes must not load a server."""
+    with CountingProxy(postgres_catalog_url) as line, staged(tmp_path, line.url) as stage:
+        stage.declare(APP)
+        with _steps(stage) as steps:
+            a_second = sum(_count(line, step).work / nap.total_seconds() for step, nap in _settled(steps))
+
+    assert a_second <= MOST_A_SECOND
+
+
+def _count(line: CountingProxy, step: Callable[[], timedelta]) -> Statements:
+    line.take()
+    step()
+    return line.take()
+
+
+def _settled(steps: list[Callable[[], timedelta]]) -> Iterator[tuple[Callable[[], timedelta], timedelta]]:
+    """Do all that is due by the start alone, and yield each step with its nap."""
+    for step in steps:
+        while (nap := step()) < timedelta(seconds=1):
+            pass
+        yield step, nap
+
+
+@contextmanager
+def _steps(stage: Stage) -> Iterator[list[Callable[[], timedelta]]]:
+    """Make the steps of all loops of a process, as `tidemill up` has them, over a stage."""
+    catalog, world = stage.mill.project.catalog, stage.world
+    state = stage.mill.project.config.state
+    runner = Runner(world, catalog, LocalLauncher(world, DriverOptions(catalog.url, state, state)))
+    alerter = Alerter(catalog, world, Reach(()), state, on_event=lambda *_: None, on_dead=lambda *_: None)
+    hints: FolderHints = FolderHints()
+    keeper = Keeper(catalog, Discoverer(catalog, Narrator(world, lambda _: None, as_json=False), hints))
+    sweeper = Janitor(catalog, state=state)
+
+    def run() -> timedelta:
+        runner.step()
+        return runner.idle_for()
+
+    try:
+        yield [
+            stage.scheduler().step,
+            run,
+            keeper.step,
+            alerter.look,
+            alerter.send,
+            sweeper.step,
+            sweeper.empty_inboxes,
+        ]
+    finally:
+        alerter.stop()
+        hints.close()
+        runner.close()

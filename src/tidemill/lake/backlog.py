@@ -9,10 +9,10 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TypeAlias
 
-from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.db import Catalog
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, Statement
 
@@ -115,11 +115,6 @@ class _PublishDue(_BacklogEffect):
     def _changes(self) -> Sequence[Call]:
         cleared = self.backlog.clear_due(**self._which)
         return cleared, self.backlog.publish(heard_by="", **self._which)
-
-
-def find_next_due(db: Db, backlog: Backlog) -> datetime | None:
-    """Return the time, maybe past, at which postponed work is to be announced next; None for never."""
-    return db.value(backlog.find_next_due, datetime)
 
 
 def publish_due(catalog: Catalog, backlog: Backlog) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -76,11 +77,13 @@ class Discoverer:
         due = dict(self._catalog.read(self._find_due if self._started else discovery.all_listings))
         now = self._clock.monotonic()
         self._left = {one: until for one, until in self._left.items() if until > now}
-        due |= {one: charge.until for one, charge in self._charges.items() if charge.renew_at <= now and one not in due}
+        own = {one: charge.until for one, charge in self._charges.items() if charge.renew_at <= now and one not in due}
         order = [one for one in due if one not in self._left]
         self._world.random.shuffle(order)
         for dataset_id in order:
-            self._take(dataset_id, due[dataset_id], now)
+            self._take({dataset_id: due[dataset_id]}, now)
+        # In one commit: a hundred idle inboxes were a hundred commits a minute. No other process wants them yet.
+        self._take({one: own[one] for one in sorted(own) if one not in self._left}, now)
         self._lead = self._world.between(timedelta(0), _LONGEST_LEAD)
         for dataset_id in sorted(hinted | {one for one, at in self._looks.items() if at <= now}):
             self._list(dataset_id)
@@ -101,21 +104,28 @@ class Discoverer:
     def _find_due(self, db: Db) -> list[tuple[DatasetId, datetime]]:
         return discovery.due_listings(db, lead=self._lead, held=self._charges)
 
-    def _take(self, dataset_id: DatasetId, due_at: datetime, now: timedelta) -> None:
-        """Take or renew the charge of an inbox, and have the inbox listed now. Another process may be faster."""
-        dataset = self._catalog.read(lambda db: _find_if_due(db, dataset_id, due_at))
-        if dataset is None:  # another process has the inbox, and a write would wait for that process
-            self._lose(dataset_id)
-            return
-        watched = Inbox.of(dataset)
-        every = max(watched.spec.list_every, _LIST_WATCHED_EVERY)
-        # Half as long again, so that no other process sees the inbox due before the renewal.
-        until = self._catalog.write(lambda db: discovery.take_listing(db, watched, due_at, every * 1.5))
-        if until is None:
-            self._lose(dataset_id)
-        else:
-            self._charges[dataset_id] = _Charge(until, now + every)
-            self._looks[dataset_id] = now
+    def _take(self, due: Mapping[DatasetId, datetime], now: timedelta) -> None:
+        """Take or renew the charge of inboxes, and have them listed now. Another process may be faster."""
+        found = self._catalog.read(lambda db: [_find_if_due(db, *one) for one in due.items()]) if due else []
+        # Of the others another process has charge, and a write would wait for that process.
+        still = [Inbox.of(dataset) for dataset in found if dataset is not None]
+        every = {one.dataset_id: max(one.spec.list_every, _LIST_WATCHED_EVERY) for one in still}
+
+        def block(db: Db) -> dict[DatasetId, datetime | None]:
+            # Half as long again, so that no other process sees an inbox due before the renewal.
+            return {
+                one.dataset_id: discovery.take_listing(db, one, due[one.dataset_id], every[one.dataset_id] * 1.5)
+                for one in still
+            }
+
+        taken = self._catalog.write(block) if still else {}
+        for dataset_id in due:
+            until = taken.get(dataset_id)
+            if until is None:
+                self._lose(dataset_id)
+            else:
+                self._charges[dataset_id] = _Charge(until, now + every[dataset_id])
+                self._looks[dataset_id] = now
 
     def _lose(self, dataset_id: DatasetId) -> None:
         self._charges.pop(dataset_id, None)

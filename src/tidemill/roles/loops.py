@@ -18,7 +18,8 @@ from tidemill.world import World
 _log = logging.getLogger(__name__)
 
 AWAY: Final = timedelta(seconds=1)
-LONGEST_NAP: Final = timedelta(seconds=5)
+LONGEST_NAP: Final = timedelta(seconds=20)
+"""The longest time between two looks. A commit wakes a loop; the looks are for commits whose notification was lost."""
 SHORTEST_NAP: Final = timedelta(milliseconds=50)
 
 Loop: TypeAlias = Callable[[Waiter, Callable[[], bool]], None]

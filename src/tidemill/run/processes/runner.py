@@ -41,7 +41,7 @@ _TELL_EVERY: Final = timedelta(seconds=30)
 """The interval of reports about a run that still waits for a driver."""
 _LOOK_EVERY: Final = timedelta(milliseconds=200)
 """The longest time until the death of a driver is seen. Everything else wakes the runner through the catalog."""
-_IDLE: Final = timedelta(seconds=5)
+_IDLE: Final = timedelta(seconds=15)
 _AWAY: Final = timedelta(seconds=1)
 _LEAVE_FOR: Final = timedelta(minutes=1)
 """The time for which a node leaves runs to other nodes: it could not load their bundle, or lacks their profile."""

@@ -208,7 +208,8 @@ def announce_due(catalog: Catalog) -> None:
 
 def find_next_due(db: Db) -> datetime | None:
     """Return the time, maybe past, at which postponed work is to be announced next; None for never."""
-    return min((due for one in _list_backlogs() if (due := backlog.find_next_due(db, one)) is not None), default=None)
+    look = db.look(*(one.find_next_due() for one in _list_backlogs()))
+    return min((due for number in range(len(look.found)) if (due := look.time(number)) is not None), default=None)
 
 
 def follows_changes(db: Db, program: Program, name: str) -> bool:

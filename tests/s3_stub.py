@@ -234,11 +234,14 @@ def _delete(bucket: _Bucket, key: str, headers: Mapping[str, str]) -> Answer:
 
 
 def _delete_many(bucket: _Bucket, body: bytes) -> Answer:
-    keys = [one.text or "" for one in ET.fromstring(body).iter() if one.tag.endswith("Key")]
-    for key in keys:
-        bucket.delete(key)
-    deleted = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
-    return 200, {}, f"<DeleteResult>{deleted}</DeleteResult>".encode()
+    results = []
+    for one in ET.fromstring(body).iterfind("{*}Object"):
+        key, etag = one.findtext("{*}Key") or "", one.findtext("{*}ETag")
+        status, _, answer = _delete(bucket, key, {} if etag is None else {"if-match": etag})
+        code = ET.fromstring(answer).findtext("Code") if status != 204 else ""
+        result = f"<Key>{escape(key)}</Key>" + (f"<Code>{code}</Code>" if code else "")
+        results.append(f"<Error>{result}</Error>" if code else f"<Deleted>{result}</Deleted>")
+    return 200, {}, f"<DeleteResult>{''.join(results)}</DeleteResult>".encode()
 
 
 def _list(bucket: _Bucket, query: Mapping[str, str]) -> Answer:

@@ -210,6 +210,25 @@ def test_delete_spares_a_file_that_was_written_again(files):
     assert files.stat("file") is None
 
 
+def test_of_many_contents_those_that_are_there_are_deleted(files):
+    """The janitor deletes many files in one request: a file that was written again since is spared."""
+    for name in ("a & <b>", "gone", "rewritten", "é"):
+        files.put(name, b"old")
+    known = [(file.name, file.etag) for file in files.list_after("", None)]
+    files.put("rewritten", b"new")
+    files.delete("gone")
+
+    deleted = files.delete_contents(known)
+
+    assert dict(zip([name for name, _ in known], deleted, strict=True)) == {
+        "a & <b>": True,
+        "gone": True,
+        "rewritten": False,
+        "é": True,
+    }
+    assert names(files) == ["rewritten"]
+
+
 @pytest.mark.parametrize("name", ["file/below", "file/far/below"])
 def test_put_new_below_a_file_is_an_error_of_the_store(folder, name):
     """A conflict would mean that another process has written it: the caller would look again at once, in vain."""

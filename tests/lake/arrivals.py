@@ -22,7 +22,7 @@ from tidemill.lake.inbox.discovery import Memory, discover
 from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
 from tidemill.shapes.formats import FileFormat, RawFormat
-from tidemill.storage.files import Capabilities, FileStatus, Seen, Unusable
+from tidemill.storage.files import Capabilities, FileStatus, Seen, Unusable, second_of
 from tidemill.testing.clock import NOON
 from tidemill.world import World
 
@@ -52,7 +52,7 @@ class Store:
     ) -> Iterator[FileStatus]:
         for file in self.there[bisect.bisect_right(self.there, after or "", key=lambda one: one.name) :]:
             self.given += 1
-            if seen is None or not seen.meets(file.name, file.etag):
+            if seen is None or not seen.meets(file.name, file.etag, second_of(file.modified_at)):
                 yield file
 
     def check_location(self) -> None:

@@ -26,7 +26,8 @@ from tidemill.lake.inbox.file_checks import FileRewritten, sort_out, verify_clai
 from tidemill.lake.inbox.inbox import InboxSpec, OnRewrite, exact_version
 from tidemill.lake.inbox.lookback import Marker
 from tidemill.shapes.formats import FileFormat, RawFormat
-from tidemill.storage.files import Seen
+from tidemill.storage.files import FileStatus, Seen, second_of
+from tidemill.testing.clock import NOON
 from tidemill.world import World
 
 
@@ -507,9 +508,9 @@ def test_a_name_is_seen_by_its_content_and_forgotten_when_it_goes():
     seen, known = Seen(), set()
     for _ in range(50):
         listing = {(f"f{chance.randrange(9)}", str(chance.randrange(3))) for _ in range(6)}
-        met = {one for one in listing if seen.meets(*one)}
+        met = {(name, etag) for name, etag in listing if seen.meets(name, etag, second_of(NOON))}
         assert met == listing & known
         for name, etag in listing - met:
-            seen.remember(type("File", (), {"name": name, "etag": etag})())
+            seen.remember(FileStatus(name, 1, NOON, etag))
         seen.turn()
         known = listing

@@ -17,7 +17,7 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import load_sql
 from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_by_id
-from tidemill.lake.inbox.discovery import discover
+from tidemill.lake.inbox.discovery import Memory, discover
 from tidemill.lake.inbox.file_checks import FileRewritten, find_changed, sort_out, verify_claims
 from tidemill.lake.inbox.inbox import After, Afterwards, FileState, Inbox, InboxSpec, ensure_inbox, list_files
 from tidemill.lake.inbox.leaving import empty_inboxes
@@ -78,6 +78,14 @@ def mill(request: pytest.FixtureRequest, sqlite_catalog_url: str) -> Iterator[Bu
     catalog.write(lambda db: (declare(db, dataset), ensure_inbox(db, dataset_id)))
     yield Bucket(catalog, Path(), Inbox.of(catalog.read(lambda db: find_by_id(db, dataset_id))))
     catalog.close()
+
+
+def put_later(files: Files, name: str, content: bytes) -> None:
+    """Write an object until its time, in whole seconds, is another one than before."""
+    before = files.stat(name)
+    assert before is not None
+    while (now := files.stat(name)) is None or now.modified_at == before.modified_at:
+        files.put(name, content)
 
 
 def contents(files: Files) -> dict[str, bytes]:
@@ -189,6 +197,25 @@ def test_an_object_that_was_written_again_stays_for_its_own_run(mill):
     assert (contents(mill.files), contents(mill.archive)) == ({"file": b"another line\n"}, {})
     assert mill.fates() == [Afterwards.REPLACED]
     assert [file.name for file in discover(mill.catalog, mill.inbox).new] == ["file"]
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_an_object_that_was_sent_again_with_its_content_stays_for_its_own_run(mill, count):
+    """It has the etag of before. It was deleted unread, or left out of listings by a process that knew the etag."""
+    memory, names = Memory(), [f"file {number:02}" for number in range(count)]
+    for name in names:
+        mill.files.put(name, b"line\n")
+    discover(mill.catalog, mill.inbox, memory)
+    mill.take()
+    discover(mill.catalog, mill.inbox, memory)
+    put_later(mill.files, "file 00", b"line\n")
+
+    empty_inboxes(mill.catalog)
+    empty_inboxes(mill.catalog)
+
+    assert contents(mill.files) == {"file 00": b"line\n"}
+    assert mill.fates() == [Afterwards.REPLACED, *[Afterwards.ARCHIVED] * (count - 1)]
+    assert [file.name for file in discover(mill.catalog, mill.inbox, memory).new] == ["file 00"]
 
 
 def test_an_object_that_was_deleted_is_noted_as_gone(mill):

@@ -108,6 +108,8 @@ class FileChanged(Conflict):
 class Seen:
     """The files that listings of a location have returned, in 64 bits a file. Later listings leave out unchanged ones.
 
+    A content that was written again counts as changed: in a bucket it has the etag of before, and a later second.
+
     With a million files, two are confused once in ten million listings. A memory does not learn what other processes
     do. So a caller that must miss no file lists without a memory from time to time.
     """
@@ -116,20 +118,20 @@ class Seen:
         self._before: set[int] = set()
         self._now: set[int] = set()
 
-    def meets(self, name: str, etag: str) -> bool:
-        """Return whether this very content was remembered; if so it stays."""
-        if (sign := hash((name, etag))) not in self._before:
+    def meets(self, name: str, etag: str, second: int) -> bool:
+        """Return whether this very content was remembered; if so it stays. `second` is that of its time."""
+        if (sign := hash((name, etag, second))) not in self._before:
             return False
         self._now.add(sign)
         return True
 
     def remember(self, file: FileStatus) -> None:
         """Do not give this content again."""
-        self._now.add(hash((file.name, file.etag)))
+        self._now.add(_sign(file))
 
     def forget(self, file: FileStatus) -> None:
         """Give this content again after all."""
-        self._now.discard(hash((file.name, file.etag)))
+        self._now.discard(_sign(file))
 
     def turn(self) -> None:
         """A listing of all has ended: what it did not meet has gone, and is new when it comes back."""
@@ -138,6 +140,15 @@ class Seen:
     def drop(self) -> None:
         """A listing did not come to its end: what it met counts for nothing."""
         self._now = set()
+
+
+def _sign(file: FileStatus) -> int:
+    return hash((file.name, file.etag, second_of(file.modified_at)))
+
+
+def second_of(at: datetime) -> int:
+    """Return the whole second of a time, as each listing of the file shows it."""
+    return int(at.timestamp())
 
 
 class Files(Protocol):
@@ -214,6 +225,12 @@ class Files(Protocol):
         If a process is killed while it deletes by etag, `settle` ends the deletion.
         """
 
+    def delete_contents(self, contents: Sequence[tuple[str, str]]) -> list[bool]:
+        """Delete the files of these names and etags, each as `delete` does; return for each whether nothing refused.
+
+        Cost: in a bucket whose store compares the etags of many files, a request a thousand; else a request each.
+        """
+
     def delete_many(self, names: Sequence[str]) -> None:
         """Delete these files, those that are there, whatever their content. Cost: in a bucket a request a thousand."""
 
@@ -286,6 +303,16 @@ def find_files(files: Files, names: Sequence[str]) -> list[FileStatus | FileUnre
         for place, status in zip(missing, files.stat_many([names[place] for place in missing]), strict=True):
             found[place] = status
     return found
+
+
+def try_to_delete(files: Files, content: tuple[str, str]) -> bool:
+    """Delete the content of a name and an etag; return False where it is another one."""
+    name, etag = content
+    try:
+        files.delete(name, etag=etag)
+    except FileChanged:
+        return False
+    return True
 
 
 def for_each(files: Files, act: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:

@@ -41,6 +41,7 @@ from tidemill.storage.files import (
     Unusable,
     read_exactly,
     reason_of,
+    try_to_delete,
 )
 from tidemill.world import World
 
@@ -136,7 +137,7 @@ class LocalFiles:
                     yield from self._scan(folder / entry.name, name, prefix, after, seen, unusable)
             elif name.startswith(prefix) and name > after:
                 status = _status_of(entry, name, unusable)
-                if status is not None and (seen is None or not seen.meets(name, _etag(status))):
+                if status is not None and not (seen and seen.meets(name, _etag(status), int(status.st_mtime))):
                     yield _status(name, status)
 
     def _entries(self, folder: Path, above: str, unusable: list[Unusable]) -> list[tuple[str, os.DirEntry[str]]]:
@@ -245,6 +246,10 @@ class LocalFiles:
             self._delete_exactly(name, etag)
         elif self.stat(name) is not None:
             self._delete(name)
+
+    def delete_contents(self, contents: Sequence[tuple[str, str]]) -> list[bool]:
+        """See `Files.delete_contents`."""
+        return [try_to_delete(self, one) for one in contents]
 
     def delete_many(self, names: Sequence[str]) -> None:
         """See `Files.delete_many`."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 from urllib.parse import quote
@@ -36,6 +37,8 @@ from tidemill.storage.files import (
     for_each,
     read_exactly,
     reason_of,
+    second_of,
+    try_to_delete,
 )
 
 if TYPE_CHECKING:
@@ -91,6 +94,9 @@ class StoreRequests(Protocol):
     def delete_if(self, name: str, etag: str) -> Refused | None:
         """Delete that content of a file in one step."""
 
+    def delete_those(self, contents: Sequence[tuple[str, str]]) -> list[Refused | None] | Refused:
+        """Delete those contents of files, named with their etags, each in one step; a result each."""
+
     def copy_if(self, source: Self, name: str, etag: str, target: str) -> Refused | None:
         """Copy that content of a file of `source` to `target`, where there is none, in one step."""
 
@@ -140,7 +146,7 @@ class ObjectFiles:
                     # What stands for a folder in the store's own pages is no file, and nothing is missed with it.
                     if unusable is not None and (one.bytes or not one.name.endswith("/")) and one.name:
                         unusable.append(Unusable(shown_name(one.name), why))
-                elif seen is None or not seen.meets(one.name, one.etag):
+                elif seen is None or not seen.meets(one.name, one.etag, second_of(one.modified_at)):
                     yield _status(one)
 
     def _pages(self, prefix: str, after: str = "", delimiter: str = "", most: int = _PAGE) -> Iterator[ObjectPage]:
@@ -291,6 +297,18 @@ class ObjectFiles:
         if refused is Refused.CONDITION or (status is not None and status.etag != etag):
             raise FileChanged(self._url, name, etag, "none" if status is None else status.etag)
         obstore.delete(self._store, name)
+
+    def delete_contents(self, contents: Sequence[tuple[str, str]]) -> list[bool]:
+        """See `Files.delete_contents`."""
+        known = [(check_file_name(name), etag) for name, etag in contents]
+        refused: list[Refused | None] | Refused = Refused.UNABLE
+        if self._requests is not None and len(known) > 1:
+            with self._translated(""):
+                self._world.mark("storage.before_delete")
+                refused = self._requests.delete_those(known)
+        if isinstance(refused, Refused):
+            return for_each(self, partial(try_to_delete, self), known)
+        return [one is None for one in refused]
 
     def delete_many(self, names: Sequence[str]) -> None:
         """See `Files.delete_many`."""

@@ -6,6 +6,7 @@ there (tried, 0.12; open as issue 341 of apache/arrow-rs-object-store). It sends
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import http.client
@@ -14,7 +15,7 @@ import ssl
 import weakref
 import xml.etree.ElementTree as ET
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,6 +23,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from urllib.parse import SplitResult, quote, unquote_plus, urlsplit
+from xml.sax.saxutils import escape
 
 import obstore
 from obstore.store import S3Store
@@ -48,9 +50,12 @@ _MEANWHILE: Final = 409
 _UNABLE: Final = frozenset({400, 501})
 """Answers to a copy that the store cannot make: more than 5 GB, or no such request."""
 _NO_BUCKET: Final = "NoSuchBucket"
+_NO_FILE: Final = "NoSuchKey"
+_CHANGED: Final = "PreconditionFailed"
+_XML: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
 _CODE: Final = re.compile(rb"<Code>([^<]*)</Code>")
 _ANOTHER_ETAG: Final = "0" * 32
-_NO_BODY: Final = hashlib.sha256(b"").hexdigest()
+_MOST_DELETED: Final = 1000
 _CONDITION: Final = "If-Match"
 
 Query: TypeAlias = Mapping[str, str]
@@ -98,7 +103,9 @@ class Link:
         """Return whether a request may have headers of Amazon: all of them must be signed, and obstore signs none."""
         return self.keys is not None or bool(self._config.get("skip_signature"))
 
-    def send(self, method: str, target: str, headers: Mapping[str, str], within: timedelta) -> Answer:
+    def send(
+        self, method: str, target: str, headers: Mapping[str, str], within: timedelta, body: bytes = b""
+    ) -> Answer:
         """Send a request once, on a connection that is idle or new; OSError or HTTPException."""
         try:
             connection = self._idle.pop()
@@ -108,7 +115,7 @@ class Link:
             connection.timeout = within.total_seconds()
             if connection.sock is not None:
                 connection.sock.settimeout(connection.timeout)
-            connection.request(method, target, headers=dict(headers))
+            connection.request(method, target, body or None, dict(headers))
             reply = connection.getresponse()
             answer = Answer(reply.status, reply.read())
         except BaseException:
@@ -128,7 +135,12 @@ class Link:
         """Return whether the store keeps a kind of condition, asked once for each process."""
         with self._asking:
             if what not in self._known:
-                self._known[what] = ask.try_deletion() if what == "deletion" else ask.try_copy()
+                tries: dict[str, Callable[[], bool]] = {
+                    "copy": ask.try_copy,
+                    "deletion": ask.try_deletion,
+                    "deletions": ask.try_deletions,
+                }
+                self._known[what] = tries[what]()
             return self._known[what]
 
     def presign(self, method: str, key: str, query: str, now: datetime) -> str:
@@ -200,6 +212,30 @@ class S3Requests:
         _require(answer, _GONE)
         return None
 
+    def delete_those(self, contents: Sequence[tuple[str, str]]) -> list[Refused | None] | Refused:
+        """See `objects.StoreRequests.delete_those`."""
+        if not self.link.signs_headers or not self.link.knows("deletions", self):
+            return Refused.UNABLE
+        places = range(0, len(contents), _MOST_DELETED)
+        return [one for first in places for one in self._delete_those(contents[first : first + _MOST_DELETED])]
+
+    def _delete_those(self, contents: Sequence[tuple[str, str]]) -> list[Refused | None]:
+        objects = "".join(
+            f"<Object><Key>{escape(self.prefix + name)}</Key><ETag>&quot;{escape(etag)}&quot;</ETag></Object>"
+            for name, etag in contents
+        )
+        body = f'<Delete xmlns="{_XML}"><Quiet>true</Quiet>{objects}</Delete>'.encode()
+        digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+        answer = self._send("POST", "", {"delete": ""}, {"Content-MD5": digest}, body=body)
+        _require(answer)
+        refused: dict[str, Refused | None] = {}
+        for one in ET.fromstring(answer.body).iterfind("{*}Error"):  # noqa: S314  # as in `_page`
+            code = one.findtext("{*}Code") or ""
+            if code not in {_NO_FILE, _CHANGED}:
+                raise OSError(code)
+            refused[one.findtext("{*}Key") or ""] = None if code == _NO_FILE else Refused.CONDITION
+        return [refused.get(self.prefix + name) for name, _ in contents]
+
     def copy_if(self, source: S3Requests, name: str, etag: str, target: str) -> Refused | None:
         """See `objects.StoreRequests.copy_if`."""
         reached = self.link.signs_headers and _reaches(self.link, source.link)
@@ -228,6 +264,11 @@ class S3Requests:
         with self._file_to_try() as name:
             return self._delete_if(name, _ANOTHER_ETAG) is Refused.CONDITION
 
+    def try_deletions(self) -> bool:
+        """Tell whether the store compares etags when it deletes many files: moto deletes any content."""
+        with self._file_to_try() as name:
+            return self._delete_those([(name, _ANOTHER_ETAG)]) == [Refused.CONDITION]
+
     def try_copy(self) -> bool:
         """Tell whether the store keeps both conditions of a copy: MinIO and moto copy in any case."""
         with self._file_to_try() as name, self._file_to_try() as other:
@@ -252,6 +293,7 @@ class S3Requests:
         query: Query,
         headers: Mapping[str, str],
         within: timedelta = _ANSWER_WITHIN,
+        body: bytes = b"",
     ) -> Answer:
         """Send a request, and once more where the store does not answer or asks for that; OSError.
 
@@ -260,7 +302,7 @@ class S3Requests:
         wait = _FIRST_WAIT
         for left in reversed(range(_MOST_TRIES)):
             try:
-                answer = self.link.send(method, *self._sign(method, name, query, headers), within)
+                answer = self.link.send(method, *self._sign(method, name, query, headers, body), within, body)
             except (OSError, http.client.HTTPException) as error:
                 if not left:
                     raise OSError(f"it does not answer: {error}") from error
@@ -273,7 +315,9 @@ class S3Requests:
             wait *= 2
         raise AssertionError
 
-    def _sign(self, method: str, name: str, query: Query, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    def _sign(
+        self, method: str, name: str, query: Query, headers: Mapping[str, str], body: bytes
+    ) -> tuple[str, Mapping[str, str]]:
         """Return the target and all headers of a request."""
         key = self.prefix + name if name else ""
         link, now = self.link, self.world.clock.now()
@@ -283,21 +327,29 @@ class S3Requests:
         path = quote(f"{link.address.path}/{key}", safe="/-_.~")
         address = link.address._replace(path=path, query=text)
         target = f"{path}?{text}" if text else path
-        return target, headers if link.keys is None else sign(link.keys, link.region, method, address, headers, now)
+        return target, headers if link.keys is None else sign(
+            link.keys, link.region, method, address, headers, now, body
+        )
 
 
 def sign(
-    keys: Keys, region: str, method: str, address: SplitResult, headers: Mapping[str, str], now: datetime
+    keys: Keys,
+    region: str,
+    method: str,
+    address: SplitResult,
+    headers: Mapping[str, str],
+    now: datetime,
+    body: bytes = b"",
 ) -> dict[str, str]:
-    """Return the headers of a request without a body, signed by Amazon's version 4. Pure."""
-    at = now.strftime("%Y%m%dT%H%M%SZ")
-    signed = {**headers, "x-amz-content-sha256": _NO_BODY, "x-amz-date": at}
+    """Return the headers of a request, signed by Amazon's version 4. Pure."""
+    at, digest = now.strftime("%Y%m%dT%H%M%SZ"), hashlib.sha256(body).hexdigest()
+    signed = {**headers, "x-amz-content-sha256": digest, "x-amz-date": at}
     if keys.token:
         signed["x-amz-security-token"] = keys.token
     lines = sorted((name.lower(), value.strip()) for name, value in {**signed, "host": address.netloc}.items())
     names = ";".join(name for name, _ in lines)
     request = "\n".join(
-        [method, address.path, address.query, *(f"{name}:{value}" for name, value in lines), "", names, _NO_BODY]
+        [method, address.path, address.query, *(f"{name}:{value}" for name, value in lines), "", names, digest]
     )
     scope = f"{at[:8]}/{region}/s3/aws4_request"
     text = "\n".join(["AWS4-HMAC-SHA256", at, scope, hashlib.sha256(request.encode()).hexdigest()])

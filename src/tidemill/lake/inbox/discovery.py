@@ -23,7 +23,7 @@ from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_versi
 from tidemill.lake.inbox.lookback import Marker
 from tidemill.names import DatasetId, file_event
 from tidemill.storage.file_names import refusal_of
-from tidemill.storage.files import Files, FileStatus, FileUnreadable, Seen, Unusable, digest_of, find_files
+from tidemill.storage.files import Files, FileStatus, FileUnreadable, Seen, Unusable, digest_of, find_files, second_of
 
 if TYPE_CHECKING:
     from tidemill.lake.inbox.discovery_sql import Sql
@@ -322,7 +322,7 @@ class _Listing:
         if not self._whole or self._marker.reconciled_at is None:
             return False
         behind = self._start is not None and file.name <= self._start
-        return behind or self._before.meets(file.name, file.etag)
+        return behind or self._before.meets(file.name, file.etag, second_of(file.modified_at))
 
 
 def accept_empty(db: Db, inbox: Inbox) -> None:

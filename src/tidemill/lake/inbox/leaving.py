@@ -29,6 +29,7 @@ from tidemill.storage.files import (
     FileExists,
     Files,
     FileStatus,
+    FileUnreadable,
     StorageUnavailable,
     digest_of,
     for_each,
@@ -80,7 +81,7 @@ def empty_inboxes(catalog: Catalog) -> int:
     due = catalog.read(lambda db: db.records(SQL.find_leaving, _Leaving, most=_MOST_FILES))
     done: list[_Leaving] = []
     for group in _group(catalog.world, due):
-        done += for_each(group.files, partial(_archive_or_delete, catalog.world, group), group.due)
+        done += _leave(catalog.world, group)
     if done:
         catalog.world.mark("leaving.before_note")
         catalog.write(lambda db: db.run(SQL.note_left, files=to_json([asdict(file) for file in done])))
@@ -117,16 +118,51 @@ def _group(world: World, due: Iterable[_Leaving]) -> Iterable[_Group]:
     return groups.values()
 
 
+def _leave(world: World, group: _Group) -> list[_Leaving]:
+    """Archive or delete the files of a group, and return them with the results."""
+    done = _take_untouched(world, group) if group.files.capabilities.etag_is_of_content else {}
+    left = [place for place in range(len(group.due)) if place not in done]
+    looked_at = for_each(group.files, partial(_archive_or_delete, world, group), [group.due[p] for p in left])
+    done |= zip(left, looked_at, strict=True)
+    return [done[place] for place in range(len(group.due))]
+
+
+def _take_untouched(world: World, group: _Group) -> dict[int, _Leaving]:
+    """Take the files that nothing has touched, and return them by place with their results.
+
+    The store compares etags by itself. But a content that was written again has its etag of before, so the time is
+    looked at between copy and deletion: for many files by one page of a listing.
+    """
+    done: dict[int, _Leaving] = {}
+    try:
+        copied = for_each(group.files, partial(_copy_untouched, group), group.due)
+        places = [place for place, is_copied in enumerate(copied) if is_copied]
+        found = group.files.stat_many([group.due[place].name for place in places])
+        same = [p for p, one in zip(places, found, strict=True) if _is_processed(group.files, group.due[p], one)]
+        world.mark("leaving.copied")
+        deleted = group.files.delete_contents([(group.due[place].name, group.due[place].etag) for place in same])
+        done |= {p: _left(group.archive, group.due[p]) for p, ok in zip(same, deleted, strict=True) if ok}
+    except (OSError, TidemillError) as error:
+        _log.info("files in %s are looked at one by one: %s", group.files.url, error)
+    return done
+
+
+def _copy_untouched(group: _Group, file: _Leaving) -> bool:
+    """Copy a file that leaves by a copy; return whether nothing was in its way."""
+    try:
+        if group.archive is not None:
+            group.archive.copy_from(group.files, file.name, file.etag, file.name)
+    except (FileChanged, FileExists, FileNotFoundError):
+        return False
+    return True
+
+
 def _archive_or_delete(world: World, group: _Group, file: _Leaving) -> _Leaving:
-    """Archive or delete one file, and return the file with the result."""
+    """Archive or delete one file after a look at it, and return the file with the result."""
     why: OSError | TidemillError
-    # A store that compares etags by itself needs no look before, unless it refuses.
-    ways = [_look_and_take] * _LOOKS
-    if group.files.capabilities.etag_is_of_content:
-        ways.insert(0, _take)
-    for way in ways:
+    for _ in range(_LOOKS):
         try:
-            return way(world, group.files, group.archive, file)
+            return _look_and_take(world, group.files, group.archive, file)
         except (FileChanged, FileExists, FileNotFoundError) as error:
             why = error  # it changed meanwhile: another janitor works on it, or a writer does
         except (OSError, TidemillError) as error:
@@ -136,19 +172,11 @@ def _archive_or_delete(world: World, group: _Group, file: _Leaving) -> _Leaving:
     return replace(file, error=printable(f"cannot {file.afterwards} it yet: {why}"), wait=_WAIT)
 
 
-def _take(world: World, files: Files, archive: Files | None, file: _Leaving) -> _Leaving:
-    """Move a file that nothing else has touched. `FileChanged` or `FileExists` if anything has: then look."""
-    if archive is not None:
-        archive.copy_from(files, file.name, file.etag, file.name)
-    return _delete_original(world, files, None if archive is None else archive.url_of(file.name), file)
-
-
-def _delete_original(world: World, files: Files, moved_to: str | None, file: _Leaving) -> _Leaving:
-    world.mark("leaving.copied")
-    files.delete(file.name, etag=file.etag)
-    if moved_to is None:
+def _left(archive: Files | None, file: _Leaving, name: str | None = None) -> _Leaving:
+    """Return the record of a file that has left: for the archive under that name, or its own."""
+    if archive is None:
         return replace(file, afterwards=Afterwards.DELETED)
-    return replace(file, afterwards=Afterwards.ARCHIVED, archive=moved_to)
+    return replace(file, afterwards=Afterwards.ARCHIVED, archive=archive.url_of(name or file.name))
 
 
 def _look_and_take(world: World, files: Files, archive: Files | None, file: _Leaving) -> _Leaving:
@@ -163,10 +191,12 @@ def _look_and_take(world: World, files: Files, archive: Files | None, file: _Lea
         return _not_there(archive, file)
     if status.etag != file.etag and _is_copy(files, file, status):
         file = replace(file, etag=status.etag)
-    if status.etag != file.etag:
+    if not _is_processed(files, file, status):
         return replace(file, afterwards=Afterwards.REPLACED, archive=None)
-    moved_to = None if archive is None else archive.url_of(_copy(files, archive, file))
-    return _delete_original(world, files, moved_to, file)
+    name = None if archive is None else _copy(files, archive, file)
+    world.mark("leaving.copied")
+    files.delete(file.name, etag=file.etag)
+    return _left(archive, file, name)
 
 
 def _check_folder(files: Files, file: _Leaving) -> None:
@@ -177,6 +207,13 @@ def _check_folder(files: Files, file: _Leaving) -> None:
     root = files.check_location()
     if None not in (root, file.root) and root != file.root:
         raise StorageUnavailable(files.url, "", _ANOTHER_FOLDER)
+
+
+def _is_processed(files: Files, file: _Leaving, status: FileStatus | FileUnreadable | None) -> bool:
+    """Tell whether a file is the one that was processed. In a bucket the same content has one etag at all times."""
+    if not isinstance(status, FileStatus) or status.etag != file.etag:
+        return False
+    return not files.capabilities.etag_is_of_content or is_of_time(status.modified_at, file.modified_at)
 
 
 def _is_copy(files: Files, file: _Leaving, status: FileStatus) -> bool:

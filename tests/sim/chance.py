@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from tests.sim.projects import LEASE
+from tests.sim.bucket import RequestRepeated, StoreFails
+from tests.sim.projects import LEASE, Shape
 from tidemill.catalog.db import CatalogUnavailable, LostReply
 from tidemill.testing.machine import Crash, Machine, Point, PointKind, Process
 
@@ -29,14 +30,18 @@ class ProgramStumbled(Exception):
 class Chance:
     """Decides by chance; `faults` are drawn in the first `last_fault` steps, and none later."""
 
-    def __init__(self, seed: int, last_fault: int, *, gap: int, may_stumble: bool, nodes: int) -> None:
+    def __init__(self, seed: int, last_fault: int, *, gap: int, may_stumble: bool, shape: Shape) -> None:
         self._turns = random.Random(f"turns {seed}")
         self._faults = random.Random(f"faults {seed}")
         self._last_fault = last_fault
         self._gap = gap
         self._stumbles_left = 2 if may_stumble else 0
         # With a single node, no other process can have done the same work meanwhile.
-        self._weights = _WEIGHTS if nodes > 1 else {name: weight for name, weight in _WEIGHTS.items() if name != "late"}
+        left_out = {"late"} if shape.nodes == 1 else set()
+        left_out |= set() if shape.stored else _OF_STORES.keys()
+        self._weights = {name: weight for name, weight in (_WEIGHTS | _OF_STORES).items() if name not in left_out}
+        self._store_away = ("", None, timedelta(0))
+        """The beginning of requests that the store does not answer, the node that sends them, and until when."""
         self._next_fault = self._draw_gap()
         self._waiting: str | None = None
         self._away_until = timedelta(0)
@@ -50,7 +55,7 @@ class Chance:
         """Return whether it goes on at its point at once: the same as `stays` and a `befall` of nothing."""
         elapsed = machine.clock.elapsed
         strikes = self._next_fault <= self.step + 1 <= self._last_fault
-        if strikes or elapsed < self._away_until or elapsed < self._full_until:
+        if strikes or elapsed < max(self._away_until, self._full_until, self._store_away[2]):
             return False
         if not process.point.inside and not self.stays(machine):
             return False
@@ -87,6 +92,8 @@ class Chance:
             pass
         elif point.kind in _BEFORE_CALL and machine.clock.elapsed < self._away_until:
             fate = CatalogUnavailable(_URL, "away")
+        elif point.kind is PointKind.REQUEST and self._is_store_away(machine, process):
+            fate = StoreFails("away")
         elif (
             point.kind is PointKind.DISK
             and not point.name.startswith("write ")
@@ -109,6 +116,12 @@ class Chance:
         """From now on nothing goes wrong."""
         self._last_fault = 0
         self._away_until = self._full_until = timedelta(0)
+        self._store_away = ("", None, timedelta(0))
+
+    def _is_store_away(self, machine: Machine, process: Process) -> bool:
+        place, node, until = self._store_away
+        named = place in process.point.name and node in {None, node_of(process)}
+        return named and machine.clock.elapsed < until
 
     def _strike(self, machine: Machine, process: Process, point: Point) -> tuple[str, BaseException | None]:
         # One that does not fit here waits for the first point where it does.
@@ -198,6 +211,41 @@ class Chance:
             self._full_until = machine.clock.elapsed + timedelta(seconds=self._faults.randint(1, 5))
         return "disk full", _full()
 
+    def _store_fails(self, _machine: Machine, _process: Process, point: Point) -> tuple[str, BaseException | None]:
+        if point.kind is not PointKind.REQUEST:
+            return "", None
+        return "store fails", StoreFails("did not do it")
+
+    def _store_answer_lost(
+        self, _machine: Machine, _process: Process, point: Point
+    ) -> tuple[str, BaseException | None]:
+        if point.kind is not PointKind.ANSWER or not _changes(point):
+            return "", None
+        return "store's answer lost", StoreFails("did not answer")
+
+    def _store_asked_again(
+        self, _machine: Machine, _process: Process, point: Point
+    ) -> tuple[str, BaseException | None]:
+        if point.kind is not PointKind.ANSWER or not _changes(point):
+            return "", None
+        return "request repeated", RequestRepeated()
+
+    def _store_late(self, machine: Machine, process: Process, point: Point) -> tuple[str, BaseException | None]:
+        """The store takes its time, before or after it has done the request."""
+        if point.kind not in {PointKind.REQUEST, PointKind.ANSWER}:
+            return "", None
+        self._hold(machine, [process], 0.1, 2.5)
+        return "store is late", None
+
+    def _store_gone(self, machine: Machine, process: Process, point: Point) -> tuple[str, BaseException | None]:
+        """A location does not answer for a while, or the whole store; all nodes, or one."""
+        if point.kind is not PointKind.REQUEST:
+            return "", None
+        place = point.name.partition("/")[2].partition("/")[0] if self._faults.random() < 0.7 else ""
+        node = node_of(process) if self._faults.random() < 0.5 else None
+        self._store_away = (f"/{place}", node, machine.clock.elapsed + timedelta(seconds=self._faults.randint(1, 90)))
+        return "store away" if node is None else "store away for a node", StoreFails("away")
+
     def _stumble(self, _machine: Machine, _process: Process, point: Point) -> tuple[str, BaseException | None]:
         if point.kind is not PointKind.PROGRAM:
             return "", None
@@ -230,6 +278,29 @@ _WEIGHTS = {
     "stumble": 2.5,
 }
 """Weight of each kind of fault: the name of its method."""
+
+
+_OF_STORES = {
+    "store_fails": 3,
+    "store_answer_lost": 3,
+    "store_asked_again": 3,
+    "store_late": 2,
+    "store_gone": 2,
+}
+"""Weights of the faults of a store, for projects whose data is in one."""
+
+
+def node_of(process: Process | None) -> str:
+    """Return the name of the node on which a process works."""
+    group = process.group if process is not None else None
+    while group is not None and group.parent is not None:
+        group = group.parent
+    return group.name if group is not None else ""
+
+
+def _changes(point: Point) -> bool:
+    """Return whether a request changes something: of the others an answer that is lost is one that failed."""
+    return point.name.split(" ")[0] in {"put", "copy", "delete"}
 
 
 def _publishes(process: Process) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.sim import windows
+from tests.sim.bucket import URL, etag_of, folder_of, location_in
 from tidemill import (
     App,
     Concurrency,
@@ -78,6 +79,8 @@ class Shape:
     compacted: bool
     chained: bool
     """There is a program that starts after runs of others, under a rate."""
+    stored: bool
+    """Inboxes and file sets are in a bucket, and processed files of `raw` go to an archive in it."""
 
     @classmethod
     @cache
@@ -112,6 +115,7 @@ class Shape:
             # By a chance of its own, so that the other parts are as they were.
             compacted=random.Random(f"compacted {number}").random() < 0.3,
             chained=random.Random(f"chained {number}").random() < 0.3,
+            stored=random.Random(f"stored {number}").random() < 0.4,
         )
 
 
@@ -176,18 +180,20 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
     """Declare an app of that shape, with its data below `folder`; `programs` are those of the moment."""
     app = App("shop")
     limit = [Concurrency(1)] if shape.one_at_a_time else []
+    leaving = {"after": "archive", "archive": f"{URL}/archive", "reconcile_every": "5m"} if shape.stored else {}
     raw = app.inbox(
         "raw",
-        str(folder / "landing"),
+        location_in(shape.stored, folder, "landing"),
         format="text",
         settle="0s",
         list_every="6s",
         retry_after="1s",
         attempts=3 if shape.poison else 20,
         max_files=shape.most_files,
+        **leaving,
     )
     filesets = {
-        name: app.fileset(name, keys={"name": "string"}, location=str(folder / name))
+        name: app.fileset(name, keys={"name": "string"}, location=location_in(shape.stored, folder, name))
         for name in ("lines", "totals", "others", "mixed")
     }
     lines = filesets["lines"]
@@ -225,7 +231,14 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
         app.schedule("tidy", tidy, trigger=NewPartitions(lines), constraints=[Concurrency(1)])
     if shape.both:
         again = app.inbox(
-            "again", str(folder / "again"), format="text", settle="0s", list_every="6s", retry_after="1s", attempts=20
+            "again",
+            location_in(shape.stored, folder, "again"),
+            format="text",
+            settle="0s",
+            list_every="6s",
+            reconcile_every="5m",
+            retry_after="1s",
+            attempts=20,
         )
         both = python("both", reads=[again, lines], writes=[filesets["mixed"]], retries=1)
         app.schedule("both", both, trigger=NewFiles(again) | NewPartitions(lines), constraints=[])
@@ -250,7 +263,7 @@ def _declare_chain(app: App, shape: Shape, python: Callable[..., Any]) -> None:
 
 def _declare_once(app: App, shape: Shape, folder: Path, python: Callable[..., Any]) -> None:
     if shape.once:
-        firsts = app.fileset("firsts", keys={"name": "string"}, location=str(folder / "firsts"))
+        firsts = app.fileset("firsts", keys={"name": "string"}, location=location_in(shape.stored, folder, "firsts"))
         once = python("once", reads=[Reads("default.lines", on_change=shape.once)], writes=[firsts], retries=1)
         limit = [Concurrency(1)] if shape.one_at_a_time else []
         app.schedule("once", once, trigger=NewPartitions("default.lines"), constraints=limit)
@@ -371,13 +384,15 @@ def write_texts(
     rows: Mapping[str, list[str]],
     fileset: Fileset,
     directory: str,
+    folder: Path,
     before_each: Callable[[str], None],
 ) -> PartitionWrites:
     """Write a text file for each key, where Spark would write Parquet; one that fails leaves half a file.
 
     Keys are as the catalog encodes them; that of a snapshot is empty.
     """
-    root = Path(fileset.dataset.location.removeprefix("file://"))
+    is_stored = fileset.dataset.location.startswith(URL)
+    root = folder_of(fileset.dataset.location, folder)
     found, counts = [], {}
     for key, texts in rows.items():
         place = "".join(f"{name}={value}/" for name, value in zip(fileset.keys.names, key.split("!"), strict=False))
@@ -393,7 +408,7 @@ def write_texts(
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
         status = path.stat()
-        etag = f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
+        etag = etag_of(content) if is_stored else f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
         found.append(FileStatus(name, len(content), VirtualClock().at, etag))
         counts[name] = len(texts)
     return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), _SCHEMA)

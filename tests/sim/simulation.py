@@ -22,7 +22,8 @@ from typing import Any, Final
 
 from tests.drivers import cold_drivers
 from tests.sim import truth, windows
-from tests.sim.chance import DEADLY, Chance, ProgramStumbled
+from tests.sim.bucket import bucket_below, location_in
+from tests.sim.chance import DEADLY, Chance, ProgramStumbled, node_of
 from tests.sim.committed import Write, fold, plain
 from tests.sim.projects import LEASE, SHAPES, Ground, Programs, Shape, lack_library, read_text, write_texts
 from tidemill.catalog.db import Db
@@ -123,12 +124,12 @@ class PlayedRunner(Runner):
         super()._end_waiting(waiting, end)
 
     def _learn(self, held: _Held, run: RunRecord) -> None:
-        self.simulation.unloaded[run.run_id] += run.exit_cause is Cause.UNLOADED
+        self.simulation.unloaded[run.run_id] += run.exit_cause in {Cause.UNLOADED, Cause.POSTPONED}
         super()._learn(held, run)
 
-    def _leave(self, what: str, duration: timedelta = timedelta(seconds=2)) -> None:
+    def _leave(self, what: str, duration: timedelta = _SOON) -> None:
         """For a moment only, so that a run meets many nodes that lack something."""
-        super()._leave(what, min(duration, timedelta(seconds=2)))
+        super()._leave(what, min(duration, _SOON))
 
     def renew(self) -> None:
         before, now = self._renewed_at, self.world.clock.monotonic()
@@ -179,6 +180,8 @@ class Simulation(Programs):
     suspended = False
     """True if a person has suspended schedules: no schedule has heard what came then."""
     _resumed = False
+    _landed_at = 0
+    """Time of the last file that has landed, in nanoseconds."""
     _hours_to_come = 0
     _meddlers = 3
     """Number of notebooks that still change data under compaction."""
@@ -197,7 +200,7 @@ class Simulation(Programs):
         careful = self.shape.poison or self.shape.poison_partition
         until = self.active if last_fault is None else min(last_fault, self.active)
         self.chance = Chance(
-            seed, until, gap=self.whims.choice([40, 80, 160]), may_stumble=not careful, nodes=self.shape.nodes
+            seed, until, gap=self.whims.choice([40, 80, 160]), may_stumble=not careful, shape=self.shape
         )
         if traced:
             self.chance.trace = []
@@ -340,7 +343,7 @@ class Simulation(Programs):
         """Spark's place."""
         process = self.machine.current
         assert process is not None
-        return write_texts(rows, fileset, directory, lambda what: process.reach(PointKind.DISK, what))
+        return write_texts(rows, fileset, directory, self.folder, lambda what: process.reach(PointKind.DISK, what))
 
     def _digest_files(self, run: Any, inbox: str, output: str) -> None:
         texts: dict[str, list[str]] = {}
@@ -465,6 +468,7 @@ class Simulation(Programs):
         story += windows.make_story(self, draw)
         story += self._library_story()
         story += self._suspension_story()
+        story += self._sending_story()
         story += self._compaction_story()
         story += self._drop_story()
         return sorted(story, key=lambda entry: -entry[0])
@@ -475,7 +479,21 @@ class Simulation(Programs):
         if draw.random() >= 0.1:
             return []
         duration = timedelta(seconds=draw.randint(1, 20))
-        return [(draw.randrange(self.active), lambda: self.remove_library(duration))]
+        at, node = draw.randrange(self.active), draw.choice([None, "up 0"])
+        return [(at, lambda: self.remove_library(duration, node))]
+
+    def _sending_story(self) -> list[tuple[int, Callable[[], object]]]:
+        """Send files to a bucket a second time with their content, by chance of its own."""
+        draw = random.Random(f"sending {self.seed}")
+        if not self.shape.stored or draw.random() >= 0.5:
+            return []
+        return [(draw.randrange(self.active), lambda: self.send_again(draw)) for _ in range(draw.randint(1, 3))]
+
+    def send_again(self, draw: random.Random) -> None:
+        """Write the content of a file of `raw` once more under its name."""
+        names = sorted(name for inbox, name in self.newest if inbox == "raw" and not name.startswith("poison"))
+        if names:
+            self.land("raw", draw.choice(names), again=True)
 
     def _suspension_story(self) -> list[tuple[int, Callable[[], object]]]:
         """Draw a suspension, by its own chance.
@@ -533,17 +551,24 @@ class Simulation(Programs):
     def _inbox_folder(self, inbox: str) -> Path:
         return self.folder / ("landing" if inbox == "raw" else inbox)
 
-    def land(self, inbox: str, name: str) -> None:
-        """Let a file arrive, or be written again under its name."""
+    def land(self, inbox: str, name: str, *, again: bool = False) -> None:
+        """Let a file arrive, or be written again under its name: with another content, or `again` with its own."""
         number = sum(other == (inbox, name) for other in ((i, n) for i, n, _ in self.landed.values()))
         tokens = [f"{name}@{number}" + "." * number]
         folder = self._inbox_folder(inbox)
+        if again and (inbox, name) in self.newest:
+            tokens = self.landed[self.newest[inbox, name]][2]
+        folder.mkdir(exist_ok=True)
         path = folder / f".{name}"
         path.write_text("".join(f"{token}\n" for token in tokens))
-        now = int(self.ground.clock.at.timestamp() * 1e9) + len(self.landed) * 1_000_000  # no two at one time
+        # No two at one time; a bucket has times of whole seconds.
+        apart = 1_000_000_000 if self.shape.stored else 1_000_000
+        now = max(int(self.ground.clock.at.timestamp() * 1e9), self._landed_at + apart)
+        self._landed_at = now
         os.utime(path, ns=(now, now))
         path.replace(folder / name)
-        status = open_files(folder, self.ground.catalog.world).stat(name)
+        location = location_in(self.shape.stored, self.folder, folder.name)
+        status = open_files(location, self.ground.catalog.world).stat(name)
         assert status is not None
         version = content_version(status)
         self.landed[version] = (inbox, name, tokens)
@@ -616,10 +641,10 @@ class Simulation(Programs):
         self._hours_to_come = 1
         self.without_java_until = self.ground.clock.elapsed + timedelta(seconds=self.whims.randint(2, 20))
 
-    def remove_library(self, duration: timedelta) -> None:
-        """For a while no driver can load the code of the app."""
+    def remove_library(self, duration: timedelta, node: str | None) -> None:
+        """For a while no driver can load the code of the app: none at all, or none of a node."""
         clock, until = self.ground.clock, self.ground.clock.elapsed + duration
-        lack_library(lambda: clock.elapsed < until)
+        lack_library(lambda: clock.elapsed < until and node in {None, node_of(self.machine.current)})
 
     def start_follower(self) -> None:
         """Start a consumer that keeps its own state, and stores the state with its deliveries in one step."""
@@ -645,7 +670,7 @@ class Simulation(Programs):
     # Nodes
 
     def start_node(self, number: int) -> None:
-        """Start `tidemill up` on a machine: four threads of one process."""
+        """Start `tidemill up` on a machine: the threads of one process."""
         host = "host" if self.shape.one_host else f"host {number}"
         group = self.machine.group(f"up {number}", host)
         self.nodes[number : number + 1] = [group]
@@ -656,6 +681,8 @@ class Simulation(Programs):
             ("janitor", self._sweep),
         ):
             self.machine.start(f"{name} {number}", _as_role(run), group)
+        if self.shape.stored:
+            self.machine.start(f"emptier {number}", _as_role(self._empty_inboxes), group)
 
     def _schedule(self, process: Process) -> None:
         Scheduler(process.catalog, process.world, lambda _: None).run(process.catalog.waiter(Scheduler.AWAITED), _never)
@@ -676,6 +703,9 @@ class Simulation(Programs):
 
     def _sweep(self, process: Process) -> None:
         loop(process.world, Janitor(process.catalog).step)(process.catalog.waiter(frozenset()), _never)
+
+    def _empty_inboxes(self, process: Process) -> None:
+        loop(process.world, Janitor(process.catalog).empty_inboxes)(process.catalog.waiter(Janitor.AWAITED), _never)
 
     def _watch_over(self, process: Process) -> None:
         """Start dead nodes again, after a while."""
@@ -825,7 +855,8 @@ def prepared() -> Iterator[Callable[..., Outcome]]:
         return Simulation(ground, seed, last_fault=last_fault, traced=traced).play()
 
     try:
-        yield play
+        with bucket_below(ground.folder):
+            yield play
     finally:
         logging.disable(level)
         ground.close()

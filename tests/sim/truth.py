@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.sim import drops_truth, windows_truth
+from tests.sim.bucket import location_in
 from tests.sim.committed import Committed, fold, plain, publish, refuse
 from tests.sim.projects import RATE
 from tidemill.catalog.transactions import Snapshot
@@ -39,6 +40,7 @@ STILL_TO_DO = {
     "slots": "SELECT limit_key, run_id FROM slot",
     "runs": "SELECT run_id, state, exit_reason FROM run WHERE ended_at IS NULL",
     "files": "SELECT name, status, error FROM inbox_file WHERE status IN ('NEW', 'ERROR', 'IN_PROGRESS')",
+    "leaving": "SELECT name, error FROM inbox_file WHERE leave_at IS NOT NULL",
     "claims": "SELECT partition_key, state, error FROM consumer_work WHERE state NOT IN ('completed', 'discarded')",
     "jobs": "SELECT job_id, state, verdict FROM job WHERE state <> 'PENDING_TRIGGER'"
     # A move within an hour starts no run: its message waits for the end of the hour.
@@ -102,6 +104,7 @@ def check(simulation: Simulation) -> None:
     _check_versions(simulation, committed)
     windows_truth.check(simulation, committed)
     _check_files(simulation, committed)
+    _check_archive(simulation)
     _check_consumers(simulation, committed)
     _check_runs(simulation)
     _check_attempts(simulation)
@@ -222,6 +225,24 @@ def _check_files(simulation: Simulation, committed: Committed) -> None:
             if simulation.newest[inbox, name] == version:
                 wanted = "QUARANTINED" if name.startswith("poison") else "SUCCESS"
                 refuse(state[0] == wanted, "lost", f"the last version of {name} is {state}")
+
+
+def _check_archive(simulation: Simulation) -> None:
+    """Each processed file of a bucket is in the archive, as it landed, and none that nobody has processed."""
+    if not simulation.shape.stored:
+        return
+    sql = simulation.ground.sql
+    processed = {version for (version,) in sql("SELECT content_version FROM inbox_file WHERE status = 'SUCCESS'")}
+    landed = {version: (name, tokens) for version, (inbox, name, tokens) in simulation.landed.items() if inbox == "raw"}
+    archived = [path.read_text().splitlines() for path in (simulation.folder / "archive").rglob("*") if path.is_file()]
+    good = [tokens for version, (_, tokens) in landed.items() if version in processed]
+    refuse(all(one in good for one in archived), "lost", f"archived are {archived}, processed were {good}")
+    for version, (name, tokens) in landed.items():
+        if simulation.newest["raw", name] != version:
+            continue
+        lies = (simulation.folder / "landing" / name).exists()
+        refuse(lies != (version in processed), "orphaned", f"{name} lies there: {lies}")
+        refuse(version not in processed or tokens in archived, "lost", f"{name} is processed, and not in the archive")
 
 
 def _check_consumers(simulation: Simulation, committed: Committed) -> None:
@@ -401,7 +422,7 @@ def _check_follower(simulation: Simulation, committed: Committed) -> None:
         return
     state = simulation.followed[-1].state if simulation.followed else FROM_BEGINNING
     simulation.followed.append(consume_partitions(simulation.ground.catalog, simulation._lines(), state))
-    root = simulation.folder / "lines"
+    root = location_in(simulation.shape.stored, simulation.folder, "lines")
     before = 0
     for result in simulation.followed:
         until = result.state.start_version

@@ -55,6 +55,10 @@ class PointKind(StrEnum):
     """Before it changes a file: of its own, or of a data set."""
     PROCESS = "process"
     """Before it starts or ends another one."""
+    REQUEST = "request"
+    """Before a request to a store of objects, which the store plays (`PlayedSpawner.reach`)."""
+    ANSWER = "answer"
+    """Before the answer to a request that was done."""
     PROGRAM = "program"
     """In code of the user's, which says so itself (`Process.reach`)."""
 
@@ -431,6 +435,10 @@ class PlayedSpawner:
 
     def identity(self) -> str:
         return f"{self._process.group.host} {self._process.group.number}"
+
+    def reach(self, kind: PointKind, name: str) -> None:
+        """Have the process stop at a point: for a played store, which knows the process by its World alone."""
+        self._process.reach(kind, name)
 
     def listens_on(self, address: str, port: int = 0) -> str:  # noqa: ARG002  # no played process listens
         return ""

@@ -146,8 +146,8 @@ class DriverProcess:
             self._end(assignment, AttemptEnd(Cause.FAILED, f"{error.code}: {error}"))
         except (NotOnThisNode, StorageUnavailable) as error:
             self._complain()
-            # A location that is away is no fault of the attempt; a disk that is full may be.
-            cause = Cause.LOST if isinstance(error, StorageUnavailable) and error.name else Cause.POSTPONED
+            # A location or bucket that is away is no fault of the attempt; a disk that is full may be.
+            cause = Cause.POSTPONED if isinstance(error, NotOnThisNode) or _is_away(error) else Cause.LOST
             node = self.world.spawner.host()
             self._end(assignment, AttemptEnd(cause, f"{error.code}: {error} (node {node})"))
         except (Conflict, Fenced, Unavailable) as error:

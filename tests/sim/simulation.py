@@ -60,6 +60,7 @@ MOST_STEPS: Final = 20_000
 """Steps after which work that still goes on counts as stuck. The longest of 9,600 schedules took 12,494."""
 LONGEST_REST: Final = timedelta(minutes=45)
 _AWAY: Final = timedelta(seconds=1)
+_LEAVE_FOR: Final = timedelta(seconds=2)
 _SOON: Final = timedelta(minutes=2)
 
 
@@ -127,9 +128,9 @@ class PlayedRunner(Runner):
         self.simulation.unloaded[run.run_id] += run.exit_cause in {Cause.UNLOADED, Cause.POSTPONED}
         super()._learn(held, run)
 
-    def _leave(self, what: str, duration: timedelta = _SOON) -> None:
+    def _leave(self, what: str, duration: timedelta = _LEAVE_FOR) -> None:
         """For a moment only, so that a run meets many nodes that lack something."""
-        super()._leave(what, min(duration, _SOON))
+        super()._leave(what, min(duration, _LEAVE_FOR))
 
     def renew(self) -> None:
         before, now = self._renewed_at, self.world.clock.monotonic()

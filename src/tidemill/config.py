@@ -125,6 +125,8 @@ class Config:
     namespace: str
     app: Path
     data: str
+    logs: str
+    """The location that all nodes reach, for logs of attempts that are over; empty for none."""
     state: Path
     cache: Path
     slots: int
@@ -159,6 +161,7 @@ class Config:
             "namespace": self.namespace,
             "app": str(self.app),
             "data": self.data,
+            "logs": self.logs,
             "state": str(self.state),
             "cache": str(self.cache),
             "runner.slots": self.slots,
@@ -267,6 +270,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "namespace": _Setting("default", _namespace),
     "app": _Setting("app.py", str),
     "data": _Setting("", str),
+    "logs": _Setting("", str),
     "state": _Setting(".tidemill", str),
     "cache": _Setting("", str),
     "runner.slots": _Setting("2", _whole(1, 1000)),
@@ -339,6 +343,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         namespace=str(parsed["namespace"]),
         app=folder / str(parsed["app"]),
         data=_location(folder, str(parsed["data"]) or str(state / "data")),
+        logs=_location(folder, logs) if (logs := str(parsed["logs"])) else "",
         state=state,
         cache=folder / (str(parsed["cache"]) or usual_cache),
         slots=_typed(parsed["runner.slots"], int),

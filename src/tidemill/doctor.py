@@ -179,8 +179,10 @@ def _server(world: World, config: Config) -> Finding:
 
 
 def _data(world: World, config: Config) -> Finding:
-    open_files(config.data, world).prepare()
-    return Finding("data", good=True, found=f"{config.data} can be written")
+    places = [config.data, *filter(None, [config.logs])]
+    for place in places:
+        open_files(place, world).prepare()
+    return Finding("data", good=True, found=f"{' and '.join(places)} can be written")
 
 
 def _locations(world: World, config: Config) -> Finding:

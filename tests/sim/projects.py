@@ -365,6 +365,7 @@ def _config(folder: Path, url: str) -> Config:
         namespace="default",
         app=APP_FILE,
         data=str(folder / "data"),
+        logs="",
         state=folder / "state",
         cache=folder / "cache",
         slots=2,

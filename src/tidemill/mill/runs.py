@@ -325,7 +325,7 @@ class Runs(Noun):
     ) -> Iterator[LogLine]:
         """Yield the lines that the program wrote in an attempt (the newest), and if `whole` those of Spark after them.
 
-        With `follow_every`, go on until the run has ended.
+        With `follow_every`, go on until the run has ended. `NotFound`, `LogElsewhere`.
         """
         reader = read_log(self._project, run_id, attempt=attempt, whole=whole)
         return self._read_log(reader, follow_every)
@@ -343,7 +343,8 @@ def read_log(project: Project, run_id: str, *, attempt: int | None, whole: bool,
     With `most`, the reader begins within the last `most` bytes of each file.
     """
     project.catalog.read(lambda db: project.check_run(db, run_id))
-    return LogReader(project.catalog, project.world, RunId(run_id), attempt=attempt, whole=whole, most=most)
+    kept = project.config.logs
+    return LogReader(project.catalog, project.world, RunId(run_id), attempt=attempt, whole=whole, most=most, kept=kept)
 
 
 def _names_of(db: Db, found: Sequence[RunRecord]) -> Sequence[str | None]:

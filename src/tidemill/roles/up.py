@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import Final, Protocol
 
 from tidemill.alerts.connecting import Reach
@@ -28,6 +29,7 @@ from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher, 
 from tidemill.run.processes.runner import Runner
 from tidemill.run.processes.session import require_spark, settings_of
 from tidemill.run.records.bundles import AppCode, find_code
+from tidemill.run.records.logs import LogKeeper
 from tidemill.run.records.programs import Program, ProgramKind, list_programs
 from tidemill.run.records.runs import has_unfinished
 from tidemill.schedule.jobs import JobState, list_jobs
@@ -98,22 +100,13 @@ def _run_roles(
 ) -> None:
     world, config, catalog = mill.project.world, mill.project.config, mill.project.catalog
     deployed = [done.sentence() for done in mill.deploy()] if deploy else []
-    options = DriverOptions(
-        catalog.url,
-        config.state,
-        config.cache,
-        class_data=config.spark_class_data,
-        profiles={
-            one.name: ProfileOptions(settings_of(config, one.name), one.warm, partial(cluster_environ, world, one))
-            for one in (config.spark, *config.spark_profiles.values())
-        },
-    )
-    launcher = LocalLauncher(world, options)
+    launcher = _make_launcher(mill)
     runner = Runner(world, catalog, launcher, slots=config.slots, lease=config.lease, on_event=narrator.ran)
     loops = Loops(catalog, world)
     # A signal right after the line `ready` ends all in order too. After an error as well all threads end: one that
     # is left keeps the process alive.
     with asked_by_signals(loops.ending), ExitStack() as ending:
+        _keep_logs(mill, loops, launcher.options.logs, ending)
         ending.callback(loops.stop)
         spark = _warm_up(mill, launcher)
         shown = catalog.shown_url.removeprefix(f"sqlite:///{config.folder}/")
@@ -178,6 +171,32 @@ def _run_roles(
         while runner.busy and world.clock.monotonic() < give_up_at and not loops.failed:
             world.clock.sleep(SHORTEST_NAP)
     narrator.tell("stopped", str(config.folder), f"state stays in {config.state}", state=str(config.state))
+
+
+def _make_launcher(mill: Mill) -> LocalLauncher:
+    """Make the launcher of this node from the settings of the project."""
+    world, config, catalog = mill.project.world, mill.project.config, mill.project.catalog
+    options = DriverOptions(
+        catalog.url,
+        config.state,
+        config.cache,
+        class_data=config.spark_class_data,
+        keeps_logs=bool(config.logs),
+        profiles={
+            one.name: ProfileOptions(settings_of(config, one.name), one.warm, partial(cluster_environ, world, one))
+            for one in (config.spark, *config.spark_profiles.values())
+        },
+    )
+    return LocalLauncher(world, options)
+
+
+def _keep_logs(mill: Mill, loops: Loops, folder: Path, ending: ExitStack) -> None:
+    """Put logs into the location of the setting `logs`, if there is one, until `loops` have ended."""
+    config = mill.project.config
+    if config.logs:
+        keeper = LogKeeper(mill.project.catalog, mill.project.world, folder, config.logs)
+        ending.callback(keeper.step)
+        loops.start("keeper of logs", loop(mill.project.world, keeper.step))
 
 
 def _warm_up(mill: Mill, launcher: LocalLauncher) -> str:

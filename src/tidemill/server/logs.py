@@ -11,7 +11,6 @@ from anyio.to_thread import run_sync
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
-from tidemill.errors import Unavailable
 from tidemill.mill.operation import Right
 from tidemill.mill.runs import read_log
 from tidemill.server.guard import guarded
@@ -29,18 +28,6 @@ _EVERY: Final = 1.0
 """Seconds between two looks for new lines."""
 
 
-class LogElsewhere(Unavailable):
-    """A log that lies on another machine."""
-
-    code = "log_elsewhere"
-
-    def __init__(self, run_id: str) -> None:
-        self.run_id = run_id
-        super().__init__(
-            f"the log of {run_id} is on the machine of its runner", "ask a server on that machine", before=": "
-        )
-
-
 @guarded(Right.READ, own=True)
 def logs(
     request: Request, run_id: str, attempt: int | None = None, *, whole: bool = False, follow: bool = False
@@ -53,10 +40,7 @@ def logs(
     mill: Mill = request.state.mill
     reader = read_log(mill.project, run_id, attempt=attempt, whole=whole)
     lines = reader.read_on(last=not follow)
-    try:
-        first = list(islice(lines, 1))  # what is wrong is known before the head of the answer is sent
-    except OSError:
-        raise LogElsewhere(run_id) from None
+    first = list(islice(lines, 1))  # what is wrong is known before the head of the answer is sent
     as_json = JSON_LINES in request.headers.get("accept", "")
     write = _as_json if as_json else _as_text
     begun = map(write, chain(first, lines))

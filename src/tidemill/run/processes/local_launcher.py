@@ -30,6 +30,7 @@ from tidemill.run.processes.java import find_java, spark_environ
 from tidemill.run.processes.launcher import DriverNotStarted, Life
 from tidemill.run.processes.session import require_spark
 from tidemill.run.records.bundles import AppCode
+from tidemill.run.records.logs import await_log
 from tidemill.run.records.programs import Program
 from tidemill.world import World
 
@@ -66,7 +67,8 @@ class DriverOptions:
 
     `profiles` are the Spark profiles; the empty name stands for `[spark]`. `plain` says how many drivers without Spark
     are kept while no run needs them; with 0 each run has a process of its own. `class_data` lets the JVMs share
-    classes, and has the archive made when there is none.
+    classes, and has the archive made when there is none. With `keeps_logs`, logs of attempts are noted for a
+    `LogKeeper`.
     """
 
     catalog_url: str
@@ -77,6 +79,7 @@ class DriverOptions:
     runs_per_driver: int = 200
     log_bytes: int = 64_000_000
     class_data: bool = False
+    keeps_logs: bool = False
 
     @property
     def logs(self) -> Path:
@@ -160,6 +163,8 @@ class LocalLauncher:
             return None
         logs = self.options.logs / run_id / str(epoch)
         self.world.disk.make_folder(logs)
+        if self.options.keeps_logs:
+            await_log(self.world.disk, self.options.logs, run_id, epoch)
         assignment = Assignment(run_id, epoch, str(logs), self._find_server())
         pool = program.spark_profile if program.kind.needs_spark else None
         # A worker never returns what it got: it would take a driver from all others.

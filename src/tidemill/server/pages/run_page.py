@@ -18,7 +18,7 @@ from tidemill.mill.mill import Mill
 from tidemill.mill.project import MOST_SHOWN
 from tidemill.mill.run_course import MOST_PUBLISHED, AttemptView
 from tidemill.mill.runs import RunDetail, read_log
-from tidemill.run.records.logs import LogLine
+from tidemill.run.records.logs import LogElsewhere, LogLine
 from tidemill.server.pages.columns import BYTES, DATASET, ROWS, Column
 from tidemill.server.pages.data_view import count_of, number_of
 from tidemill.server.pages.render import link, plain, show, span
@@ -212,7 +212,7 @@ def _read_log(mill: Mill, run: RunDetail, attempt: int | None) -> tuple[Sequence
     reader = read_log(mill.project, run.run_id, attempt=attempt, whole=False, most=_BYTES)
     try:
         lines = deque(reader.read_on(last=True), maxlen=_LINES)
-    except OSError:
+    except (OSError, LogElsewhere):
         return None, f"on the machine of its runner, in {run.log_location}"
     cut = reader.cut or len(lines) == _LINES
     number = f"the last {len(lines)} lines" if cut else "1 line" if len(lines) == 1 else f"{len(lines)} lines"

@@ -17,13 +17,12 @@ a statement the place of another table: its transaction has locked the rows befo
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeAlias, cast
@@ -46,12 +45,7 @@ class RowSet:
     """
 
     columns: tuple[str, ...]
-    rows: Sequence[Row]
-
-    @cached_property
-    def as_json(self) -> str:
-        """Return the rows as a list of objects."""
-        return json.dumps([dict(zip(self.columns, row, strict=True)) for row in self.rows])
+    rows: Sequence[tuple[Stored | datetime, ...]]
 
 
 Param: TypeAlias = Stored | datetime | timedelta | RowSet

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -36,7 +37,7 @@ from tidemill.catalog.db import (
 from tidemill.catalog.meter import Connections
 from tidemill.catalog.named import GREATEST, Call, Dialect, Row, RowSet, Statement, Stored, WakeKind
 from tidemill.catalog.notifications import CommitListener, Notifier, payload_of
-from tidemill.catalog.records import to_stored
+from tidemill.catalog.records import to_json, to_stored
 from tidemill.epoch import from_ms
 from tidemill.names import CommitSeq
 
@@ -376,8 +377,14 @@ def _channel(connection: _Connection) -> str:
 def execute_text(call: Call) -> str:
     """The EXECUTE of a prepared statement with its parameters as literals."""
     values = (call.params[name] for name in call.statement.parameters)
-    literals = ", ".join(_literal(value.as_json if isinstance(value, RowSet) else value) for value in values)
+    literals = ", ".join(_literal(_json_of(value) if isinstance(value, RowSet) else value) for value in values)
     return f'EXECUTE "{call.statement.name}"({literals})' if literals else f'EXECUTE "{call.statement.name}"'
+
+
+@lru_cache(maxsize=1)
+def _json_of(rows: RowSet) -> str:
+    # Several statements of one commit have the same rows.
+    return to_json([dict(zip(rows.columns, row, strict=True)) for row in rows.rows])
 
 
 def _literal(value: Stored | datetime | timedelta) -> str:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.named import LAST_TEXT, Call, Param, Row, RowSet, load_sql
+from tidemill.catalog.named import LAST_TEXT, Call, Param, RowSet, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.durations import format_duration
-from tidemill.epoch import to_ms
 from tidemill.json_specs import read_plain
 from tidemill.lake.expectations import note_arrival
 from tidemill.lake.inbox.in_flight import HeldBack, Watched, held_back
@@ -625,14 +624,14 @@ class _RecordFound(Effect):
     def writes(self) -> Sequence[Call]:
         dataset_id = str(self.inbox.dataset_id)
         refused = f"written again after it was processed (on_rewrite={self.inbox.spec.on_rewrite})"
-        rows: list[Row] = [
+        rows = [
             (
                 dataset_id,
                 file.name,
                 version,
                 file.etag,
                 file.bytes,
-                to_ms(file.modified_at),
+                file.modified_at,
                 str(status),  # a member of an enumeration has the garbage collector look at the row
                 None if status is FileState.NEW else refused,
             )

@@ -201,7 +201,7 @@ def test_an_object_that_was_written_again_stays_for_its_own_run(mill):
 
 @pytest.mark.parametrize("count", [1, 40])
 def test_an_object_that_was_sent_again_with_its_content_stays_for_its_own_run(mill, count):
-    """It has the etag of before. It was deleted unread, or left out of listings by a process that knew the etag."""
+    """The object has the etag of before. Janitors deleted such objects unread, and listings left them out."""
     memory, names = Memory(), [f"file {number:02}" for number in range(count)]
     for name in names:
         mill.files.put(name, b"line\n")

@@ -228,7 +228,7 @@ def _check_files(simulation: Simulation, committed: Committed) -> None:
 
 
 def _check_archive(simulation: Simulation) -> None:
-    """Each processed file of a bucket is in the archive, as it landed, and none that nobody has processed."""
+    """Each processed file of a bucket is in the archive, as it landed, and no file that was not processed."""
     if not simulation.shape.stored:
         return
     sql = simulation.ground.sql

@@ -317,6 +317,9 @@ class Site:
         tags = [driver.child.tag for node in self.nodes for driver in node.launcher.drivers]
         for node in self.nodes:
             node.close()
+        if self.cluster is not None:
+            # Executors see that their driver is gone, and end by themselves.
+            wait(lambda: not any(map(find_processes, tags)), seconds=120)
         left = sum(len(find_processes(tag)) for tag in tags)
         self.found.check(left == 0, "orphans", f"{left} processes outlive their node")
 
@@ -516,7 +519,7 @@ class Site:
                 pids = find_processes(str(self.run(run_id).facts["driver"]))
                 signal_all([pid for pid in pids if EXECUTOR in command_of(pid)][:1], signal.SIGKILL)
             case Blow.WORKER:
-                struck = self.cluster.workers.pop(0)
+                struck = next(one for one in self.cluster.workers if one.poll() is None)
                 os.kill(struck.pid, signal.SIGKILL)
                 self.cluster.add_worker(cores=2, memory="2g")
             case _:

@@ -748,7 +748,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "publish.refuse_existing": {"wanted": _rows([{"partition_key": f"n{i}", "shown": "n"} for i in range(100)])},
     "fileset.read_visible": {"dataset_id": "deep", "write_pointer": 599_900},
     "time_travel.find_commit_at": {"at": _NOW - 1_000_000},
-    "discovery.select_unknown": {"dataset_id": "landing"},
+    "discovery.select_unknown": {"dataset_id": "landing", "listed": _files([*_UNKNOWN, *_WAITING], etag="v1")},
     "discovery.compare_named": {"listed": _files(_WAITING, bytes=1000, modified_at=0, latest=_NOW * 2)},
     "discovery.select_twins": {"listed": _files(_WAITING, bytes=1000, modified_at=0, latest=_NOW * 2)},
     "discovery.note_unusable": {"dataset_id": "landing"},

@@ -141,7 +141,7 @@ def test_no_secret_leaves_its_place(project):
                 until(lambda: mill.runs.show(run_id).state == "FAILED")
                 until(lambda: len([one for one in mill.alerts.deliveries() if one.error]) == 2)
                 names = (run_id, mill.alerts.list()[0].alert_id, "users", "shop.load", *HOSTILE)
-                rows = repr(mill.project.catalog.dump())
+                rows = repr([list(table.rows) for table in mill.project.catalog.dump()])
             said, session = look_at_everything(url, secret, names)
             logs = "".join(tidemill(project, "run", "logs", run_id))
             commands = [("doctor", "--json"), ("audit", "log", "--json"), ("token", "list"), ("alert", "deliveries")]
@@ -159,6 +159,7 @@ def test_no_secret_leaves_its_place(project):
     found = {place: one for place, text in said.items() for one in secrets if one in text}
     assert "of the program" in logs
     assert any("tidemill" in one for one in arguments)
+    assert "shop" in rows
     assert len(said) > 300
     assert found == {}
 

@@ -200,14 +200,14 @@ def test_a_notification_that_cannot_be_sent_fails_no_commit(near: Catalog, monke
     assert near.apply([HELLO]) > 0
 
 
-def test_the_thread_that_notifies_is_not_left_by_a_program(far: Catalog, tmp_path: Path) -> None:
+def test_the_thread_that_notifies_is_not_left_by_a_program(tmp_path: Path) -> None:
     """A driver takes no other run after a program that has left a thread: each run would start a process."""
-    spawner = LocalSpawner()
+    spawner, notifier = LocalSpawner(), Notifier(_Sent().send, SystemClock())
     with spawner.surrounded(tmp_path / "stdout", tmp_path / "stderr"):
-        for _ in range(3):
-            far.apply([HELLO])
+        notifier.note(PROGRESS)
         names = {thread.name for thread in threading.enumerate()}
         left = spawner.left_running(children=False)
+    notifier.close()
 
     assert "notifier" in names
     assert left == ""

@@ -385,14 +385,14 @@ MUTANTS: Final = (
     _mutant(
         "taken_away_by_name",
         "what is taken away is the file that was processed only by its name, not by its content",
-        In("_look_and_take").swap("if status.etag != file.etag: ...", "if False: ..."),
-        In("_delete_original").swap("files.delete(file.name, etag=file.etag)", "files.delete(file.name)"),
+        In("_look_and_take").swap("if not _is_processed(files, file, status): ...", "if False: ..."),
+        In("_look_and_take").swap("files.delete(file.name, etag=file.etag)", "files.delete(file.name)"),
         scenario="inbox-leaving",
     ),
     _mutant(
         "taken_away_after_a_look",
         "the content is looked at, and then whatever has the name is deleted",
-        In("_delete_original").swap("files.delete(file.name, etag=file.etag)", "files.delete(file.name)"),
+        In("_look_and_take").swap("files.delete(file.name, etag=file.etag)", "files.delete(file.name)"),
         scenario="inbox-leaving",
     ),
     _mutant(

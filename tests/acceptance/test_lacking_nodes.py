@@ -97,7 +97,9 @@ def test_a_node_that_lacks_something_harms_nothing(lacks, postgres_catalog_url, 
         ):
             for batch in range(BATCHES):
                 for number in range(FILES // BATCHES):
-                    (landing / f"{batch}-{number}.csv").write_text("line\nx\n")
+                    # In one step: without `settle`, a file that is still written would be seen twice.
+                    (project / "next").write_text("line\nx\n")
+                    (project / "next").rename(landing / f"{batch}-{number}.csv")
                 time.sleep(0.5)
             deadline = time.monotonic() + patience(180)
             while mill.inboxes.show("raw").files.get("SUCCESS") != FILES + 1:

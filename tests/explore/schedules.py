@@ -30,7 +30,7 @@ from tidemill.run.records.programs import Program, ProgramKind, put_program
 from tidemill.run.records.runs import NewRun, create_pending
 from tidemill.run.step.attempts import take_runs
 from tidemill.schedule.changes import Add, Resume, Suspend, Update, announce_work, change_schedules
-from tidemill.schedule.checker import check_due, next_check_at
+from tidemill.schedule.checker import NEXT_CHECK, check_due
 from tidemill.schedule.constraints import Concurrency, Constraint, GroupConcurrency, Rate
 from tidemill.schedule.data_triggers import DataTrigger, NewPartitions, WatermarkPassed
 from tidemill.schedule.loop import Scheduler
@@ -183,8 +183,9 @@ def _schedules(stage: Stage) -> list[ScheduleId]:
 
 
 def _is_job_due(db: Db) -> bool:
-    at = next_check_at(db)
-    return at is not None and at <= db.now()
+    look = db.look(NEXT_CHECK)
+    at = look.time(0)
+    return at is not None and at <= look.now
 
 
 def _is_any_pending(stage: Stage) -> bool:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.due import is_any_due
 from tests.run.conftest import LEASE, by_hand
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.named import Dialect
@@ -16,6 +17,7 @@ from tidemill.names import RunId
 from tidemill.run.records.runs import SQL as RUNS
 from tidemill.run.records.runs import RunState, find_run, list_live, list_runs
 from tidemill.run.step.attempts import (
+    NEXT_DUE,
     AttachTransaction,
     AttemptEnd,
     Cause,
@@ -24,8 +26,6 @@ from tidemill.run.step.attempts import (
     ask_kill,
     backoff_after,
     end_attempt,
-    find_next_due,
-    is_any_due,
     register,
     renew,
     take_runs,
@@ -462,10 +462,10 @@ def test_a_run_that_cannot_be_started_is_rejected(works):
 def test_the_next_due_time_is_that_of_the_first_waiting_run(works):
     """A runner sleeps until then."""
     run = works.under_way(works.program(retries=1, backoff=timedelta(seconds=100)))
-    none = works.catalog.read(find_next_due)
+    none = works.catalog.read(lambda db: db.look(NEXT_DUE)).time(0)
     fail(works, run)
 
-    due = works.catalog.read(find_next_due)
+    due = works.catalog.read(lambda db: db.look(NEXT_DUE)).time(0)
 
     assert none is None
     assert due == works.run(run.run_id).not_before

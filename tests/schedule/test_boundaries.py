@@ -14,7 +14,7 @@ from tidemill.catalog.named import Dialect
 from tidemill.names import RunId
 from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt, take_runs
 from tidemill.schedule import boundaries
-from tidemill.schedule.boundaries import feed_boundaries, has_boundaries
+from tidemill.schedule.boundaries import FREE, feed_boundaries
 from tidemill.schedule.changes import Delete, Resume, Suspend, Update
 from tidemill.schedule.checker import Launch
 from tidemill.schedule.constraints import Concurrency
@@ -317,7 +317,7 @@ def test_a_schedule_that_listens_no_more_leaves_nothing_behind(shop, change):
 
     assert shop.step() == []
     assert shop.sql("SELECT count(*) FROM boundary") == [(0,)]
-    assert not shop.catalog.read(has_boundaries)
+    assert shop.catalog.read(lambda db: db.look(FREE)).found == (None,)
 
 
 def test_two_schedulers_feed_each_period_once(shop):

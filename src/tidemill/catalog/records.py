@@ -47,6 +47,10 @@ class Look(NamedTuple):
         answer = self.found[number]
         return None if answer is None else from_ms(int(str(answer)))
 
+    def times(self) -> list[datetime]:
+        """Return all answers, each of them a time, without those that are None."""
+        return [at for number in range(len(self.found)) if (at := self.time(number)) is not None]
+
 
 def to_stored(value: object) -> int:
     """Return a time as the catalog keeps it, in milliseconds; the other types of a parameter need no change."""

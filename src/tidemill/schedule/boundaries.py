@@ -98,11 +98,6 @@ FREE: Final = SQL.find_free(limit=1)
 """Finds a queue that is free, if there is one."""
 
 
-def has_boundaries(db: Db) -> bool:
-    """Return whether a queue is free: the job that its last boundary fed is gone, and that job's run has ended."""
-    return bool(db.all(SQL.find_free, limit=1))
-
-
 def feed_boundaries(catalog: Catalog, world: World, limit: int = BATCH) -> int:
     """Let each free queue feed its schedule's job with its next boundary; return the number of free queues.
 

@@ -156,11 +156,6 @@ NEXT_CHECK: Final = SQL.find_next()
 """Finds the time at which the first job is due for a check."""
 
 
-def next_check_at(db: Db) -> datetime | None:
-    """Return the time at which the first job is due for a check."""
-    return db.value(SQL.find_next, datetime)
-
-
 def _check_once(catalog: Catalog, world: World, limit: int, probes: Probes, most_launches: int) -> Checked:
     checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes, most_launches))
     if overdue:

@@ -77,11 +77,6 @@ NEXT_TIMER: Final = SQL.find_next()
 """Finds the time at which the first timer is due."""
 
 
-def next_timer_at(db: Db) -> datetime | None:
-    """Return the time at which the first timer is due."""
-    return db.value(SQL.find_next, datetime)
-
-
 def _fire_due(db: Db, world: World, limit: int) -> int:
     now = db.now()
     found = _lock_timers(db, now, limit)

@@ -41,11 +41,11 @@ from tidemill.run.processes.external import open_transaction
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher, ProfileOptions
 from tidemill.run.processes.runner import Runner
 from tidemill.run.records.runs import list_runs
-from tidemill.run.records.workers import find_next_start
-from tidemill.run.step.attempts import find_next_due
-from tidemill.schedule.checker import next_check_at
+from tidemill.run.records.workers import NEXT_START
+from tidemill.run.step.attempts import NEXT_DUE
+from tidemill.schedule.checker import NEXT_CHECK
 from tidemill.schedule.loop import Scheduler
-from tidemill.schedule.timekeeper import next_timer_at
+from tidemill.schedule.timekeeper import NEXT_TIMER
 from tidemill.storage.locations import local_folder, open_files
 from tidemill.testing.chaos import Killer, StoryOutcome, draw_deaths
 from tidemill.testing.clock import VirtualClock
@@ -502,13 +502,8 @@ class VirtualMill:
 
 def _next_due(db: Db) -> datetime | None:
     """The time at which the next thing becomes due that no file or message announces."""
-    times = (
-        *(thing.find_next(db) for thing in DUE_THINGS),
-        find_next_due(db),
-        find_next_start(db),
-        next_timer_at(db),
-        next_check_at(db),
-    )
+    look = db.look(NEXT_DUE, NEXT_START, NEXT_TIMER, NEXT_CHECK)
+    times = (*(thing.find_next(db) for thing in DUE_THINGS), *look.times())
     return min((at for at in times if at is not None), default=None)
 
 

@@ -253,8 +253,7 @@ class Runner:
         # A reaper that looks more seldom than it has to sees no lease run out, ever: short leases were not fenced.
         longest = min(_IDLE, self.reaper.every)
         look = self.catalog.read(lambda db: db.look(NEXT_DUE, NEXT_START))
-        times = [due for number in range(2) if (due := look.time(number)) is not None]
-        return min([longest, *(max(due - look.now, timedelta(0)) for due in times)])
+        return min([longest, *(max(due - look.now, timedelta(0)) for due in look.times())])
 
     def close(self) -> None:
         """End all drivers, and return their runs, which other runners take then; that costs the runs nothing."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -40,11 +40,6 @@ NEXT_START: Final = SQL.find_next_start()
 """Finds the time at which the next run of a worker may be started."""
 UNBALANCED: Final = SQL.find_unbalanced()
 """Finds a worker with too few or too many runs, if there is one."""
-
-
-def find_next_start(db: Db) -> datetime | None:
-    """Return the time at which the next run of a worker may be started; None when none waits for a time."""
-    return db.value(SQL.find_next_start, datetime)
 
 
 def balance(catalog: Catalog) -> list[RunId]:

@@ -150,18 +150,12 @@ def take_runs(
     return sorted(find_runs(db, list(turns)), key=lambda run: turns[run.run_id])
 
 
-def is_any_due(db: Db, *, workers_only: bool = False, with_spark: bool = True, avoided: Iterable[str] = ()) -> bool:
-    """Return whether a run waits and is due now.
+def due_runs(*, workers_only: bool, with_spark: bool, avoided: Iterable[str]) -> list[Call]:
+    """Return the reads that find a run which waits and is due now.
 
     With `workers_only` only runs of workers count. Without `with_spark` only runs that need no Spark. What is
     `avoided` does not count, as in `take_runs`.
     """
-    found = db.look(*due_runs(workers_only=workers_only, with_spark=with_spark, avoided=avoided)).found
-    return any(one is not None for one in found)
-
-
-def due_runs(*, workers_only: bool, with_spark: bool, avoided: Iterable[str]) -> list[Call]:
-    """Return the reads that find a run which waits and is due now, as `is_any_due`."""
     without = json.dumps(sorted(avoided))
     calls = [SQL.find_due_workers(avoided=without)]
     if not workers_only:
@@ -171,11 +165,6 @@ def due_runs(*, workers_only: bool, with_spark: bool, avoided: Iterable[str]) ->
 
 NEXT_DUE: Final = SQL.find_next_due()
 """Finds the time at which the next waiting run comes due."""
-
-
-def find_next_due(db: Db) -> datetime | None:
-    """Return the time at which the next waiting run comes due; None when none waits for a time."""
-    return db.value(SQL.find_next_due, datetime)
 
 
 def register(  # the columns that begin an attempt

@@ -209,7 +209,7 @@ def announce_due(catalog: Catalog) -> None:
 def find_next_due(db: Db) -> datetime | None:
     """Return the time, maybe past, at which postponed work is to be announced next; None for never."""
     look = db.look(*(one.find_next_due() for one in _list_backlogs()))
-    return min((due for number in range(len(look.found)) if (due := look.time(number)) is not None), default=None)
+    return min(look.times(), default=None)
 
 
 def follows_changes(db: Db, program: Program, name: str) -> bool:

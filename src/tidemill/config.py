@@ -83,6 +83,11 @@ def is_local_master(master: str) -> bool:
     return master.startswith("local")
 
 
+def is_standalone_master(master: str) -> bool:
+    """Return whether a Spark with this master works on a cluster with a master of Spark's own kind."""
+    return master.startswith("spark://")
+
+
 @dataclass(frozen=True, slots=True)
 class SparkProfile:
     """The settings of Spark for the programs that name the profile; the empty name stands for `[spark]`.
@@ -113,7 +118,7 @@ class SparkProfile:
     @property
     def is_standalone(self) -> bool:
         """True if Spark works on a cluster with a master of Spark's own kind."""
-        return self.conf.get(_MASTER, self.master).startswith("spark://")
+        return is_standalone_master(self.conf.get(_MASTER, self.master))
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,12 +299,12 @@ def _execute(connection: apsw.Connection, text: str, params: Mapping[str, Param]
 
 def text_of(call: Call) -> str:
     """Return the text of a call: with a row set, the text that reads the tables which `hold_rows` fills."""
-    held = call.statement.held and any(isinstance(value, RowSet) for value in call.params.values())
-    return call.statement.held if held else call.statement.text(Dialect.SQLITE)
+    return call.statement.held if _row_sets([call]) else call.statement.text(Dialect.SQLITE)
 
 
 def _row_sets(calls: Iterable[Call]) -> dict[str, RowSet]:
-    return {name: value for call in calls for name, value in call.params.items() if isinstance(value, RowSet)}
+    with_rows = (call for call in calls if call.statement.held)  # most have none: look no further
+    return {name: value for call in with_rows for name, value in call.params.items() if isinstance(value, RowSet)}
 
 
 def hold_rows(connection: apsw.Connection, calls: Iterable[Call]) -> None:

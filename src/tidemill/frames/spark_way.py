@@ -20,7 +20,7 @@ from tidemill.errors import NotOnThisNode
 from tidemill.frames.jvm import jvm_of
 from tidemill.shapes.manifest import list_written
 from tidemill.storage.file_names import COPIES
-from tidemill.storage.files import FileChanged, Files, FileStatus, StorageUnavailable, find_file
+from tidemill.storage.files import FileChanged, Files, FileStatus, StorageUnavailable, find_file, for_each
 from tidemill.storage.locations import is_object_store, open_files, path_for_readers, path_for_spark
 from tidemill.storage.s3 import settings_for_hadoop
 from tidemill.world import World
@@ -28,7 +28,6 @@ from tidemill.world import World
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_AT_ONCE: Final = 16
 _SENT_AT_ONCE: Final = 4
 """Files that are sent at one time: each may need 64 MiB of memory."""
 _TRIES: Final = 3
@@ -187,9 +186,8 @@ class _ByCopies:
     def fetch(self, names: Iterable[str]) -> None:
         """See `SparkWay.fetch`."""
         self.files.prepare()
-        with _FETCHING, ThreadPoolExecutor(_AT_ONCE) as pool:
-            for _ in pool.map(self._fetch, dict.fromkeys(names)):
-                pass
+        with _FETCHING:
+            for_each(self.origin, self._fetch, list(dict.fromkeys(names)))
 
     def _fetch(self, name: str) -> None:
         for _ in range(_TRIES):

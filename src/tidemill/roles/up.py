@@ -24,7 +24,7 @@ from tidemill.roles.janitor import LEAVE_SOON, Janitor
 from tidemill.roles.keeper import LOOK_AGAIN, Keeper
 from tidemill.roles.loops import AWAY, LONGEST_NAP, SHORTEST_NAP, Loops, loop
 from tidemill.roles.process_end import asked_by_signals
-from tidemill.run.processes.cluster import cluster_environ
+from tidemill.run.processes.cluster import cluster_environ, page_port_of
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher, ProfileOptions
 from tidemill.run.processes.runner import Runner
 from tidemill.run.processes.session import require_spark, settings_of
@@ -125,9 +125,7 @@ def _run_roles(
         keeper = Keeper(catalog, discoverer)
         probes: dict[str, Source] = {
             "free_slots": lambda: runner.slots - runner.busy,
-            "spark_load": partial(
-                read_spark_load, config.spark.master, config.spark.conf.get("spark.master.ui.port", "8080")
-            ),
+            "spark_load": partial(read_spark_load, config.spark.master, page_port_of(config.spark.conf)),
         }
         scheduler = Scheduler(
             catalog,

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from tidemill.config import is_standalone_master
 from tidemill.plugins import BadPlugin, find_function
 from tidemill.schedule.constraints import READING_AGE, ProbeReading
 
@@ -75,7 +76,7 @@ def read_spark_load(master: str, page_port: str) -> float:
     from urllib.parse import urlsplit
     from urllib.request import urlopen
 
-    host = urlsplit(master).hostname if master.startswith("spark://") else None
+    host = urlsplit(master).hostname if is_standalone_master(master) else None
     if host is None:
         raise ValueError(f"spark.master is {master}, and only a standalone master (spark://…) has a page")
     page = f"http://{host}:{page_port}/json/"

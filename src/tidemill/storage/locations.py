@@ -38,6 +38,12 @@ def path_for_readers(location: str, name: str = "") -> str:
     return str(_folder(location) / name)
 
 
+def file_of(url: str, world: World) -> tuple[Files, str]:
+    """Open the folder or prefix of a file of this path or URL, and return it with the name of the file in it."""
+    location, _, name = url.rpartition("/")
+    return open_files(location, world), name
+
+
 def file_at(path: str, world: World) -> tuple[Files, str]:
     """Open the folder or prefix of a file of `path_for_readers`, and return it with the name of the file in it."""
     location, _, name = path.rpartition("/")

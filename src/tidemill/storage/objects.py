@@ -1,7 +1,8 @@
 """Objects of a store as files, by obstore: a bucket of S3, or of a store that speaks like S3.
 
-What a folder needs several steps for, a store decides by itself: a put where there is no file, and a deletion of one
-content. Nothing is a folder there, and a file may have a name below that of another one.
+A store does in one step what takes several steps in a folder: it puts a file only where there is none, and deletes a
+file only if the file has a certain content. Nothing is a folder there, and a file may have a name below that of another
+one.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from tidemill.catalog.records import to_json
 from tidemill.errors import UserError
 from tidemill.json_specs import read_plain
 from tidemill.storage.files import find_file, read_exactly
-from tidemill.storage.locations import is_object_store, open_files
+from tidemill.storage.locations import file_of, is_object_store
 from tidemill.world import World
 
 _FORMAT: Final = 1
@@ -101,8 +101,7 @@ def _write(world: World, target: str, chunks: Iterator[bytes]) -> int:
     if not is_object_store(target):
         world.disk.write_chunks(Path(target), chunks)
         return world.disk.size(Path(target))
-    folder, _, name = target.rpartition("/")
-    files = open_files(folder, world)
+    files, name = file_of(target, world)
     files.put_new(name, chunks)
     status = find_file(files, name)
     return 0 if status is None else status.bytes
@@ -113,8 +112,7 @@ def _read(world: World, path: str) -> Iterator[bytes]:
     if not is_object_store(path):
         yield from world.disk.read_chunks(Path(path))
         return
-    folder, _, name = path.rpartition("/")
-    files = open_files(folder, world)
+    files, name = file_of(path, world)
     status = find_file(files, name)
     if status is None:
         raise FileNotFoundError(path)

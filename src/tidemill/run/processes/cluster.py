@@ -15,7 +15,7 @@ from html import unescape
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
-from tidemill.config import SHARED, SparkProfile
+from tidemill.config import SHARED, SparkProfile, is_standalone_master
 from tidemill.errors import Unavailable, UserError
 from tidemill.run.records.runs import RunRecord
 from tidemill.secret_places import read_secret
@@ -100,7 +100,7 @@ def find_route(master: str, settings: Mapping[str, str]) -> dict[str, str]:
     For a cluster without a standalone master, Spark finds what is not given.
     """
     given = {name: settings[name] for name in (DRIVER_HOST, DRIVER_BIND) if settings.get(name)}
-    if _is_standalone(master):
+    if is_standalone_master(master):
         host = given.get(DRIVER_HOST) or _address_towards(master)
         return {DRIVER_HOST: host, DRIVER_BIND: host, **given}
     return given
@@ -125,14 +125,14 @@ def end_application_of(run: RunRecord) -> None:
     if not isinstance(application, str) or not isinstance(settings, Mapping):
         return
     master = str(settings.get("spark.master", ""))
-    if not _is_standalone(master):
+    if not is_standalone_master(master):
         return
     # Only here, and the import takes 20 ms.
     from urllib.request import urlopen
 
     page = ""
     try:
-        page = f"http://{_first_of(master)[0]}:{settings.get(_PAGE_PORT, '8080')}"
+        page = f"http://{_first_of(master)[0]}:{page_port_of(settings)}"
         with urlopen(f"{page}/", timeout=_ANSWER_WITHIN) as shown:  # noqa: S310  # it begins with http
             token = _find_token(shown.read().decode(errors="replace"))
         form = {"id": application, "terminate": "true", **token}
@@ -142,15 +142,16 @@ def end_application_of(run: RunRecord) -> None:
         _log.warning("the application %s on %s is left to end by itself: %s", application, page or master, error)
 
 
+def page_port_of(settings: Mapping[str, str]) -> str:
+    """Return the port of the page of a standalone master, by the settings of Spark."""
+    return settings.get(_PAGE_PORT, "8080")
+
+
 def _find_token(page: str) -> dict[str, str]:
     """Return the field of the forms of a master's page without which Spark 4.3 refuses them; none of earlier ones."""
     fields = re.findall(rf'<input[^>]*name="{_TOKEN_FIELD}"[^>]*>', page)
     found = re.search(r'value="([^"]*)"', fields[0]) if fields else None
     return {_TOKEN_FIELD: unescape(found[1])} if found else {}
-
-
-def _is_standalone(master: str) -> bool:
-    return master.startswith("spark://")
 
 
 def _first_of(master: str) -> tuple[str, int]:

@@ -26,7 +26,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import LONGEST_LIFE
 from tidemill.errors import Conflict, Unavailable, UserError
 from tidemill.run.records.programs import Program, code_digest
-from tidemill.storage.locations import open_files
+from tidemill.storage.locations import file_of, open_files
 from tidemill.world import Disk, World
 
 if TYPE_CHECKING:
@@ -428,15 +428,15 @@ def _unpack(catalog: Catalog, digest: str, folder: Path) -> None:
 
 
 def _exists(world: World, location: str) -> bool:
-    folder, _, name = location.rpartition("/")
-    return open_files(folder, world).stat(name) is not None
+    files, name = file_of(location, world)
+    return files.stat(name) is not None
 
 
 def _delete(world: World, location: str) -> None:
-    folder, _, name = location.rpartition("/")
-    open_files(folder, world).delete(name)
+    files, name = file_of(location, world)
+    files.delete(name)
 
 
 def _read(world: World, location: object) -> bytes:
-    folder, _, name = str(location).rpartition("/")
-    return open_files(folder, world).read(name)
+    files, name = file_of(str(location), world)
+    return files.read(name)

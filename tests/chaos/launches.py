@@ -29,7 +29,7 @@ from tidemill.catalog.messages import Publish, Topic
 from tidemill.errors import Unavailable
 from tidemill.names import DEFAULT_NAMESPACE, EventKey, ProgramId, RunId
 from tidemill.run.records.programs import Program, ProgramKind, put_program
-from tidemill.run.records.runs import list_runs
+from tidemill.run.records.runs import RunRecord, list_runs
 from tidemill.run.step.attempts import FinishRun, register, take_runs
 from tidemill.schedule.changes import Add, change_schedules
 from tidemill.schedule.constraints import Concurrency, Constraint, GroupConcurrency, Rate
@@ -115,7 +115,7 @@ class Storm:
                 self._kill()
                 kill_at = time.monotonic() + self.dice.uniform(0, 2 * kill_every)
         give_up_at = time.monotonic() + 120
-        while time.monotonic() < give_up_at and (self._end_runs(1) or self.catalog.read(list_jobs)):
+        while time.monotonic() < give_up_at and (self._end_runs(1) or self._is_work_left()):
             time.sleep(0.05)
         self.figures.seconds = time.monotonic() - begin
         self.figures.breaches += [f"open: {job}" for job in self.catalog.read(list_jobs)]
@@ -139,6 +139,10 @@ class Storm:
         self.schedulers[number] = start_scheduler(self.catalog.url)
         self.figures.kills += 1
 
+    def _is_work_left(self) -> bool:
+        """Tell whether schedulers hold jobs, or have not heard all messages: those may have no job yet."""
+        return bool(self.catalog.read(list_jobs)) or len(heard_by_runs(self.catalog)) < self.figures.messages
+
     def _end_runs(self, share: float) -> int:
         def start(db: Db) -> list[RunId]:
             taken = take_runs(db, most=1000, owner="r", host="h", lease=timedelta(hours=1))
@@ -156,15 +160,20 @@ class Storm:
         return len(active)
 
 
-def judge(catalog: Catalog, figures: Figures) -> None:
-    """Count by the rows of the runs: each message is in one run, and no limit was passed at any time."""
-    runs = catalog.read(lambda db: list_runs(db, most=10_000_000))
-    heard = Counter(
+def heard_by_runs(catalog: Catalog) -> Counter[tuple[object, ...]]:
+    """Count for each message of each schedule the runs that it started."""
+    return Counter(
         (run.schedule_id, tuple(ref))
-        for run in runs
+        for run in _all_runs(catalog)
         for leaf in run.triggered_by["triggers"]
         for ref in leaf["messages"]
     )
+
+
+def judge(catalog: Catalog, figures: Figures) -> None:
+    """Count by the rows of the runs: each message is in one run, and no limit was passed at any time."""
+    runs = _all_runs(catalog)
+    heard = heard_by_runs(catalog)
     figures.breaches += [f"{ref} was heard {times} times" for ref, times in heard.items() if times > 1]
     if len(heard) != figures.messages:
         figures.breaches.append(f"{len(heard)} of {figures.messages} messages are in runs")
@@ -186,6 +195,10 @@ def judge(catalog: Catalog, figures: Figures) -> None:
     figures.most["window"] = max(_most_in_window(sorted(times)) for times in starts.values())
     if figures.most["window"] > 5:
         figures.breaches.append(f"{figures.most['window']} launches in {WINDOW}")
+
+
+def _all_runs(catalog: Catalog) -> list[RunRecord]:
+    return catalog.read(lambda db: list_runs(db, most=10_000_000))
 
 
 def _most_at_once(moves: list[tuple[datetime, int]]) -> int:

@@ -409,7 +409,6 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "janitor.find_expired": {"dataset_id": "deep", "write_pointer": 1, "partition_key": "k0"},
     "janitor.find_sharing": {"location": "tx-599991", "partition_key": "k99995"},
     "janitor.find_living": {"location": "tx-599991"},
-    "expiry.find_next_superseded": {"dataset_id": "deep"},
     "expiry.find_bound": {"dataset_id": "deep", "bound": 599_990, "most": 5},
     "expiry.list_superseded": {"dataset_id": "deep", "bound": 599_990},
     "expiry.find_claimed": {"horizon": 0},

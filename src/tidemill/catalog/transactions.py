@@ -148,15 +148,14 @@ class _CommitTransaction(Effect):
 
     write_pointer: WritePointer
     epoch: int
+    declared: frozenset[DatasetId]
 
     def guards(self) -> Sequence[Call]:
         return (SQL.refuse_unless_open(write_pointer=self.write_pointer, epoch=self.epoch),)
 
     def writes(self) -> Sequence[Call]:
-        return (
-            SQL.commit_tx(write_pointer=self.write_pointer),
-            SQL.forget_declared(write_pointer=self.write_pointer),
-        )
+        committed = SQL.commit_tx(write_pointer=self.write_pointer)
+        return (committed, SQL.forget_declared(write_pointer=self.write_pointer)) if self.declared else (committed,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +215,7 @@ def commit(catalog: Catalog, tx: Transaction, effects: Sequence[Effect]) -> Comm
     """
     catalog.world.mark("commit.before_message")
     outcome = SQL.find_committed(write_pointer=tx.write_pointer, epoch=tx.epoch)
-    seq = catalog.apply([_CommitTransaction(tx.write_pointer, tx.epoch), *effects], outcome=outcome)
+    seq = catalog.apply([_CommitTransaction(tx.write_pointer, tx.epoch, tx.writes), *effects], outcome=outcome)
     catalog.world.mark("commit.after_message")
     return seq
 

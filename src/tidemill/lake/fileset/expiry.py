@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
-from tidemill.lake.datasets import DatasetKind, list_datasets
+from tidemill.lake.datasets import find_some
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.fileset.time_travel import read_horizon, seq_before
+from tidemill.lake.fileset.time_travel import seq_before
 from tidemill.names import DatasetId, WritePointer
 from tidemill.shapes.keys import KeyText
 
@@ -37,21 +37,19 @@ def expire_superseded(catalog: Catalog, keep: timedelta = KEEP_SUPERSEDED) -> in
     """Expire changes and compactions of file sets that were replaced long enough ago; return their number.
 
     A change stays while a pin or an open transaction sees the change, or a run has claimed it. A bounded piece of work,
-    to be called again and again. Cost: a look-up a file set, and what expires.
+    to be called again and again. Cost: one statement, a look-up a file set in it, and what expires.
     """
 
     def find(db: Db) -> list[tuple[DatasetId, int, timedelta]]:
-        found = []
-        for dataset in list_datasets(db):
-            if dataset.kind is not DatasetKind.FILESET:
-                continue
-            kept = Fileset.of(dataset).storing.keep_superseded or keep
-            bound = seq_before(db, kept)
-            horizon = read_horizon(db, dataset.dataset_id)
-            first = db.value(SQL.find_next_superseded, int, dataset_id=dataset.dataset_id, horizon=horizon)
-            if first is not None and first <= bound:
-                found.append((dataset.dataset_id, bound, min(kept, BEFORE_DELETION)))
-        return found
+        oldest = {
+            dataset_id: min(seq for seq in seqs if seq is not None)
+            for dataset_id, *seqs in db.records(SQL.list_next_superseded, tuple[DatasetId, int | None, int | None])
+        }
+        filesets = map(Fileset.of, find_some(db, oldest).values()) if oldest else ()
+        kept = {fileset.dataset_id: fileset.storing.keep_superseded or keep for fileset in filesets}
+        bounds = {age: seq_before(db, age) for age in set(kept.values())}
+        due = {dataset_id: age for dataset_id, age in kept.items() if oldest[dataset_id] <= bounds[age]}
+        return [(dataset_id, bounds[age], min(age, BEFORE_DELETION)) for dataset_id, age in due.items()]
 
     return sum(_expire_up_to(catalog, *one) for one in catalog.read(find))
 

@@ -1,12 +1,15 @@
--- name: find_next_superseded
--- gives: seq
--- The first commit behind the horizon that replaced a change or a compaction: the oldest whose files are still kept.
-SELECT min(found.seq) AS seq FROM (
-    SELECT min(superseded_seq) AS seq FROM partition_change {indexed_by:partition_superseded}
-     WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon
-     UNION ALL
-    SELECT min(superseded_seq) FROM compaction {indexed_by:compaction_superseded}
-     WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon) AS found
+-- name: list_next_superseded
+-- gives: dataset_id, changed, merged
+-- Of each file set that has any: the first commits behind its horizon that replaced a change, and a compaction. They are
+-- the oldest whose files are still kept.
+SELECT dataset_id, changed, merged FROM (
+    SELECT own.dataset_id,
+           (SELECT min(superseded_seq) FROM partition_change {indexed_by:partition_superseded}
+             WHERE partition_change.dataset_id = own.dataset_id AND superseded_seq >= own.horizon) AS changed,
+           (SELECT min(superseded_seq) FROM compaction {indexed_by:compaction_superseded}
+             WHERE compaction.dataset_id = own.dataset_id AND superseded_seq >= own.horizon) AS merged
+      FROM dataset AS own WHERE own.kind = 'fileset' AND own.dropped_at IS NULL) AS found
+ WHERE changed IS NOT NULL OR merged IS NOT NULL
 
 -- name: lock_horizon
 -- gives: horizon

@@ -22,7 +22,7 @@ from tidemill.names import RunId
 from tidemill.run.processes.launcher import DriverNotStarted, Launcher, NoSparkProfile
 from tidemill.run.processes.reaper import Reaper
 from tidemill.run.records.bundles import CodeUnavailable, find_code
-from tidemill.run.records.programs import Program, find_program_by_id, profile_key
+from tidemill.run.records.programs import Program, find_programs, profile_key
 from tidemill.run.records.runs import Cause, RunRecord, RunState, find_runs
 from tidemill.run.records.workers import NEXT_START, UNBALANCED, balance
 from tidemill.run.step.attempts import NEXT_DUE, AttemptEnd, ask_kill, due_runs, end_attempt, renew, take_runs
@@ -170,7 +170,9 @@ class Runner:
                 with_spark=with_spark,
                 avoided=avoided,
             )
-            return [(run, _find_program(db, run)) for run in runs]
+            by_program = [(run, run.program_id) for run in runs if run.program_id is not None]
+            programs = find_programs(db, [program_id for _, program_id in by_program]) if by_program else {}
+            return [(run, programs[program_id]) for run, program_id in by_program]
 
         now = self.world.clock.monotonic()
         taken = [_Waiting(run, program, now, now) for run, program in self.catalog.write(take)]
@@ -355,8 +357,3 @@ class Runner:
     def _tell(self, kind: RunEventKind, run_id: RunId, program: Program) -> None:
         for run in self.catalog.read(lambda db: find_runs(db, [run_id])):
             self.on_event(RunEvent(kind, run, program))
-
-
-def _find_program(db: Db, run: RunRecord) -> Program:
-    assert run.program_id is not None, "only runs of programs are taken"  # noqa: S101
-    return find_program_by_id(db, run.program_id)

@@ -131,7 +131,8 @@ class InputKind(ABC):
     def begin(self, record: RunRecord, world: World) -> Sequence[Effect]:
         """Return what the begin does: it pins what will be read, and claims of earlier attempts follow the new one."""
         del world
-        return () if self.claims is None else (Restamp(self.claims, record.run_id, record.epoch),)
+        first = record.epoch == 1  # no other attempt has claimed
+        return () if self.claims is None or first else (Restamp(self.claims, record.run_id, record.epoch),)
 
     def take(self, catalog: Catalog, tx: Transaction, beside: Sequence[ClaimTable]) -> None:
         """Fill `taken` with what the inputs have to give; what an earlier attempt holds still, if it holds anything.

@@ -245,7 +245,8 @@ class PartitionInputs(ConsumerKind):
 
     def complete(self, tx: Transaction) -> Sequence[Effect]:
         """Complete the claims, and those of partitions that the run itself publishes and does not want."""
-        effects = [*super().complete(tx)]
+        # Claims of a read that was taken out of the program are those of earlier attempts.
+        effects = [*super().complete(tx)] if self.sources or tx.epoch > 1 else []
         effects += [
             ReportDiscards(tx.run_id, self.sources[name][1], told)
             for name, taken in self.taken.items()

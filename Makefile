@@ -35,7 +35,7 @@ define together
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark chaos-cluster launches servers day takeover zones s3-course fuzz-rest bench bench-page first-minutes fmt reference screenshots stubs lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-both test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark chaos-cluster launches servers day takeover zones s3-course fuzz-rest bench bench-page first-minutes fmt reference screenshots stubs lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -49,16 +49,19 @@ test: lint ## ruff, format, types, and the tests with a share of the long ones
 	$(call together,test-without-spark test-spark)
 
 test-without-spark: set-up-test | build
-	@$(POSTGRES) -- $(PYTEST) -m "not spark and not long" --numprocesses 3 --dist worksteal $(ARGS) $(KEPT)
+	@$(POSTGRES) -- $(PYTEST) -m "not spark and not long and not twin" --numprocesses 3 --dist worksteal $(ARGS) $(KEPT)
 
 test-long: set-up-test ## the long cases of the short campaigns and of the slowest tests, which `make test` leaves out
 	$(call together,test-long-without-spark test-long-with-spark)
 
 test-long-without-spark: set-up-test | build
-	@$(POSTGRES) -- $(PYTEST) -m "long and not spark" --numprocesses 2 --dist worksteal $(ARGS) $(KEPT)
+	@$(POSTGRES) -- $(PYTEST) -m "long and not spark and not twin" --numprocesses 2 --dist worksteal $(ARGS) $(KEPT)
 
 test-long-with-spark: set-up-test | build
 	@$(POSTGRES) -- $(PYTEST) -m "long and spark" $(ARGS) $(KEPT)
+
+test-both: set-up-test ## cases of tests with many cases, on the database that CI leaves out
+	@$(POSTGRES) -- $(PYTEST) -m "twin and not spark" --numprocesses 2 --dist worksteal $(ARGS)
 
 test-jdbc: set-up-test ## the tests that are skipped where MariaDB or a JDBC driver is missing
 	@$(POSTGRES) -- $(PYTEST) -m jdbc $(ARGS)

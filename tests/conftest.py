@@ -22,6 +22,8 @@ from tests.yardstick import patience
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MANY = 6
+"""The number of cases from which a test plays each case on one database alone in `make test`, in turn."""
 EMPTIED = ("alerts", "app", "cli", "client", "lake", "mill", "run", "schedule", "server", "sql")
 """Folders whose tests do not ask how a catalog is made: on PostgreSQL they take one that was emptied."""
 
@@ -46,7 +48,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as `long` each case of a test with a `share` that is not in the share, before `-m` selects tests."""
+    """Mark as `long` each case of a test with a `share` that is not in the share, before `-m` selects tests.
+
+    Mark as `twin` each second case of a test with many cases, now on the one database and now on the other.
+    """
+    _mark_twins(items)
     kept: dict[tuple[Path, tuple[str, ...]], set[str]] = {}
     for item in items:
         share = item.get_closest_marker("share")
@@ -61,6 +67,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for (path, cases), met in kept.items():
         if missing := set(cases) - met:
             raise pytest.UsageError(f"{path}: the share of `make test` names cases that are not there: {missing}")
+
+
+def _mark_twins(items: list[pytest.Item]) -> None:
+    databases: dict[tuple[Path, str, str], dict[str, dict[str, pytest.Item]]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            others = dict(item.callspec.params)
+            if (database := others.pop("catalog_url", None)) is not None:
+                test = (item.path, getattr(item.cls, "__name__", ""), item.originalname)
+                databases.setdefault(test, {}).setdefault(repr(others), {})[database] = item
+    for cases in databases.values():
+        if len(cases) >= MANY:
+            for number, case in enumerate(cases.values()):
+                if len(case) > 1:
+                    case["sqlite" if number % 2 else "postgres"].add_marker(pytest.mark.twin)
 
 
 @pytest.fixture(scope="session")

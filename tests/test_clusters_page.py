@@ -29,10 +29,11 @@ def cluster(tmp_path_factory):
 
 def write_project(folder: Path, cluster: LocalCluster, **changed: str) -> None:
     """Write the app and the settings of the page, with the addresses of this cluster."""
+    _, own_conf = cluster.settings().split("\n\n")
     own = {
         "spark://spark-master:7077": cluster.master,
         "/etc/tidemill/cluster-secret": str(cluster.secret),
-        "[spark.conf]\n": f'[spark.conf]\n"spark.master.ui.port" = {cluster.page_port}\n"spark.ui.enabled" = true\n',
+        "[spark.conf]\n": f'{own_conf}"spark.ui.enabled" = true\n',
         **changed,
     }
     settings = SETTINGS

@@ -30,6 +30,8 @@ _REGISTERED: Final = re.compile(rb"Successfully registered with master")
 _WITHIN: Final = timedelta(minutes=2)
 """A JVM starts in 3 s on 2 cores, and in a minute on a busy machine."""
 _LOOK_EVERY: Final = timedelta(milliseconds=100)
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a JVM that ends after minutes: code that is compiled twice costs more than it saves."""
 
 
 class ClusterNotStarted(Unavailable):
@@ -65,6 +67,7 @@ class LocalCluster:
         return (
             f'[spark]\nmaster = "{self.master}"\nsecret = "file:{self.secret}"\nshared = true\n\n'
             f'[spark.conf]\n"spark.master.ui.port" = {self.page_port}\n'
+            f'"spark.executor.extraJavaOptions" = "{SHORT_LIVED}"\n'
         )
 
     def start_master(self, *, port: int = 0) -> None:
@@ -106,6 +109,7 @@ class LocalCluster:
             # The port for submissions by REST asks for no secret.
             "SPARK_DAEMON_JAVA_OPTS": " ".join(
                 [
+                    SHORT_LIVED,
                     "-Dspark.authenticate=true",
                     "-Dspark.master.rest.enabled=false",
                     # A master that is started again knows the applications.

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13, b15
+from benchmarks import b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13, b15, b16
 from benchmarks.machine import describe_machine, measure_yardsticks
 from benchmarks.table import Figure, to_markdown
 from tests.postgres_server import running_server
@@ -32,6 +32,7 @@ ALL: dict[str, Callable[[str], Iterator[Figure]]] = {
     "B12": b12.run,
     "B13": b13.run,
     "B15": b15.run,
+    "B16": b16.run,
 }
 
 

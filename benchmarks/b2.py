@@ -22,6 +22,8 @@ from tidemill.mill.mill import Mill
 
 SCHEDULES = 300
 ROUNDS = 3
+SLOTS = 8
+"""Runs at one time: a run waits for the database half of its time."""
 
 APP = f"""
 from itertools import count
@@ -42,19 +44,22 @@ def work(run):
 for number in range({SCHEDULES}):
     app.schedule(f"s{{number}}", work, trigger=tm.NewPartitions(bell), constraints=[])
 """
-_COUNT = "SELECT count(*) FROM run WHERE state = 'COMPLETED' AND program_id IS NOT NULL"
+_COUNT = """
+    SELECT count(*) FROM run JOIN program ON program.program_id = run.program_id
+     WHERE run.state = 'COMPLETED' AND program.name = '{program}'
+"""
 
 
 def run(url: str) -> Iterator[Figure]:
     """Runs a second on the database at `url`."""
     database = "SQLite" if url.startswith("sqlite") else "PostgreSQL"
-    with running_project(url, APP) as mill:
+    with running_project(url, APP, slots=SLOTS) as mill:
         rates = []
         for number in range(ROUNDS + 1):
             committed = publish(mill, "default.bell", number)
-            wait_until(partial(_all_done, mill, SCHEDULES * (number + 1)), every=0.02)
+            wait_until(partial(all_done, mill, "work", SCHEDULES * (number + 1)), every=0.02)
             rates.append(SCHEDULES / (time.monotonic() - committed))
-    ours = Figure("B2", f"one message → {SCHEDULES} runs", database, rates[1:], "runs/s", "≥ 30")
+    ours = Figure("B2", f"one message → {SCHEDULES} runs", database, rates[1:], "runs/s", "≥ 100")
     yield ours
     gap = replace(ours, values=(), target="")
 
@@ -64,11 +69,20 @@ def run(url: str) -> Iterator[Figure]:
     yield from measure_peer("Airflow", measure, [gap])
 
 
-def _all_done(mill: Mill, wanted: int) -> bool:
-    statement = Statement("count_completed", dict.fromkeys(Dialect, _COUNT), (), (), (), None, frozenset(), _COUNT)
+def all_done(mill: Mill, program: str, wanted: int) -> bool:
+    """Return whether so many runs of a program are completed."""
+    return count(mill, _COUNT.format(program=program)) == wanted
 
-    def block(db: Db) -> bool:
+
+def count(mill: Mill, text: str) -> int:
+    """Return the number that a query of the benchmarks gives."""
+    # The catalog prepares a statement once for its name.
+    name = f"count_{abs(hash(text))}"
+    statement = Statement(name, dict.fromkeys(Dialect, text), (), (), (), None, frozenset(), text)
+
+    def block(db: Db) -> int:
         row = db.one(statement)
-        return row is not None and row[0] == wanted
+        assert row is not None
+        return int(str(row[0]))
 
     return mill.project.catalog.read(block)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tidemill.lake.fileset.fileset import WriteOp
@@ -25,7 +25,7 @@ KEYS = KeySchema.of({"n": "int"})
 _SETTINGS = """
 catalog = "{url}"
 [runner]
-slots = 2
+slots = {slots}
 [spark]
 master = "local[2]"
 class_data = false
@@ -51,34 +51,52 @@ def register(run: object, fileset: str, number: int) -> None:
 
 
 @contextmanager
-def running_project(
-    url: str, app: str, prepare: Callable[[Mill], None] = lambda _: None, command: Sequence[str] = ("up",)
+def running_project(  # options with defaults
+    url: str,
+    app: str,
+    prepare: Callable[[Mill], None] = lambda _: None,
+    command: Sequence[str] = ("up",),
+    *,
+    slots: int = 2,
+    nodes: int = 1,
 ) -> Iterator[Mill]:
-    """Deploy `app` into a new project on the catalog `url`, `prepare` it, and have a command work on it for a block."""
-    with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
+    """Deploy `app` into a new project on the catalog `url`, `prepare` it, and have a command work on it for a block.
+
+    With several `nodes` others work beside it, each with a state folder of its own.
+    """
+    with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder, ExitStack() as ending:
         project = Path(folder)
         (project / "app.py").write_text(app)
-        (project / "tidemill.toml").write_text(_SETTINGS.format(url=url))
+        (project / "tidemill.toml").write_text(_SETTINGS.format(url=url, slots=slots))
         with open_project(project, create=True) as mill:
             mill.deploy()
             prepare(mill)
-            root = str(Path(__file__).resolve().parent.parent)
-            log = (project / "up.log").open("wb")
-            up = subprocess.Popen(
-                [*TIDEMILL, "--project", folder, *command],
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": root},
-            )
-            try:
-                yield mill
-            except BaseException:
-                sys.stderr.write((project / "up.log").read_text()[-3000:])
-                raise
-            finally:
-                up.send_signal(signal.SIGTERM)
-                up.communicate()
-                log.close()
+            ending.enter_context(_process(project, command))
+            for number in range(1, nodes):
+                others = ("up", "--no-deploy", "--no-server")
+                ending.enter_context(_process(project, others, TIDEMILL_STATE=f".node{number}"))
+            yield mill
+            ending.close()
+
+
+@contextmanager
+def _process(project: Path, command: Sequence[str], **variables: str) -> Iterator[None]:
+    root = str(Path(__file__).resolve().parent.parent)
+    with (project / "up.log").open("ab") as log:
+        up = subprocess.Popen(
+            [*TIDEMILL, "--project", str(project), *command],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": root, **variables},
+        )
+        try:
+            yield
+        except BaseException:
+            sys.stderr.write((project / "up.log").read_text()[-3000:])
+            raise
+        finally:
+            up.send_signal(signal.SIGTERM)
+            up.communicate()
 
 
 def wait_until(claim: Callable[[], bool], every: float = 0.002) -> None:

@@ -13,7 +13,7 @@ _LITERAL = re.compile(r"'(?:[^']|'')*'")
 _EXECUTE = re.compile(r'EXECUTE "([^"]+)"')
 _SIMPLE_QUERY = b"Q"
 _PROTOCOL_3 = 196608
-_CONTROL = ("BEGIN", "COMMIT", "ROLLBACK", "PREPARE", "DEALLOCATE", "NOTIFY", "LISTEN", "SET ")
+_CONTROL = ("BEGIN", "COMMIT", "ROLLBACK", "PREPARE", "DEALLOCATE", "NOTIFY", "LISTEN", "SET")
 TICK = "tick"
 """The name under which a tick of the clock is counted."""
 

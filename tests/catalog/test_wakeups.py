@@ -300,7 +300,7 @@ def test_a_journal_that_vanishes_and_comes_back_wakes(sqlite_catalog_url: str, o
     catalog = open_at(sqlite_catalog_url)
     waiter = catalog.waiter()
     path = Path(sqlite_catalog_url.removeprefix("sqlite:///"))
-    waiter._connection.execute("PRAGMA data_version")  # type: ignore[attr-defined]
+    catalog._listener._ear._connection.execute("PRAGMA data_version")  # type: ignore[attr-defined]
     catalog.write(lambda db: db.now())
     connection = catalog._connection()  # type: ignore[attr-defined]
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

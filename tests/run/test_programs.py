@@ -20,11 +20,11 @@ from tidemill.run.records.programs import (
     BrokenApp,
     Program,
     ProgramKind,
+    choose_program,
     code_digest,
     find_program,
     list_programs,
     load_apps,
-    load_program,
 )
 from tidemill.world import Disk
 
@@ -155,7 +155,7 @@ def test_apps_are_found_in_their_order_once(app_file):
 
 def test_the_code_of_a_program_is_found_by_its_name(app_file):
     """A driver has the file and the name."""
-    code = load_program(app_file, dataclasses.replace(PROGRAM, app_file=str(app_file))).code
+    code = choose_program(load_apps(app_file), app_file, dataclasses.replace(PROGRAM, app_file=str(app_file))).code
 
     assert code(None) == 1
 
@@ -163,7 +163,7 @@ def test_the_code_of_a_program_is_found_by_its_name(app_file):
 def test_a_program_of_an_app_that_is_gone_is_refused(app_file):
     """The file was changed after the deployment."""
     with pytest.raises(BrokenApp, match="no app 'gone'"):
-        load_program(app_file, dataclasses.replace(PROGRAM, app="gone"))
+        choose_program(load_apps(app_file), app_file, dataclasses.replace(PROGRAM, app="gone"))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import psycopg
 
 from tidemill.catalog.named import ALL_CHANGES, WakeKind
-from tidemill.catalog.wakeups import Bell, Waiter
+from tidemill.catalog.wakeups import Bell
 
 if TYPE_CHECKING:
     from tidemill.world import Clock
@@ -88,74 +88,42 @@ class Notifier:
                 self._send(taken)
 
 
-class CommitListener:
-    """Listens on one connection for all waiters of a process, and connects again when the connection is lost."""
+class NotificationEar:
+    """Hears the notifications of other processes on a connection, and connects again when the connection is lost."""
 
     def __init__(self, connect: Callable[[], _Connection], sender: str) -> None:
         """`connect` gives a connection that listens. Notifications of `sender`, this process, are passed over."""
         self._connect = connect
         self._sender = sender
-        self._lock = threading.Lock()
-        self._waiters: dict[PostgresWaiter, frozenset[WakeKind]] = {}
-        self._thread: threading.Thread | None = None
-        self._bell: Bell | None = None
+        self._connection: _Connection | None = connect()
+        self._bell = Bell()
 
-    def waiter(self, changes: frozenset[WakeKind]) -> Waiter:
-        """Return a waiter for these kinds of changes. The first waiter opens the connection; `psycopg.Error`."""
-        made = PostgresWaiter(self)
-        with self._lock:
-            if self._bell is None:
-                try:
-                    connection = self._connect()
-                except psycopg.Error:
-                    Waiter.close(made)
-                    raise
-                self._bell = Bell()
-                self._thread = threading.Thread(
-                    target=self._listen, args=(connection, self._bell), name="listener", daemon=True
-                )
-                self._thread.start()
-            self._waiters[made] = changes
-        return made
+    def listen(self) -> frozenset[WakeKind]:
+        """Wait for notifications, and return the kinds of changes. All kinds when some may have been lost."""
+        try:
+            if self._connection is None:
+                self._bell.select(None, _RECONNECT_AFTER)
+                self._connection = self._connect()
+                return ALL_CHANGES  # notifications before LISTEN are lost: assume that there was one
+            if heard := self._take_all(self._connection):
+                return heard
+            self._bell.select(self._connection.fileno(), _LONG)
+        except psycopg.Error:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            return ALL_CHANGES
+        return frozenset()
 
-    def wake(self, changes: frozenset[WakeKind]) -> None:
-        """Wake the waiters of this process that wait for one of these kinds of changes."""
-        with self._lock:
-            for waiter, awaited in self._waiters.items():
-                if not awaited.isdisjoint(changes):
-                    waiter.wake()
+    def wake(self) -> None:
+        """End the wait of `listen`."""
+        self._bell.ring()
 
-    def forget(self, waiter: PostgresWaiter) -> None:
-        """Wake a waiter no more. The last waiter closes the connection."""
-        with self._lock:
-            self._waiters.pop(waiter, None)
-            if self._waiters or self._bell is None:
-                return
-            bell, self._bell = self._bell, None
-            thread, self._thread = self._thread, None
-        bell.ring()
-        if thread is not None:
-            thread.join()
-        bell.close()
-
-    def _listen(self, connection: _Connection | None, bell: Bell) -> None:
-        while self._bell is bell:
-            try:
-                if connection is None:
-                    connection = self._connect()
-                    self.wake(ALL_CHANGES)  # notifications before LISTEN are lost: assume that there was one
-                if heard := self._take_all(connection):
-                    self.wake(heard)
-                else:
-                    bell.select(connection.fileno(), _LONG)
-            except psycopg.Error:
-                if connection is not None:
-                    connection.close()
-                    connection = None
-                self.wake(ALL_CHANGES)
-                bell.select(None, _RECONNECT_AFTER)
-        if connection is not None:
-            connection.close()
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+        self._bell.close()
 
     def _take_all(self, connection: _Connection) -> frozenset[WakeKind]:
         """Take all notifications of other processes, and return the kinds of changes."""
@@ -166,21 +134,6 @@ class CommitListener:
                 if sender != self._sender:
                     heard |= _read_kinds(kinds)
         return heard
-
-
-class PostgresWaiter(Waiter):
-    """Waiter that the listener of its process wakes."""
-
-    def __init__(self, listener: CommitListener) -> None:
-        super().__init__()
-        self._listener = listener
-
-    def _wait(self, timeout: timedelta) -> bool:
-        return self._select(None, timeout)[0]
-
-    def close(self) -> None:
-        self._listener.forget(self)
-        super().close()
 
 
 def payload_of(sender: str, changes: frozenset[WakeKind]) -> str:

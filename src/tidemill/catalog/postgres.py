@@ -36,8 +36,9 @@ from tidemill.catalog.db import (
 )
 from tidemill.catalog.meter import Connections
 from tidemill.catalog.named import GREATEST, Call, Dialect, Row, RowSet, Statement, Stored, WakeKind
-from tidemill.catalog.notifications import CommitListener, Notifier, payload_of
+from tidemill.catalog.notifications import NotificationEar, Notifier, payload_of
 from tidemill.catalog.records import to_json, to_stored
+from tidemill.catalog.wakeups import CommitListener
 from tidemill.epoch import from_ms
 from tidemill.names import CommitSeq
 
@@ -113,7 +114,7 @@ class PostgresCatalog(Catalog):
         sender = world.token(_SENDER_CHARACTERS)
         self._sender = sender
         self._notifier = Notifier(self._notify, world.clock)
-        self._listener = CommitListener(self._listen, sender)
+        self._listener = CommitListener(lambda: NotificationEar(self._listen, sender))
 
     def _read(self, block: Callable[[Db], T]) -> T:
         def attempt(connection: _Connection) -> T:
@@ -251,7 +252,9 @@ class PostgresCatalog(Catalog):
         # Never raises: the transaction has committed, and an exception here would make the caller run it again.
         try:
             with self._pool.connection(_NOTIFY_WITHIN.total_seconds()) as connection:
-                connection.execute(_query(f"NOTIFY {self._channel}, '{payload_of(self._sender, changes)}'"))
+                # The server gives a notification a commit of its own, whose way to the disk nobody has to wait for.
+                text = f"NOTIFY {self._channel}, '{payload_of(self._sender, changes)}'"
+                connection.execute(_query(f"SET LOCAL synchronous_commit = off; {text}"))
         except (psycopg.Error, PoolTimeout, PoolClosed) as error:
             _log.debug("other processes see a commit at their next look: %s", error)
 

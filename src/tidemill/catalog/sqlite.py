@@ -37,7 +37,7 @@ from tidemill.names import CommitSeq
 
 if TYPE_CHECKING:
     from tidemill.catalog.meter import Meter
-    from tidemill.catalog.wakeups import Waiter
+    from tidemill.catalog.wakeups import CommitListener, Waiter
     from tidemill.world import World
 
 T = TypeVar("T")
@@ -92,6 +92,7 @@ class SqliteCatalog(Catalog):
             _refuse_network_file_system(self.path)
         self._identity = ""
         self._connection()
+        self._listener: CommitListener | None = None
         self._identity = "" if self._in_memory else world.disk.identity(self.path)
 
     def _read(self, block: Callable[[Db], T]) -> T:
@@ -161,11 +162,14 @@ class SqliteCatalog(Catalog):
             return Connections(used, len(self._connections) - used, self._waits)
 
     def _waiter(self, changes: frozenset[WakeKind]) -> Waiter:
-        del changes  # the database only says that it has changed
-        from tidemill.catalog.wakeups import SqliteWaiter  # ctypes and select, for roles only
+        from tidemill.catalog.wakeups import CommitListener, SqliteWaiter  # ctypes and select, for roles only
 
+        with self._lock:
+            if self._listener is None:
+                place = None if self._in_memory else self.path
+                self._listener = CommitListener(lambda: SqliteWaiter(self._open, place, self.world.clock))
         try:
-            return SqliteWaiter(self._open, None if self._in_memory else self.path, self.world.clock)
+            return self._listener.waiter(changes)
         except _AWAY as error:
             raise self._unavailable(error) from error
 

@@ -13,11 +13,14 @@ import ctypes
 import os
 import select
 import sys
+import threading
 from abc import ABC, abstractmethod
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import apsw
+
+from tidemill.catalog.named import ALL_CHANGES, WakeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +36,8 @@ _LATER_BY: Final = 20
 """A commit that became visible after some time is noticed at most a twentieth of that time later."""
 _WITHOUT_EVENTS: Final = timedelta(milliseconds=10)
 _READ_BYTES: Final = 65536
+_LONG: Final = timedelta(hours=1)
+_AGAIN_AFTER: Final = timedelta(seconds=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _LONGEST: Final = 2**31 - 1
 """Milliseconds that the kernel takes as a time-out."""
@@ -99,8 +104,90 @@ class Waiter(ABC):
         return self._bell.select(also, timeout)
 
 
+class Ear(Protocol):
+    """What a process hears of the commits on one catalog: of other processes at least."""
+
+    def listen(self) -> frozenset[WakeKind]:
+        """Wait for commits, and return the kinds of their changes; perhaps none. Never raises."""
+
+    def wake(self) -> None:
+        """End the wait of `listen`; from another thread."""
+
+    def close(self) -> None:
+        """Close what listening holds open."""
+
+
+class CommitListener:
+    """Listens for all waiters of a process, by one ear on one thread: ten loops ask no more often than one."""
+
+    def __init__(self, open_ear: Callable[[], Ear]) -> None:
+        self._open_ear = open_ear
+        self._lock = threading.Lock()
+        self._waiters: dict[SharedWaiter, frozenset[WakeKind]] = {}
+        self._thread: threading.Thread | None = None
+        self._ear: Ear | None = None
+
+    def waiter(self, changes: frozenset[WakeKind]) -> Waiter:
+        """Return a waiter for these kinds of changes. The first waiter opens the ear, and raises what that raises."""
+        made = SharedWaiter(self)
+        with self._lock:
+            if self._ear is None:
+                try:
+                    ear = self._ear = self._open_ear()
+                except BaseException:
+                    Waiter.close(made)
+                    raise
+                self._thread = threading.Thread(target=self._listen, args=(ear,), name="listener", daemon=True)
+                self._thread.start()
+            self._waiters[made] = changes
+        return made
+
+    def wake(self, changes: frozenset[WakeKind]) -> None:
+        """Wake the waiters of this process that wait for one of these kinds of changes."""
+        with self._lock:
+            for waiter, awaited in self._waiters.items():
+                if not awaited.isdisjoint(changes):
+                    waiter.wake()
+
+    def forget(self, waiter: SharedWaiter) -> None:
+        """Wake a waiter no more. The last waiter closes the ear."""
+        with self._lock:
+            self._waiters.pop(waiter, None)
+            if self._waiters or self._ear is None:
+                return
+            ear, self._ear = self._ear, None
+            thread, self._thread = self._thread, None
+        ear.wake()
+        if thread is not None:
+            thread.join()
+        ear.close()
+
+    def _listen(self, ear: Ear) -> None:
+        while self._ear is ear:
+            if heard := ear.listen():
+                self.wake(heard)
+
+
+class SharedWaiter(Waiter):
+    """Waiter that the listener of its process wakes."""
+
+    def __init__(self, listener: CommitListener) -> None:
+        super().__init__()
+        self._listener = listener
+
+    def _wait(self, timeout: timedelta) -> bool:
+        return self._select(None, timeout)[0]
+
+    def close(self) -> None:
+        self._listener.forget(self)
+        super().close()
+
+
 class SqliteWaiter(Waiter):
-    """Watches a SQLite catalog by a connection of its own, and the folder of `path`; None for one in memory."""
+    """Watches a SQLite catalog by a connection of its own, and the folder of `path`; None for one in memory.
+
+    It is the ear of all other waiters of its process: while others commit it asks each millisecond.
+    """
 
     def __init__(self, connect: Callable[[], apsw.Connection], path: Path | None, clock: Clock) -> None:
         super().__init__()
@@ -128,6 +215,14 @@ class SqliteWaiter(Waiter):
             if self._is_reported():
                 self._written_at = self._clock.monotonic()
         return True
+
+    def listen(self) -> frozenset[WakeKind]:
+        """Wait for a commit, of which the database only says that there was one: all kinds."""
+        try:
+            return ALL_CHANGES if self._wait(_LONG) else frozenset()
+        except apsw.Error:
+            self._bell.select(None, _AGAIN_AFTER)
+            return ALL_CHANGES  # all look, and say what is wrong
 
     def close(self) -> None:
         super().close()

@@ -7,7 +7,7 @@ invisible. The driver may be killed at any point, and the next attempt has the s
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,14 @@ from tidemill.run.processes.cluster import SECRET_VARIABLE
 from tidemill.run.processes.worker import NotCommitted, Steps, Worker
 from tidemill.run.records.bundles import CodeUnavailable
 from tidemill.run.records.declared import find_dataset
-from tidemill.run.records.programs import LoadedProgram, Program, find_program_by_id, load_program
+from tidemill.run.records.programs import (
+    LoadedProgram,
+    Program,
+    ProgramSource,
+    choose_program,
+    find_program_by_id,
+    load_apps,
+)
 from tidemill.run.records.runs import Cause, RunRecord, RunState, find_run
 from tidemill.run.records.workers import PostponeStarts
 from tidemill.run.step.attempts import (
@@ -82,6 +89,8 @@ class DriverProcess:
         self.writer = writer
         self.folder = Path(start.folder)
         self.spark: SparkHome | None = None
+        self._apps: Sequence[ProgramSource] | None = None
+        """The apps of the app file, once it was executed."""
         self._left = ""
         """Threads and processes that user code has left running in this process."""
 
@@ -262,10 +271,16 @@ class DriverProcess:
             self.world.spawner.complain(f"this driver takes no other run: the program has left {left} running\n")
 
     def _load(self, program: Program) -> LoadedProgram:
-        """Load the code of `program`; `CodeUnavailable`, since what was deployed has loaded once: this node differs."""
+        """Load the code of `program`; `CodeUnavailable`, since what was deployed has loaded once: this node differs.
+
+        An app file of a bundle is executed once in the life of the process: no other process changes it.
+        """
         code = self.start.code
+        app_file, bundle = Path(code.app_file), Path(code.folder) if code.folder else None
         try:
-            return load_program(Path(code.app_file), program, Path(code.folder) if code.folder else None)
+            if self._apps is None or bundle is None:
+                self._apps = load_apps(app_file, bundle)
+            return choose_program(self._apps, app_file, program)
         except UserError as error:
             raise CodeUnavailable(code.digest, self.world.spawner.host(), str(error)) from error
 

@@ -401,9 +401,9 @@ class LoadedProgram:
     acceptors: Mapping[str, Code]
 
 
-def load_program(app_file: Path, program: Program, bundle: Path | None = None) -> LoadedProgram:
-    """The code of `program` from `app_file`; see `load_apps`."""
-    for app in load_apps(app_file, bundle):
+def choose_program(apps: Sequence[ProgramSource], app_file: Path, program: Program) -> LoadedProgram:
+    """The code of `program` among the `apps` that `load_apps` has found in `app_file`; `BrokenApp` without its app."""
+    for app in apps:
         if app.name == program.app:
             acceptors = app.find_acceptors(program.name) if isinstance(app, AcceptorSource) else {}
             return LoadedProgram(app.find_program(program.name), acceptors)

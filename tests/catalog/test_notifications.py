@@ -121,7 +121,7 @@ def test_an_effect_that_changes_nothing_sends_no_notification(line: CountingProx
 def test_a_notification_is_a_transaction_of_its_own(line: CountingProxy, near: Catalog) -> None:
     """Inside of a commit, NOTIFY holds one lock of the whole server until the disk has the commit.
 
-    Nobody waits for the disk to have the notification: `SET` says so.
+    The notification itself does not wait for the disk: `SET` says so.
     """
     line.take()
     near.apply([HELLO])

@@ -252,7 +252,7 @@ class PostgresCatalog(Catalog):
         # Never raises: the transaction has committed, and an exception here would make the caller run it again.
         try:
             with self._pool.connection(_NOTIFY_WITHIN.total_seconds()) as connection:
-                # The server gives a notification a commit of its own, whose way to the disk nobody has to wait for.
+                # The server gives a notification a commit of its own. No reader needs it on the disk.
                 text = f"NOTIFY {self._channel}, '{payload_of(self._sender, changes)}'"
                 connection.execute(_query(f"SET LOCAL synchronous_commit = off; {text}"))
         except (psycopg.Error, PoolTimeout, PoolClosed) as error:

@@ -105,7 +105,7 @@ class Waiter(ABC):
 
 
 class Ear(Protocol):
-    """What a process hears of the commits on one catalog: of other processes at least."""
+    """Hears of commits on one catalog: at least of those of other processes."""
 
     def listen(self) -> frozenset[WakeKind]:
         """Wait for commits, and return the kinds of their changes; perhaps none. Never raises."""

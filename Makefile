@@ -8,10 +8,12 @@ ONLY ?=
 SEEDS ?= 10000
 SECONDS ?= 600
 DRIVERS ?= 100
+FILES ?= 2000
 LAUNCHES ?= 10000
 CHANGES ?= 5000
 SCHEDULES ?= 5000
 KILLS ?= 200
+DEMO_KILLS ?= 50
 # Spark tests share one session, so they run one after another; the other tests on two cores.
 # pytest names the slowest tests: look at these first when the whole takes too long.
 PYTEST := $(BIN)/python -m pytest --durations 20 --durations-min 10
@@ -35,11 +37,11 @@ define together
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-both test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark chaos-cluster launches servers day takeover zones s3-course fuzz-rest bench bench-page first-minutes fmt reference screenshots stubs lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-both test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark chaos-cluster chaos-s3 demo-s3-crash launches servers day takeover zones s3-course fuzz-rest bench bench-page first-minutes fmt reference screenshots stubs lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: set-up-demo ## the main job on real data, in a folder of its own (ARGS=--crash kills it in the middle)
 	@$(BIN)/tidemill demo $(ARGS)
@@ -103,6 +105,12 @@ chaos-spark: set-up-test ## kill and stop real Spark drivers while they publish:
 
 chaos-cluster: set-up-test ## kill drivers, executors, workers and the master of a Spark cluster: DRIVERS=40
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.spark --cluster --drivers $(DRIVERS) $(ARGS)
+
+chaos-s3: set-up-test ## a bucket that breaks a fifth of all requests: FILES=2000, on both databases
+	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.s3 --files $(FILES) $(ARGS)
+
+demo-s3-crash: set-up-test ## kill -9 DEMO_KILLS=50 drivers of the demo in a bucket
+	@$(BIN)/python -m tests.chaos.demo --kills $(DEMO_KILLS) $(ARGS)
 
 launches: set-up-test ## kill -9 four schedulers while they launch runs under limits: LAUNCHES=10000
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.launches --launches $(LAUNCHES) $(ARGS)

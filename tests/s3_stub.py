@@ -1,4 +1,4 @@
-"""A small S3 server of the tests' own: it counts requests, answers late if asked to, and knows conditions on copies.
+"""A small S3 server of the tests' own: it counts requests, answers late or never if asked to, and knows conditions.
 
 moto sorts the whole bucket for each page and ignores conditions on copies. This stub keeps its keys sorted, so a bucket
 may have a hundred thousand objects. It checks no signatures.
@@ -10,6 +10,7 @@ import asyncio
 import bisect
 import hashlib
 import json
+import random
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter, deque
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from enum import StrEnum
 from typing import TypeAlias
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -31,6 +33,21 @@ Answer: TypeAlias = "tuple[int, dict[str, str], bytes]"
 
 CONTENT = b"1\n"
 """The content of each object that `fill` makes."""
+
+
+class Trouble(StrEnum):
+    """A way in which a request breaks: the client mostly cannot tell whether the server has acted."""
+
+    UNHEARD = "the connection ends before the server acts"
+    UNANSWERED = "the server acts, and the connection ends"
+    CUT = "the server acts, and the connection ends in the middle of the answer"
+    REFUSED = "the server does not act, and answers 503"
+    DOUBTFUL = "the server acts, and answers 500"
+    LATE = "the server acts, and answers late"
+
+
+LATE_BY = 0.3
+"""Seconds."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +72,16 @@ class S3Stub(S3Server):
     def fail_next(self, failures: list[str]) -> None:
         """Answer the next requests so, one after the other: a status, or `hang up`."""
         httpx.post(f"{self.url}/_fail", json=failures, timeout=patience(20)).raise_for_status()
+
+    def storm(self, seed: int, share: float) -> None:
+        """Break this share of the later requests, each in one of the ways of `Trouble`; with 0 the storm is over."""
+        form = {"seed": seed, "share": share}
+        httpx.post(f"{self.url}/_storm", json=form, timeout=patience(20)).raise_for_status()
+
+    def read_troubles(self) -> dict[str, int]:
+        """Return the number of requests that a storm has broken, by the way."""
+        answer = httpx.get(f"{self.url}/_troubles", timeout=patience(20)).raise_for_status()
+        return dict(answer.json())
 
     def hang_up(self) -> None:
         """Close all connections but that of this request."""
@@ -97,6 +124,9 @@ class _Stub:
         self.counts: Counter[str] = Counter()
         self.failures: deque[str] = deque()
         self.late = 0.0
+        self.share = 0.0
+        self.dice = random.Random()
+        self.troubles: Counter[str] = Counter()
         self.idle: set[asyncio.StreamWriter] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -109,26 +139,45 @@ class _Stub:
                     name, _, value = header.decode().partition(":")
                     headers[name.strip().lower()] = value.strip()
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
-                failure = self.failures.popleft() if self.failures and not target.startswith("/_") else ""
-                if failure == "hang up":
-                    break
-                if failure:
-                    status, extra, content = _error(int(failure[:3]), failure[4:] or "SlowDown")
-                else:
-                    status, extra, content = self.answer(method, target, headers, body)
-                if self.late and not target.startswith("/_"):
-                    await asyncio.sleep(self.late)
-                lines = [f"HTTP/1.1 {status} -", *(f"{name}: {value}" for name, value in extra.items())]
-                if "Content-Length" not in extra:
-                    lines.append(f"Content-Length: {len(content)}")
-                writer.write("\r\n".join([*lines, "", ""]).encode() + (b"" if method == "HEAD" else content))
+                answer, goes_on = await self._answer_or_break(method, target, headers, body)
+                writer.write(answer)
                 await writer.drain()
+                if not goes_on:
+                    break
                 self.idle.add(writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             self.idle.discard(writer)
             writer.close()
+
+    async def _answer_or_break(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[bytes, bool]:
+        """Return the bytes of an answer, and whether the connection goes on behind them."""
+        control = target.startswith("/_")
+        failure = self.failures.popleft() if self.failures and not control else ""
+        trouble = None if control else self._trouble()
+        if failure == "hang up" or trouble is Trouble.UNHEARD:
+            return b"", False
+        answer = _error(503, "SlowDown")
+        if failure:
+            answer = _error(int(failure[:3]), failure[4:] or "SlowDown")
+        elif trouble is not Trouble.REFUSED:
+            answer = self.answer(method, target, headers, body)
+        if trouble is Trouble.UNANSWERED:
+            return b"", False
+        if trouble is Trouble.DOUBTFUL:
+            answer = _error(500, "InternalError")
+        late = LATE_BY if trouble is Trouble.LATE else 0 if control else self.late
+        if late:
+            await asyncio.sleep(late)
+        status, extra, content = answer
+        lines = [f"HTTP/1.1 {status} -", *(f"{name}: {value}" for name, value in extra.items())]
+        if "Content-Length" not in extra:
+            lines.append(f"Content-Length: {len(content)}")
+        told = "\r\n".join([*lines, "", ""]).encode() + (b"" if method == "HEAD" else content)
+        return (told[: len(told) * 2 // 3], False) if trouble is Trouble.CUT else (told, True)
 
     def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """Answer one request."""
@@ -158,12 +207,24 @@ class _Stub:
         }
         return answers[kind]()
 
+    def _trouble(self) -> Trouble | None:
+        if self.dice.random() >= self.share:
+            return None
+        trouble = self.dice.choice(list(Trouble))
+        self.troubles[trouble] += 1
+        return trouble
+
     def _control(self, what: str, body: bytes) -> Answer:
         counts = dict(self.counts)
         if what == "_late":
             self.late = json.loads(body)
         elif what == "_fail":
             self.failures.extend(json.loads(body))
+        elif what == "_storm":
+            form = json.loads(body)
+            self.dice, self.share = random.Random(form["seed"]), form["share"]
+        elif what == "_troubles":
+            counts = dict(self.troubles)
         elif what == "_hang_up":
             for writer in self.idle:
                 writer.close()

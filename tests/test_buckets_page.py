@@ -89,16 +89,3 @@ def test_a_file_in_a_bucket_is_published_in_a_bucket_and_archived(s3_server: S3S
     assert "ReadSchema: struct<amount:int>" in log
     assert [one.split("/")[0] for one in s3_server.list(name) if not one.startswith("data")] == ["archive"]
     assert secrets_below(tmp_path) == [tmp_path / "keys"]
-
-
-@pytest.mark.long
-def test_the_demo_in_a_bucket_has_the_same_balance(s3_server: S3Server):
-    """A day of the demo: its inboxes and all its data sets are in the bucket, and nothing is left there."""
-    name = s3_server.make_bucket()
-    variables = {"AWS_ENDPOINT_URL": s3_server.url, "AWS_REGION": "us-east-1", **KEYS}
-
-    done = run_tidemill(Path.cwd(), "demo", "--days", "1", "--s3", f"s3://{name}/demo", **variables)
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1].endswith("lost=0 twice=0")
-    assert s3_server.list(name) == []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 import tidemill as tm
+from tests.s3_server import KEYS
 from tests.spark_cluster import LocalCluster, running_cluster
 from tests.yardstick import patience
 
@@ -66,28 +69,46 @@ def arguments_of_all() -> str:
     return "\n".join(found)
 
 
+def pages_of(ui: str, application: str) -> str:
+    """Return pages of Spark's own, with all settings of a driver."""
+    places = ("/environment/", "/executors/", "/jobs/", f"/api/v1/applications/{application}/environment")
+    return "\n".join(httpx.get(f"{ui}{place}", timeout=patience(20)).raise_for_status().text for place in places)
+
+
 def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path):
-    """Executors get the modules of the app from the driver. No command line, log or catalog has the secret."""
+    """Executors get the modules of the app from the driver. No command line, log, catalog or page has a secret.
+
+    The keys of a bucket are in the environment, as those of a site may be.
+    """
     write_project(tmp_path, cluster)
     program = Path(sys.executable).with_name("tidemill")
+    environ = {**os.environ, **KEYS}
     seen = []
 
-    with subprocess.Popen([program, "up", "--until-idle"], cwd=tmp_path, stdout=-1, stderr=-2, text=True) as up:
+    with (
+        subprocess.Popen([program, "up"], cwd=tmp_path, env=environ, stdout=-1, stderr=-2, text=True) as up,
+        tm.open(tmp_path) as mill,
+    ):
         assert up.stdout is not None
         for line in up.stdout:
             seen.append(line)
-            if " run " in line or "ready" in line:
+            if " start " in line or "ready" in line:
                 seen.append(arguments_of_all())
-        assert up.wait(patience(300)) == 0, "".join(seen)
-
-    secret = cluster.secret.read_bytes()
-    with tm.open(tmp_path) as mill:
+            if " commit " in line:
+                break
         (run,) = mill.runs.list()
         facts = mill.runs.show(run.run_id).facts
+        seen.append(pages_of(str(facts["spark_ui"]), str(facts["spark"])))
+        up.terminate()
+        assert up.wait(patience(300)) == 0, "".join(seen)
+
+        run = mill.runs.show(run.run_id)
         assert (run.state, facts["spark_conf"]["spark.master"]) == ("COMPLETED", cluster.master), "".join(seen)
         assert sorted((row["id"], row["name"]) for row in mill.datasets.head("clean")) == [(1, "ANN"), (2, "BOB")]
-    assert secret.decode() not in "".join(seen)
-    assert [path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()] == []
+    assert "spark.app.name" in seen[-1]
+    for secret in (cluster.secret.read_text(), KEYS["AWS_SECRET_ACCESS_KEY"]):
+        assert secret not in "".join(seen)
+        assert [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()] == []
 
 
 def test_a_folder_that_the_cluster_may_not_have_is_refused(cluster, tmp_path):
@@ -117,12 +138,3 @@ def test_a_master_without_a_secret_is_refused_before_it_is_asked(cluster, tmp_pa
     done = run_tidemill(tmp_path, "up", "--until-idle")
 
     assert f"[spark] give no secret for the cluster {cluster.master}" in done.stdout + done.stderr
-
-
-@pytest.mark.long
-def test_the_demo_on_a_cluster_has_the_same_balance():
-    """A day of the demo, whose Spark works on two workers."""
-    done = run_tidemill(Path.cwd(), "demo", "--days", "1", "--cluster")
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1].endswith("lost=0 twice=0")

@@ -37,8 +37,8 @@ def test_each_page_is_found_from_the_readme():
 def test_the_make_targets_named_are_there(page):
     """A command from a page is typed as it stands."""
     targets = set(
-        re.findall(r"^([a-z-]+)[a-z -]*:(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        re.findall(r"^([a-z0-9-]+)[a-z0-9 -]*:(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     )
-    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^)make ([a-z0-9-]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
 
     assert named - targets == set()

@@ -6,17 +6,12 @@ place of the landing folder.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 import tidemill as tm
+from tests.nodes import node_up
 from tests.yardstick import patience
 
 pytestmark = pytest.mark.long
@@ -42,36 +37,6 @@ app.schedule("on_raw", load, trigger=tm.NewFiles(raw))
 """
 
 
-def on_another_machine(command: list[str], *, hidden: Path | None, name: str) -> list[str]:
-    """Return the command on a machine of another name, on which the folder `hidden` is empty."""
-    steps = [f"hostname {name}"]
-    if hidden is not None:
-        steps.append(f"mkdir -p {hidden.parent}/nothing && mount --bind {hidden.parent}/nothing {hidden}")
-    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    script = " && ".join([*steps, 'exec "$@"'])
-    return ["unshare", *user, "--mount", "--uts", "sh", "-c", script, "sh", *command]
-
-
-@contextmanager
-def up(folder: Path, node: str, log: Path, *, hidden: Path | None = None, modules: Path | None) -> Iterator[None]:
-    """Run `tidemill up` on a node with a state folder of its own."""
-    command = [str(Path(sys.executable).with_name("tidemill")), "up", "--no-deploy", "--no-server"]
-    environ = {**os.environ, "TIDEMILL_STATE": f".{node}", "PYTHONPATH": str(modules or "")}
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            on_another_machine(command, hidden=hidden, name=node),
-            cwd=folder,
-            env=environ,
-            stdout=output,
-            stderr=output,
-        )
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(patience(60))
-
-
 @pytest.mark.parametrize("lacks", ["code", "mount"])
 def test_a_node_that_lacks_something_harms_nothing(lacks, postgres_catalog_url, tmp_path, monkeypatch):
     """Its runs failed, and good files were quarantined for it."""
@@ -92,8 +57,8 @@ def test_a_node_that_lacks_something_harms_nothing(lacks, postgres_catalog_url, 
         mill.deploy()
         mill.inboxes.scan("raw")
         with (
-            up(project, "whole", logs["whole"], modules=modules),
-            up(project, "lacking", logs["lacking"], hidden=hidden, modules=None if lacks == "code" else modules),
+            node_up(project, "whole", logs["whole"], modules=modules),
+            node_up(project, "lacking", logs["lacking"], hidden=hidden, modules=None if lacks == "code" else modules),
         ):
             for batch in range(BATCHES):
                 for number in range(FILES // BATCHES):

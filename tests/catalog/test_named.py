@@ -3,7 +3,9 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterator, Sequence
 from importlib import resources
+from itertools import count
 from pathlib import Path
 
 import apsw
@@ -11,11 +13,14 @@ import apsw.ext
 import psycopg
 import pytest
 
-from tidemill.catalog.db import Catalog, Db, UnstorableText
-from tidemill.catalog.named import LOCK_ORDER, RANKS, Dialect, RowSet, Statement, Statements, load_sql
+from tidemill.catalog.db import Catalog, CatalogUnavailable, Db, UnstorableText
+from tidemill.catalog.effects import Effect, Phase
+from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.named import LOCK_ORDER, RANKS, Call, Dialect, RowSet, Statement, Statements, load_sql
 from tidemill.catalog.postgres import PostgresCatalog
 from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.errors import Internal
+from tidemill.world import World
 from tools.stubs import sql_files
 
 SQL = load_sql(__file__)
@@ -65,6 +70,41 @@ def test_a_row_set_of_a_statement_that_failed_is_forgotten(catalog: Catalog) -> 
         catalog.read(lambda db: db.all(SQL.leave_ints, rs=RowSet(("n",), [(3,)]), left="no list"))
 
     assert catalog.read(lambda db: db.all(SQL.leave_ints, rs=RowSet(("n",), [(4,)]), left="[]")) == [(4,)]
+
+
+class _ReadsRows(Effect):
+    """Has a statement with a row set."""
+
+    phase = Phase.FILES
+
+    def writes(self) -> Sequence[Call]:
+        return (SQL.leave_ints(rs=RowSet(("n",), [(1,), (2,)]), left="[]"),)
+
+
+def test_a_disk_that_fails_beside_a_row_set_is_a_catalog_that_is_away(sqlite_catalog_url: str) -> None:
+    """Whichever statement meets it. After the commit it is no failure: the rows of the set are deleted by the next."""
+    catalog = open_catalog(sqlite_catalog_url, World())
+    assert isinstance(catalog, SqliteCatalog)
+    connection = catalog._connection()
+    outcomes = []
+    for number in range(20):
+        left = count(number, -1)
+
+        def fail(*_: object, left: Iterator[int] = left) -> bool:
+            if next(left) == 0:
+                raise apsw.IOError
+            return True
+
+        connection.exec_trace = fail
+        try:
+            catalog.apply([_ReadsRows()])
+            outcomes.append("done")
+        except CatalogUnavailable:
+            outcomes.append("away")
+        connection.exec_trace = None
+    catalog.close()
+
+    assert list(dict.fromkeys(outcomes)) == ["away", "done"]
 
 
 def test_a_row_set_with_a_text_that_no_database_can_keep_is_refused(catalog: Catalog) -> None:

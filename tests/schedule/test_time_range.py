@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.seed_of_the_day import TODAY
 from tidemill.names import ProgramId
 from tidemill.schedule.answers import NotBefore, Satisfied
 from tidemill.schedule.constraints import Facts
@@ -18,6 +19,7 @@ from tidemill.schedule.waits import TimeRange
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FACTS = Facts(ProgramId("prog_1"), NOON, NOON, {})
 STEP = timedelta(minutes=15)
+DAYS = 3
 """All times of the tests are multiples of it, and so are the offsets of today's zones."""
 
 RANGES = (("22:00", "06:00"), ("02:30", "06:00"), ("02:00", "02:15"), ("01:00", "02:30"), ("23:45", "00:30"))
@@ -105,11 +107,11 @@ def _changes(zone: ZoneInfo) -> Iterator[tuple[datetime, timedelta | None, timed
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", sorted({name[0] for name in available_timezones()}))
+@pytest.mark.parametrize("first", sorted({name[0] for name in available_timezones()})[TODAY % DAYS :: DAYS])
 def test_no_answer_around_a_change_of_the_clocks_is_late_in_any_zone(first):
     """Twenty years, all zones, each second hour of the day of each change and of half the next.
 
-    Zones of one letter whose clocks change alike are one zone with several names.
+    A day plays a third of the letters. Zones of one letter whose clocks change alike are one zone with several names.
     """
     names = (name for name in sorted(available_timezones()) if name[0] == first)
     for changes, name in {tuple(_changes(ZoneInfo(name))): name for name in names}.items():

@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from tests.stage import Stage
 from tests.ui.conftest import CHROMIUM
 from tests.ui.data import lake
+from tests.ui.every_page import OF_TODAY
 from tests.yardstick import patience
 
 pytestmark = [
@@ -55,8 +56,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield opened
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1360, 390])
+@pytest.mark.parametrize(("scheme", "width"), OF_TODAY)
 def test_every_page_of_data_is_clean(visit, site, scheme, width):
     """Axe finds text without contrast and parts without names; a narrow page has no part that is too wide."""
     page = visit("/", color_scheme=scheme, viewport={"width": width, "height": 900})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -240,10 +241,7 @@ class SqliteCatalog(Catalog):
                 raise
             return result
 
-        try:
-            return self._until_free(attempt, wait)
-        except _AWAY as error:
-            raise self._unavailable(error) from error
+        return self._until_free(attempt, wait)
 
     def _unavailable(self, error: apsw.Error) -> Unavailable:
         if self._identity and self.world.disk.identity(self.path) != self._identity:
@@ -271,6 +269,8 @@ class SqliteCatalog(Catalog):
                 if now > give_up_at:
                     raise CatalogUnavailable(self.url, "another process has held its lock for a minute") from error
                 self.world.clock.sleep(self.world.between(*wait))
+            except _AWAY as error:
+                raise self._unavailable(error) from error
 
 
 class _SqliteDb(Db):
@@ -320,8 +320,10 @@ def hold_rows(connection: apsw.Connection, calls: Iterable[Call]) -> None:
 
 
 def _drop_rows(connection: apsw.Connection, calls: Iterable[Call]) -> None:
-    for name in _row_sets(calls):
-        connection.execute(f"DELETE FROM {held_table(name)}")  # noqa: S608  # a name from our own SQL
+    # The commit stands, and who fills a table next empties it first.
+    with suppress(apsw.Error):
+        for name in _row_sets(calls):
+            connection.execute(f"DELETE FROM {held_table(name)}")  # noqa: S608  # a name from our own SQL
 
 
 def _fill(connection: apsw.Connection, table: str, rows: RowSet) -> None:

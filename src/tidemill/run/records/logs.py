@@ -50,7 +50,7 @@ class LogElsewhere(Unavailable):
         self.node = node
         self.kept = kept
         absent = f", and not yet in {kept}" if kept else ""
-        where = f"on {node}, in {folder}" if node else f"in {folder} of another machine"
+        where = f"on {node}, in {folder}" if node else "on the machine that worked on it"
         next_step = (
             "wait until the attempt has ended and its node has run `tidemill up` since"
             if kept
@@ -136,8 +136,9 @@ class LogReader:
         kept = _Kept(open_files(self._kept, self._world), f"{run.run_id}/{folder.name}/") if self._kept else None
         if kept is not None and kept.sizes():
             return kept
-        node = run.host if run.host and folder == newest else ""
-        raise LogElsewhere(run.run_id, folder.name, str(folder), node, kept=self._kept)
+        # The record has machine and folder of the newest attempt alone.
+        node, place = (run.host or "", str(folder)) if folder == newest else ("", "")
+        raise LogElsewhere(run.run_id, folder.name, place, node, kept=self._kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,7 +320,7 @@ def hold_rows(connection: apsw.Connection, calls: Iterable[Call]) -> None:
 
 
 def _drop_rows(connection: apsw.Connection, calls: Iterable[Call]) -> None:
-    # The commit stands, and who fills a table next empties it first.
+    # The commit stands. The next statement that fills a table empties it first.
     with suppress(apsw.Error):
         for name in _row_sets(calls):
             connection.execute(f"DELETE FROM {held_table(name)}")  # noqa: S608  # a name from our own SQL

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.peers import airflow
-from benchmarks.peers.environments import measure_peer
+from benchmarks.peers.environments import gap_of, measure_peer
 from benchmarks.project import publish, running_project, wait_until
 from benchmarks.table import Figure
 from tidemill.catalog.db import Db
@@ -22,6 +22,7 @@ from tidemill.mill.mill import Mill
 
 SCHEDULES = 300
 ROUNDS = 3
+AWAY_ON_SQLITE = "its scheduler ends among 300 runs: database is locked (seen on 27 November 2026)"
 SLOTS = 8
 """Runs at one time: a run waits for the database half of its time."""
 
@@ -61,6 +62,9 @@ def run(url: str) -> Iterator[Figure]:
             rates.append(SCHEDULES / (time.monotonic() - committed))
     ours = Figure("B2", f"one message → {SCHEDULES} runs", database, rates[1:], "runs/s", "≥ 100")
     yield ours
+    if database == "SQLite":
+        yield gap_of("Airflow", ours, AWAY_ON_SQLITE)
+        return
     gap = replace(ours, values=(), target="")
 
     def measure(python: Path) -> list[Figure]:

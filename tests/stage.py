@@ -48,6 +48,8 @@ class Stage:
     spark: Any = None
     at: dict[str, Callable[[], None]] = field(default_factory=dict)
     """Acts that happen once, each at the mark of its name."""
+    _warm: dict[str, DriverProcess] = field(default_factory=dict)
+    """The driver that worked last on each program."""
 
     @property
     def world(self) -> World:
@@ -104,8 +106,17 @@ class Stage:
         )
 
     def attempt(self, run: RunRecord, world: World | None = None) -> RunRecord:
-        """Work on a run that was taken; return the run as it stands afterwards."""
-        self.driver(run, world).work(self.assignment(run))
+        """Work on a run that was taken; return the run as it stands afterwards.
+
+        A driver in the world of the project stays warm, and serves the next runs of its program.
+        """
+        driver = self.driver(run, world)
+        if world is None:
+            warm = self._warm.get(str(run.program_id))
+            if warm is not None and warm.usable and warm.start == driver.start:
+                driver = warm
+            self._warm[str(run.program_id)] = driver
+        driver.work(self.assignment(run))
         return self.find(run.run_id)
 
     def end_attempt(self, run: RunRecord, cause: str, why: str, *, zombie: bool = False) -> None:
@@ -128,7 +139,7 @@ class Stage:
         program = catalog.read(lambda db: find_program_by_id(db, program_id))
         code = find_code(catalog, config.state, program, run.bundle)
         spark, folder = program.kind.needs_spark, str(config.folder)
-        start = DriverSetup(config.catalog, code, folder, folder, spark=spark, warm=False, spark_settings={})
+        start = DriverSetup(config.catalog, code, folder, folder, spark=spark, warm=True, spark_settings={})
         if world is not None:
             catalog = copy.copy(catalog)
             catalog.world = world

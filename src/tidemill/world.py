@@ -275,7 +275,8 @@ class World:
 
     def token(self, characters: int) -> str:
         """Return random lower-case letters and digits that cannot be guessed (with the system's random source)."""
-        return "".join(_CROCKFORD[self.random.getrandbits(5)] for _ in range(characters)).lower()
+        value = self.random.getrandbits(5 * characters)
+        return "".join(_CROCKFORD[(value >> 5 * place) & 31] for place in range(characters)).lower()
 
     def between(self, low: timedelta, high: timedelta) -> timedelta:
         """Return a random duration from `low` to `high`, so that waiting processes do not wake together."""

@@ -272,7 +272,7 @@ def spoil(stage: Stage) -> None:
 
 def test_a_program_that_was_deployed_again_before_its_attempt_began_is_returned(stage):
     """Declaration and code belong together: the attempt costs the run nothing."""
-    stage.at["driver.registered"] = lambda: redeploy(stage.mill, APP.replace("VERSION", "app 2"))
+    stage.at["driver.assigned"] = lambda: redeploy(stage.mill, APP.replace("VERSION", "app 2"))
     run_id = stage.mill.runs.start("shop.load").run_id
     (run,) = stage.work()
     state, losses, failures = run.state, run.losses, run.failures

@@ -30,7 +30,7 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.epoch import from_ms
 from tidemill.names import DEFAULT_NAMESPACE, ProgramId, RunId
 from tidemill.run.records.programs import Program, ProgramKind, put_program
-from tidemill.run.step.attempts import FinishRun, register, take_runs
+from tidemill.run.step.attempts import FinishRun, Registration, register, take_runs
 from tidemill.schedule.changes import Add, Change, change_schedules
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.specs import Misfire, ScheduleSpec
@@ -167,7 +167,7 @@ class Day:
         def start(db: Db) -> list[RunId]:
             taken = take_runs(db, most=1000, owner="r", host="h", lease=timedelta(hours=1))
             for run in taken:
-                register(db, run.run_id, run.epoch, pid=1, facts={}, log_location="logs")
+                register(db, Registration(run.run_id, run.epoch, 1, {}, "logs"))
             return [run.run_id for run in taken]
 
         run_ids = self.catalog.write(start)

@@ -30,7 +30,7 @@ from tidemill.errors import Unavailable
 from tidemill.names import DEFAULT_NAMESPACE, EventKey, ProgramId, RunId
 from tidemill.run.records.programs import Program, ProgramKind, put_program
 from tidemill.run.records.runs import RunRecord, list_runs
-from tidemill.run.step.attempts import FinishRun, register, take_runs
+from tidemill.run.step.attempts import FinishRun, Registration, register, take_runs
 from tidemill.schedule.changes import Add, change_schedules
 from tidemill.schedule.constraints import Concurrency, Constraint, GroupConcurrency, Rate
 from tidemill.schedule.data_triggers import NewPartitions
@@ -147,7 +147,7 @@ class Storm:
         def start(db: Db) -> list[RunId]:
             taken = take_runs(db, most=1000, owner="r", host="h", lease=timedelta(hours=1))
             for run in taken:
-                register(db, run.run_id, run.epoch, pid=1, facts={}, log_location="logs")
+                register(db, Registration(run.run_id, run.epoch, 1, {}, "logs"))
             return [run.run_id for run in taken]
 
         active = [*self._left, *self.catalog.write(start)]

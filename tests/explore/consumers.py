@@ -31,6 +31,7 @@ from tidemill.run.step.attempts import (
     AttemptEnd,
     Cause,
     FinishRun,
+    Registration,
     ask_kill,
     end_attempt,
     register,
@@ -123,7 +124,7 @@ def take_run(catalog: Catalog) -> tuple[RunRecord, Inputs] | None:
     def take_one(db: Db):
         runs = take_runs(db, most=1, owner="runner", host="here", lease=LEASE)
         for run in runs:
-            register(db, run.run_id, run.epoch, pid=run.epoch, facts={}, log_location="logs")
+            register(db, Registration(run.run_id, run.epoch, run.epoch, {}, "logs"))
         return [(run, find_inputs(db, find_program_by_id(db, run.program_id))) for run in runs]
 
     return next(iter(catalog.write(take_one)), None)

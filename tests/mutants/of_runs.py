@@ -54,18 +54,14 @@ MUTANTS: Final = (
         "registered_for_what_was_given_up",
         "a driver that comes late registers for an attempt that was fenced",
         Sql("register").swap(
-            "WHERE run_id = :run_id AND epoch = :epoch AND state = 'STARTING'",
-            "WHERE run_id = :run_id AND epoch = :epoch AND ended_at IS NULL",
+            "AND (state = 'STARTING' OR (state = 'RUNNING' AND token_digest = :token_digest))", "AND ended_at IS NULL"
         ),
         scenario="fenced",
     ),
     _mutant(
         "registered_by_anyone",
         "a driver registers whatever epoch the run is in by now",
-        Sql("register").swap(
-            "WHERE run_id = :run_id AND epoch = :epoch AND state = 'STARTING'",
-            "WHERE run_id = :run_id AND epoch >= :epoch AND state = 'STARTING'",
-        ),
+        Sql("register").swap("WHERE run_id = :run_id AND epoch = :epoch", "WHERE run_id = :run_id AND epoch >= :epoch"),
         scenario="fenced",
     ),
     _mutant(

@@ -14,13 +14,12 @@ MUTANTS: Final = (
         "unlocked_begin",
         "begin takes its tick in one database transaction and inserts its row in the next",
         In("transactions.begin").swap(
-            "seq = catalog.apply([_BeginTransaction(run_id, epoch, declared, spans), *effects], outcome=outcome)",
+            "seq = catalog.apply([_BeginTransaction(run_id, epoch, declared, spans, first), *effects], "
+            "outcome=outcome)",
             "seq = catalog.write(lambda db: db.tick())\n"
-            "catalog.apply([_BeginTransaction(run_id, epoch, declared, spans, seq), *effects], outcome=outcome)",
+            "catalog.apply([_BeginTransaction(run_id, epoch, declared, spans, first, seq), *effects], outcome=outcome)",
         ),
-        In("_BeginTransaction").swap(
-            "spans: Mapping[DatasetId, tuple[int, int]]", "spans: Mapping[DatasetId, tuple[int, int]]\nseq: int"
-        ),
+        In("_BeginTransaction").swap("first: bool", "first: bool\nseq: int"),
         In("_BeginTransaction.writes").swap(
             "SQL.insert_tx(run_id=..., epoch=...)", "SQL.insert_tx(run_id=..., epoch=..., seq=self.seq)"
         ),

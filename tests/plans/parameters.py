@@ -945,6 +945,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "workers.forgive": {"program_id": "worker_1"},
     "workers.postpone_starts": {"program_id": "worker_1"},
     "attempts.register": {"run_id": "live_10", "token_digest": "d"},
+    "attempts.refuse_unless_starting": {"run_id": "live_10"},
+    "attempts.register_and_attach": {"run_id": "live_10", "token_digest": "d"},
     "attempts.refuse_if_moved": {"write_pointer": 600_101},
     "attempts.end_run": {"state": "FAILED"},
     "runs.insert_external": {"run_id": "new"},

@@ -16,7 +16,7 @@ from tidemill.catalog.named import Dialect, Statement
 from tidemill.names import Namespace, ProgramId, RunId
 from tidemill.run.records.programs import Program, ProgramKind, put_program
 from tidemill.run.records.runs import NewRun, RunRecord, create_pending, find_run
-from tidemill.run.step.attempts import register, take_runs
+from tidemill.run.step.attempts import Registration, register, take_runs
 from tidemill.world import World
 
 LEASE = timedelta(seconds=60)
@@ -53,7 +53,7 @@ class Works:
         """Give a run that its driver has registered."""
         run_id = self.start(program)
         (run,) = self.take()
-        self.catalog.write(lambda db: register(db, run_id, run.epoch, pid=1, facts={}, log_location="logs"))
+        self.catalog.write(lambda db: register(db, Registration(run_id, run.epoch, 1, {}, "logs")))
         return self.run(run_id)
 
     def run(self, run_id: RunId) -> RunRecord:

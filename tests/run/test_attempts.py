@@ -22,6 +22,7 @@ from tidemill.run.step.attempts import (
     AttemptEnd,
     Cause,
     FinishRun,
+    Registration,
     RunTaken,
     ask_kill,
     backoff_after,
@@ -140,9 +141,53 @@ def test_a_process_registers_for_its_attempt_once(works):
     run = works.under_way(works.program())
 
     with pytest.raises(RunTaken):
-        works.catalog.write(lambda db: register(db, run.run_id, 1, pid=2, facts={}, log_location=""))
+        works.catalog.write(lambda db: register(db, Registration(run.run_id, 1, 2, {}, "")))
 
     assert works.run(run.run_id).pid == 1
+
+
+def test_a_process_that_does_not_know_whether_it_has_registered_does_so_again(works):
+    """The reply to its begin was lost. Another process, with another token, is refused all the same."""
+    run_id = works.start(works.program())
+    (run,) = works.take()
+    own = Registration(run_id, run.epoch, 1, {}, "logs", "own")
+    begin(works.catalog, run_id=run_id, epoch=1, effects=[AttachTransaction(run_id, 1, own)])
+
+    works.catalog.write(lambda db: register(db, own))
+    with pytest.raises(RunTaken):
+        works.catalog.write(lambda db: register(db, Registration(run_id, 1, 2, {}, "", "other")))
+
+    assert works.run(run_id).pid == 1
+
+
+def test_the_begin_registers_a_process_that_has_not_registered(works):
+    """A driver that is warm registers and begins in one transaction."""
+    run_id = works.start(works.program())
+    (run,) = works.take()
+
+    own = Registration(run_id, run.epoch, 7, {"driver": "d"}, "logs", "own")
+    tx = begin(works.catalog, run_id=run_id, epoch=1, effects=[AttachTransaction(run_id, 1, own)])
+
+    found = works.run(run_id)
+    assert (found.state, found.pid, found.facts, found.log_location) == (RunState.RUNNING, 7, {"driver": "d"}, "logs")
+    assert found.write_pointer == found.first_write_pointer == tx.write_pointer
+    assert found.started_at is not None
+
+
+def test_a_begin_does_not_register_for_an_attempt_of_another_process(works):
+    """The second process has begun nothing."""
+    run = works.under_way(works.program())
+
+    with pytest.raises(RunTaken):
+        begin(
+            works.catalog,
+            run_id=run.run_id,
+            epoch=1,
+            effects=[AttachTransaction(run.run_id, 1, Registration(run.run_id, 1, 2, {}, ""))],
+        )
+
+    found = works.run(run.run_id)
+    assert (found.pid, found.write_pointer) == (1, None)
 
 
 def test_a_process_of_an_earlier_attempt_cannot_register(works):
@@ -154,7 +199,7 @@ def test_a_process_of_an_earlier_attempt_cannot_register(works):
     works.take()
 
     with pytest.raises(RunTaken, match="attempt 1"):
-        works.catalog.write(lambda db: register(db, run_id, 1, pid=2, facts={}, log_location=""))
+        works.catalog.write(lambda db: register(db, Registration(run_id, 1, 2, {}, "")))
 
 
 def test_a_lost_attempt_costs_no_retry(works):
@@ -375,7 +420,7 @@ def test_a_new_attempt_knows_nothing_of_the_earlier_one_s_driver(works):
     run_id = works.start(works.program())
     (run,) = works.take()
     facts = {"driver": "driver_1"}
-    works.catalog.write(lambda db: register(db, run_id, run.epoch, pid=1, facts=facts, log_location=""))
+    works.catalog.write(lambda db: register(db, Registration(run_id, run.epoch, 1, facts, "")))
     lose(works, run)
 
     (again,) = works.take()

@@ -17,7 +17,7 @@ from tidemill.lake.claims import ClaimTable
 from tidemill.lake.suspects import HALVE_AFTER, halve
 from tidemill.run.records.runs import RunRecord, RunState
 from tidemill.run.step import inputs
-from tidemill.run.step.attempts import AttemptEnd, Cause, FinishRun, end_attempt, register
+from tidemill.run.step.attempts import AttemptEnd, Cause, FinishRun, Registration, end_attempt, register
 from tidemill.run.step.input_kind import InputKind, TakenInput
 from tidemill.run.step.outputs import write_frames
 from tidemill.run.step.step import Step
@@ -141,9 +141,7 @@ class Queue:
         """Start the next attempt of a run."""
         self.works.sql(f"UPDATE run SET not_before = 0 WHERE run_id = '{run.run_id}' RETURNING 1")
         (again,) = self.works.take()
-        self.works.catalog.write(
-            lambda db: register(db, again.run_id, again.epoch, pid=1, facts={}, log_location="logs")
-        )
+        self.works.catalog.write(lambda db: register(db, Registration(again.run_id, again.epoch, 1, {}, "logs")))
         return self.works.run(run.run_id)
 
     def end(self, run: RunRecord, cause: Cause = Cause.FAILED) -> RunState | None:

@@ -19,7 +19,7 @@ from tidemill.catalog.messages import Publish, Topic
 from tidemill.names import DEFAULT_NAMESPACE, EventKey, ProgramId, RunId
 from tidemill.run.records.programs import Program, ProgramKind, put_program
 from tidemill.run.records.runs import NewRun, RunRecord, create_pending, find_run
-from tidemill.run.step.attempts import FinishRun, register, take_runs
+from tidemill.run.step.attempts import FinishRun, Registration, register, take_runs
 from tidemill.schedule.boundaries import feed_boundaries
 from tidemill.schedule.changes import Add, Change, Changed, change_schedules
 from tidemill.schedule.checker import Launch, check_due
@@ -168,7 +168,7 @@ class Shop:
         def start(db: Db) -> None:
             lease = timedelta(seconds=60)
             for run in take_runs(db, most=1000, owner="r", host="h", lease=lease):
-                register(db, run.run_id, run.epoch, pid=1, facts={}, log_location="logs")
+                register(db, Registration(run.run_id, run.epoch, 1, {}, "logs"))
 
         self.catalog.write(start)
         self.catalog.apply([FinishRun(run_id, 1, "done", {})])

@@ -24,7 +24,7 @@ from tidemill.mill.mill import open_project
 from tidemill.mill.operations import OPERATIONS
 from tidemill.mill.routes import route_of
 from tidemill.run.records.runs import RunRecord
-from tidemill.run.step.attempts import register
+from tidemill.run.step.attempts import Registration, register
 from tidemill.server.access import Door
 from tidemill.server.application import make_application
 from tidemill.server.guard import OPEN, is_for_runs, needs_of
@@ -88,9 +88,7 @@ def register_again(stage: Stage, run_id: str) -> tuple[RunRecord, str]:
     logs.mkdir(exist_ok=True)
     (logs / "stdout").write_text("said\n", encoding="utf-8")
     stage.mill.project.catalog.write(
-        lambda db: register(
-            db, run.run_id, run.epoch, pid=1, facts={}, log_location=str(logs), token_digest=digest_of(token)
-        )
+        lambda db: register(db, Registration(run.run_id, run.epoch, 1, {}, str(logs), digest_of(token)))
     )
     return run, token
 

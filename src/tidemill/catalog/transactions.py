@@ -129,9 +129,10 @@ class _BeginTransaction(Effect):
     epoch: int
     declared: frozenset[DatasetId]
     spans: Mapping[DatasetId, tuple[int, int]]
+    first: bool
 
     def guards(self) -> Sequence[Call]:
-        return (SQL.refuse_second(run_id=self.run_id, epoch=self.epoch),)
+        return () if self.first else (SQL.refuse_second(run_id=self.run_id, epoch=self.epoch),)
 
     def writes(self) -> Sequence[Call]:
         calls = [SQL.insert_tx(run_id=self.run_id, epoch=self.epoch)]
@@ -190,6 +191,7 @@ def begin(
     writes: Iterable[DatasetId] = (),
     spans: Mapping[DatasetId, tuple[int, int]] = MappingProxyType({}),
     effects: Sequence[Effect] = (),
+    first: bool = False,
 ) -> Transaction:
     """Open a transaction for attempt `epoch` of a run; it has committed before anything is read by it.
 
@@ -197,12 +199,12 @@ def begin(
     watermarks back until it ends. What it adds of other times holds nothing.
     `effects` (the run's guard, claims that follow the new attempt) happen in the same message. Begin and a read in one
     statement missed a change that had committed one pointer earlier (tried). Raises `TransactionOpen` when the attempt
-    has one already.
+    has one already. That is not asked for its `first`: then `effects` refuse an attempt that has begun.
     """
     declared = frozenset(writes)
     # After a lost reply the row is found by its run and epoch, which have one open transaction at a time.
     outcome = SQL.find_begun(run_id=run_id, epoch=epoch)
-    seq = catalog.apply([_BeginTransaction(run_id, epoch, declared, spans), *effects], outcome=outcome)
+    seq = catalog.apply([_BeginTransaction(run_id, epoch, declared, spans, first), *effects], outcome=outcome)
     catalog.world.mark("begin.after_commit")
     return Transaction(WritePointer(seq), catalog.incarnation, run_id, epoch, declared)
 

@@ -40,6 +40,7 @@ from tidemill.run.records.workers import PostponeStarts
 from tidemill.run.step.attempts import (
     AttemptEnd,
     FinishRun,
+    Registration,
     announce_end,
     announce_start,
     end_attempt,
@@ -91,6 +92,8 @@ class DriverProcess:
         self.spark: SparkHome | None = None
         self._apps: Sequence[ProgramSource] | None = None
         """The apps of the app file, once it was executed."""
+        self._unregistered: Registration | None = None
+        """The registration for an attempt that has still to be made."""
         self._left = ""
         """Threads and processes that user code has left running in this process."""
 
@@ -124,23 +127,13 @@ class DriverProcess:
             self._complain()  # the attempt was not free: another process has it, or ends it
 
     def _register_and_work(self, assignment: Assignment) -> None:
+        self.world.mark("driver.assigned")
         run_id, epoch = assignment.run_id, assignment.epoch
         facts: dict[str, object] = {"driver": self.tag, "code": self.start.code.digest}
         if self.spark is not None:
             facts |= self._describe(self.spark)
         pid, token = self.world.spawner.pid(), make_run_token(self.world, run_id)
-        self.catalog.write(
-            lambda db: register(
-                db,
-                run_id,
-                epoch,
-                pid=pid,
-                facts=facts,
-                log_location=assignment.logs,
-                token_digest=digest_of(token),
-            )
-        )
-        self.world.mark("driver.registered")
+        self._unregistered = Registration(run_id, epoch, pid, facts, assignment.logs, digest_of(token))
         environ = {TOKEN_VARIABLE: token} | ({URL_VARIABLE: assignment.url} if assignment.url else {})
         try:
             with self.world.spawner.passed_on(environ):
@@ -164,6 +157,16 @@ class DriverProcess:
             self._complain()
             self._end(assignment, AttemptEnd(Cause.LOST, f"{error.code}: {error}"))
 
+    def _register(self) -> None:
+        """Register for the attempt, unless that was done: before its end, and before the app file is executed.
+
+        In a driver that has executed the app file, the begin of the transaction registers.
+        """
+        if (registration := self._unregistered) is not None:
+            self.catalog.write(lambda db: register(db, registration))
+            self._unregistered = None
+            self.world.mark("driver.registered")
+
     def _carry_out(self, assignment: Assignment, facts: dict[str, object]) -> None:
         started = self.world.clock.monotonic()
         run, program, inputs, outputs = self.catalog.read(lambda db: _read(db, assignment))
@@ -176,13 +179,23 @@ class DriverProcess:
             facts |= self._describe(home)
         loaded = self._load(program)
         if program.kind.is_worker:
+            self._register()
             self._work_until_stopped(run, program, loaded, outputs, home, facts)
             return
         allowed = parse_allowed(str(run.arguments.get(ALLOW, "")))
         starts = announce_start(run, program)
         step = Step.begin(
-            "driver", self.catalog, run, outputs, self.writer, inputs=inputs, allowed=allowed, announced=starts
+            "driver",
+            self.catalog,
+            run,
+            outputs,
+            self.writer,
+            inputs=inputs,
+            allowed=allowed,
+            announced=starts,
+            registration=self._unregistered,
         )
+        self._unregistered = None
         begun = self.world.clock.monotonic()
         step.take()
         self.world.mark("driver.claimed")
@@ -279,6 +292,7 @@ class DriverProcess:
         app_file, bundle = Path(code.app_file), Path(code.folder) if code.folder else None
         try:
             if self._apps is None or bundle is None:
+                self._register()
                 self._apps = load_apps(app_file, bundle)
             return choose_program(self._apps, app_file, program)
         except UserError as error:
@@ -310,6 +324,8 @@ class DriverProcess:
         return ProgramFailed(reason, step.inputs.blame(step.workspace, text, reason))
 
     def _end(self, assignment: Assignment, end: AttemptEnd) -> None:
+        # If another process has the attempt, that process ends it.
+        self._register()
         end_attempt(self.catalog, assignment.run_id, assignment.epoch, end)
 
     def _spark(self, log: Path) -> SparkHome:

@@ -41,6 +41,8 @@ _START_WITHIN: Final = timedelta(minutes=5)
 """A start of Spark takes a minute on a busy machine (tried)."""
 _START_BESIDE_AFTER: Final = timedelta(seconds=5)
 """The time for which all drivers with Spark are busy, while runs wait, before another driver is started."""
+_CAP_EVERY: Final = timedelta(milliseconds=200)
+"""The time between two looks at the lengths of logs."""
 _SPARE_FOR: Final = timedelta(minutes=2)
 """The time for which a driver beyond the kept ones waits for another run."""
 
@@ -141,6 +143,8 @@ class LocalLauncher:
         self._wanted: dict[Pool, ClassArchive] = {}
         """The archives that are still to be made; no run waits for them."""
         self._trainer: Child | None = None
+        self._capped_at: timedelta | None = None
+        """The time of the last look at the lengths of logs."""
 
     @property
     def folder(self) -> Path:
@@ -224,9 +228,14 @@ class LocalLauncher:
     def tend(self) -> None:
         """Replace drivers that are dead, worn out or of other code, and end those that do not come to an end."""
         now = self.world.clock.monotonic()
+        caps = self._capped_at is None or now - self._capped_at >= _CAP_EVERY
+        if caps:
+            self._capped_at = now
         for driver in list(self.drivers):
             try:
                 self._look_after(driver, now)
+                if caps and driver.assignment is not None:
+                    self._cap_logs(Path(driver.assignment.logs))
             except OSError as error:
                 # A full disk, a file that an editor renames: nothing that may keep the runner from renewing leases.
                 _log.warning("driver %s is left alone for now: %s", driver.folder.name, error)
@@ -306,8 +315,6 @@ class LocalLauncher:
             self._look_after_start(driver, now)
         elif hangs or (driver.assignment is None and not self._fit(driver, now)):
             self._end(driver)
-        elif driver.assignment is not None:
-            self._cap_logs(Path(driver.assignment.logs))
 
     def _look_after_start(self, driver: Driver, now: timedelta) -> None:
         """End a start of Spark that has failed or takes too long, and tell the run that waits for it."""

@@ -167,30 +167,37 @@ NEXT_DUE: Final = SQL.find_next_due()
 """Finds the time at which the next waiting run comes due."""
 
 
-def register(  # the columns that begin an attempt
-    db: Db,
-    run_id: RunId,
-    epoch: int,
-    *,
-    pid: int,
-    facts: Mapping[str, object],
-    log_location: str,
-    token_digest: str | None = None,
-) -> None:
-    """Say that process `pid` works on the attempt: STARTING → RUNNING; `RunTaken` when it is not there to be had.
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Report of process `pid` that it works on an attempt. `token_digest` is of its token for the attempt."""
 
-    `token_digest` is of the token that the process got for this attempt.
+    run_id: RunId
+    epoch: int
+    pid: int
+    facts: Mapping[str, object]
+    log_location: str
+    token_digest: str | None = None
+
+    @property
+    def params(self) -> dict[str, Param]:
+        """The columns of the run."""
+        return {
+            "run_id": self.run_id,
+            "epoch": self.epoch,
+            "pid": self.pid,
+            "facts": json.dumps(self.facts),
+            "log_location": self.log_location,
+            "token_digest": self.token_digest,
+        }
+
+
+def register(db: Db, registration: Registration) -> None:
+    """Register a process for its attempt: STARTING → RUNNING; `RunTaken` when the attempt is not there to be had.
+
+    A process may do it again, by the token that it got.
     """
-    changed = db.run(
-        SQL.register,
-        run_id=run_id,
-        epoch=epoch,
-        pid=pid,
-        facts=json.dumps(facts),
-        log_location=log_location,
-        token_digest=token_digest,
-    )
-    if not changed:
+    if not db.run(SQL.register, **registration.params):
+        run_id, epoch = registration.run_id, registration.epoch
         raise RunTaken(run_id, str(epoch), find_run(db, run_id).state)
 
 
@@ -207,19 +214,26 @@ def renew(db: Db, held: Sequence[tuple[RunId, int]], lease: timedelta) -> set[Ru
 
 @dataclass(frozen=True, slots=True)
 class AttachTransaction(Effect):
-    """Write down which transaction is the attempt's, in its begin; `RunTaken` when the attempt is over."""
+    """Write down which transaction is the attempt's, in its begin; `RunTaken` when the attempt is over.
+
+    A process that has not registered for the attempt yet gives its `registration` along.
+    """
 
     phase = Phase.RUN
 
     run_id: RunId
     epoch: int
+    registration: Registration | None = None
 
     def guards(self) -> Sequence[Call]:
-        """The attempt is under way."""
-        return (SQL.refuse_unless_running(run_id=self.run_id, epoch=self.epoch),)
+        """The attempt is under way, or there to be had."""
+        guard = SQL.refuse_unless_starting if self.registration else SQL.refuse_unless_running
+        return (guard(run_id=self.run_id, epoch=self.epoch),)
 
     def writes(self) -> Sequence[Call]:
         """The run's write pointer."""
+        if self.registration is not None:
+            return (SQL.register_and_attach(**self.registration.params),)
         return (SQL.attach_transaction(run_id=self.run_id, epoch=self.epoch),)
 
 

@@ -80,10 +80,11 @@ SELECT run_id FROM run WHERE run_id IN ({texts:runs})
 -- gives: run_id
 -- locks: run
 -- wakes: progress
--- By their slots, which are few: among all that waits they would be looked for.
+-- By their slots, which are few: among all that waits they would be looked for. (PostgreSQL has no statistics of a
+-- table that was never filled, and guesses a thousand workers. Then it goes through all runs that wait.)
 WITH picked AS MATERIALIZED (
     SELECT run_id FROM run
-     WHERE state = 'PENDING' AND not_before <= tidemill_now()
+     WHERE EXISTS (SELECT 1 FROM worker) AND state = 'PENDING' AND not_before <= tidemill_now()
        AND run_id IN (SELECT slot.run_id FROM worker CROSS JOIN slot
                        WHERE slot.limit_key = 'program:' || worker.program_id)
        AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
@@ -102,7 +103,7 @@ RETURNING run_id
 -- name: find_due_workers
 -- gives: found
 SELECT 1 AS found FROM worker CROSS JOIN slot CROSS JOIN run
- WHERE slot.limit_key = 'program:' || worker.program_id AND run.run_id = slot.run_id
+ WHERE EXISTS (SELECT 1 FROM worker) AND slot.limit_key = 'program:' || worker.program_id AND run.run_id = slot.run_id
    AND run.state = 'PENDING' AND run.not_before <= tidemill_now()
    AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
          AND (program.bundle IN ({texts:avoided})
@@ -134,11 +135,13 @@ SELECT min(not_before) AS not_before FROM run WHERE state = 'PENDING' AND not_be
 -- name: register
 -- locks: run
 -- wakes: progress
--- Compare and set: the process of an attempt that was given up meanwhile finds nothing to register for.
+-- Compare and set: the process of an attempt that was given up meanwhile finds nothing to register for. A process that
+-- does not know whether it has registered does so again, and is known by its token.
 UPDATE run
    SET state = 'RUNNING', pid = :pid, facts = :facts, log_location = :log_location,
        token_digest = :token_digest, started_at = coalesce(started_at, tidemill_now())
- WHERE run_id = :run_id AND epoch = :epoch AND state = 'STARTING'
+ WHERE run_id = :run_id AND epoch = :epoch
+   AND (state = 'STARTING' OR (state = 'RUNNING' AND token_digest = :token_digest))
 
 -- name: note_facts
 -- locks: run
@@ -163,6 +166,21 @@ SELECT tidemill_refuse('run_taken', CAST(:run_id AS TEXT), CAST(CAST(:epoch AS B
                        (SELECT state FROM run WHERE run_id = :run_id))
  WHERE NOT EXISTS (SELECT 1 FROM run
                     WHERE run_id = :run_id AND epoch = :epoch AND state IN ('RUNNING', 'STOPPING') {for_update})
+
+-- name: refuse_unless_starting
+-- locks: run
+SELECT tidemill_refuse('run_taken', CAST(:run_id AS TEXT), CAST(CAST(:epoch AS BIGINT) AS TEXT),
+                       (SELECT state FROM run WHERE run_id = :run_id))
+ WHERE NOT EXISTS (SELECT 1 FROM run WHERE run_id = :run_id AND epoch = :epoch AND state = 'STARTING' {for_update})
+
+-- name: register_and_attach
+-- locks: run
+-- wakes: progress
+UPDATE run
+   SET state = 'RUNNING', pid = :pid, facts = :facts, log_location = :log_location,
+       token_digest = :token_digest, started_at = coalesce(started_at, tidemill_now()),
+       write_pointer = {commit_seq}, first_write_pointer = coalesce(first_write_pointer, {commit_seq})
+ WHERE run_id = :run_id AND epoch = :epoch
 
 -- name: attach_transaction
 -- locks: run

@@ -19,7 +19,7 @@ from tidemill.lake.snapshot.refresh_order import OrderRefreshes
 from tidemill.names import CommitSeq, DatasetId
 from tidemill.run.records.programs import Code
 from tidemill.run.records.runs import RunRecord
-from tidemill.run.step.attempts import AttachTransaction
+from tidemill.run.step.attempts import AttachTransaction, Registration
 from tidemill.run.step.inputs import Inputs
 from tidemill.run.step.outputs import Outputs, Writer
 from tidemill.run.step.workspace import Workspace
@@ -57,14 +57,15 @@ class Step:
         allowed: Collection[Guard] = (),
         spans: Mapping[DatasetId, tuple[Instant, Instant]] | None = None,
         announced: Sequence[Effect] = (),
+        registration: Registration | None = None,
     ) -> Step:
         """Begin a transaction: it pins what it reads as a whole, and claims of earlier attempts follow it.
 
         `outputs` are what it may publish to, by qualified name; `allowed` and `spans` as for `Outputs`.
-        `announced` comes with the begin.
+        `announced` comes with the begin, and so does the `registration` of a process that has not registered yet.
         """
         effects: list[Effect] = [
-            AttachTransaction(record.run_id, record.epoch),
+            AttachTransaction(record.run_id, record.epoch, registration),
             OrderRefreshes(outputs.values(), record.logical_time, record.first_write_pointer),
             *inputs.begin(record, catalog.world),
             *announced,
@@ -76,6 +77,7 @@ class Step:
             writes=[fileset.dataset_id for fileset in outputs.values()],
             spans=spans or {},
             effects=effects,
+            first=registration is not None,
         )
         catalog.world.mark(f"{who}.begun")
         written = Outputs(catalog, tx, outputs, writer, allowed, spans)

@@ -6,7 +6,6 @@ Prints one table in Markdown, and writes it with all figures to `benchmarks/resu
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from benchmarks import b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13, b15, b16
 from benchmarks.machine import describe_machine, measure_yardsticks
+from benchmarks.processes import ending_processes, exit_at_signals
 from benchmarks.table import Figure, to_markdown
 from tests.postgres_server import running_server
 
@@ -41,12 +41,11 @@ def main(wanted: list[str]) -> int:
     if unknown := set(wanted) - ALL.keys():
         print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(ALL)}", file=sys.stderr)
         return 2
-    # Ended from outside, servers and peers still have to end.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    exit_at_signals()
     figures: list[Figure] = []
     machine: dict[str, str] = {}
     yardsticks: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder, ending_processes():
         for name in wanted or ALL:
             # A server for each, so that no benchmark counts the rows of another; on disk, since that is measured too.
             with running_server(durable=True) as postgres:

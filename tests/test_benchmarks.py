@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
+import subprocess
 import sys
 import threading
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import psutil
 import pytest
 
 from benchmarks.page import IMAGES, KEPT, PAGE, merge, plots_of, render
@@ -17,6 +21,7 @@ from benchmarks.peers.environments import PeerMissing, PeerRounds, _call, made, 
 from benchmarks.plots import plot
 from benchmarks.slow_network import slowed
 from benchmarks.table import Figure, to_markdown
+from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import list_transactions
 from tidemill.server.pages.lists import LISTS
@@ -106,6 +111,38 @@ def test_a_peer_that_cannot_be_installed_is_a_gap_with_its_reason(monkeypatch, t
 
     assert [row.split(" | ")[2].split()[0] for row in rows] == ["Airflow", "APScheduler"]
     assert ["| not measured | not installed: " in row and "Not a directory" in row for row in rows] == [True, True]
+
+
+LEAVES_PROCESSES = """
+import subprocess
+import time
+
+from benchmarks.processes import ending_processes, exit_at_signals
+
+exit_at_signals()
+earlier = subprocess.Popen(["sleep", "600"])
+with ending_processes():
+    left = subprocess.check_output(["bash", "-c", "setsid sleep 600 >&2 & echo $!"], text=True)
+    child = subprocess.Popen(["sleep", "600"])
+    print(earlier.pid, child.pid, left, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_all_processes_that_a_benchmark_started(number):
+    """Airflow's tasks have sessions of their own. Those that stay take the processor from all later figures."""
+    with subprocess.Popen([sys.executable, "-c", LEAVES_PROCESSES], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        earlier, *started = map(int, program.stdout.readline().split())
+
+        program.send_signal(number)
+        exit_code = program.wait(patience(30))
+        alive = [psutil.pid_exists(pid) for pid in (earlier, *started)]
+        os.kill(earlier, signal.SIGKILL)
+
+    assert exit_code == 128 + number
+    assert alive == [True, False, False]
 
 
 def test_the_reason_of_a_failed_installation_is_its_last_line():

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -20,7 +21,7 @@ from benchmarks.page import IMAGES, KEPT, PAGE, merge, plots_of, render
 from benchmarks.peers.environments import PeerMissing, PeerRounds, _call, made, measure_peer
 from benchmarks.plots import plot
 from benchmarks.slow_network import slowed
-from benchmarks.table import Figure, to_markdown
+from benchmarks.table import Figure, rows_of, to_markdown
 from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import list_transactions
@@ -96,6 +97,30 @@ def test_the_table_says_how_many_times_better_ours_is():
     assert "| B3 | due at once | Peer 3 | SQLite | 950 | 900 – 1,000 of 2 | runs/s |  | 10.5 |" in table
     assert "| B1 | first line | Peer 3 | SQLite | 960 | 960 – 960 of 1 | ms |  | 24 |" in table
     assert "| Yardsticks before | fsync (ms) |" in table
+
+
+def test_the_reason_of_a_gap_stays_in_its_cell():
+    """Airflow's log has a bar in each line, which begins the next cell of a table."""
+    gap = Figure("B2", "one message → 300 runs", "SQLite", (), "runs/s", gap="scheduler | locked")
+
+    row = rows_of([gap])[-1]
+
+    assert len(re.split(r"(?<!\\)\|", row)) == 11
+    assert "| scheduler \\| locked |" in row
+
+
+def test_a_benchmark_that_fails_keeps_its_figures_and_says_why_it_failed():
+    """A run of half an hour goes on with the next benchmark."""
+    from benchmarks.__main__ import measure
+
+    def fail(_: str) -> Iterator[Figure]:
+        yield OURS
+        raise RuntimeError("it took too long")
+
+    figures = measure("B3", "SQLite", "sqlite://", fail)
+
+    assert figures[0] == OURS
+    assert [figure.gap for figure in figures[1:]] == ["failed: RuntimeError('it took too long')"]
 
 
 def test_a_peer_that_cannot_be_installed_is_a_gap_with_its_reason(monkeypatch, tmp_path):

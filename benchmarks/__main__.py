@@ -59,8 +59,8 @@ def main(wanted: list[str]) -> int:
                     started = time.monotonic()
                     figures += measure(name, database, url, ALL[name])
                     print(f"{name} on {database} took {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-            # After each, so that a signal loses no figure of those before it.
-            _write(machine, yardsticks, figures)
+                    # After each, so that a signal loses no figure of those before it.
+                    _write(machine, yardsticks, figures)
     print(to_markdown(machine, yardsticks, figures))
     return 1 if any(figure.what == REST for figure in figures) else 0
 

@@ -21,10 +21,10 @@ from benchmarks.project import running_project, wait_until
 from benchmarks.table import Figure
 
 SCHEDULES = 5_000
-SECONDS = 120.0
+SECONDS = 90.0
 SECONDS_OF_PEER = 60.0
 """Airflow commits many times a second, so a shorter time is enough for it."""
-SETTLE = 20.0
+SETTLE = 10.0
 """Seconds until an idle process has done what it does at its start."""
 INBOXES: Final = (0, 100)
 TARGETS: Final = {"processor": "≤ 0.5", "memory": "≤ 120", "commits": "≤ 60", "written": "≤ 20"}

@@ -151,7 +151,7 @@ class Airflow:
     def _ask(self, path: str, body: object = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._base + path, data, {"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=20) as answer:
             return json.load(answer)
 
 

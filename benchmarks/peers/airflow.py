@@ -33,7 +33,7 @@ SAMPLES: Final = 10
 TASKS_AT_ONCE: Final = 32
 """Airflow's default (`[core] parallelism`)."""
 _QUIET: Final = 1.0
-_READY_IN: Final = 90.0
+_READY_IN: Final = 120.0
 _FIRST_TASK_IN: Final = 45.0
 _MEASURED_IN: Final = 330.0
 """Seconds from the start of Airflow until the round of B2 must have ended."""

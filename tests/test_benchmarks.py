@@ -230,6 +230,15 @@ def test_new_figures_replace_those_of_their_benchmark_on_the_page():
     assert kept["B3"]["figures"] == [OURS.fields()]
 
 
+def test_the_page_names_the_machine_of_each_benchmark_in_short_lines():
+    """The page is read as all docs are: a sentence with all parts of the machine has too many words."""
+    part = {"machine": {"date": "2", "cores": "2"}, "yardsticks": {}, "figures": [OURS.fields()]}
+
+    page = render("<!-- figures of B3 -->\n<!-- end -->\n", {"B3": part})
+
+    assert page.endswith("Measured on:\n\n- date: 2\n- cores: 2\n<!-- end -->\n")
+
+
 def test_the_page_and_its_plots_are_made_from_the_kept_figures():
     """A figure that is typed by hand is right on the day it is typed."""
     kept = json.loads(KEPT.read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ from benchmarks.processes import ending_processes
 from benchmarks.project import lines_of
 
 SAMPLES: Final = 10
-_PATIENCE: Final = 120.0
+_PATIENCE: Final = 60.0
 _QUIET: Final = 2.0
 
 

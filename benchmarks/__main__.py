@@ -6,14 +6,16 @@ Prints one table in Markdown, and writes it with all figures to `benchmarks/resu
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import tempfile
+import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks import b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13, b15, b16
 from benchmarks.machine import describe_machine, measure_yardsticks
+from benchmarks.processes import ending_processes, exit_at_signals
 from benchmarks.table import Figure, to_markdown
 from tests.postgres_server import running_server
 
@@ -34,31 +36,44 @@ ALL: dict[str, Callable[[str], Iterator[Figure]]] = {
     "B15": b15.run,
     "B16": b16.run,
 }
+REST = "what was not measured"
 
 
 def main(wanted: list[str]) -> int:
-    """The program; 2 for a benchmark that there is not."""
+    """The program; 1 if a benchmark failed, 2 for a benchmark that there is not."""
     if unknown := set(wanted) - ALL.keys():
         print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(ALL)}", file=sys.stderr)
         return 2
-    # Ended from outside, servers and peers still have to end.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    exit_at_signals()
     figures: list[Figure] = []
     machine: dict[str, str] = {}
     yardsticks: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
         for name in wanted or ALL:
             # A server for each, so that no benchmark counts the rows of another; on disk, since that is measured too.
-            with running_server(durable=True) as postgres:
+            with ending_processes(), running_server(durable=True) as postgres:
                 machine = machine or describe_machine(postgres, folder)
                 yardsticks[name] = measure_yardsticks(folder)
                 for database, url in (("SQLite", f"sqlite:///{folder}/{name}.db"), ("PostgreSQL", postgres)):
                     print(f"{name} on {database} …", file=sys.stderr, flush=True)
-                    figures += ALL[name](url)
-            # After each, so that one that fails loses no figure of those before it.
-            _write(machine, yardsticks, figures)
+                    started = time.monotonic()
+                    figures += measure(name, database, url, ALL[name])
+                    print(f"{name} on {database} took {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+                    # After each, so that a signal loses no figure of those before it.
+                    _write(machine, yardsticks, figures)
     print(to_markdown(machine, yardsticks, figures))
-    return 0
+    return 1 if any(figure.what == REST for figure in figures) else 0
+
+
+def measure(name: str, database: str, url: str, run: Callable[[str], Iterator[Figure]]) -> list[Figure]:
+    """Return the figures of a benchmark on one database. If it fails, the last one is a gap with the reason."""
+    figures: list[Figure] = []
+    try:
+        figures += run(url)
+    except Exception as error:  # noqa: BLE001  # the next benchmarks are measured all the same
+        traceback.print_exc()
+        figures.append(Figure(name, REST, database, (), "", gap=f"failed: {error!r}"))
+    return figures
 
 
 def _write(machine: dict[str, str], yardsticks: dict[str, dict[str, float]], figures: list[Figure]) -> None:

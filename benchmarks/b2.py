@@ -1,7 +1,9 @@
 """B2: one message starts 300 schedules, each a run of its own in a driver process: begin, one partition, commit.
 
 Measured from the return of the commit that publishes the message until the last run record is COMPLETED. After ours,
-Airflow: one asset event starts 300 DAGs, each with one task that has an outlet, until the last run has ended.
+Airflow: one asset event starts 300 DAGs, each with one task that has an outlet, until the last run has ended. Airflow
+has eight tasks at one time as well. With its default of 32, its workers keep two cores so busy that requests to its
+server time out, and the tasks fail. Airflow has one round, since a round takes minutes.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.peers import airflow
-from benchmarks.peers.environments import gap_of, measure_peer
+from benchmarks.peers.environments import measure_peer
 from benchmarks.project import publish, running_project, wait_until
 from benchmarks.table import Figure
 from tidemill.catalog.db import Db
@@ -22,7 +24,6 @@ from tidemill.mill.mill import Mill
 
 SCHEDULES = 300
 ROUNDS = 3
-AWAY_ON_SQLITE = "its scheduler ends among 300 runs: database is locked (seen on 27 November 2026)"
 SLOTS = 8
 """Runs at one time: a run waits for the database half of its time."""
 
@@ -62,13 +63,10 @@ def run(url: str) -> Iterator[Figure]:
             rates.append(SCHEDULES / (time.monotonic() - committed))
     ours = Figure("B2", f"one message → {SCHEDULES} runs", database, rates[1:], "runs/s", "≥ 100")
     yield ours
-    if database == "SQLite":
-        yield gap_of("Airflow", ours, AWAY_ON_SQLITE)
-        return
     gap = replace(ours, values=(), target="")
 
     def measure(python: Path) -> list[Figure]:
-        return [replace(gap, values=airflow.measure_runs(url, SCHEDULES, ROUNDS, python))]
+        return [replace(gap, values=[airflow.measure_runs(url, SCHEDULES, SLOTS, python)])]
 
     yield from measure_peer("Airflow", measure, [gap])
 

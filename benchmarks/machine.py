@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import apsw
+import psutil
 import psycopg
 
 _REPEATED: Final = 5
@@ -27,7 +28,9 @@ def describe_machine(postgres: str, folder: str) -> dict[str, str]:
         fsync = connection.execute("SHOW fsync").fetchone()
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "Tidemill": f"{version('tidemill')}, commit {_commit()}",
         "cores": str(os.cpu_count()),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "load before": f"{os.getloadavg()[0]:.1f}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "Python": platform.python_version(),
@@ -35,6 +38,13 @@ def describe_machine(postgres: str, folder: str) -> dict[str, str]:
         "PostgreSQL": f"{server} (psycopg {version('psycopg')}), fsync {fsync[0] if fsync else '?'}",
         "disk": folder.rpartition("/")[0],
     }
+
+
+def _commit() -> str:
+    """Return the commit of the clone, with a mark if files were changed."""
+    command = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def measure_yardsticks(folder: str) -> dict[str, float]:

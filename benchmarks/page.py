@@ -57,10 +57,10 @@ def render(page: str, kept: Mapping[str, Any]) -> str:
 def _part(kept: Mapping[str, Any], name: str) -> str:
     if name not in kept:
         return "Not measured yet.\n"
-    machine = "; ".join(f"{key} {value}" for key, value in kept[name]["machine"].items())
+    machine = (f"- {key}: {value}" for key, value in kept[name]["machine"].items())
     lines = [f"![Bars of the figures below](images/bench-{name.lower()}.svg)", ""]
     lines += [*rows_of(figures_of(kept, name)), "", *rows_of_yardsticks({name: kept[name]["yardsticks"]}), ""]
-    return "\n".join([*lines, f"Measured on: {machine}."]) + "\n"
+    return "\n".join([*lines, "Measured on:", "", *machine]) + "\n"
 
 
 def plots_of(kept: Mapping[str, Any]) -> dict[str, str]:

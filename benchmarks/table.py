@@ -61,7 +61,8 @@ def rows_of(figures: Sequence[Figure]) -> list[str]:
         cells = [figure.benchmark, figure.what, figure.system, figure.database, *_measured(figure), figure.unit]
         ratio = ratio_of(figure, figures)
         cells += [figure.target, "" if ratio is None else short(ratio)]
-        lines.append(f"| {' | '.join(cells)} |")
+        escaped = (cell.replace("|", "\\|") for cell in cells)
+        lines.append(f"| {' | '.join(escaped)} |")
     return lines
 
 

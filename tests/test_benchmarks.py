@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
+import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import psutil
 import pytest
 
 from benchmarks.page import IMAGES, KEPT, PAGE, merge, plots_of, render
 from benchmarks.peers.environments import PeerMissing, PeerRounds, _call, made, measure_peer
 from benchmarks.plots import plot
 from benchmarks.slow_network import slowed
-from benchmarks.table import Figure, to_markdown
+from benchmarks.table import Figure, rows_of, to_markdown
+from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import list_transactions
 from tidemill.server.pages.lists import LISTS
@@ -93,6 +99,30 @@ def test_the_table_says_how_many_times_better_ours_is():
     assert "| Yardsticks before | fsync (ms) |" in table
 
 
+def test_the_reason_of_a_gap_stays_in_its_cell():
+    """Airflow's log has a bar in each line, which begins the next cell of a table."""
+    gap = Figure("B2", "one message → 300 runs", "SQLite", (), "runs/s", gap="scheduler | locked")
+
+    row = rows_of([gap])[-1]
+
+    assert len(re.split(r"(?<!\\)\|", row)) == 11
+    assert "| scheduler \\| locked |" in row
+
+
+def test_a_benchmark_that_fails_keeps_its_figures_and_says_why_it_failed():
+    """A run of half an hour goes on with the next benchmark."""
+    from benchmarks.__main__ import measure
+
+    def fail(_: str) -> Iterator[Figure]:
+        yield OURS
+        raise RuntimeError("it took too long")
+
+    figures = measure("B3", "SQLite", "sqlite://", fail)
+
+    assert figures[0] == OURS
+    assert [figure.gap for figure in figures[1:]] == ["failed: RuntimeError('it took too long')"]
+
+
 def test_a_peer_that_cannot_be_installed_is_a_gap_with_its_reason(monkeypatch, tmp_path):
     """A row that is left out looks like a forgotten peer."""
     (tmp_path / "file").touch()
@@ -106,6 +136,38 @@ def test_a_peer_that_cannot_be_installed_is_a_gap_with_its_reason(monkeypatch, t
 
     assert [row.split(" | ")[2].split()[0] for row in rows] == ["Airflow", "APScheduler"]
     assert ["| not measured | not installed: " in row and "Not a directory" in row for row in rows] == [True, True]
+
+
+LEAVES_PROCESSES = """
+import subprocess
+import time
+
+from benchmarks.processes import ending_processes, exit_at_signals
+
+exit_at_signals()
+earlier = subprocess.Popen(["sleep", "600"])
+with ending_processes():
+    left = subprocess.check_output(["bash", "-c", "setsid sleep 600 >&2 & echo $!"], text=True)
+    child = subprocess.Popen(["sleep", "600"])
+    print(earlier.pid, child.pid, left, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_all_processes_that_a_benchmark_started(number):
+    """Airflow's tasks have sessions of their own. Those that stay take the processor from all later figures."""
+    with subprocess.Popen([sys.executable, "-c", LEAVES_PROCESSES], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        earlier, *started = map(int, program.stdout.readline().split())
+
+        program.send_signal(number)
+        exit_code = program.wait(patience(30))
+        alive = [psutil.pid_exists(pid) for pid in (earlier, *started)]
+        os.kill(earlier, signal.SIGKILL)
+
+    assert exit_code == 128 + number
+    assert alive == [True, False, False]
 
 
 def test_the_reason_of_a_failed_installation_is_its_last_line():
@@ -166,6 +228,15 @@ def test_new_figures_replace_those_of_their_benchmark_on_the_page():
 
     assert [kept[name]["machine"]["date"] for name in kept] == ["1", "2"]
     assert kept["B3"]["figures"] == [OURS.fields()]
+
+
+def test_the_page_names_the_machine_of_each_benchmark_in_short_lines():
+    """The page is read as all docs are: a sentence with all parts of the machine has too many words."""
+    part = {"machine": {"date": "2", "cores": "2"}, "yardsticks": {}, "figures": [OURS.fields()]}
+
+    page = render("<!-- figures of B3 -->\n<!-- end -->\n", {"B3": part})
+
+    assert page.endswith("Measured on:\n\n- date: 2\n- cores: 2\n<!-- end -->\n")
 
 
 def test_the_page_and_its_plots_are_made_from_the_kept_figures():

@@ -1,4 +1,6 @@
-"""Airflow beside B1, B2 and B11: `airflow standalone` with its LocalExecutor and its default settings.
+"""Airflow beside B1, B2 and B11: `airflow standalone` with its LocalExecutor.
+
+All settings are the defaults, but the number of tasks at one time in B2.
 
 An asset event is published by Airflow's REST interface, as a program outside of it does. Its tasks write the clock of
 the machine into a file, as the programs of ours do.
@@ -9,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import tempfile
 import time
@@ -24,14 +25,18 @@ import psutil
 import psycopg
 
 from benchmarks.peers.environments import PeerMissing
+from benchmarks.processes import ending_processes
 from benchmarks.project import lines_of
 from tests.postgres_server import free_port
 
-SAMPLES: Final = 20
+SAMPLES: Final = 10
+TASKS_AT_ONCE: Final = 32
+"""Airflow's default (`[core] parallelism`)."""
 _QUIET: Final = 1.0
-_ROUND_IN: Final = 600.0
-_READY_IN: Final = 300.0
-_FIRST_TASK_IN: Final = 60.0
+_READY_IN: Final = 120.0
+_FIRST_TASK_IN: Final = 45.0
+_MEASURED_IN: Final = 330.0
+"""Seconds from the start of Airflow until the round of B2 must have ended."""
 _EVENT: Final = {"asset_id": 1, "extra": {}}
 _FINISHED: Final = "/api/v2/dags/~/dagRuns?state=success&limit=1"
 _ENDED: Final = "/api/v2/dags/~/dagRuns?state=success&state=failed&limit=1"
@@ -94,17 +99,17 @@ class Airflow:
         return [main, *main.children(recursive=True)]
 
     def wait_until_ready(self, dags: int) -> None:
-        """Wait until all DAGs are there and one event has started all of them. Raises `PeerMissing`."""
-        self._wait(lambda: self._ask("/api/v2/dags?limit=1")["total_entries"] == dags, _READY_IN, "show its DAGs")
+        """Wait until the asset starts all DAGs. Raises `PeerMissing`."""
         self._wait(lambda: self._listens(dags), _READY_IN, "schedule its DAGs by the asset")
 
     def warm_up(self, dags: int) -> None:
-        """Publish events until one has started all DAGs: the first tasks time out while Airflow loads."""
-        for _ in range(5):
+        """Start the first DAGs by hand, again if they fail: the first tasks time out while Airflow loads."""
+        for _ in range(2):
             begun, ended = len(self.lines()), self.ended()
-            self.publish()
+            for number in range(dags):
+                self._ask(f"/api/v2/dags/d{number}/dagRuns", {"logical_date": None})
             with suppress(PeerMissing):
-                self.wait_for_ends(ended + dags, _FIRST_TASK_IN + 2 * dags)
+                self.wait_for_ends(ended, dags, _FIRST_TASK_IN)
                 if len(self.lines()) >= begun + dags:
                     return
         raise PeerMissing("its tasks did not begin")
@@ -113,9 +118,19 @@ class Airflow:
         """Wait until so many tasks have begun."""
         self._wait(lambda: len(self.lines()) >= wanted, patience, f"begin {wanted} tasks", every=0.005)
 
-    def wait_for_ends(self, wanted: int, patience: float) -> None:
-        """Wait until so many DAG runs have ended."""
-        self._wait(lambda: self.ended() >= wanted, patience, f"end {wanted} runs", every=0.1)
+    def wait_for_ends(self, before: int, wanted: int, patience: float) -> None:
+        """Wait until so many DAG runs have ended, beside the earlier ones. `PeerMissing` says how many ended."""
+        seen = 0
+
+        def all_ended() -> bool:
+            nonlocal seen
+            seen = self.ended() - before
+            return seen >= wanted
+
+        try:
+            self._wait(all_ended, patience, f"end {wanted} runs")
+        except PeerMissing as missing:
+            raise PeerMissing(f"{missing}; {seen} ended, {seen / patience:.2g} a second") from None
 
     def _listens(self, dags: int) -> bool:
         assets = self._ask("/api/v2/assets?limit=10")["assets"]
@@ -136,12 +151,12 @@ class Airflow:
     def _ask(self, path: str, body: object = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._base + path, data, {"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=20) as answer:
             return json.load(answer)
 
 
 @contextmanager
-def running_airflow(python: Path, url: str, dags: int) -> Iterator[Airflow]:
+def running_airflow(python: Path, url: str, dags: int, tasks_at_once: int = TASKS_AT_ONCE) -> Iterator[Airflow]:
     """Start Airflow with so many DAGs, its database beside the catalog at `url`; end its processes after the block."""
     with tempfile.TemporaryDirectory(prefix="tidemill-bench-airflow-", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
@@ -154,6 +169,7 @@ def running_airflow(python: Path, url: str, dags: int) -> Iterator[Airflow]:
             "AIRFLOW_HOME": folder,
             "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__PARALLELISM": str(tasks_at_once),
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{base}/execution/",
@@ -168,7 +184,7 @@ def running_airflow(python: Path, url: str, dags: int) -> Iterator[Airflow]:
         }
         environment = {**os.environ, **settings, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
         environment.pop("PYTHONPATH", None)
-        with (home / "log").open("wb") as log:
+        with (home / "log").open("wb") as log, ending_processes():
             process = subprocess.Popen(
                 [str(python.with_name("airflow")), "standalone"],
                 env=environment,
@@ -180,12 +196,10 @@ def running_airflow(python: Path, url: str, dags: int) -> Iterator[Airflow]:
             try:
                 airflow = Airflow(base, database_url, home / "lines", process)
                 airflow.wait_until_ready(dags)
-                airflow.warm_up(dags)
+                airflow.warm_up(min(dags, tasks_at_once))
                 yield airflow
             except (PeerMissing, OSError) as missing:
                 raise PeerMissing(f"{missing}; {_last_error(home / 'log')}") from None
-            finally:
-                _end(process)
 
 
 def _database_beside(url: str, home: Path) -> str:
@@ -205,23 +219,11 @@ def _last_error(log: Path) -> str:
     return f"its last error: {found[-1].strip()[:200]}" if found else "it logged no error"
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process with its children, which are not all in its group."""
-    with suppress(psutil.NoSuchProcess):
-        left = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        os.killpg(process.pid, signal.SIGTERM)
-        _, left = psutil.wait_procs(left, timeout=10)
-        for one in left:
-            with suppress(psutil.NoSuchProcess):
-                one.kill()
-        psutil.wait_procs(left, timeout=10)
-    process.wait()
-
-
 def measure_first_lines(url: str, python: Path) -> list[float]:
     """Return milliseconds from the return of an event to the first line of its task, one event after the other."""
     with running_airflow(python, url, 1) as airflow:
-        return [_sample(airflow) for _ in range(SAMPLES)]
+        # The first event is the warm-up.
+        return [_sample(airflow) for _ in range(1 + SAMPLES)][1:]
 
 
 def _sample(airflow: Airflow) -> float:
@@ -229,21 +231,22 @@ def _sample(airflow: Airflow) -> float:
     published = airflow.publish()
     airflow.wait_for_lines(begun + 1, _FIRST_TASK_IN)
     taken = (airflow.lines()[begun] - published) * 1000
-    airflow.wait_for_ends(ended + 1, _FIRST_TASK_IN)
+    airflow.wait_for_ends(ended, 1, _FIRST_TASK_IN)
     time.sleep(_QUIET)
     return taken
 
 
-def measure_runs(url: str, dags: int, rounds: int, python: Path) -> list[float]:
-    """Return the runs in a second of rounds in which one event starts so many DAGs, after a warm-up."""
-    with running_airflow(python, url, dags) as airflow:
-        return [_round(airflow, dags) for _ in range(rounds)]
+def measure_runs(url: str, dags: int, tasks_at_once: int, python: Path) -> float:
+    """Return the runs in a second of a round in which one event starts so many DAGs. Raises `PeerMissing`."""
+    deadline = time.monotonic() + _MEASURED_IN
+    with running_airflow(python, url, dags, tasks_at_once) as airflow:
+        return _round(airflow, dags, deadline - time.monotonic())
 
 
-def _round(airflow: Airflow, dags: int) -> float:
+def _round(airflow: Airflow, dags: int, patience: float) -> float:
     finished, ended = airflow.finished(), airflow.ended()
     published = airflow.publish()
-    airflow.wait_for_ends(ended + dags, _ROUND_IN)
+    airflow.wait_for_ends(ended, dags, patience)
     seconds = time.monotonic() - published
     if airflow.finished() < finished + dags:
         raise PeerMissing(f"{airflow.finished() - finished} of {dags} runs succeeded")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.peers.environments import INSIDE, PeerMissing
+from benchmarks.processes import ending_processes
 
 NO_SCALE_OUT: Final = "schedulers must not share a job store (its user guide)"
 
@@ -35,20 +36,12 @@ class DueJobs:
         except (OSError, ValueError):
             raise PeerMissing(f"failed with exit code {self._process.wait()}") from None
 
-    def stop(self) -> None:
-        """End the process, if it was started."""
-        if self._process is not None:
-            self._process.communicate()
-
 
 @contextmanager
 def due_jobs(url: str) -> Iterator[DueJobs]:
     """Yield jobs in a store beside the catalog at `url`: another file, or other tables of the same server."""
-    jobs = DueJobs(url)
-    try:
-        yield jobs
-    finally:
-        jobs.stop()
+    with ending_processes():
+        yield DueJobs(url)
 
 
 def _address_of(url: str) -> str:

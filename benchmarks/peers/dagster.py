@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import tempfile
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from benchmarks.peers.environments import INSIDE, PeerMissing
+from benchmarks.processes import ending_processes
 from benchmarks.project import lines_of
 
 SAMPLES: Final = 10
-_PATIENCE: Final = 120.0
+_PATIENCE: Final = 60.0
 _QUIET: Final = 2.0
 
 
@@ -27,12 +26,10 @@ def measure_first_lines(python: Path) -> list[float]:
         environment = {**os.environ, "DAGSTER_HOME": folder, "BENCH_LINES": str(home / "lines")}
         environment.pop("PYTHONPATH", None)
         daemon = [str(python.with_name("dagster-daemon")), "run", "-f", str(INSIDE / "asset_sensor.py")]
-        with ExitStack() as ending:
-            log = ending.enter_context((home / "log").open("wb"))
+        with (home / "log").open("wb") as log, ending_processes():
             process = subprocess.Popen(
                 daemon, env=environment, stdout=log, stderr=log, cwd=folder, start_new_session=True
             )
-            ending.callback(_end, process)
             events = subprocess.Popen(
                 [str(python), "-P", str(INSIDE / "asset_events.py")],
                 env=environment,
@@ -40,7 +37,6 @@ def measure_first_lines(python: Path) -> list[float]:
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            ending.callback(events.communicate)
             # The first event is the warm-up: it waits for the daemon too.
             return [_sample(events, process, home / "lines", number) for number in range(1 + SAMPLES)][1:]
 
@@ -60,12 +56,3 @@ def _sample(events: subprocess.Popen[str], daemon: subprocess.Popen[bytes], line
         time.sleep(0.005)
     time.sleep(_QUIET)
     return (float(lines_of(lines)[number]) - float(answer)) * 1000
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

@@ -23,7 +23,7 @@ from tidemill.run.processes.launcher import DriverNotStarted, Launcher, NoSparkP
 from tidemill.run.processes.reaper import Reaper
 from tidemill.run.records.bundles import CodeUnavailable, find_code
 from tidemill.run.records.programs import Program, find_programs, profile_key
-from tidemill.run.records.runs import Cause, RunRecord, RunState, find_runs
+from tidemill.run.records.runs import Cause, RunRecord, RunState, find_moved, find_runs
 from tidemill.run.records.workers import NEXT_START, UNBALANCED, balance
 from tidemill.run.step.attempts import NEXT_DUE, AttemptEnd, ask_kill, due_runs, end_attempt, renew, take_runs
 from tidemill.world import World
@@ -76,6 +76,8 @@ class _Held:
     run: RunRecord
     program: Program
     since: timedelta
+    registered: bool = False
+    """True once its driver was seen to have registered. Only a driver that is late is asked for."""
 
 
 @dataclass(slots=True)
@@ -185,28 +187,40 @@ class Runner:
         """See which attempts are over, whose driver has ended, and which are to be killed."""
         if not self._held and not self._waiting:
             return
-        ours = [*self._held, *self._waiting]
-        stand = {run.run_id: run for run in self.catalog.read(lambda db: find_runs(db, ours))}
         now = self.world.clock.monotonic()
+        ours = [one.run for one in self._held.values()] + [one.run for one in self._waiting.values()]
+        attempts = [(run.run_id, run.epoch) for run in ours]
+        late = [
+            held.run.run_id
+            for held in self._held.values()
+            if not held.registered and now - held.since > _REGISTER_WITHIN
+        ]
+        moved, unregistered = self.catalog.read(
+            lambda db: (find_moved(db, attempts), find_runs(db, late) if late else [])
+        )
+        stand = {run.run_id: run for run in moved}
+        starting = {run.run_id for run in unregistered if run.state is RunState.STARTING}
         for run_id, held in list(self._held.items()):
-            run = stand[run_id]
+            run = stand.get(run_id)
             ended = self.launcher.alive(run_id, held.run.epoch).ended
-            if run.epoch != held.run.epoch or not run.state.live:
+            if run is not None and (run.epoch != held.run.epoch or not run.state.live):
                 self._over(held, run)  # its driver ended it, or a reaper fenced it
-            elif run.state is RunState.STOPPING:
+            elif run is not None:
                 self._end(held, Cause.KILLED, "killed on request")
             elif ended:
                 self._end(held, Cause.LOST, f"its driver ended {ended} without a word")
-            elif run.state is RunState.STARTING and now - held.since > _REGISTER_WITHIN:
+            elif run_id in starting:
                 self._end(held, Cause.LOST, f"its driver did not register within {_REGISTER_WITHIN}")
+            else:
+                held.registered = held.registered or run_id in late
         self._watch_waiting(stand, now)
 
     def _watch_waiting(self, stand: Mapping[RunId, RunRecord], now: timedelta) -> None:
         for run_id, waiting in list(self._waiting.items()):
-            run = stand[run_id]
-            if run.epoch != waiting.run.epoch or not run.state.live:
+            run = stand.get(run_id)
+            if run is not None and (run.epoch != waiting.run.epoch or not run.state.live):
                 del self._waiting[run_id]
-            elif run.state is RunState.STOPPING:
+            elif run is not None:
                 self._end_waiting(waiting, AttemptEnd(Cause.KILLED, "killed on request"))
             elif now - waiting.told_at >= _TELL_EVERY:
                 waiting.told_at = now

@@ -213,6 +213,12 @@ def find_runs(db: Db, runs: Sequence[RunId]) -> list[RunRecord]:
     return db.records(SQL.find_runs, RunRecord, runs=json.dumps(runs))
 
 
+def find_moved(db: Db, attempts: Iterable[tuple[RunId, int]]) -> list[RunRecord]:
+    """Return the runs of those of `attempts` (run, epoch) that are over or to be ended, in unspecified order."""
+    held = json.dumps([{"run_id": run_id, "epoch": epoch} for run_id, epoch in attempts])
+    return db.records(SQL.find_moved, RunRecord, held=held)
+
+
 def list_runs(
     db: Db,
     *,

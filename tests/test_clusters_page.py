@@ -69,18 +69,43 @@ def arguments_of_all() -> str:
     return "\n".join(found)
 
 
+def processes_of(driver: str) -> list[int]:
+    """Return the processes of a driver, by the variable that they all have; first the driver itself."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if re.search(rf"\0TIDEMILL_PROCESS=[^\0]*{driver}\0", f"\0{path.read_bytes().decode(errors='replace')}"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def parents_of(pid: int) -> list[int]:
+    """Return the process, its parent, the parent of that, and so on."""
+    found = []
+    while pid > 1:
+        found.append(pid)
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return found
+
+
 def pages_of(ui: str, application: str) -> str:
     """Return pages of Spark's own, with all settings of a driver."""
     places = ("/environment/", "/executors/", "/jobs/", f"/api/v1/applications/{application}/environment")
     return "\n".join(httpx.get(f"{ui}{place}", timeout=patience(20)).raise_for_status().text for place in places)
 
 
-def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path):
+@pytest.mark.parametrize("mode", ["client", "cluster"])
+def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path, mode):
     """Executors get the modules of the app from the driver. No command line, log, catalog or page has a secret.
 
-    The keys of a bucket are in the environment, as those of a site may be.
+    The keys of a bucket are in the environment, as those of a site may be. In cluster mode the driver is a child of a
+    worker, and its node has its log.
     """
-    write_project(tmp_path, cluster)
+    write_project(tmp_path, cluster, **{"shared = true": f'shared = true\ndeploy_mode = "{mode}"'})
+    app = (tmp_path / "app.py").read_text()
+    (tmp_path / "app.py").write_text(app.replace("    rows =", '    print("loading")\n    rows ='))
     program = Path(sys.executable).with_name("tidemill")
     environ = {**os.environ, **KEYS}
     seen = []
@@ -96,16 +121,23 @@ def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path):
                 seen.append(arguments_of_all())
             if " commit " in line:
                 break
-        (run,) = mill.runs.list()
-        facts = mill.runs.show(run.run_id).facts
-        seen.append(pages_of(str(facts["spark_ui"]), str(facts["spark"])))
-        up.terminate()
+        try:
+            (run,) = mill.runs.list()
+            facts = mill.runs.show(run.run_id).facts
+            above = parents_of(processes_of(str(facts["driver"]))[0])
+            seen.append(pages_of(str(facts["spark_ui"]), str(facts["spark"])))
+        finally:
+            up.terminate()
         assert up.wait(patience(300)) == 0, "".join(seen)
 
         run = mill.runs.show(run.run_id)
+        assert [line.text for line in mill.runs.logs(run.run_id)] == ["loading"]
         assert (run.state, facts["spark_conf"]["spark.master"]) == ("COMPLETED", cluster.master), "".join(seen)
         assert sorted((row["id"], row["name"]) for row in mill.datasets.head("clean")) == [(1, "ANN"), (2, "BOB")]
+    assert bool({worker.pid for worker in cluster.workers} & set(above)) == (mode == "cluster")
+    assert processes_of(str(facts["driver"])) == []
     assert "spark.app.name" in seen[-1]
+    assert f"{tmp_path}/.tidemill/catalog.db" not in "".join(line for line in seen if "\0" in line)
     for secret in (cluster.secret.read_text(), KEYS["AWS_SECRET_ACCESS_KEY"]):
         assert secret not in "".join(seen)
         assert [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()] == []

@@ -23,7 +23,7 @@ from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.snapshot.guards import ALLOW, parse_allowed
 from tidemill.processes import live_with_parent
 from tidemill.run.processes.assignments import DONE, LAST, READY, Assignment, DriverSetup
-from tidemill.run.processes.cluster import SECRET_VARIABLE
+from tidemill.run.processes.cluster import SECRET_VARIABLE, SPARK_DRIVER, SUBMITTED_VARIABLE
 from tidemill.run.processes.worker import NotCommitted, Steps, Worker
 from tidemill.run.records.bundles import CodeUnavailable
 from tidemill.run.records.declared import find_dataset
@@ -136,7 +136,7 @@ class DriverProcess:
                 epoch,
                 pid=pid,
                 facts=facts,
-                log_location=assignment.logs,
+                log_location=assignment.log_location or assignment.logs,
                 token_digest=digest_of(token),
             )
         )
@@ -332,7 +332,8 @@ class DriverProcess:
     def _describe(self, home: SparkHome) -> dict[str, object]:
         """Return the facts about the Spark of an attempt."""
         facts: dict[str, object] = {"spark": home.application_id, "spark_conf": home.settings}
-        named = {"spark_profile": self.start.profile, "spark_ui": home.ui}
+        submitted = self.world.environ.get(SUBMITTED_VARIABLE, "")
+        named = {"spark_profile": self.start.profile, "spark_ui": home.ui, SPARK_DRIVER: submitted}
         return facts | {name: value for name, value in named.items() if value}
 
     def _complain(self) -> None:

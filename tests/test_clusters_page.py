@@ -13,14 +13,14 @@ import pytest
 
 import tidemill as tm
 from tests.s3_server import KEYS
-from tests.spark_cluster import LocalCluster, running_cluster
+from tests.spark_cluster import LocalCluster, parents_of, processes_of, running_cluster
 from tests.yardstick import patience
 
 pytestmark = pytest.mark.spark
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "clusters.md").read_text(encoding="utf-8")
 (APP,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-(SETTINGS,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+SETTINGS, ON_CLUSTER = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -69,41 +69,20 @@ def arguments_of_all() -> str:
     return "\n".join(found)
 
 
-def processes_of(driver: str) -> list[int]:
-    """Return the processes of a driver, by the variable that they all have; first the driver itself."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if re.search(rf"\0TIDEMILL_PROCESS=[^\0]*{driver}\0", f"\0{path.read_bytes().decode(errors='replace')}"):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return sorted(found)
-
-
-def parents_of(pid: int) -> list[int]:
-    """Return the process, its parent, the parent of that, and so on."""
-    found = []
-    while pid > 1:
-        found.append(pid)
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return found
-
-
 def pages_of(ui: str, application: str) -> str:
     """Return pages of Spark's own, with all settings of a driver."""
     places = ("/environment/", "/executors/", "/jobs/", f"/api/v1/applications/{application}/environment")
     return "\n".join(httpx.get(f"{ui}{place}", timeout=patience(20)).raise_for_status().text for place in places)
 
 
-@pytest.mark.parametrize("mode", ["client", "cluster"])
+@pytest.mark.parametrize("mode", ['deploy_mode = "client"', ON_CLUSTER.partition("\n")[2]], ids=["client", "cluster"])
 def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path, mode):
     """Executors get the modules of the app from the driver. No command line, log, catalog or page has a secret.
 
     The keys of a bucket are in the environment, as those of a site may be. In cluster mode the driver is a child of a
     worker, and its node has its log.
     """
-    write_project(tmp_path, cluster, **{"shared = true": f'shared = true\ndeploy_mode = "{mode}"'})
+    write_project(tmp_path, cluster, **{"shared = true": f"shared = true\n{mode}"})
     app = (tmp_path / "app.py").read_text()
     (tmp_path / "app.py").write_text(app.replace("    rows =", '    print("loading")\n    rows ='))
     program = Path(sys.executable).with_name("tidemill")
@@ -134,7 +113,7 @@ def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path, mode):
         assert [line.text for line in mill.runs.logs(run.run_id)] == ["loading"]
         assert (run.state, facts["spark_conf"]["spark.master"]) == ("COMPLETED", cluster.master), "".join(seen)
         assert sorted((row["id"], row["name"]) for row in mill.datasets.head("clean")) == [(1, "ANN"), (2, "BOB")]
-    assert bool({worker.pid for worker in cluster.workers} & set(above)) == (mode == "cluster")
+    assert bool({worker.pid for worker in cluster.workers} & set(above)) == (mode in ON_CLUSTER)
     assert processes_of(str(facts["driver"])) == []
     assert "spark.app.name" in seen[-1]
     assert f"{tmp_path}/.tidemill/catalog.db" not in "".join(line for line in seen if "\0" in line)

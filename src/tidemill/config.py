@@ -104,8 +104,6 @@ class SparkProfile:
 
     name: str = ""
     master: str = "local[*]"
-    deploy_mode: DeployMode = DeployMode.CLIENT
-    """The place of drivers."""
     warm: int = 1
     conf: Mapping[str, str] = field(default_factory=dict)
     driver_host: str = ""
@@ -118,6 +116,8 @@ class SparkProfile:
     """The place of the secret by which drivers and the cluster know each other; empty for none."""
     shared: bool = False
     """True if all nodes of the cluster have the folders of data sets and inboxes under the same paths."""
+    deploy_mode: DeployMode = DeployMode.CLIENT
+    """The place of drivers."""
 
     @property
     def is_local(self) -> bool:
@@ -303,13 +303,13 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "retention.superseded": _Setting("7d", _keeping),
     "retention.audit": _Setting("400d", _keeping),
     "spark.master": _Setting("local[*]", str),
-    "spark.deploy_mode": _Setting("client", _deploy_mode),
     "spark.warm": _Setting("1", _whole(0, 16)),
     "spark.driver_host": _Setting("", str),
     "spark.driver_bind": _Setting("", str),
     "spark.python": _Setting("", str),
     "spark.secret": _Setting("", _secret_place),
     "spark.shared": _Setting("false", _yes_or_no),
+    "spark.deploy_mode": _Setting("client", _deploy_mode),
     "spark.class_data": _Setting("true", _yes_or_no),
     "jdbc.drivers": _Setting("", str),
     "deploy.update_schedules": _Setting("true", _yes_or_no),

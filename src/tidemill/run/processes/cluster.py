@@ -49,8 +49,8 @@ _HEARTBEATS: Final = {
 _PORT: Final = 7077
 _ANSWER_WITHIN: Final = 5.0
 """Seconds."""
-_END_WITHIN: Final = timedelta(seconds=20)
-"""A worker ends a driver by SIGTERM, and after ten seconds by SIGKILL."""
+_END_WITHIN: Final = timedelta(seconds=5)
+"""The end of a driver takes a second. A runner that waits for a worker that is away renews no leases meanwhile."""
 _LOOK_EVERY: Final = timedelta(milliseconds=200)
 
 

@@ -35,8 +35,10 @@ from tidemill.run.records.bundles import Bundle
 from tidemill.world import Disk, World
 
 _LOOK_EVERY: Final = timedelta(milliseconds=100)
-_OLDER_LOGS: Final = 2
-"""The number of attempts whose logs are looked at: a driver may write some lines after the end of an attempt."""
+_MOST_BYTES: Final = 64_000_000
+"""The size at which a log is begun again on the worker."""
+_KNOWN_LOGS: Final = 2
+"""The number of attempts whose logs are looked at. A driver may write some lines after the end of an attempt."""
 
 
 @dataclass
@@ -51,6 +53,10 @@ class _Tail:
             return b""
         content = disk.read_from(self.path, self.offset)
         self.offset += len(content)
+        if self.offset > _MOST_BYTES:
+            # The near end has what was written. It keeps a part of it.
+            disk.cut(self.path, 0)
+            self.offset = 0
         return content
 
 
@@ -137,7 +143,7 @@ class FarEnd:
         """Send what the driver has written. The status comes last: what was printed before is then there."""
         disk = self.world.disk
         status = self._tails.setdefault(STATUS, _Tail(self.folder / STATUS)).read_on(disk)
-        for number in {0, *range(max(1, self._attempts - _OLDER_LOGS + 1), self._attempts + 1)}:
+        for number in {0, *range(max(1, self._attempts - _KNOWN_LOGS + 1), self._attempts + 1)}:
             for path in disk.list_folder(self._log_folder(number)):
                 name = f"{LOG}/{number}/{path.name}"
                 if content := self._tails.setdefault(name, _Tail(path)).read_on(disk):

@@ -44,11 +44,14 @@ from tidemill.run.processes.link import (
     listen,
 )
 from tidemill.run.records.bundles import read_unpacked
+from tidemill.run.records.logs import SPARK_LOG
 from tidemill.world import World
 
 _SUBMIT_WITHIN: Final = timedelta(minutes=2)
 """Two JVMs start in that time on a busy machine."""
 _LOOK_EVERY: Final = timedelta(seconds=5)
+_BRIEF: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of a JVM that lives for some seconds."""
 _STDERR: Final = "its stderr on the page of its worker"
 _SPARK_SECRET: Final = "_SPARK_AUTH_SECRET"  # noqa: S105  # a name, no secret
 
@@ -97,7 +100,7 @@ class NearEnd:
         jars = _jars()
         # Any jar: the class that starts Python is of Spark itself.
         jar = min((path for path in world.disk.list_folder(jars) if path.suffix == ".jar"), key=world.disk.size)
-        command = [f"{world.environ['JAVA_HOME']}/bin/java", "-Xmx256m", "-cp", f"{jars}/*"]
+        command = [f"{world.environ['JAVA_HOME']}/bin/java", *_BRIEF, "-cp", f"{jars}/*"]
         command += ["org.apache.spark.deploy.SparkSubmit", "--master", self._master, "--deploy-mode", "cluster"]
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
@@ -109,11 +112,11 @@ class NearEnd:
         if secret := environ.pop(SECRET_VARIABLE, ""):
             environ[_SPARK_SECRET] = secret
         done = world.spawner.run(command, env=environ, timeout=_SUBMIT_WITHIN)
-        world.disk.write_bytes(self._logs[0] / "submission", done.output.encode())
+        world.disk.append(self._logs[0] / SPARK_LOG, done.output)
         submitted = note_submitted(world.disk, self._folder, done.output)
         if done.exit_code or not submitted:
             why = f"the submission ended with exit code {done.exit_code}"
-            raise NotSubmitted(self._master, why, str(self._logs[0] / "submission"))
+            raise NotSubmitted(self._master, why, str(self._logs[0] / SPARK_LOG))
         return submitted
 
     def _pass_on(self, link: DriverLink, lines: Iterator[str]) -> None:
@@ -170,10 +173,13 @@ def main() -> int:
     world = World()
     setup = read_text(DriverSetup, next(lines))
     try:
-        return NearEnd(world, setup).serve(lines)
+        exit_code = NearEnd(world, setup).serve(lines)
     except Unavailable as error:
         world.spawner.complain(f"{error}\n")
         return 1
+    if exit_code < 0:
+        world.spawner.complain(f"the driver on the cluster was ended by signal {-exit_code}\n")
+    return abs(exit_code)
 
 
 if __name__ == "__main__":

@@ -66,6 +66,7 @@ _OF_ONE_PROCESS: Final = frozenset(
         _JAVA_OPTIONS,
         "spark.executor.extraJavaOptions",
         "spark.app.id",
+        "spark.app.initial.jar.urls",
         "spark.executorEnv.TIDEMILL_DRIVER",
         "spark.app.startTime",
         "spark.app.submitTime",

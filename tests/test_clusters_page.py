@@ -80,7 +80,7 @@ def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path, mode):
     """Executors get the modules of the app from the driver. No command line, log, catalog or page has a secret.
 
     The keys of a bucket are in the environment, as those of a site may be. In cluster mode the driver is a child of a
-    worker, and its node has its log.
+    worker, and its node has its log. The second run gets the same driver.
     """
     write_project(tmp_path, cluster, **{"shared = true": f"shared = true\n{mode}"})
     app = (tmp_path / "app.py").read_text()
@@ -98,10 +98,12 @@ def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path, mode):
             seen.append(line)
             if " start " in line or "ready" in line:
                 seen.append(arguments_of_all())
-            if " commit " in line:
+            if " commit " in line and len(mill.runs.list()) > 1:
                 break
+            if " commit " in line:
+                (tmp_path / "landing" / "b.csv").write_text("id,name,day\n3,eve,2026-01-03\n")
         try:
-            (run,) = mill.runs.list()
+            run, first = mill.runs.list()
             facts = mill.runs.show(run.run_id).facts
             above = parents_of(processes_of(str(facts["driver"]))[0])
             seen.append(pages_of(str(facts["spark_ui"]), str(facts["spark"])))
@@ -110,11 +112,14 @@ def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path, mode):
         assert up.wait(patience(300)) == 0, "".join(seen)
 
         run = mill.runs.show(run.run_id)
-        assert [line.text for line in mill.runs.logs(run.run_id)] == ["loading"]
+        assert first.facts["driver"] == facts["driver"]
+        for one in (first, run):
+            assert [line.text for line in mill.runs.logs(one.run_id)] == ["loading"]
         assert (run.state, facts["spark_conf"]["spark.master"]) == ("COMPLETED", cluster.master), "".join(seen)
-        assert sorted((row["id"], row["name"]) for row in mill.datasets.head("clean")) == [(1, "ANN"), (2, "BOB")]
+        assert sorted(row["name"] for row in mill.datasets.head("clean")) == ["ANN", "BOB", "EVE"]
     assert bool({worker.pid for worker in cluster.workers} & set(above)) == (mode in ON_CLUSTER)
     assert processes_of(str(facts["driver"])) == []
+    assert ("spark_driver" in run_tidemill(tmp_path, "run", "show", run.run_id).stdout) == (mode in ON_CLUSTER)
     assert "spark.app.name" in seen[-1]
     assert f"{tmp_path}/.tidemill/catalog.db" not in "".join(line for line in seen if "\0" in line)
     for secret in (cluster.secret.read_text(), KEYS["AWS_SECRET_ACCESS_KEY"]):

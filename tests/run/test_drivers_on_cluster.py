@@ -144,6 +144,7 @@ def test_a_driver_that_loses_a_part_is_done_again_and_leaves_nothing(cluster, tm
             (tmp_path / "go").touch()
             until(lambda: mill.runs.list()[0].state == "COMPLETED", "the run is done again")
             done = mill.runs.show(run.run_id)
+            told_in_log = [line.text for line in mill.runs.logs(run.run_id, attempt=2) if line.file == "stderr"]
             rows = sorted(row["id"] for row in mill.datasets.head("clean"))
             (tmp_path / "go").unlink()
             site.let_in("b.csv", "3,2026-01-01\n")
@@ -158,6 +159,7 @@ def test_a_driver_that_loses_a_part_is_done_again_and_leaves_nothing(cluster, tm
             told = up.communicate(timeout=patience(300))[0]
 
     assert (rows, done.epoch, done.failures) == ([1, 2], 3, 0), told
+    assert "on the cluster" in told_in_log[-1]
     assert left[0] in {"FAILED", "KILLED"}
     assert left[1] == []
 

@@ -194,7 +194,7 @@ def test_a_link_may_be_silent_for_long(monkeypatch):
     assert near.receive() == ("late", b"")
 
 
-def test_nobody_comes():
+def test_a_wait_for_the_far_end_has_a_limit():
     """The near end looks at the driver on the master in between."""
     with link.listen("127.0.0.1") as listener:
         assert link.accept(listener, KEY, timedelta(milliseconds=10)) is None

@@ -52,6 +52,8 @@ _ANSWER_WITHIN: Final = 5.0
 _END_WITHIN: Final = timedelta(seconds=5)
 """The end of a driver takes a second. A runner that waits for a worker that is away renews no leases meanwhile."""
 _LOOK_EVERY: Final = timedelta(milliseconds=200)
+_ENDED: Final = frozenset({"FINISHED", "KILLED", "FAILED", "ERROR"})
+"""The states of a driver on a cluster that has ended."""
 
 
 class NoClusterSecret(UserError):
@@ -158,12 +160,13 @@ def note_submitted(disk: Disk, folder: Path, text: str) -> str:
 def find_ended(settings: Mapping[str, str], submitted: str) -> str:
     """Return the state of a driver on the cluster that has ended there; empty while it waits or works.
 
-    A master that does not answer is taken for one with a driver that works.
+    Empty, too, if the master does not answer, or does not know the driver.
     """
     try:
-        return _find_ended(settings, submitted)
+        state = _find_state(settings, submitted)
     except (NoRoute, OSError, ValueError):
         return ""
+    return state if state in _ENDED else ""
 
 
 def end_submitted(world: World, folder: Path, settings: Mapping[str, str]) -> None:
@@ -177,9 +180,9 @@ def end_submitted(world: World, folder: Path, settings: Mapping[str, str]) -> No
         return
     give_up_at = world.clock.monotonic() + _END_WITHIN
     try:
-        if not _find_ended(settings, submitted):
+        if _find_state(settings, submitted) not in _ENDED:
             _end(settings, "driver", submitted)
-        while not _find_ended(settings, submitted):
+        while _find_state(settings, submitted) not in _ENDED:
             if world.clock.monotonic() > give_up_at:
                 raise TimeoutError(f"it has not ended within {format_duration(_END_WITHIN)}")
             world.clock.sleep(_LOOK_EVERY)
@@ -193,13 +196,11 @@ def _end(settings: Mapping[str, str], kind: str, named: str) -> None:
     _ask(settings, f"/{kind}/kill/", urlencode(form).encode())
 
 
-def _find_ended(settings: Mapping[str, str], submitted: str) -> str:
-    """Return the state of a driver that has ended. `NoRoute`, `OSError`, `ValueError`."""
+def _find_state(settings: Mapping[str, str], submitted: str) -> str:
+    """Return the state of a driver, empty for one that the master does not know. `NoRoute`, `OSError`, `ValueError`."""
     known = json.loads(_ask(settings, "/json/"))
-    if any(one["id"] == submitted for one in known["activedrivers"]):
-        return ""
-    ended = (one["state"] for one in known["completeddrivers"] if one["id"] == submitted)
-    return next(ended, "unknown to the master")
+    states = {one["id"]: one["state"] for one in [*known["activedrivers"], *known["completeddrivers"]]}
+    return str(states.get(submitted, ""))
 
 
 def _ask(settings: Mapping[str, str], path: str, form: bytes | None = None) -> str:

@@ -94,6 +94,12 @@ class NearEnd:
         Thread(target=self._pass_on, args=(link, lines), name="assignments", daemon=True).start()
         return self._receive(link)
 
+    def complain(self, text: str) -> None:
+        """Write a line to standard error, and into the log of the newest attempt."""
+        self._world.spawner.complain(f"{text}\n")
+        if self._logs[-1] != self._logs[0]:
+            self._world.disk.append(self._logs[-1] / "stderr", f"{text}\n")
+
     def _submit(self, address: str, port: int, key: str) -> str:
         """Submit the driver, and return its id on the cluster."""
         world, settings = self._world, submitted_settings(self._setup.spark_settings, self._world.environ)
@@ -153,6 +159,8 @@ def submitted_settings(settings: Mapping[str, str], environ: Mapping[str, str]) 
     python = environ["PYSPARK_PYTHON"]
     ours = {
         JAVA_OPTIONS: f"{settings.get(JAVA_OPTIONS, '')} -Duser.timezone=UTC".strip(),
+        # The master would start a driver again whose node does not wait for it.
+        "spark.driver.supervise": "false",
         "spark.pyspark.python": python,
         "spark.pyspark.driver.python": python,
     }
@@ -172,13 +180,14 @@ def main() -> int:
     lines = live_with_parent()
     world = World()
     setup = read_text(DriverSetup, next(lines))
+    near_end = NearEnd(world, setup)
     try:
-        exit_code = NearEnd(world, setup).serve(lines)
+        exit_code = near_end.serve(lines)
     except Unavailable as error:
-        world.spawner.complain(f"{error}\n")
+        near_end.complain(str(error))
         return 1
     if exit_code < 0:
-        world.spawner.complain(f"the driver on the cluster was ended by signal {-exit_code}\n")
+        near_end.complain(f"the driver on the cluster was ended by signal {-exit_code}")
     return abs(exit_code)
 
 

@@ -106,6 +106,8 @@ def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path, mode):
             run, first = mill.runs.list()
             facts = mill.runs.show(run.run_id).facts
             above = parents_of(processes_of(str(facts["driver"]))[0])
+            # A master that is started again reads there what was submitted.
+            recovery = b"".join(path.read_bytes() for path in (cluster.folder / "master").iterdir())
             seen.append(pages_of(str(facts["spark_ui"]), str(facts["spark"])))
         finally:
             up.terminate()
@@ -122,6 +124,9 @@ def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path, mode):
     assert ("spark_driver" in run_tidemill(tmp_path, "run", "show", run.run_id).stdout) == (mode in ON_CLUSTER)
     assert "spark.app.name" in seen[-1]
     assert f"{tmp_path}/.tidemill/catalog.db" not in "".join(line for line in seen if "\0" in line)
+    assert (b"PythonRunner" in recovery) == (mode in ON_CLUSTER)
+    assert b"catalog.db" not in recovery
+    assert cluster.secret.read_bytes() not in recovery
     for secret in (cluster.secret.read_text(), KEYS["AWS_SECRET_ACCESS_KEY"]):
         assert secret not in "".join(seen)
         assert [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,3 +16,24 @@ def running_cluster(folder: Path) -> Iterator[LocalCluster]:
     """Have a master and two workers for a block."""
     with local_cluster(World(), folder, folder / "cache") as made:
         yield made
+
+
+def processes_of(driver: str) -> list[int]:
+    """Return the processes of a driver, by the variable that they all have; first the driver itself."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if re.search(rf"\0TIDEMILL_PROCESS=[^\0]*{driver}\0", f"\0{path.read_bytes().decode(errors='replace')}"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def parents_of(pid: int) -> list[int]:
+    """Return the process, its parent, the parent of that, and so on."""
+    found = []
+    while pid > 1:
+        found.append(pid)
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return found

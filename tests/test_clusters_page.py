@@ -13,14 +13,14 @@ import pytest
 
 import tidemill as tm
 from tests.s3_server import KEYS
-from tests.spark_cluster import LocalCluster, running_cluster
+from tests.spark_cluster import LocalCluster, parents_of, processes_of, running_cluster
 from tests.yardstick import patience
 
 pytestmark = pytest.mark.spark
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "clusters.md").read_text(encoding="utf-8")
 (APP,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-(SETTINGS,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+SETTINGS, ON_CLUSTER = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +75,16 @@ def pages_of(ui: str, application: str) -> str:
     return "\n".join(httpx.get(f"{ui}{place}", timeout=patience(20)).raise_for_status().text for place in places)
 
 
-def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path):
+@pytest.mark.parametrize("mode", ['deploy_mode = "client"', ON_CLUSTER.partition("\n")[2]], ids=["client", "cluster"])
+def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path, mode):
     """Executors get the modules of the app from the driver. No command line, log, catalog or page has a secret.
 
-    The keys of a bucket are in the environment, as those of a site may be.
+    The keys of a bucket are in the environment, as those of a site may be. In cluster mode the driver is a child of a
+    worker, and its node has its log. The second run gets the same driver.
     """
-    write_project(tmp_path, cluster)
+    write_project(tmp_path, cluster, **{"shared = true": f"shared = true\n{mode}"})
+    app = (tmp_path / "app.py").read_text()
+    (tmp_path / "app.py").write_text(app.replace("    rows =", '    print("loading")\n    rows ='))
     program = Path(sys.executable).with_name("tidemill")
     environ = {**os.environ, **KEYS}
     seen = []
@@ -94,18 +98,35 @@ def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path):
             seen.append(line)
             if " start " in line or "ready" in line:
                 seen.append(arguments_of_all())
-            if " commit " in line:
+            if " commit " in line and len(mill.runs.list()) > 1:
                 break
-        (run,) = mill.runs.list()
-        facts = mill.runs.show(run.run_id).facts
-        seen.append(pages_of(str(facts["spark_ui"]), str(facts["spark"])))
-        up.terminate()
+            if " commit " in line:
+                (tmp_path / "landing" / "b.csv").write_text("id,name,day\n3,eve,2026-01-03\n")
+        try:
+            run, first = mill.runs.list()
+            facts = mill.runs.show(run.run_id).facts
+            above = parents_of(processes_of(str(facts["driver"]))[0])
+            # A master that is started again reads there what was submitted.
+            recovery = b"".join(path.read_bytes() for path in (cluster.folder / "master").iterdir())
+            seen.append(pages_of(str(facts["spark_ui"]), str(facts["spark"])))
+        finally:
+            up.terminate()
         assert up.wait(patience(300)) == 0, "".join(seen)
 
         run = mill.runs.show(run.run_id)
+        assert first.facts["driver"] == facts["driver"]
+        for one in (first, run):
+            assert [line.text for line in mill.runs.logs(one.run_id)] == ["loading"]
         assert (run.state, facts["spark_conf"]["spark.master"]) == ("COMPLETED", cluster.master), "".join(seen)
-        assert sorted((row["id"], row["name"]) for row in mill.datasets.head("clean")) == [(1, "ANN"), (2, "BOB")]
+        assert sorted(row["name"] for row in mill.datasets.head("clean")) == ["ANN", "BOB", "EVE"]
+    assert bool({worker.pid for worker in cluster.workers} & set(above)) == (mode in ON_CLUSTER)
+    assert processes_of(str(facts["driver"])) == []
+    assert ("spark_driver" in run_tidemill(tmp_path, "run", "show", run.run_id).stdout) == (mode in ON_CLUSTER)
     assert "spark.app.name" in seen[-1]
+    assert f"{tmp_path}/.tidemill/catalog.db" not in "".join(line for line in seen if "\0" in line)
+    assert (b"PythonRunner" in recovery) == (mode in ON_CLUSTER)
+    assert b"catalog.db" not in recovery
+    assert cluster.secret.read_bytes() not in recovery
     for secret in (cluster.secret.read_text(), KEYS["AWS_SECRET_ACCESS_KEY"]):
         assert secret not in "".join(seen)
         assert [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()] == []

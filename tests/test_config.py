@@ -79,6 +79,14 @@ def test_an_option_beats_a_variable_and_a_variable_the_file(world, tmp_path):
         ("[spark.profiles.big]\nwarm = 17", r"spark.profiles.big.warm.*from 0 to 16"),
         ("[spark.profiles.big]\nconf = 'x'", "there is no such setting"),
         ("[spark]\nsecret = 'hush'", "name the place of the secret"),
+        ("[spark]\ndeploy_mode = 'worker'", "use client or cluster"),
+        ("[spark]\ndeploy_mode = 'cluster'", r"spark.deploy_mode.*standalone master.*the master is 'local\[\*\]'"),
+        ("[spark]\nmaster = 'yarn'\ndeploy_mode = 'cluster'", "the master is 'yarn'"),
+        ("[spark.profiles.big]\ndeploy_mode = 'cluster'", "spark.profiles.big.deploy_mode.*standalone master"),
+        (
+            "[spark]\nmaster = 'spark://a'\ndeploy_mode = 'cluster'\n[spark.profiles.here]\nmaster = 'local[2]'",
+            r"spark.profiles.here.deploy_mode.*the master is 'local\[2\]'",
+        ),
         ("[spark.profiles]\nbig = 'local'", r"a table \[spark.profiles.big\] is wanted"),
         ("[spark.profiles.'a b']\nwarm = 1", "Spark profile"),
         ("[spark.profiles.big]\nmaster = ['local']", "one value"),
@@ -131,6 +139,7 @@ conf = { "spark.master" = "local[1]", "spark.executor.memory" = "1g", "spark.x.p
 master = "spark://here:7077"
 secret = "env:CLUSTER"
 shared = true
+deploy_mode = "cluster"
 conf = { "spark.executor.memory" = "4g" }
 
 [spark.profiles.same]
@@ -148,6 +157,7 @@ warm = 0
     assert config.spark_profiles["big"].conf == {"spark.executor.memory": "4g", "spark.x.password": "hush"}
     assert config.spark_profiles["same"].conf == config.spark.conf
     assert config.shown()["spark.profiles.big.master"] == "spark://here:7077"
+    assert (config.spark.on_cluster, config.spark_profiles["big"].on_cluster) == (False, True)
     assert (config.spark_profiles["big"].secret, config.spark_profiles["big"].shared) == ("env:CLUSTER", True)
     assert (config.spark.is_local, config.spark_profiles["big"].is_standalone) == (True, True)
     assert config.shown()["spark.profiles.big.conf"] == {"spark.executor.memory": "4g", "spark.x.password": "*****"}

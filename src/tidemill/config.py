@@ -46,6 +46,13 @@ class BadConfig(UserError):
         super().__init__(f"setting {setting!r} ({source}) is refused: {why}")
 
 
+class DeployMode(StrEnum):
+    """Places of the drivers of a cluster: the node of `tidemill up` (client), or a worker of the cluster."""
+
+    CLIENT = "client"
+    CLUSTER = "cluster"
+
+
 class LogFormat(StrEnum):
     """Forms of the lines that `tidemill up` and `tidemill server` print."""
 
@@ -109,11 +116,18 @@ class SparkProfile:
     """The place of the secret by which drivers and the cluster know each other; empty for none."""
     shared: bool = False
     """True if all nodes of the cluster have the folders of data sets and inboxes under the same paths."""
+    deploy_mode: DeployMode = DeployMode.CLIENT
+    """The place of drivers."""
 
     @property
     def is_local(self) -> bool:
         """True if Spark works on this machine alone."""
         return is_local_master(self.conf.get(_MASTER, self.master))
+
+    @property
+    def on_cluster(self) -> bool:
+        """True if drivers work on the cluster."""
+        return self.deploy_mode is DeployMode.CLUSTER
 
     @property
     def is_standalone(self) -> bool:
@@ -246,6 +260,12 @@ def _log_format(text: str) -> LogFormat:
     return LogFormat(text)
 
 
+def _deploy_mode(text: str) -> DeployMode:
+    if text not in list(DeployMode):
+        raise ValueError(f"use {' or '.join(DeployMode)}, not {text!r}")
+    return DeployMode(text)
+
+
 def _hosts(text: str) -> frozenset[str]:
     hosts = _names(text)
     for one in hosts:
@@ -289,6 +309,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "spark.python": _Setting("", str),
     "spark.secret": _Setting("", _secret_place),
     "spark.shared": _Setting("false", _yes_or_no),
+    "spark.deploy_mode": _Setting("client", _deploy_mode),
     "spark.class_data": _Setting("true", _yes_or_no),
     "jdbc.drivers": _Setting("", str),
     "deploy.update_schedules": _Setting("true", _yes_or_no),
@@ -342,6 +363,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
     home = Path(world.environ.get("HOME", str(folder)))
     usual_cache = Path(world.environ.get("XDG_CACHE_HOME", str(home / ".cache"))) / "tidemill"
     spark = SparkProfile(conf=tables.spark_conf, **{one: parsed[f"spark.{one}"] for one in _PROFILE_FIELDS})  # type: ignore[arg-type]  # what each setting's own parser gave
+    _check_deploy_mode(spark, sources.get("spark.deploy_mode", "default"))
     return Config(
         folder=folder,
         catalog=_catalog_url(folder, str(parsed["catalog"]) or f"sqlite:///{state / 'catalog.db'}"),
@@ -491,7 +513,18 @@ def _profile(name: str, given: Mapping[str, str], usual: SparkProfile) -> SparkP
             known = [*_PROFILE_FIELDS, "conf"]
             advice = advise(what, known, f"known are {', '.join(known)}")
             raise BadConfig(f"{table}.{what}", FILE_NAME, f"there is no such setting; {advice}")
-    return replace(usual, name=name, conf=conf, **own)
+    profile = replace(usual, name=name, conf=conf, **own)
+    _check_deploy_mode(profile, FILE_NAME)
+    return profile
+
+
+def _check_deploy_mode(profile: SparkProfile, source: str) -> None:
+    """Refuse drivers on a cluster that has no standalone master; `BadConfig`."""
+    if profile.on_cluster and not profile.is_standalone:
+        table = f"{_PROFILES}.{profile.name}" if profile.name else "spark"
+        master = profile.conf.get(_MASTER, profile.master)
+        why = f"cluster needs a standalone master, as spark://HOST:7077; the master is {master!r}"
+        raise BadConfig(f"{table}.deploy_mode", source, why)
 
 
 def _shown(profile: SparkProfile) -> dict[str, object]:

@@ -327,6 +327,14 @@ class LocalSpawner:
                 child.set_exception(error)
 
 
+def die_with_parent() -> int:
+    """Have the kernel kill this process when the process ends that started it, and return the id of that process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) was refused")
+    return os.getppid()
+
+
 def live_with_parent() -> Iterator[str]:
     """Tie this process to the one that started it, and give the lines that it sends, as they come.
 
@@ -334,12 +342,10 @@ def live_with_parent() -> Iterator[str]:
     kills this process; when only its pipe is closed, the watchdog here ends whatever carries this process's tag, and
     then its group. Standard input reads as empty afterwards, so that user code and what it starts cannot take a line.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) was refused")
+    parent = die_with_parent()
     # What a child of this process leaves behind becomes a child of this process: `left_running` finds it.
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    if os.environ[PARENT] != _identity(os.getppid()):
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if os.environ[PARENT] != _identity(parent):
         os.killpg(0, signal.SIGKILL)  # the parent died before the signal was asked for: it never comes
     lifeline = os.dup(0)  # not inheritable
     null = os.open(os.devnull, os.O_RDONLY)

@@ -127,8 +127,12 @@ class Disk:
 
     def append(self, path: Path, text: str) -> None:
         """Add `text` at the end of the file."""
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        self.append_bytes(path, text.encode())
+
+    def append_bytes(self, path: Path, content: bytes) -> None:
+        """Add `content` at the end of the file."""
+        with path.open("ab") as file:
+            file.write(content)
 
     def cut(self, path: Path, length: int) -> None:
         """Keep only the first `length` bytes of the file; later appends go on behind them."""

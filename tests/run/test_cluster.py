@@ -31,7 +31,7 @@ def page_of_a_master(field: str) -> Iterator[tuple[int, list[dict[str, list[str]
             form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
             refused = bool(field) and form.get("csrfToken") != ["a&b"]
             if not refused:
-                taken.append(form)
+                taken.append({"path": [self.path], **form})
             self.answer(403 if refused else 302)
 
         def answer(self, status: int) -> None:
@@ -62,3 +62,16 @@ def test_the_application_of_an_attempt_is_ended_by_the_form_of_the_page(works: W
         end_application_of(replace(run, facts={"spark": "app-1", "spark_conf": conf}))
 
     assert [(form["id"], form["terminate"]) for form in taken] == [(["app-1"], ["true"])]
+
+
+def test_the_driver_of_an_attempt_on_the_cluster_is_ended_with_its_application(works: Works):
+    """Its node may be beyond reach, and any other node asks the master."""
+    run = works.under_way(works.program("load"))
+    with page_of_a_master(FIELD) as (port, taken):
+        conf = {"spark.master": "spark://127.0.0.1:7077", "spark.master.ui.port": str(port)}
+        end_application_of(replace(run, facts={"spark": "app-1", "spark_driver": "driver-1", "spark_conf": conf}))
+
+    assert [(form["path"], form["id"]) for form in taken] == [
+        (["/app/kill/"], ["app-1"]),
+        (["/driver/kill/"], ["driver-1"]),
+    ]

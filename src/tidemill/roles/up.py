@@ -181,7 +181,9 @@ def _make_launcher(mill: Mill) -> LocalLauncher:
         class_data=config.spark_class_data,
         keeps_logs=bool(config.logs),
         profiles={
-            one.name: ProfileOptions(settings_of(config, one.name), one.warm, partial(cluster_environ, world, one))
+            one.name: ProfileOptions(
+                settings_of(config, one.name), one.warm, partial(cluster_environ, world, one), one.on_cluster
+            )
             for one in (config.spark, *config.spark_profiles.values())
         },
     )

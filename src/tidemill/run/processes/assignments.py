@@ -40,10 +40,12 @@ class DriverSetup:
 class Assignment:
     """An attempt for a driver to work on; `logs` is its folder for what is printed.
 
-    `url` is the address of the server that was started last on this machine; empty without one.
+    `url` is the address of the server that was started last on this machine; empty without one. `log_location` is the
+    folder in which the node of the attempt has its logs, if that is not `logs`.
     """
 
     run_id: RunId
     epoch: int
     logs: str
     url: str = ""
+    log_location: str = ""

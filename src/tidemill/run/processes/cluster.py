@@ -7,19 +7,23 @@ executor that does not hear from its driver ends within half a minute, and a run
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import socket
 from collections.abc import Mapping
+from datetime import timedelta
 from html import unescape
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 from tidemill.config import SHARED, SparkProfile, is_standalone_master
+from tidemill.durations import format_duration
 from tidemill.errors import Unavailable, UserError
 from tidemill.run.records.runs import RunRecord
 from tidemill.secret_places import read_secret
-from tidemill.world import World
+from tidemill.world import Disk, World
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +35,12 @@ _TOKEN_FIELD: Final = "csrfToken"  # noqa: S105  # a name, no secret
 SECRET: Final = "spark.authenticate.secret"  # noqa: S105  # a name, no secret
 SECRET_VARIABLE: Final = "TIDEMILL_CLUSTER_SECRET"  # noqa: S105  # a name, no secret
 """The variable in which a driver gets the secret of its cluster."""
+SUBMITTED_VARIABLE: Final = "TIDEMILL_SPARK_DRIVER"
+"""The variable in which a driver on a worker of the cluster gets its id there."""
+SPARK_DRIVER: Final = "spark_driver"
+"""The fact of an attempt that is the id of its driver on the cluster."""
+_SUBMITTED: Final = "spark_driver"
+"""The file in the folder of a driver with its id on the cluster."""
 _HEARTBEATS: Final = {
     # Spark's own default is ten minutes, in which an executor without a driver would go on writing.
     "spark.executor.heartbeatInterval": "5s",
@@ -39,6 +49,11 @@ _HEARTBEATS: Final = {
 _PORT: Final = 7077
 _ANSWER_WITHIN: Final = 5.0
 """Seconds."""
+_END_WITHIN: Final = timedelta(seconds=5)
+"""The end of a driver takes a second. A runner that waits for a worker that is away renews no leases meanwhile."""
+_LOOK_EVERY: Final = timedelta(milliseconds=200)
+_ENDED: Final = frozenset({"FINISHED", "KILLED", "FAILED", "ERROR"})
+"""The states of a driver on a cluster that has ended."""
 
 
 class NoClusterSecret(UserError):
@@ -119,27 +134,83 @@ def reach_master(master: str, settings: Mapping[str, str]) -> str:
 def end_application_of(run: RunRecord) -> None:
     """Ask the standalone master of an attempt to end its application, and its executors with it; for any node.
 
-    Nothing rests on it: an attempt that was fenced cannot commit, and executors without a driver end by themselves.
+    The driver is ended, too, if it works on the cluster. Nothing rests on it: an attempt that was fenced cannot commit,
+    executors without a driver end by themselves, and so does a driver without its node.
     """
-    application, settings = run.facts.get("spark"), run.facts.get("spark_conf")
-    if not isinstance(application, str) or not isinstance(settings, Mapping):
+    settings = run.facts.get("spark_conf")
+    if not isinstance(settings, Mapping) or not is_standalone_master(str(settings.get("spark.master", ""))):
         return
-    master = str(settings.get("spark.master", ""))
-    if not is_standalone_master(master):
+    for kind, fact in (("app", "spark"), ("driver", SPARK_DRIVER)):
+        if isinstance(named := run.facts.get(fact), str):
+            try:
+                _end(settings, kind, named)
+            except (NoRoute, OSError, ValueError) as error:
+                _log.warning("%s on %s is left to end by itself: %s", named, settings["spark.master"], error)
+
+
+def note_submitted(disk: Disk, folder: Path, text: str) -> str:
+    """Write down the id of a driver on the cluster that `text` names, in the driver's folder; return the id."""
+    found = re.search(r"driver-\d{14}-\d+", text)
+    submitted = found[0] if found else ""
+    if found:
+        disk.write_bytes(folder / _SUBMITTED, submitted.encode())
+    return submitted
+
+
+def find_ended(settings: Mapping[str, str], submitted: str) -> str:
+    """Return the state of a driver on the cluster that has ended there; empty while it waits or works.
+
+    Empty, too, if the master does not answer, or does not know the driver.
+    """
+    try:
+        state = _find_state(settings, submitted)
+    except (NoRoute, OSError, ValueError):
+        return ""
+    return state if state in _ENDED else ""
+
+
+def end_submitted(world: World, folder: Path, settings: Mapping[str, str]) -> None:
+    """End the driver on the cluster whose id is in `folder`, and wait for its end; nothing without an id.
+
+    A driver whose near end has ended ends by itself, once it has started.
+    """
+    path = folder / _SUBMITTED
+    submitted = world.disk.read_bytes(path).decode() if world.disk.exists(path) else ""
+    if not submitted:
         return
+    give_up_at = world.clock.monotonic() + _END_WITHIN
+    try:
+        if _find_state(settings, submitted) not in _ENDED:
+            _end(settings, "driver", submitted)
+        while _find_state(settings, submitted) not in _ENDED:
+            if world.clock.monotonic() > give_up_at:
+                raise TimeoutError(f"it has not ended within {format_duration(_END_WITHIN)}")
+            world.clock.sleep(_LOOK_EVERY)
+    except (NoRoute, OSError, ValueError) as error:
+        _log.warning("%s on %s is left to end by itself: %s", submitted, settings["spark.master"], error)
+
+
+def _end(settings: Mapping[str, str], kind: str, named: str) -> None:
+    """Have the master end an `app` or a `driver`. `NoRoute`, `OSError`."""
+    form = {"id": named, "terminate": "true", **_find_token(_ask(settings, "/"))}
+    _ask(settings, f"/{kind}/kill/", urlencode(form).encode())
+
+
+def _find_state(settings: Mapping[str, str], submitted: str) -> str:
+    """Return the state of a driver, empty for one that the master does not know. `NoRoute`, `OSError`, `ValueError`."""
+    known = json.loads(_ask(settings, "/json/"))
+    states = {one["id"]: one["state"] for one in [*known["activedrivers"], *known["completeddrivers"]]}
+    return str(states.get(submitted, ""))
+
+
+def _ask(settings: Mapping[str, str], path: str, form: bytes | None = None) -> str:
+    """Return the answer of the page of a standalone master. `NoRoute`, `OSError`."""
     # Only here, and the import takes 20 ms.
     from urllib.request import urlopen
 
-    page = ""
-    try:
-        page = f"http://{_first_of(master)[0]}:{page_port_of(settings)}"
-        with urlopen(f"{page}/", timeout=_ANSWER_WITHIN) as shown:  # noqa: S310  # it begins with http
-            token = _find_token(shown.read().decode(errors="replace"))
-        form = {"id": application, "terminate": "true", **token}
-        with urlopen(f"{page}/app/kill/", data=urlencode(form).encode(), timeout=_ANSWER_WITHIN):  # noqa: S310  # as above
-            pass
-    except (NoRoute, OSError, ValueError) as error:
-        _log.warning("the application %s on %s is left to end by itself: %s", application, page or master, error)
+    page = f"http://{_first_of(settings['spark.master'])[0]}:{page_port_of(settings)}"
+    with urlopen(f"{page}{path}", data=form, timeout=_ANSWER_WITHIN) as shown:  # noqa: S310  # it begins with http
+        return str(shown.read().decode(errors="replace"))
 
 
 def page_port_of(settings: Mapping[str, str]) -> str:

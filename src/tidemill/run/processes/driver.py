@@ -23,7 +23,7 @@ from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.snapshot.guards import ALLOW, parse_allowed
 from tidemill.processes import live_with_parent
 from tidemill.run.processes.assignments import DONE, LAST, READY, Assignment, DriverSetup
-from tidemill.run.processes.cluster import SECRET_VARIABLE
+from tidemill.run.processes.cluster import SECRET_VARIABLE, SPARK_DRIVER, SUBMITTED_VARIABLE
 from tidemill.run.processes.worker import NotCommitted, Steps, Worker
 from tidemill.run.records.bundles import CodeUnavailable
 from tidemill.run.records.declared import find_dataset
@@ -133,7 +133,8 @@ class DriverProcess:
         if self.spark is not None:
             facts |= self._describe(self.spark)
         pid, token = self.world.spawner.pid(), make_run_token(self.world, run_id)
-        self._unregistered = Registration(run_id, epoch, pid, facts, assignment.logs, digest_of(token))
+        logs = assignment.log_location or assignment.logs
+        self._unregistered = Registration(run_id, epoch, pid, facts, logs, digest_of(token))
         environ = {TOKEN_VARIABLE: token} | ({URL_VARIABLE: assignment.url} if assignment.url else {})
         try:
             with self.world.spawner.passed_on(environ):
@@ -348,7 +349,8 @@ class DriverProcess:
     def _describe(self, home: SparkHome) -> dict[str, object]:
         """Return the facts about the Spark of an attempt."""
         facts: dict[str, object] = {"spark": home.application_id, "spark_conf": home.settings}
-        named = {"spark_profile": self.start.profile, "spark_ui": home.ui}
+        submitted = self.world.environ.get(SUBMITTED_VARIABLE, "")
+        named = {"spark_profile": self.start.profile, "spark_ui": home.ui, SPARK_DRIVER: submitted}
         return facts | {name: value for name, value in named.items() if value}
 
     def _complain(self) -> None:

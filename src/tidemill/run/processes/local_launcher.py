@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import filterfalse
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -26,6 +27,7 @@ from tidemill.names import RunId
 from tidemill.processes import Child
 from tidemill.run.processes.assignments import DONE, LAST, READY, Assignment, DriverSetup
 from tidemill.run.processes.class_data import JAVA_OPTIONS, ClassArchive, Training, find_archive, trainer_command
+from tidemill.run.processes.cluster import end_submitted
 from tidemill.run.processes.java import find_java, spark_environ
 from tidemill.run.processes.launcher import DriverNotStarted, Life
 from tidemill.run.processes.session import require_spark
@@ -56,11 +58,13 @@ class ProfileOptions:
     """The settings of Spark of a profile, and how many of its drivers are kept while no run needs them.
 
     `find_environ` finds the variables of its drivers when one is started; what it raises is the error of the start.
+    Drivers `on_cluster` work on a worker of a standalone cluster, and near ends on this machine stand for them.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
     warm: int = 1
     find_environ: Callable[[], Mapping[str, str]] = dict
+    on_cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,10 @@ class DriverOptions:
     def settings_of(self, pool: Pool) -> Mapping[str, str]:
         """Return the settings of Spark of a pool."""
         return {} if pool is None else self.profiles[pool].settings
+
+    def is_on_cluster(self, pool: Pool) -> bool:
+        """Return whether the drivers of a pool work on a cluster."""
+        return pool is not None and self.profiles[pool].on_cluster
 
 
 @dataclass(slots=True)
@@ -276,6 +284,8 @@ class LocalLauncher:
     def _end(self, driver: Driver) -> None:
         """Kill a driver and all that it started, wait for their end, and delete its folder."""
         driver.child.kill()
+        if self.options.is_on_cluster(driver.pool):
+            end_submitted(self.world, driver.folder, self.options.settings_of(driver.pool))
         self.world.mark("launcher.killed")
         self.drivers.remove(driver)
         self.world.disk.remove(driver.folder)
@@ -382,8 +392,9 @@ class LocalLauncher:
         modules = code.folder or str(app_folder)
         environ["PYTHONPATH"] = ":".join(filter(None, [modules, environ.get("PYTHONPATH", "")]))
         environ["PYTHONUNBUFFERED"] = "1"
+        process = "near_end" if self.options.is_on_cluster(pool) else "driver"
         child = self.world.spawner.start(
-            [sys.executable, "-P", "-m", "tidemill.run.processes.driver"],
+            [sys.executable, "-P", "-m", f"tidemill.run.processes.{process}"],
             tag=tag,
             env=environ,
             cwd=app_folder if self.world.disk.exists(app_folder) else folder,
@@ -452,7 +463,7 @@ class LocalLauncher:
             require_spark()
             java = find_java(self.world, self.options.cache)
             if self.options.class_data:
-                for pool in self.profiles:
+                for pool in filterfalse(self.options.is_on_cluster, self.profiles):
                     archive = find_archive(self.options.cache, java, self.options.settings_of(pool))
                     self._archives[pool] = archive
                     if archive.is_wanted(self.world):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.config import Config, is_local_master, masked
 from tidemill.errors import Unavailable
@@ -23,6 +23,7 @@ from tidemill.run.processes.cluster import (
     DRIVER_HOST,
     SECRET,
     SECRET_VARIABLE,
+    SUBMITTED_VARIABLE,
     cluster_environ,
     cluster_settings,
     find_route,
@@ -65,6 +66,7 @@ _OF_ONE_PROCESS: Final = frozenset(
         _JAVA_OPTIONS,
         "spark.executor.extraJavaOptions",
         "spark.app.id",
+        "spark.app.initial.jar.urls",
         "spark.executorEnv.TIDEMILL_DRIVER",
         "spark.app.startTime",
         "spark.app.submitTime",
@@ -166,10 +168,17 @@ class SparkHome:
             conf.set("spark.executorEnv.TIDEMILL_DRIVER", tag)
         self._world = world
         self._folder = folder
-        if secret:
+        submitted = SUBMITTED_VARIABLE in world.environ
+        if secret or submitted:
             # PySpark starts the JVM with all settings as arguments, which all users of the machine see.
             SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001  # PySpark has no other way
+        if secret:
             conf.set(SECRET, secret)
+        if submitted:
+            # The JVM was there before these files.
+            jvm: Any = SparkContext._jvm  # noqa: SLF001  # PySpark has no other way
+            jvm.java.lang.System.setProperty("tidemill.log", str(log))
+            jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(log4j.as_uri()))
         self._base: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
         self._next: SparkSession | None = None
         """A session that no run has had."""

@@ -44,11 +44,11 @@ def cluster_site(archive, tmp_path, sqlite_catalog_url):
 
 
 def test_a_cluster_that_loses_a_part_of_any_kind_publishes_each_run_once(cluster_site):
-    """Two of driver, executor, worker and master, each day others, are killed while tasks write.
+    """A driver, an executor, a worker or the master, each day another part, is killed while a task writes.
 
     Only the kill of a driver costs an attempt.
     """
-    for strike in random.Random(SEED).sample(draw(SEED, len(ON_CLUSTER), cluster=True), 2):
+    for strike in random.Random(SEED).sample(draw(SEED, len(ON_CLUSTER), cluster=True), 1):
         cluster_site.strike(strike)
     cluster_site.clean_up()
     cluster_site.close()
@@ -60,7 +60,7 @@ def test_drivers_that_are_struck_while_they_write_publish_whole_runs_once_and_le
     """A JVM outlived its killed Python, whose child held the pipe, and wrote eight more files (tried)."""
     dice = random.Random(SEED)
     zombie = Strike(Blow.SLEEP, dice.choice(MOMENTS))
-    strikes = [*dice.sample(KILLS, 2), zombie]
+    strikes = [dice.choice(KILLS), zombie]
 
     for strike in strikes:
         site.strike(strike)

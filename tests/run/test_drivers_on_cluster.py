@@ -29,7 +29,9 @@ from tidemill.run.processes.session import settings_of
 from tidemill.run.records.bundles import AppCode
 from tidemill.world import World
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+PARTS = ("near end", "far end", "driver")
 
 APP = """
 import time
@@ -118,8 +120,9 @@ class Site:
         until(lambda: drivers_on(self.cluster)[facts["spark_driver"]] in {"FAILED", "KILLED"}, "the master knows it")
 
 
-def test_a_driver_that_loses_a_part_is_done_again_and_leaves_nothing(cluster, tmp_path):
-    """The near end is killed while a task writes, and then the far end or the driver itself. No retry is used up.
+@pytest.mark.parametrize("part", [PARTS[TODAY % len(PARTS)]])
+def test_a_driver_that_loses_a_part_is_done_again_and_leaves_nothing(cluster, tmp_path, part):
+    """Each day another part is killed while a task writes: the near end, the far end, the driver. No retry is used up.
 
     At last a run is killed on request. When its state says so, its driver is gone from the cluster.
     """
@@ -132,34 +135,34 @@ def test_a_driver_that_loses_a_part_is_done_again_and_leaves_nothing(cluster, tm
         tm.open(tmp_path) as mill,
     ):
         try:
-            for part in ("near end", ("far end", "driver")[TODAY % 2]):
-                site.await_task()
-                (run,) = mill.runs.list()
-                facts = mill.runs.show(run.run_id).facts
-                driver = processes_of(str(facts["driver"]))[0]
-                parts = {"near end": site.near_end, "far end": lambda: parents_of(driver)[1], "driver": lambda: driver}  # noqa: B023
-                os.kill(parts[part](), signal.SIGKILL)
-                site.await_end(facts)
+            site.await_task()
+            (run,) = mill.runs.list()
+            facts = mill.runs.show(run.run_id).facts
+            driver = processes_of(str(facts["driver"]))[0]
+            killed = {"near end": site.near_end(), "far end": parents_of(driver)[1], "driver": driver}[part]
+            os.kill(killed, signal.SIGKILL)
+            site.await_end(facts)
             site.await_task()
             (tmp_path / "go").touch()
             until(lambda: mill.runs.list()[0].state == "COMPLETED", "the run is done again")
             done = mill.runs.show(run.run_id)
-            told_in_log = [line.text for line in mill.runs.logs(run.run_id, attempt=2) if line.file == "stderr"]
+            told_in_log = [line.text for line in mill.runs.logs(run.run_id, attempt=1) if line.file == "stderr"]
             rows = sorted(row["id"] for row in mill.datasets.head("clean"))
             (tmp_path / "go").unlink()
             site.let_in("b.csv", "3,2026-01-01\n")
             site.await_task()
-            killed = mill.runs.list()[0].run_id
-            facts = mill.runs.show(killed).facts
-            mill.runs.kill(killed)
-            until(lambda: mill.runs.show(killed).state == "KILLED", "the run is killed")
+            asked = mill.runs.list()[0].run_id
+            facts = mill.runs.show(asked).facts
+            mill.runs.kill(asked)
+            until(lambda: mill.runs.show(asked).state == "KILLED", "the run is killed")
             left = (drivers_on(cluster)[facts["spark_driver"]], processes_of(str(facts["driver"])))
         finally:
             up.terminate()
             told = up.communicate(timeout=patience(300))[0]
 
-    assert (rows, done.epoch, done.failures) == ([1, 2], 3, 0), told
-    assert "on the cluster" in told_in_log[-1]
+    assert (rows, done.epoch, done.failures) == ([1, 2], 2, 0), told
+    # If the near end was killed, no process is left to tell it.
+    assert part == "near end" or "on the cluster" in told_in_log[-1]
     assert left[0] in {"FAILED", "KILLED"}
     assert left[1] == []
 

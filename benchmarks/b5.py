@@ -10,8 +10,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from benchmarks.table import Figure
@@ -78,15 +79,15 @@ def run(url: str) -> Iterator[Figure]:
     yield Figure("B5", f"plain, {what}", "SQLite", [p for p, _ in pairs[1:]], "s")
 
 
-def spark_session() -> SparkSession:
-    """A session with the settings that Tidemill pins."""
+def spark_session(settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
+    """A session with the settings that Tidemill pins, and these."""
     from pyspark.sql import SparkSession
 
     from tidemill.frames.spark import PINNED
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    for name, value in {**PINNED, "spark.driver.memory": "2g", "spark.sql.session.timeZone": "UTC"}.items():
+    for name, value in {**PINNED, "spark.driver.memory": "2g", "spark.sql.session.timeZone": "UTC", **settings}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

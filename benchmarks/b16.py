@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 import psycopg
 
-from benchmarks.b2 import APP, SCHEDULES, SLOTS, all_done, count
-from benchmarks.project import publish, running_project, wait_until
+from benchmarks.b2 import APP, SCHEDULES, SLOTS, count, measure_round
+from benchmarks.project import running_project, wait_until
 from benchmarks.table import Figure
 from tidemill.mill.mill import Mill
 
@@ -51,7 +50,7 @@ def run(url: str) -> Iterator[Figure]:
         with running_project(
             address, f"from pathlib import Path\n{APP}{STREAM}", slots=SLOTS // nodes, nodes=nodes
         ) as mill:
-            runs[nodes] = [_measure_runs(mill, number) for number in range(ROUNDS + 1)][1:]
+            runs[nodes] = [measure_round(mill, number) for number in range(ROUNDS + 1)][1:]
             files[nodes] = [_measure_files(mill, number) for number in range(ROUNDS + 1)][1:]
     yield from _figures(f"one message → {SCHEDULES} runs", runs, "runs/s")
     yield from _figures(f"{FILES:,} files, {FILES_A_RUN} a run", files, "files/s")
@@ -64,12 +63,6 @@ def _figures(what: str, rates: dict[int, list[float]], unit: str) -> Iterator[Fi
         if nodes > 1:
             ratios = [many / single for many, single in zip(sorted(seen), sorted(one), strict=True)]
             yield Figure("B16", f"{what}, {nodes} nodes : 1 node", "PostgreSQL", ratios, "", "≥ 0.9")
-
-
-def _measure_runs(mill: Mill, number: int) -> float:
-    committed = publish(mill, "default.bell", number)
-    wait_until(partial(all_done, mill, "work", SCHEDULES * (number + 1)), every=0.05)
-    return SCHEDULES / (time.monotonic() - committed)
 
 
 def _measure_files(mill: Mill, number: int) -> float:

@@ -16,15 +16,14 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from benchmarks.b5 import LINEITEM, ROWS, spark_session
+from benchmarks.b5 import ROWS, make_rows, spark_session
+from benchmarks.b6 import read_now
 from benchmarks.table import Figure
 from tests.s3_server import KEYS, S3Server, running_s3_server
 from tests.s3a_jars import OF_3_3_1, s3a_jars
 from tidemill.catalog.engine import open_catalog
-from tidemill.frames.spark import read_partitions as read_frame
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
-from tidemill.lake.fileset.time_travel import now
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.names import DatasetId, Namespace
 from tidemill.run.processes.external import open_transaction
 
@@ -69,17 +68,13 @@ def _measure(way: str, url: str, place: str, server: S3Server) -> Mapping[str, l
     fileset = Fileset.of(catalog.write(lambda db: declare(db, dataset)))
     seconds: dict[str, list[float]] = {"publish": [], "read": []}
     with spark_session(settings) as spark:
-        lines = [*LINEITEM[:-1], f"int(id * {PARTITIONS} / {ROWS // SHARE}) AS part"]
-        rows = spark.range(0, ROWS // SHARE, 1, PARTITIONS).selectExpr(*lines)
+        rows = make_rows(spark, ROWS // SHARE, PARTITIONS)
         for _ in range(ROUNDS + 1):
             started = time.perf_counter()
             with open_transaction(catalog, world, ["default.lines"]) as tx:
                 tx.fileset("default.lines").overwrite(rows)
             published = time.perf_counter()
-            snapshot = catalog.read(lambda db: now(db, catalog.incarnation))
-            found = catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot))  # noqa: B023  # at once
-            columns = catalog.read(lambda db: find_schema(db, fileset.dataset_id))
-            frame = read_frame(world, spark, fileset, found, columns)
+            frame, found = read_now(catalog, spark, fileset)
             frame.write.format("noop").mode("overwrite").save()
             seconds["publish"].append(published - started)
             seconds["read"].append(time.perf_counter() - published)

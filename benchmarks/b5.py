@@ -41,7 +41,6 @@ LINEITEM = [
     "substr('ANR', 1 + abs(hash(id, 6)) % 3, 1) AS l_returnflag",
     "date_add(date'1992-01-02', abs(hash(id, 7)) % 2526) AS l_shipdate",
     "hex(hash(id, 8)) AS l_comment",
-    f"int(id * {PARTITIONS} / {ROWS}) AS part",
 ]
 
 
@@ -50,7 +49,7 @@ def run(url: str) -> Iterator[Figure]:
     if not url.startswith("sqlite"):
         return
     with tempfile.TemporaryDirectory(prefix="tidemill-b5-") as folder, spark_session() as spark:
-        rows = spark.range(0, ROWS, 1, 100).selectExpr(*LINEITEM)
+        rows = make_rows(spark, ROWS, PARTITIONS)
         catalog = open_catalog(url, World())
         spec = {"keys": {"part": "int"}}
         dataset = Dataset(
@@ -77,6 +76,11 @@ def run(url: str) -> Iterator[Figure]:
     what = f"{PARTITIONS} partitions, {size[-1] / 1e6:,.0f} MB"
     yield Figure("B5", f"ours : plain, {what}", "SQLite", [o / p for p, o in pairs[1:]], "", "≤ 1.05")
     yield Figure("B5", f"plain, {what}", "SQLite", [p for p, _ in pairs[1:]], "s")
+
+
+def make_rows(spark: SparkSession, count: int, partitions: int) -> DataFrame:
+    """Return so many rows, in so many partitions by `part`, each of one task."""
+    return spark.range(0, count, 1, partitions).selectExpr(*LINEITEM, f"int(id * {partitions} / {count}) AS part")
 
 
 def spark_session(settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:

@@ -8,22 +8,27 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from benchmarks.b5 import SCALE, spark_session
 from benchmarks.table import Figure
+from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.frames.spark import read_partitions as read_frame
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
+from tidemill.lake.fileset.fileset import Fileset, Partition, find_schema, read_partitions
 from tidemill.lake.fileset.time_travel import now
 from tidemill.names import DatasetId, Namespace
 from tidemill.run.processes.partitions import adopt_partitions
 from tidemill.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 FILES = int(10_000 * SCALE)
 FOLDERS = 100
@@ -48,10 +53,7 @@ def run(url: str) -> Iterator[Figure]:
         assert adopted.refused == ()
 
         def ours() -> int:
-            snapshot = catalog.read(lambda db: now(db, catalog.incarnation))
-            found = catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot))
-            columns = catalog.read(lambda db: find_schema(db, fileset.dataset_id))
-            return _scan(read_frame(world, spark, fileset, found, columns))
+            return _scan(read_now(catalog, spark, fileset)[0])
 
         def plain() -> int:
             return _scan(spark.read.parquet(folder))
@@ -68,6 +70,14 @@ def run(url: str) -> Iterator[Figure]:
     what = f"{FILES:,} files, {size / 1e6:,.0f} MB"
     yield Figure("B6", f"ours : plain, {what}", "SQLite", [o / p for p, o in pairs[1:]], "", "≤ 1.35")
     yield Figure("B6", f"plain, {what}", "SQLite", [p for p, _ in pairs[1:]], "s")
+
+
+def read_now(catalog: Catalog, spark: SparkSession, fileset: Fileset) -> tuple[DataFrame, Sequence[Partition]]:
+    """Return all rows of a file set, and its partitions, as they are now."""
+    snapshot = catalog.read(lambda db: now(db, catalog.incarnation))
+    found = catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot))
+    columns = catalog.read(lambda db: find_schema(db, fileset.dataset_id))
+    return read_frame(catalog.world, spark, fileset, found, columns), found
 
 
 def _scan(frame) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from typing import Final
 
 import psutil
 
-_PR_SET_CHILD_SUBREAPER: Final = 36
+from tidemill.processes import adopt_orphans
+
 _SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
@@ -34,7 +34,7 @@ def ending_processes() -> Iterator[None]:
 
     The caller's process becomes the parent of children whose parent has ended, so that they are found.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     kept = set(psutil.Process().children())
     try:
         yield

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.processes import find_processes
 from tidemill.demo.cluster import LocalCluster, local_cluster
 from tidemill.world import World
 
@@ -20,14 +20,7 @@ def running_cluster(folder: Path) -> Iterator[LocalCluster]:
 
 def processes_of(driver: str) -> list[int]:
     """Return the processes of a driver, by the variable that they all have; first the driver itself."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if re.search(rf"\0TIDEMILL_PROCESS=[^\0]*{driver}\0", f"\0{path.read_bytes().decode(errors='replace')}"):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return sorted(found)
+    return find_processes(rf"\0TIDEMILL_PROCESS=[^\0]*{driver}\0")
 
 
 def parents_of(pid: int) -> list[int]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
@@ -254,16 +255,10 @@ def _header(text: str) -> str:
     return text
 
 
-def _log_format(text: str) -> LogFormat:
-    if text not in list(LogFormat):
-        raise ValueError(f"use {' or '.join(LogFormat)}, not {text!r}")
-    return LogFormat(text)
-
-
-def _deploy_mode(text: str) -> DeployMode:
-    if text not in list(DeployMode):
-        raise ValueError(f"use {' or '.join(DeployMode)}, not {text!r}")
-    return DeployMode(text)
+def _one_of(kinds: type[StrEnum], text: str) -> StrEnum:
+    if text not in list(kinds):
+        raise ValueError(f"use {' or '.join(kinds)}, not {text!r}")
+    return kinds(text)
 
 
 def _hosts(text: str) -> frozenset[str]:
@@ -309,7 +304,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "spark.python": _Setting("", str),
     "spark.secret": _Setting("", _secret_place),
     "spark.shared": _Setting("false", _yes_or_no),
-    "spark.deploy_mode": _Setting("client", _deploy_mode),
+    "spark.deploy_mode": _Setting("client", partial(_one_of, DeployMode)),
     "spark.class_data": _Setting("true", _yes_or_no),
     "jdbc.drivers": _Setting("", str),
     "deploy.update_schedules": _Setting("true", _yes_or_no),
@@ -326,7 +321,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "server.trust_header": _Setting("", _header),
     "server.max_requests_per_second": _Setting("1000", _whole(0, 1_000_000)),
     "server.max_streams": _Setting("100", _whole(1, 1000)),
-    "log_format": _Setting("text", _log_format),
+    "log_format": _Setting("text", partial(_one_of, LogFormat)),
     "server.prefix": _Setting("", _path_prefix),
 }
 _USERS: Final = "server.users"

@@ -335,6 +335,11 @@ def die_with_parent() -> int:
     return os.getppid()
 
 
+def adopt_orphans() -> None:
+    """Become the parent of what children of this process leave behind."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def live_with_parent() -> Iterator[str]:
     """Tie this process to the one that started it, and give the lines that it sends, as they come.
 
@@ -343,8 +348,8 @@ def live_with_parent() -> Iterator[str]:
     then its group. Standard input reads as empty afterwards, so that user code and what it starts cannot take a line.
     """
     parent = die_with_parent()
-    # What a child of this process leaves behind becomes a child of this process: `left_running` finds it.
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # `left_running` finds them then.
+    adopt_orphans()
     if os.environ[PARENT] != _identity(parent):
         os.killpg(0, signal.SIGKILL)  # the parent died before the signal was asked for: it never comes
     lifeline = os.dup(0)  # not inheritable

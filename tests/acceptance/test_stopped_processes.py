@@ -7,6 +7,7 @@ by itself on its own machine, it has to fence on another.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import pytest
 
 import tidemill as tm
 from tests.manual_clock import backdoor_of
+from tests.processes import find_processes
 from tests.yardstick import patience
 from tidemill import Mill
 from tidemill.mill.runs import RunView
@@ -105,12 +107,7 @@ class Node:
 
     def processes(self) -> set[int]:
         """The node and all that it has started, as far as it lives."""
-        found = set()
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            with suppress(OSError):
-                if self.mark.encode() in path.read_bytes():
-                    found.add(int(path.parent.name))
-        return found
+        return set(find_processes(re.escape(self.mark)))
 
     def end(self) -> None:
         """Kill it with all that it has started."""

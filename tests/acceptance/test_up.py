@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from pyarrow import parquet
 
 import tidemill as tm
+from tests.processes import command_of, find_processes
 from tests.yardstick import patience
 from tidemill import Mill
 from tidemill.catalog.transactions import Snapshot
@@ -88,14 +90,7 @@ class Up:
 
     def left(self) -> list[str]:
         """The processes that it has started and that live still."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if self.mark.encode() in (folder / "environ").read_bytes():
-                    found.append((folder / "cmdline").read_text().replace("\0", " "))
-            except OSError:
-                continue
-        return found
+        return [command_of(pid) for pid in find_processes(re.escape(self.mark))]
 
     def close(self) -> None:
         """End it, however the test ended."""

@@ -46,6 +46,7 @@ from pyarrow import parquet
 
 from tests.manual_clock import backdoor_of
 from tests.postgres_server import ADDRESS
+from tests.processes import command_of, find_processes
 from tests.spawners import PlayedDrivers
 from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
@@ -617,24 +618,6 @@ def contents(folder: Path) -> dict[str, tuple[int, int]]:
                 stat = path.stat()
                 found[str(path)] = (stat.st_size, stat.st_mtime_ns)
     return found
-
-
-def find_processes(tag: str) -> list[int]:
-    """The living processes that carry `tag` in their environment."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):
-            if tag.encode() in path.read_bytes():
-                found.append(int(path.parent.name))
-    return found
-
-
-def command_of(pid: int) -> str:
-    """Return the command line of a process; empty when the process is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def state_of(pid: int) -> str:

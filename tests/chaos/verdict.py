@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections import Counter, defaultdict
@@ -21,6 +22,7 @@ from typing import Any, Final
 from tests.chaos.breadth import find_wrong_windows, judge_inbox, judge_snapshot, judge_windows
 from tests.chaos.site import DATASETS, MARK, Site, find_fileset, rows_of
 from tests.chaos.workers import read_follower
+from tests.processes import command_of, find_processes
 from tests.yardstick import patience
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.transactions import LONGEST_LIFE, Snapshot
@@ -401,11 +403,4 @@ class Judge:
 
 def processes_of(site: Site) -> dict[int, str]:
     """The processes that came from a site and live, by id."""
-    found = {}
-    mark = f"{MARK}={site.folder}\0".encode()
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):
-            if mark in path.read_bytes():
-                command = path.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                found[int(path.parent.name)] = command
-    return found
+    return {pid: command_of(pid) for pid in find_processes(re.escape(f"{MARK}={site.folder}\0"))}

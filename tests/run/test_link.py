@@ -19,7 +19,7 @@ from tidemill.processes import LocalChild
 from tidemill.run.processes import far_end, link
 from tidemill.run.processes.assignments import Assignment, DriverSetup
 from tidemill.run.processes.far_end import FarEnd
-from tidemill.run.processes.link import ASSIGNMENT, CODE, ENDED, LOG, SETUP, STATUS, SUBMITTED, DriverLink
+from tidemill.run.processes.link import DriverLink, MessageKind
 from tidemill.run.records.bundles import AppCode, Bundle
 from tidemill.world import World
 
@@ -80,12 +80,12 @@ class Pair:
     def begin(self) -> None:
         """Send the setup, and the app."""
         setup = DriverSetup("", AppCode("/elsewhere/app.py", "d", "/elsewhere"), "/node", "/node/logs", True, True, {})
-        self.near.send(SETUP, write_text(setup).encode())
-        self.near.send(CODE, Bundle({"app.py": b"", "beside.py": b""}).to_zip())
+        self.near.send(MessageKind.SETUP, write_text(setup).encode())
+        self.near.send(MessageKind.CODE, Bundle({"app.py": b"", "beside.py": b""}).to_zip())
 
     def assign(self, run: str) -> None:
         """Send an attempt."""
-        self.near.send(ASSIGNMENT, write_text(Assignment(RunId(run), 1, f"/node/{run}")).encode())
+        self.near.send(MessageKind.ASSIGNMENT, write_text(Assignment(RunId(run), 1, f"/node/{run}")).encode())
 
     def receive(self, wanted: str) -> None:
         """Receive until there is something of a name."""
@@ -110,22 +110,22 @@ def test_a_driver_gets_attempts_and_its_words_and_logs_come_back(pair):
     pair.assign("run_1")
     pair.assign("run_last")
 
-    pair.receive(ENDED)
+    pair.receive(MessageKind.ENDED)
 
-    logs = {name: content for name, content in pair.got.items() if name.startswith(LOG)}
+    logs = {name: content for name, content in pair.got.items() if name.startswith(MessageKind.LOG)}
     assert logs == {
-        f"{LOG}/0/stdout": b"sees ['app.py', 'beside.py']\n",
-        f"{LOG}/1/stdout": b"\xffrun_1/node/run_1",
-        f"{LOG}/2/stdout": b"\xffrun_last/node/run_last",
+        f"{MessageKind.LOG}/0/stdout": b"sees ['app.py', 'beside.py']\n",
+        f"{MessageKind.LOG}/1/stdout": b"\xffrun_1/node/run_1",
+        f"{MessageKind.LOG}/2/stdout": b"\xffrun_last/node/run_last",
     }
-    assert (pair.got[SUBMITTED], pair.got[ENDED]) == (b"driver-1", b"7")
-    assert pair.got[STATUS].splitlines() == [b"ready", b"done run_1 1", b"done run_last 1"]
+    assert (pair.got[MessageKind.SUBMITTED], pair.got[MessageKind.ENDED]) == (b"driver-1", b"7")
+    assert pair.got[MessageKind.STATUS].splitlines() == [b"ready", b"done run_1 1", b"done run_last 1"]
 
 
 def test_a_link_that_breaks_ends_the_driver(pair):
     """The node is gone: nothing may go on writing for it."""
     pair.begin()
-    pair.receive(STATUS)
+    pair.receive(MessageKind.STATUS)
     (child,) = pair.spawner.children
 
     pair.near.connection.close()
@@ -141,8 +141,8 @@ def test_a_log_without_end_does_not_fill_the_disk_of_the_worker(pair, monkeypatc
     pair.begin()
     pair.assign("run_1")
 
-    pair.receive(f"{LOG}/1/stdout")
-    pair.receive(STATUS)
+    pair.receive(f"{MessageKind.LOG}/1/stdout")
+    pair.receive(MessageKind.STATUS)
 
     assert (tmp_path / "far" / "logs" / "1" / "stdout").stat().st_size == 0
 

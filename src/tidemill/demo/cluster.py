@@ -17,6 +17,7 @@ from typing import Final
 
 from tidemill.errors import Unavailable
 from tidemill.processes import Child
+from tidemill.run.processes.cluster import SPARK_SECRET_VARIABLE
 from tidemill.run.processes.java import find_java, spark_environ
 from tidemill.run.processes.session import require_spark
 from tidemill.world import World
@@ -117,7 +118,7 @@ class LocalCluster:
                     f"-Dspark.deploy.recoveryDirectory={self.folder / 'master'}",
                 ]
             ),
-            "_SPARK_AUTH_SECRET": secret,
+            SPARK_SECRET_VARIABLE: secret,
         }
         found = importlib.util.find_spec("pyspark")
         launcher = Path(str(found and found.origin)).parent / "bin" / "spark-class"

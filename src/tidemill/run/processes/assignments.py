@@ -16,6 +16,8 @@ from tidemill.stores import StoreSettings
 
 READY: Final = "ready"
 DONE: Final = "done"
+STATUS: Final = "status"
+"""The file of these words."""
 LAST: Final = "last"
 """A driver in which user code has left something running says so before the commit: another run does not get it."""
 
@@ -49,3 +51,9 @@ class Assignment:
     logs: str
     url: str = ""
     log_location: str = ""
+
+
+def python_environ(environ: Mapping[str, str], modules: str) -> dict[str, str]:
+    """Return the variables of a driver by which Python and Spark's Python workers import the modules of the app."""
+    path = ":".join(filter(None, [modules, environ.get("PYTHONPATH", "")]))
+    return {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}

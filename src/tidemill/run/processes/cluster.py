@@ -35,6 +35,8 @@ _TOKEN_FIELD: Final = "csrfToken"  # noqa: S105  # a name, no secret
 SECRET: Final = "spark.authenticate.secret"  # noqa: S105  # a name, no secret
 SECRET_VARIABLE: Final = "TIDEMILL_CLUSTER_SECRET"  # noqa: S105  # a name, no secret
 """The variable in which a driver gets the secret of its cluster."""
+SPARK_SECRET_VARIABLE: Final = "_SPARK_AUTH_SECRET"  # noqa: S105  # a name, no secret
+"""The variable in which Spark's own processes get it."""
 SUBMITTED_VARIABLE: Final = "TIDEMILL_SPARK_DRIVER"
 """The variable in which a driver on a worker of the cluster gets its id there."""
 SPARK_DRIVER: Final = "spark_driver"
@@ -119,6 +121,11 @@ def find_route(master: str, settings: Mapping[str, str]) -> dict[str, str]:
         host = given.get(DRIVER_HOST) or _address_towards(master)
         return {DRIVER_HOST: host, DRIVER_BIND: host, **given}
     return given
+
+
+def without_addresses(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings without the addresses of this node, which are not those of a driver elsewhere."""
+    return {name: value for name, value in settings.items() if name not in {DRIVER_HOST, DRIVER_BIND}}
 
 
 def reach_master(master: str, settings: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ from tidemill.lake.claims import Blame
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.snapshot.guards import ALLOW, parse_allowed
 from tidemill.processes import live_with_parent
-from tidemill.run.processes.assignments import DONE, LAST, READY, Assignment, DriverSetup
+from tidemill.run.processes.assignments import DONE, LAST, READY, STATUS, Assignment, DriverSetup
 from tidemill.run.processes.cluster import SECRET_VARIABLE, SPARK_DRIVER, SUBMITTED_VARIABLE
 from tidemill.run.processes.worker import NotCommitted, Steps, Worker
 from tidemill.run.records.bundles import CodeUnavailable
@@ -358,7 +358,7 @@ class DriverProcess:
         self.world.spawner.complain(traceback.format_exc())
 
     def _say(self, line: str) -> None:
-        self.world.disk.append(self.folder / "status", f"{line}\n")
+        self.world.disk.append(self.folder / STATUS, f"{line}\n")
 
 
 def _is_away(error: BaseException) -> bool:

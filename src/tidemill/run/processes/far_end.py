@@ -17,20 +17,9 @@ from typing import Final
 
 from tidemill.json_specs import read_text, write_text
 from tidemill.processes import Child, die_with_parent
-from tidemill.run.processes.assignments import Assignment, DriverSetup
-from tidemill.run.processes.cluster import DRIVER_BIND, DRIVER_HOST, SECRET_VARIABLE, SUBMITTED_VARIABLE
-from tidemill.run.processes.link import (
-    ASSIGNMENT,
-    CODE,
-    ENDED,
-    KEY_VARIABLE,
-    LOG,
-    SETUP,
-    STATUS,
-    SUBMITTED,
-    DriverLink,
-    connect,
-)
+from tidemill.run.processes.assignments import STATUS, Assignment, DriverSetup, python_environ
+from tidemill.run.processes.cluster import SECRET_VARIABLE, SPARK_SECRET_VARIABLE, SUBMITTED_VARIABLE
+from tidemill.run.processes.link import KEY_VARIABLE, DriverLink, MessageKind, connect
 from tidemill.run.records.bundles import Bundle
 from tidemill.world import Disk, World
 
@@ -74,16 +63,16 @@ class FarEnd:
 
     def serve(self) -> None:
         """Have a driver work until it ends, or the link breaks."""
-        self.link.send(SUBMITTED, self.submitted.encode())
-        setup = read_text(DriverSetup, self._expect(SETUP).decode())
-        child = self._start(setup, self._expect(CODE))
+        self.link.send(MessageKind.SUBMITTED, self.submitted.encode())
+        setup = read_text(DriverSetup, self._expect(MessageKind.SETUP).decode())
+        child = self._start(setup, self._expect(MessageKind.CODE))
         Thread(target=self._pass_on, args=(child,), name="assignments", daemon=True).start()
         while not self._broken.is_set():
             exit_code = child.poll()
             try:
                 self._send_news()
                 if exit_code is not None:
-                    self.link.send(ENDED, str(exit_code).encode())
+                    self.link.send(MessageKind.ENDED, str(exit_code).encode())
                     break
             except OSError:
                 break
@@ -104,15 +93,11 @@ class FarEnd:
             modules = self.folder / "code"
             for name, content in Bundle.from_zip(code).files.items():
                 disk.write_bytes(modules / name, content)
-        settings = {
-            name: value for name, value in setup.spark_settings.items() if name not in {DRIVER_HOST, DRIVER_BIND}
-        }
         here = replace(
             setup,
             code=replace(setup.code, folder=str(modules) if code else ""),
             folder=str(self.folder),
             logs=str(logs),
-            spark_settings=settings,
         )
         child = world.spawner.start(
             [sys.executable, "-P", "-m", "tidemill.run.processes.driver"],
@@ -129,7 +114,7 @@ class FarEnd:
         """Pass on assignments to the driver until the link breaks."""
         try:
             while True:
-                assignment = read_text(Assignment, self._expect(ASSIGNMENT).decode())
+                assignment = read_text(Assignment, self._expect(MessageKind.ASSIGNMENT).decode())
                 logs = self._log_folder(self._attempts + 1)
                 self.world.disk.make_folder(logs)
                 self._attempts += 1
@@ -145,11 +130,11 @@ class FarEnd:
         status = self._tails.setdefault(STATUS, _Tail(self.folder / STATUS)).read_on(disk)
         for number in {0, *range(max(1, self._attempts - _KNOWN_LOGS + 1), self._attempts + 1)}:
             for path in disk.list_folder(self._log_folder(number)):
-                name = f"{LOG}/{number}/{path.name}"
+                name = f"{MessageKind.LOG}/{number}/{path.name}"
                 if content := self._tails.setdefault(name, _Tail(path)).read_on(disk):
                     self.link.send(name, content)
         if status:
-            self.link.send(STATUS, status)
+            self.link.send(MessageKind.STATUS, status)
 
     def _log_folder(self, number: int) -> Path:
         return self.folder / "logs" / str(number)
@@ -161,10 +146,9 @@ def driver_environ(environ: Mapping[str, str], modules: Path, submitted: str) ->
     return {
         **kept,
         # The worker has given the secret of the cluster to the JVM.
-        SECRET_VARIABLE: environ.get("_SPARK_AUTH_SECRET", ""),
+        SECRET_VARIABLE: environ.get(SPARK_SECRET_VARIABLE, ""),
         SUBMITTED_VARIABLE: submitted,
-        "PYTHONPATH": ":".join(filter(None, [str(modules), environ.get("PYTHONPATH", "")])),
-        "PYTHONUNBUFFERED": "1",
+        **python_environ(environ, str(modules)),
         "PYSPARK_PYTHON": sys.executable,
     }
 

@@ -12,6 +12,7 @@ import struct
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 from multiprocessing import AuthenticationError  # noqa: TID251  # an error, no process
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge  # noqa: TID251  # no processes
 from threading import Lock
@@ -19,17 +20,6 @@ from typing import Final
 
 KEY_VARIABLE: Final = "SPARK_TIDEMILL_KEY"
 """The variable with the key of the link. Spark passes on the variables of a submission that begin with `SPARK_`."""
-SETUP: Final = "setup"
-CODE: Final = "code"
-"""The bundle of the app, as a zip."""
-ASSIGNMENT: Final = "assignment"
-SUBMITTED: Final = "submitted"
-"""The id of the driver on the cluster."""
-STATUS: Final = "status"
-LOG: Final = "log"
-"""New bytes of a log: `log/NUMBER/FILE`. The logs of the driver itself have number 0, those of its first attempt 1."""
-ENDED: Final = "ended"
-"""The exit code of the driver."""
 _PROVE_WITHIN: Final = timedelta(seconds=10)
 _CONNECT_WITHIN: Final = timedelta(seconds=30)
 _ALIVE: Final = {
@@ -39,6 +29,22 @@ _ALIVE: Final = {
     socket.TCP_KEEPCNT: 4,
     socket.TCP_USER_TIMEOUT: 30_000,
 }
+
+
+class MessageKind(StrEnum):
+    """Kinds of messages, by the names of the messages."""
+
+    SETUP = "setup"
+    CODE = "code"
+    """The bundle of the app, as a zip."""
+    ASSIGNMENT = "assignment"
+    SUBMITTED = "submitted"
+    """The id of the driver on the cluster."""
+    STATUS = "status"
+    LOG = "log"
+    """New bytes of a log: `log/NUMBER/FILE`. The driver's own logs have number 0, those of its first attempt 1."""
+    ENDED = "ended"
+    """The exit code of the driver."""
 
 
 @dataclass(frozen=True, slots=True)

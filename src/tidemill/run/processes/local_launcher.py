@@ -25,7 +25,7 @@ from tidemill.errors import TidemillError
 from tidemill.json_specs import write_text
 from tidemill.names import RunId
 from tidemill.processes import Child
-from tidemill.run.processes.assignments import DONE, LAST, READY, Assignment, DriverSetup
+from tidemill.run.processes.assignments import DONE, LAST, READY, STATUS, Assignment, DriverSetup, python_environ
 from tidemill.run.processes.class_data import JAVA_OPTIONS, ClassArchive, Training, find_archive, trainer_command
 from tidemill.run.processes.cluster import end_submitted
 from tidemill.run.processes.java import find_java, spark_environ
@@ -374,7 +374,7 @@ class LocalLauncher:
         return driver.child.poll() is not None or done in self._status(driver)
 
     def _status(self, driver: Driver) -> list[str]:
-        path = driver.folder / "status"
+        path = driver.folder / STATUS
         return self.world.disk.read_bytes(path).decode().splitlines() if self.world.disk.exists(path) else []
 
     def _spawn(self, code: AppCode, pool: Pool, *, warm: bool, logs: Path | None) -> Driver:
@@ -388,10 +388,7 @@ class LocalLauncher:
         if pool is not None:
             environ |= self._find_spark_env()
             environ |= self.options.profiles[pool].find_environ()
-        # For Spark's Python workers, which import the app's modules by name.
-        modules = code.folder or str(app_folder)
-        environ["PYTHONPATH"] = ":".join(filter(None, [modules, environ.get("PYTHONPATH", "")]))
-        environ["PYTHONUNBUFFERED"] = "1"
+        environ |= python_environ(environ, code.folder or str(app_folder))
         process = "near_end" if self.options.is_on_cluster(pool) else "driver"
         child = self.world.spawner.start(
             [sys.executable, "-P", "-m", f"tidemill.run.processes.{process}"],

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from threading import Thread
@@ -20,29 +21,19 @@ from tidemill.errors import Unavailable
 from tidemill.json_specs import read_text, write_text
 from tidemill.processes import live_with_parent
 from tidemill.run.processes import far_end
-from tidemill.run.processes.assignments import Assignment, DriverSetup
+from tidemill.run.processes.assignments import STATUS, Assignment, DriverSetup
 from tidemill.run.processes.class_data import JAVA_OPTIONS
 from tidemill.run.processes.cluster import (
     DRIVER_BIND,
     DRIVER_HOST,
     SECRET_VARIABLE,
+    SPARK_SECRET_VARIABLE,
     find_ended,
     find_route,
     note_submitted,
+    without_addresses,
 )
-from tidemill.run.processes.link import (
-    ASSIGNMENT,
-    CODE,
-    ENDED,
-    KEY_VARIABLE,
-    LOG,
-    SETUP,
-    STATUS,
-    SUBMITTED,
-    DriverLink,
-    accept,
-    listen,
-)
+from tidemill.run.processes.link import KEY_VARIABLE, DriverLink, MessageKind, accept, listen
 from tidemill.run.records.bundles import read_unpacked
 from tidemill.run.records.logs import SPARK_LOG
 from tidemill.world import World
@@ -53,7 +44,6 @@ _LOOK_EVERY: Final = timedelta(seconds=5)
 _BRIEF: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Options of a JVM that lives for some seconds."""
 _STDERR: Final = "its stderr on the page of its worker"
-_SPARK_SECRET: Final = "_SPARK_AUTH_SECRET"  # noqa: S105  # a name, no secret
 
 
 class NotSubmitted(Unavailable):
@@ -88,9 +78,10 @@ class NearEnd:
             while (link := accept(listener, key, _LOOK_EVERY)) is None:
                 if state := find_ended(settings, submitted):
                     raise NotSubmitted(self._master, f"{submitted} is {state}", _STDERR)
-        link.send(SETUP, write_text(self._setup).encode())
+        setup = replace(self._setup, spark_settings=without_addresses(settings))
+        link.send(MessageKind.SETUP, write_text(setup).encode())
         code = self._setup.code.folder
-        link.send(CODE, read_unpacked(self._world.disk, Path(code)).to_zip() if code else b"")
+        link.send(MessageKind.CODE, read_unpacked(self._world.disk, Path(code)).to_zip() if code else b"")
         Thread(target=self._pass_on, args=(link, lines), name="assignments", daemon=True).start()
         return self._receive(link)
 
@@ -116,7 +107,7 @@ class NearEnd:
         environ = {name: value for name, value in world.environ.items() if not name.startswith("SPARK_")}
         environ[KEY_VARIABLE] = key
         if secret := environ.pop(SECRET_VARIABLE, ""):
-            environ[_SPARK_SECRET] = secret
+            environ[SPARK_SECRET_VARIABLE] = secret
         done = world.spawner.run(command, env=environ, timeout=_SUBMIT_WITHIN)
         world.disk.append(self._logs[0] / SPARK_LOG, done.output)
         submitted = note_submitted(world.disk, self._folder, done.output)
@@ -129,7 +120,7 @@ class NearEnd:
         for line in lines:
             self._logs.append(Path(read_text(Assignment, line).logs))
             try:
-                link.send(ASSIGNMENT, line.encode())
+                link.send(MessageKind.ASSIGNMENT, line.encode())
             except OSError:
                 return  # the receiving thread ends this process
 
@@ -143,14 +134,14 @@ class NearEnd:
                 why = f"the link to it is broken ({str(error) or 'closed'})"
                 raise NotSubmitted(self._master, why, _STDERR) from None
             kind, _, rest = name.partition("/")
-            if kind == STATUS:
+            if kind == MessageKind.STATUS:
                 disk.append_bytes(self._folder / STATUS, content)
-            elif kind == LOG:
+            elif kind == MessageKind.LOG:
                 number, _, file = rest.partition("/")
                 disk.append_bytes(self._logs[int(number)] / Path(file).name, content)
-            elif kind == SUBMITTED:
+            elif kind == MessageKind.SUBMITTED:
                 note_submitted(disk, self._folder, content.decode())
-            elif kind == ENDED:
+            elif kind == MessageKind.ENDED:
                 return int(content)
 
 
@@ -164,9 +155,9 @@ def submitted_settings(settings: Mapping[str, str], environ: Mapping[str, str]) 
         "spark.pyspark.python": python,
         "spark.pyspark.driver.python": python,
     }
-    # The address of a driver is that of its worker, not of this node.
-    kept = {name: value for name, value in settings.items() if name not in {DRIVER_HOST, DRIVER_BIND, "spark.master"}}
-    return {**kept, **ours}
+    kept = {**without_addresses(settings), **ours}
+    del kept["spark.master"]
+    return kept
 
 
 def _jars() -> Path:

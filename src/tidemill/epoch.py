@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,6 +26,12 @@ def floor_ms(moment: datetime) -> datetime:
 def show_time(moment: datetime) -> str:
     """Return `moment`, which is aware, as all output shows times: ISO 8601 in UTC, in milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@lru_cache(maxsize=1024)
+def show_second(moment: datetime) -> str:
+    """Return `moment`, which is aware, in UTC to the second. Cached: thousands of schedules are due at one time."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def from_ms(milliseconds: int) -> datetime:

@@ -183,19 +183,25 @@ MUTANTS: Final = (
         "fire_recorded_before_its_job",
         "a fire is recorded and its timer moved in one transaction, and the job fed in the next",
         In("fire_due").swap(
-            "return catalog.write(lambda db: _fire_due(db, world, limit))",
+            "return catalog.write(lambda db: _fire_due(db, world, limit, most_launches))",
             "later: list[object] = []\n"
-            "looked = catalog.write(lambda db: _fire_due(db, world, limit, later))\n"
+            "looked = catalog.write(lambda db: _fire_due(db, world, limit, most_launches, later))\n"
             "if later:\n"
             "    catalog.write(lambda db: feed_jobs(db, world, *later[-1]))\n"
             "return looked",
         ),
         In("_fire_due").parameter("later: list[object]"),
         In("_fire_due").swap(
-            "jobs = feed_jobs(db, world, facts, schedules)",
-            "later.append((facts, schedules))\njobs = dict.fromkeys(facts, None)",
+            "jobs, launches = _feed(db, world, facts, schedules, open_jobs, now, most_launches)",
+            "later.append((facts, schedules))\njobs, launches = dict.fromkeys(facts, None), []",
         ),
         scenario="timer",
+    ),
+    _mutant(
+        "at_once_past_its_constraints",
+        "a job that a due time has fed starts at once, whatever its constraints say",
+        In("launch_at_once").swap("starting, _ = _decide(facts, ready, now)", "starting = ready"),
+        scenario="timer-limited",
     ),
     _mutant(
         "timer_not_moved_by_an_early_run",
@@ -340,7 +346,7 @@ MUTANTS: Final = (
     _mutant(
         "dropped_messages_not_recorded",
         "the history of a job that was dropped does not name its messages",
-        In("end_jobs").swap("messages.get(ending.job.job_id, [])", "[]"),
+        In("record_ends").swap("messages.get(ending.job.job_id, [])", "[]"),
         scenario="updated",
     ),
     _mutant(

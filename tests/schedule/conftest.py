@@ -118,11 +118,11 @@ class Shop:
         launches: list[Launch] = []
         done = True
         while done:
-            fed = [feed(self.catalog, self.world) for feed in (subscribe, feed_boundaries, fire_due)]
-            done = any(fed)
+            fed = [feed(self.catalog, self.world) for feed in (subscribe, feed_boundaries)]
+            fired = fire_due(self.catalog, self.world)
             checked = check_due(self.catalog, self.world)
-            launches += checked.launches
-            done = done or checked.jobs > 0
+            launches += fired.launches + checked.launches
+            done = any(fed) or fired.timers > 0 or checked.jobs > 0
         return launches
 
     def feed_at_once(self, feed: Callable[[], int]) -> Counter[tuple[str, int]]:

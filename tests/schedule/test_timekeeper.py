@@ -101,7 +101,7 @@ def test_a_job_that_waits_is_not_fed_the_same_trigger_again(shop):
     (job,) = shop.jobs()
 
     assert job.fed[0].count == 1
-    assert fire_due(shop.catalog, shop.world) == 0
+    assert fire_due(shop.catalog, shop.world).timers == 0
 
 
 def test_a_cancelled_job_does_not_end_the_timer(shop):
@@ -373,10 +373,13 @@ def test_misfire_skip_keeps_what_is_within_the_grace(shop):
 def test_a_suspended_cron_has_nothing_to_make_up_for(shop):
     """Suspended means that nothing starts, also not later: not even under `all`."""
     _move_to(shop, "04-01")
-    schedule = shop.schedule(NIGHTLY, misfire=Misfire.ALL)
+    program = shop.program()
+    blocker = shop.start(program)
+    schedule = shop.schedule(NIGHTLY, program=program, misfire=Misfire.ALL, constraints=(Concurrency(1),))
     _move_to(shop, "04-03")
-    fire_due(shop.catalog, shop.world)
+    shop.step()
     shop.change(Suspend(schedule.schedule_id))
+    shop.end(blocker)
     _move_to(shop, "04-05")
     shop.change(Resume(schedule.schedule_id))
     resumed = shop.step()
@@ -405,8 +408,9 @@ def test_more_missed_times_than_one_batch_holds_are_all_in_runs(shop, monkeypatc
     shop.clock.move("20m")
 
     # What one timer has missed is enough for one transaction; the other is left as it is.
-    assert fire_due(shop.catalog, shop.world) == 1
-    launches = shop.step()
+    fired = fire_due(shop.catalog, shop.world)
+    assert fired.timers == 1
+    launches = [*fired.launches, *shop.step()]
 
     minutes = Counter(at for launch in launches for at in shop.run(launch).triggered_by["logical_times"])
     assert (len(minutes), set(minutes.values())) == (20, {2})
@@ -425,7 +429,7 @@ def test_two_timekeepers_that_catch_up_feed_each_time_once(shop, misfire):
         )
     shop.clock.move("1h")
 
-    fed = shop.feed_at_once(lambda: fire_due(shop.catalog, shop.world, limit=3))
+    fed = shop.feed_at_once(lambda: fire_due(shop.catalog, shop.world, limit=3).timers)
 
     assert (len(fed), set(fed.values())) == (6 * 12, {1})
     assert shop.sql("SELECT count(*) FROM fire WHERE job_id IS NULL") == [(0,)]
@@ -440,7 +444,7 @@ def test_two_timekeepers_fire_once(shop):
 
     def fire() -> None:
         barrier.wait()
-        while fire_due(shop.catalog, shop.world, limit=3):
+        while fire_due(shop.catalog, shop.world, limit=3).timers:
             pass
 
     threads = [threading.Thread(target=fire) for _ in range(3)]
@@ -449,7 +453,8 @@ def test_two_timekeepers_fire_once(shop):
     for thread in threads:
         thread.join()
 
-    assert [job.fed[0].count for job in shop.jobs()] == [1] * 20
+    assert shop.jobs() == []
+    assert shop.sql("SELECT count(*), count(DISTINCT schedule_id) FROM run") == [(20, 20)]
     assert shop.sql("SELECT count(*), count(job_id) FROM fire") == [(20, 20)]
 
 

@@ -34,6 +34,7 @@ from tidemill.schedule.jobs import (
     lock_job,
     lock_unchanged,
     read_job_messages,
+    record_ends,
     store_checked,
 )
 from tidemill.schedule.probes import Probes
@@ -141,6 +142,32 @@ def check_due(
     return replace(checked, launches=checked.launches + again.launches, unread=again.unread)
 
 
+def launch_at_once(
+    db: Db,
+    world: World,
+    jobs: Sequence[Job],
+    schedules: Mapping[ScheduleId, Schedule],
+    now: datetime,
+    *,
+    most_launches: int,
+) -> list[Launch]:
+    """Make runs of those of `jobs` that need no row, since they may start now; the caller inserts the others.
+
+    No message has fed the jobs, and none of them has a row. The caller holds their schedules against change. A job
+    that waits, or that has to be ended without a run, is left to `check_due`, and so is one whose constraints need a
+    probe.
+    """
+    ready, _, _ = _ask_triggers(jobs, schedules, now)
+    ready = [one for one in ready if not probe_names(one.schedule)]
+    if not ready:
+        return []
+    facts = read_facts(db, [(one.job, one.schedule) for one in ready], (), now, {}, most_launches)
+    starting, _ = _decide(facts, ready, now)
+    launches, _ = _launch(db, world, starting, now, stored=False)
+    facts.store(db)
+    return launches
+
+
 def force_job(db: Db, world: World, job_id: JobId) -> Launch:
     """Make a run of an open job now, whatever its trigger and constraints wait for. `NotFound`, `JobEnded`."""
     job = lock_job(db, job_id)
@@ -243,7 +270,20 @@ def _ask_trigger(job: Job, schedule: Schedule, now: datetime) -> Answer:
 def _satisfied(job: Job, schedule: Schedule, now: datetime) -> Job:
     at = job.satisfied_at or now
     deadline = None if schedule.spec.deadline is None else at + schedule.spec.deadline
-    return replace(job, state=JobState.PENDING_CONSTRAINT, satisfied_at=at, deadline=deadline)
+    return Job(
+        job.job_id,
+        job.schedule_id,
+        job.generation,
+        JobState.PENDING_CONSTRAINT,
+        job.created_at,
+        at,
+        job.next_check_at,
+        job.priority,
+        deadline,
+        job.progress,
+        job.verdict,
+        job.revision,
+    )
 
 
 def _decide(facts: FactSheet, ready: Sequence[_Ready], now: datetime) -> tuple[list[_Ready], list[_Ready]]:
@@ -289,12 +329,17 @@ def _ask(asked: Trigger | Constraint, check: Callable[[], Answer], now: datetime
     return NotBefore(now + _AFTER_ERROR, f"{asked} failed: {why}")
 
 
-def _launch(db: Db, world: World, starting: Sequence[_Ready], now: datetime) -> tuple[list[Launch], list[_Overdue]]:
-    """Make the runs of `starting` and end their jobs. Return the jobs whose program does not get its arguments."""
+def _launch(
+    db: Db, world: World, starting: Sequence[_Ready], now: datetime, *, stored: bool = True
+) -> tuple[list[Launch], list[_Overdue]]:
+    """Make the runs of `starting` and end their jobs. Return the jobs whose program does not get its arguments.
+
+    Jobs that are not `stored` have no row, and no message has fed them.
+    """
     programs = find_programs(db, {one.schedule.program_id for one in starting})
     bound: list[tuple[_Ready, Mapping[str, Value]]] = []
     broken: list[_Overdue] = []
-    messages = read_job_messages(db, [one.job.job_id for one in starting])
+    messages = read_job_messages(db, [one.job.job_id for one in starting]) if stored else {}
     causes = read_causes(db, [(one.job, one.schedule) for one in starting], messages)
     for one in starting:
         program, cause = programs[one.schedule.program_id], causes[one.job.job_id]
@@ -326,13 +371,14 @@ def _launch(db: Db, world: World, starting: Sequence[_Ready], now: datetime) -> 
         Launch(one.schedule.qualified_name, one.job.job_id, run.run_id, _why(one), one.job.state)
         for (one, _), run in zip(bound, runs, strict=True)
     ]
-    end_jobs(
-        db,
-        [
-            JobEnding(one.job, _outcome(one), launch.why, launch.run_id)
-            for (one, _), launch in zip(bound, launches, strict=True)
-        ],
-    )
+    endings = [
+        JobEnding(one.job, _outcome(one), launch.why, launch.run_id)
+        for (one, _), launch in zip(bound, launches, strict=True)
+    ]
+    if stored:
+        end_jobs(db, endings)
+    else:
+        record_ends(db, endings, messages)
     create_pending(db, runs)
     return launches, broken
 

@@ -206,21 +206,10 @@ def feed_jobs(
             }
             for schedule_id, job in open_jobs.items()
         ]
-        new_ids = {schedule_id: JobId(world.new_id("job")) for schedule_id in left if schedule_id not in open_jobs}
-        new = [
-            {
-                "job_id": job_id,
-                "schedule_id": schedule_id,
-                "generation": schedules[schedule_id].generation,
-                "priority": schedules[schedule_id].spec.priority,
-                "progress": write_text(_feed({}, facts[schedule_id], schedules[schedule_id])),
-            }
-            for schedule_id, job_id in new_ids.items()
-        ]
         db.run(SQL.update_fed, jobs=json.dumps(known))
-        made = db.records(SQL.insert_jobs, ScheduleId, jobs=json.dumps(new))
         fed |= {schedule_id: job.job_id for schedule_id, job in open_jobs.items()}
-        fed |= {schedule_id: new_ids[schedule_id] for schedule_id in made}
+        new = {one: facts[one] for one in left if one not in open_jobs}
+        fed |= insert_jobs(db, make_jobs(world, new, schedules, db.now()))
         left = [schedule_id for schedule_id in left if schedule_id not in fed]
     refs = [
         {"job_id": fed[schedule_id], **MessageRef(trigger_no, fact.topic, fact.seq, fact.n)._asdict()}
@@ -230,6 +219,48 @@ def feed_jobs(
     ]
     db.run(SQL.insert_messages, messages=json.dumps(refs))
     return fed
+
+
+def make_jobs(
+    world: World, facts: Mapping[ScheduleId, Sequence[tuple[int, Fact]]], schedules: Schedules, now: datetime
+) -> list[Job]:
+    """Make a job of each schedule that `facts` feed, without a row yet; in order of schedule."""
+    return [
+        Job(
+            JobId(world.new_id("job")),
+            schedule_id,
+            schedules[schedule_id].generation,
+            JobState.PENDING_TRIGGER,
+            created_at=now,
+            satisfied_at=None,
+            next_check_at=now,
+            priority=schedules[schedule_id].spec.priority,
+            deadline=None,
+            progress=_feed({}, given, schedules[schedule_id]),
+            verdict=None,
+            revision=0,
+        )
+        for schedule_id, given in sorted(facts.items())
+    ]
+
+
+def insert_jobs(db: Db, jobs: Sequence[Job]) -> dict[ScheduleId, JobId]:
+    """Insert jobs of `make_jobs`, due at once. Return those that are there now.
+
+    A schedule that got its open job from another process in the same instant gets none.
+    """
+    rows = [
+        {
+            "job_id": job.job_id,
+            "schedule_id": job.schedule_id,
+            "generation": job.generation,
+            "priority": job.priority,
+            "progress": write_text(job.progress),
+        }
+        for job in jobs
+    ]
+    made = set(db.records(SQL.insert_jobs, ScheduleId, jobs=json.dumps(rows)))
+    return {job.schedule_id: job.job_id for job in jobs if job.schedule_id in made}
 
 
 def lock_open_jobs(db: Db, schedule_ids: Collection[ScheduleId]) -> list[Job]:
@@ -347,6 +378,14 @@ def end_jobs(db: Db, endings: Sequence[JobEnding]) -> None:
     if dropped:
         lock_limits(db, (), dropped)
         db.run(SQL.wake_beside, job_ids=json.dumps(dropped))
+    record_ends(db, endings, messages)
+    ended = json.dumps([ending.job.job_id for ending in endings])
+    for statement in (SQL.delete_waits, SQL.delete_messages, SQL.delete_jobs):
+        db.run(statement, job_ids=ended)
+
+
+def record_ends(db: Db, endings: Iterable[JobEnding], messages: Mapping[JobId, Sequence[MessageRef]]) -> None:
+    """Write the ends of jobs, with or without rows of their own, to the history."""
     rows = [
         {
             "job_id": ending.job.job_id,
@@ -361,10 +400,7 @@ def end_jobs(db: Db, endings: Sequence[JobEnding]) -> None:
         }
         for ending in endings
     ]
-    ended = json.dumps([ending.job.job_id for ending in endings])
     db.run(SQL.insert_history, jobs=to_json(rows))
-    for statement in (SQL.delete_waits, SQL.delete_messages, SQL.delete_jobs):
-        db.run(statement, job_ids=ended)
 
 
 def _fed_if_dropped(ending: JobEnding) -> dict[str, object]:

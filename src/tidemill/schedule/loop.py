@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import ClassVar, Final
@@ -68,16 +68,21 @@ class Scheduler:
         if boundaries:
             done += feed_boundaries(self._catalog, self._world)
         if fire_at is not None and fire_at <= now:
-            done += fire_due(self._catalog, self._world)
+            fired = fire_due(self._catalog, self._world, most_launches=self._most_launches)
+            done += fired.timers
+            self._tell(fired.launches)
         if done or (check_at is not None and check_at <= now):
             checked = check_due(self._catalog, self._world, probes=self._probes, most_launches=self._most_launches)
             done += checked.jobs
-            for launch in checked.launches:
-                self._launched(launch)
+            self._tell(checked.launches)
         if done:
             return timedelta(0)
         # What is due and not done is held by another scheduler: it wakes us with its commit.
         return min([LONGEST_SLEEP, *(at - now for at in (fire_at, check_at) if at is not None and at > now)])
+
+    def _tell(self, launches: Iterable[Launch]) -> None:
+        for launch in launches:
+            self._launched(launch)
 
     def run(self, waiter: Waiter, stopped: Callable[[], bool]) -> None:
         """Repeat `step` until `stopped`. The caller that stops the loop wakes the waiter.

@@ -10,6 +10,7 @@ from itertools import chain, count
 
 from tidemill.crontab import BadExpression, read_crontab
 from tidemill.durations import format_duration
+from tidemill.epoch import show_second
 from tidemill.names import EventKey
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
 from tidemill.schedule.triggers import SHORTEST_WAIT, BadTrigger, Fed, Leaf, read_wait
@@ -58,7 +59,7 @@ class CalendarTrigger(TimeTrigger):
         if fired_at is None:
             return Waiting(f"{self.label}: not due yet")
         more = f" ({times} times)" if times > 1 else ""
-        return Satisfied(f"{self.label}: due {fired_at:%Y-%m-%dT%H:%M:%SZ}{more}")
+        return Satisfied(f"{self.label}: due {show_second(fired_at)}{more}")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -94,9 +95,7 @@ class Every(TimeTrigger):
         """Satisfied once it has fired."""
         every = f"every {format_duration(self.duration)}"
         fired_at = fed[0].fired_at
-        return (
-            Satisfied(f"{every}: due {fired_at:%Y-%m-%dT%H:%M:%SZ}") if fired_at else Waiting(f"{every}: not due yet")
-        )
+        return Satisfied(f"{every}: due {show_second(fired_at)}") if fired_at else Waiting(f"{every}: not due yet")
 
 
 @dataclass(frozen=True, slots=True, init=False)

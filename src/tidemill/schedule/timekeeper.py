@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -13,7 +13,17 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import to_json
 from tidemill.names import JobId, ScheduleId
 from tidemill.run.step.watermarks import read_last_moves
-from tidemill.schedule.jobs import Fact, Fire, Job, feed_jobs, find_unfinished, lock_open_jobs
+from tidemill.schedule.checker import Launch, launch_at_once
+from tidemill.schedule.jobs import (
+    Fact,
+    Fire,
+    Job,
+    feed_jobs,
+    find_unfinished,
+    insert_jobs,
+    lock_open_jobs,
+    make_jobs,
+)
 from tidemill.schedule.misfires import MOST_FIRES, Due, find_due, find_stand
 from tidemill.schedule.schedules import share_listening
 from tidemill.schedule.specs import Schedule
@@ -60,8 +70,22 @@ class _Fire(NamedTuple):
     fire_time: datetime
 
 
-def fire_due(catalog: Catalog, world: World, limit: int = BATCH) -> int:
-    """Let at most `limit` due timers feed their schedules' jobs, and give how many were looked at.
+class Fired(NamedTuple):
+    """Result of a look at due timers: the number of timers that were looked at, and the runs that they started."""
+
+    timers: int
+    launches: tuple[Launch, ...] = ()
+
+
+class _FedMeanwhile(Exception):
+    """Another process has made an open job for a schedule whose own job was to be inserted."""
+
+
+def fire_due(catalog: Catalog, world: World, limit: int = BATCH, *, most_launches: int = 0) -> Fired:
+    """Let at most `limit` due timers feed their schedules' jobs.
+
+    A job that may start at once gets no row: its run is made in the same transaction. `most_launches` is the cap of
+    each namespace on the launches in a second; 0 means no cap.
 
     `Every` counts from the schedule's last launch. Launches do not touch timers: a timer that an early run has moved
     is found early, never late, and set right. When the clock was set back behind that launch, `Every` counts from the
@@ -70,26 +94,30 @@ def fire_due(catalog: Catalog, world: World, limit: int = BATCH) -> int:
     their timer stands, as `misfire` says. Under `all` the timer stays `behind` the job that it has fed until that job's
     run has ended. A stand of a watermark has a timer until it has fired. Timers that others hold are left to them.
     """
-    return catalog.write(lambda db: _fire_due(db, world, limit))
+    try:
+        return catalog.write(lambda db: _fire_due(db, world, limit, most_launches))
+    except _FedMeanwhile:
+        return catalog.write(lambda db: _fire_due(db, world, limit, None))
 
 
 NEXT_TIMER: Final = SQL.find_next()
 """Finds the time at which the first timer is due."""
 
 
-def _fire_due(db: Db, world: World, limit: int) -> int:
+def _fire_due(db: Db, world: World, limit: int, most_launches: int | None) -> Fired:
+    """`fire_due` within a block. With None as `most_launches` each job gets a row."""
     now = db.now()
     found = _lock_timers(db, now, limit)
     if not found:
-        return 0
+        return Fired(0)
     world.mark("timekeeper.locked")
     schedules = share_listening(db, {one.schedule_id for one in found})
     open_jobs = {job.schedule_id: job for job in lock_open_jobs(db, schedules.keys())}
     # Asked only now: a checker that held one of these jobs has launched it before we got it.
-    launches = _last_launches(db, schedules)
+    last_launches = _last_launches(db, schedules.values())
     leaves = [leaf for schedule in schedules.values() for leaf in schedule.spec.trigger.leaves]
     moves = read_last_moves(db, {leaf.dataset for leaf in leaves if isinstance(leaf, WatermarkStands)})
-    found, due = _find_all_due(found, schedules, open_jobs, launches, moves, now)
+    found, due = _find_all_due(found, schedules, open_jobs, last_launches, moves, now)
     fires = [_Fire(*timer, fire) for timer, one in due.items() for fire in one.fires]
     # Also those that are fed nothing: they are locked, so a slot that became free has passed them over.
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {schedule_id: [] for schedule_id in open_jobs}
@@ -100,7 +128,7 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
     for fire in fires:
         facts.setdefault(fire.schedule_id, []).append((fire.trigger_no, Fire(fire.fire_time, now)))
     world.mark("timekeeper.before_jobs")
-    jobs = feed_jobs(db, world, facts, schedules)
+    jobs, launches = _feed(db, world, facts, schedules, open_jobs, now, most_launches)
     named = [{**_row(fire, schedules), "job_id": jobs[fire.schedule_id]} for fire in fires]
     db.run(SQL.name_jobs, fires=to_json(named))
     world.mark("timekeeper.before_timers")
@@ -118,7 +146,33 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
     gone = [one.timer._asdict() for one in found if one.timer not in due or due[one.timer].parked]
     db.run(SQL.remove_timers, timers=json.dumps(gone))
     world.mark("timekeeper.before_commit")
-    return len(found)
+    return Fired(len(found), tuple(launches))
+
+
+def _feed(
+    db: Db,
+    world: World,
+    facts: Mapping[ScheduleId, Sequence[tuple[int, Fact]]],
+    schedules: Mapping[ScheduleId, Schedule],
+    open_jobs: Collection[ScheduleId],
+    now: datetime,
+    most_launches: int | None,
+) -> tuple[dict[ScheduleId, JobId], list[Launch]]:
+    """Feed the jobs of schedules, the open ones and new ones. Return the jobs and the runs that start at once.
+
+    Open jobs come first, since limits come after jobs in the order of locks. For the same reason a new job that does
+    not start cannot join the job that another process has inserted meanwhile: `_FedMeanwhile`.
+    """
+    if most_launches is None:
+        return feed_jobs(db, world, facts, schedules), []
+    fed = feed_jobs(db, world, {one: given for one, given in facts.items() if one in open_jobs}, schedules)
+    new = make_jobs(world, {one: given for one, given in facts.items() if one not in open_jobs}, schedules, now)
+    launches = launch_at_once(db, world, new, schedules, now, most_launches=most_launches)
+    started = {launch.job_id for launch in launches}
+    waiting = [job for job in new if job.job_id not in started]
+    if waiting and len(insert_jobs(db, waiting)) < len(waiting):
+        raise _FedMeanwhile
+    return fed | {job.schedule_id: job.job_id for job in new}, launches
 
 
 def _row(fire: _Fire, schedules: Mapping[ScheduleId, Schedule]) -> dict[str, object]:
@@ -157,7 +211,8 @@ def _find_all_due(
         if set_back:
             # How long ago the last launch was, nothing says: what the timer counted from, once it had been set right.
             counted_from = min(now, one.counted_from or now)
-        due[timer] = replace(find_due(leaf, schedule.spec, counted_from, now, waits=waits), set_back=set_back)
+        found_due = find_due(leaf, schedule.spec, counted_from, now, waits=waits)
+        due[timer] = replace(found_due, set_back=True) if set_back else found_due
         fires += len(due[timer].fires)
     return found, due
 
@@ -182,7 +237,11 @@ def _counted_from(
     return max(schedule.since_at, launches.get(schedule.schedule_id, schedule.since_at))
 
 
-def _last_launches(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[ScheduleId, datetime]:
-    wanted = json.dumps([{"schedule_id": one} for one in schedule_ids])
+def _last_launches(db: Db, schedules: Iterable[Schedule]) -> dict[ScheduleId, datetime]:
+    """The last launches of the schedules with a trigger that counts from them."""
+    counting = [one for one in schedules if any(isinstance(leaf, Every) for leaf in one.spec.trigger.leaves)]
+    if not counting:
+        return {}
+    wanted = json.dumps([{"schedule_id": one.schedule_id} for one in counting])
     rows = db.records(SQL.read_last_launches, tuple[ScheduleId, datetime | None], schedules=wanted)
     return {schedule_id: at for schedule_id, at in rows if at is not None}

@@ -40,7 +40,7 @@ SELECT r.schedule_id, r.generation, r.trigger_no, r.fire_time, 'joined'
 RETURNING schedule_id, trigger_no, fire_time
 
 -- name: name_jobs
--- locks: fire, at job
+-- locks: fire, at slot_limit
 -- Rows of our own, inserted above.
 UPDATE fire SET job_id = r.job_id
   FROM {rows:fires(schedule_id text, generation bigint, trigger_no bigint, fire_time bigint, job_id text)} AS r
@@ -48,14 +48,14 @@ UPDATE fire SET job_id = r.job_id
    AND fire.fire_time = r.fire_time
 
 -- name: move_timers
--- locks: timer, at job
+-- locks: timer, at slot_limit
 -- Their rows are held since they were found due.
 UPDATE timer SET next_fire_at = r.next_fire_at, behind = r.behind, counted_from = r.counted_from
   FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint, behind text, counted_from bigint)} AS r
  WHERE timer.schedule_id = r.schedule_id AND timer.trigger_no = r.trigger_no
 
 -- name: remove_timers
--- locks: timer, at job
+-- locks: timer, at slot_limit
 -- Of stands of watermarks that have fired, and those left behind by a suspension and a resumption that crossed.
 DELETE FROM timer WHERE (schedule_id, trigger_no) IN (
     SELECT r.schedule_id, r.trigger_no FROM {rows:timers(schedule_id text, trigger_no bigint)} AS r)

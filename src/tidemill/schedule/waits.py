@@ -11,6 +11,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from tidemill.durations import format_duration
+from tidemill.epoch import show_second
 from tidemill.names import BadName, ProgramId, check_name, program_limit
 from tidemill.schedule.answers import Answer, NotBefore, Satisfied, Waiting
 from tidemill.schedule.constraints import (
@@ -53,7 +54,7 @@ class Delay(Constraint):
     def check(self, facts: Facts, now: datetime) -> Answer:
         """Satisfied once the pause is over."""
         begins = max(facts.satisfied_at, facts.fed_at) if self.debounce else facts.satisfied_at
-        why = f"delay {format_duration(self.duration)} since {_show(begins)}"
+        why = f"delay {format_duration(self.duration)} since {show_second(begins)}"
         return Satisfied(why) if begins + self.duration <= now else NotBefore(begins + self.duration, why)
 
 
@@ -102,7 +103,7 @@ class SinceLastRun(Constraint):
         if last is None:
             return Satisfied(f"{what}: no run yet")
         begins = last.ended_at if self.since is Since.END else last.started_at
-        why = f"{what}: {'ended' if self.since is Since.END else 'started'} {_show(begins)}"
+        why = f"{what}: {'ended' if self.since is Since.END else 'started'} {show_second(begins)}"
         at = begins + self.duration
         return Satisfied(why) if at <= now else hold_back(NotBefore(at, why), self.on_limit)
 
@@ -239,7 +240,3 @@ def _find_opening(start: time, zone: ZoneInfo, now: datetime) -> datetime:
 
 def _read_time(text: str) -> time:
     return time(int(text[:2]), int(text[3:]))
-
-
-def _show(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%dT%H:%M:%SZ}"

@@ -8,7 +8,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import Row, load_sql
+from tidemill.catalog.named import Row, Stored, load_sql
 from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import read_plain, write_checked
 from tidemill.names import Namespace, ProgramId, advise, check_name, nearest, qualified, split_qualified
@@ -228,6 +228,8 @@ class Program:
                 raise BadArgument(self.qualified_name, argument.name, f"it must be given ({argument.type})")
             else:
                 bound[argument.name] = argument.default
+        if len(json.dumps(bound)) <= MOST_ARGUMENT_CHARACTERS:
+            return bound
         sizes = {name: len(json.dumps(value)) for name, value in bound.items()}
         if sum(sizes.values()) > MOST_ARGUMENT_CHARACTERS:
             why = (
@@ -437,6 +439,14 @@ def _where(app_file: str, error: BaseException) -> str:
 @lru_cache(maxsize=1024)
 def _program(row: Row) -> Program:
     # Cached by the whole row: each batch of messages, each check and each attempt asks for the same few programs.
-    *columns, text, bundle, retired, profile = row
-    named = dict(zip(_COLUMNS, (*columns, bundle, retired == 1, profile or ""), strict=True))
+    # Beside that, programs that differ by their names alone are read once.
+    program_id, namespace, app, name, *rest = row
+    alike = _read_program(str(namespace), str(app), *rest)
+    return replace(alike, program_id=ProgramId(str(program_id)), name=str(name))
+
+
+@lru_cache(maxsize=1024)
+def _read_program(namespace: str, app: str, kind: Stored, text: Stored, *rest: Stored) -> Program:
+    bundle, retired, profile = rest
+    named = dict(zip(_COLUMNS, ("", namespace, app, "program", kind, bundle, retired == 1, profile or ""), strict=True))
     return read_plain(Program, json.loads(str(text)) | named)

@@ -1054,7 +1054,6 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "search.find_jobs": {"text": "job_1", "upto": f"job_1{_LAST}"},
     "search.find_files": {"dataset_id": "landing", "text": "f1", "upto": f"f1{_LAST}"},
     "search.find_partitions": {"text": "k1", "upto": f"k1{_LAST}"},
-    "timekeeper.insert_fires": {"fires": _rows([{**fire, "fire_time": 5} for fire in _FIRES])},
 }
 
 

@@ -122,15 +122,15 @@ def _fire_due(db: Db, world: World, limit: int, most_launches: int | None) -> Fi
     # Also those that are fed nothing: they are locked, so a slot that became free has passed them over.
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {schedule_id: [] for schedule_id in open_jobs}
     given = to_json([_row(fire, schedules) for fire in fires])
-    fired = set(db.records(SQL.insert_fires, _Fire, fires=given))
     again = {timer for timer, one in due.items() if one.set_back}
-    fires = [fire for fire in fires if fire in fired or _Timer(fire.schedule_id, fire.trigger_no) in again]
+    fired = {fire for fire in db.records(SQL.find_fired, _Fire, fires=given) if _Timer(*fire[:2]) not in again}
+    fires = [fire for fire in fires if fire not in fired]
     for fire in fires:
         facts.setdefault(fire.schedule_id, []).append((fire.trigger_no, Fire(fire.fire_time, now)))
     world.mark("timekeeper.before_jobs")
     jobs, launches = _feed(db, world, facts, schedules, open_jobs, now, most_launches)
-    named = [{**_row(fire, schedules), "job_id": jobs[fire.schedule_id]} for fire in fires]
-    db.run(SQL.name_jobs, fires=to_json(named))
+    rows = [{**_row(fire, schedules), "job_id": jobs[fire.schedule_id]} for fire in fires]
+    db.run(SQL.insert_fires, fires=to_json(rows))
     world.mark("timekeeper.before_timers")
     rows = [
         {

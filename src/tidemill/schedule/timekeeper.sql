@@ -29,23 +29,22 @@ SELECT r.schedule_id,
        AS created_at
   FROM {rows:schedules(schedule_id text)} AS r
 
--- name: insert_fires
+-- name: find_fired
 -- gives: schedule_id, trigger_no, fire_time
--- What has fired before, at the same logical time, does not fire again.
-INSERT INTO fire (schedule_id, generation, trigger_no, fire_time, state)
-SELECT r.schedule_id, r.generation, r.trigger_no, r.fire_time, 'joined'
+-- What has fired before. No other process adds fires of a timer that we hold.
+SELECT fire.schedule_id, fire.trigger_no, fire.fire_time
   FROM {rows:fires(schedule_id text, generation bigint, trigger_no bigint, fire_time bigint)} AS r
- WHERE true
-    ON CONFLICT (schedule_id, generation, trigger_no, fire_time) DO NOTHING
-RETURNING schedule_id, trigger_no, fire_time
+  JOIN fire ON fire.schedule_id = r.schedule_id AND fire.generation = r.generation AND fire.trigger_no = r.trigger_no
+           AND fire.fire_time = r.fire_time
 
--- name: name_jobs
+-- name: insert_fires
 -- locks: fire, at slot_limit
--- Rows of our own, inserted above.
-UPDATE fire SET job_id = r.job_id
+-- A time that has fired before fires again when the clock was set back: in another job.
+INSERT INTO fire (schedule_id, generation, trigger_no, fire_time, state, job_id)
+SELECT r.schedule_id, r.generation, r.trigger_no, r.fire_time, 'joined', r.job_id
   FROM {rows:fires(schedule_id text, generation bigint, trigger_no bigint, fire_time bigint, job_id text)} AS r
- WHERE fire.schedule_id = r.schedule_id AND fire.generation = r.generation AND fire.trigger_no = r.trigger_no
-   AND fire.fire_time = r.fire_time
+ WHERE true
+    ON CONFLICT (schedule_id, generation, trigger_no, fire_time) DO UPDATE SET job_id = excluded.job_id
 
 -- name: move_timers
 -- locks: timer, at slot_limit

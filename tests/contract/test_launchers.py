@@ -22,7 +22,7 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.names import RunId
 from tidemill.processes import LocalSpawner
 from tidemill.run.processes.assignments import Assignment, DriverSetup
-from tidemill.run.processes.launcher import Launcher
+from tidemill.run.processes.launcher import Ended, Launcher, Running, Uncertain
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
 from tidemill.run.records.bundles import AppCode
 from tidemill.run.records.programs import ProgramKind
@@ -63,6 +63,8 @@ class Stage:
     """Count those that live."""
     stop: Callable[[], None]
     """Stop the newest process, as SIGSTOP does."""
+    go_on: Callable[[], None]
+    """Wake the stopped process, as SIGCONT does."""
 
     def start(self, run_id: RunId = FIRST, epoch: int = 1) -> None:
         """Start an attempt; none of these has to wait."""
@@ -152,6 +154,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
                     lambda: len(spawner.children),
                     lambda: sum(child.poll() is None for child in spawner.children),
                     lambda: os.kill(spawner.children[-1].pid, signal.SIGSTOP),
+                    lambda: os.kill(spawner.children[-1].pid, signal.SIGCONT),
                 )
             )
 
@@ -169,6 +172,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
                     lambda: len(machine.children),
                     lambda: sum(child.poll() is None for child in machine.children),
                     lambda: machine.hold(machine.children[-1].process, timedelta(days=1)),
+                    lambda: machine.hold(machine.children[-1].process, timedelta(0)),
                 )
             )
 
@@ -189,10 +193,8 @@ def test_a_started_attempt_is_alive(play):
 
     def body(stage: Stage) -> None:
         stage.start()
-        life = stage.launcher.alive(FIRST, 1)
 
-        assert life.working
-        assert not life.ended
+        assert stage.launcher.poll(FIRST, 1) == Running()
 
     play(body)
 
@@ -217,8 +219,8 @@ def test_each_epoch_of_a_run_is_an_attempt_of_its_own(play):
         stage.start(FIRST, 2)
         stage.launcher.kill(FIRST, 1)
 
-        assert stage.launcher.alive(FIRST, 1).ended
-        assert stage.launcher.alive(FIRST, 2).working
+        assert isinstance(stage.launcher.poll(FIRST, 1), Ended)
+        assert stage.launcher.poll(FIRST, 2) == Running()
 
     play(body)
 
@@ -233,8 +235,7 @@ def test_nothing_of_a_killed_attempt_is_left(play):
         stage.launcher.kill(FIRST, 1)
 
         assert left == 0
-        assert not stage.launcher.alive(FIRST, 1).working
-        assert stage.launcher.alive(FIRST, 1).ended
+        assert isinstance(stage.launcher.poll(FIRST, 1), Ended)
 
     play(body)
 
@@ -247,7 +248,7 @@ def test_a_kill_of_an_attempt_that_was_never_started_does_nothing(play):
         stage.launcher.kill(SECOND, 1)
         stage.launcher.kill(FIRST, 2)
 
-        assert stage.launcher.alive(FIRST, 1).working
+        assert stage.launcher.poll(FIRST, 1) == Running()
 
     play(body)
 
@@ -257,25 +258,28 @@ def test_the_end_of_a_process_has_a_cause(play):
 
     def body(stage: Stage) -> None:
         stage.start(DIES)
-        stage.until(lambda: bool(stage.launcher.alive(DIES, 1).ended))
-        life = stage.launcher.alive(DIES, 1)
+        stage.until(lambda: stage.launcher.poll(DIES, 1) != Running())
 
-        assert not life.working
-        assert "exit code" in life.ended
+        life = stage.launcher.poll(DIES, 1)
+        assert isinstance(life, Ended)
+        assert "exit code" in life.how
 
     play(body)
 
 
 def test_a_stopped_process_has_not_ended_and_does_not_work(play):
-    """Its lease runs out: another node may have the run."""
+    """Its lease runs out: another node may have the run. A process that goes on in time keeps the run."""
 
     def body(stage: Stage) -> None:
         stage.start()
         stage.world.clock.sleep(timedelta(milliseconds=10))
         stage.stop()
-        stage.until(lambda: not stage.launcher.alive(FIRST, 1).working)
+        stage.until(lambda: stage.launcher.poll(FIRST, 1) != Running())
 
-        assert not stage.launcher.alive(FIRST, 1).ended
+        assert isinstance(stage.launcher.poll(FIRST, 1), Uncertain)
+
+        stage.go_on()
+        stage.until(lambda: stage.launcher.poll(FIRST, 1) == Running())
 
     play(body)
 
@@ -290,7 +294,7 @@ def test_an_attempt_that_is_over_is_not_killed_any_more(play):
         stage.start(SECOND)
         stage.launcher.kill(FIRST, 1)
 
-        assert stage.launcher.alive(SECOND, 1).working
+        assert stage.launcher.poll(SECOND, 1) == Running()
 
     play(body)
 
@@ -305,6 +309,6 @@ def test_no_process_is_left_after_the_end(play):
         stage.launcher.close()
 
         assert stage.living() == 0
-        assert stage.launcher.alive(FIRST, 1).ended
+        assert isinstance(stage.launcher.poll(FIRST, 1), Ended)
 
     play(body)

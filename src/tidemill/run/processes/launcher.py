@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tidemill.errors import Unavailable
 from tidemill.names import RunId
@@ -14,13 +14,30 @@ from tidemill.run.records.programs import Program
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """The state of the process that works on an attempt."""
+class Running:
+    """The process of an attempt works, or waits: the runner renews the lease."""
 
-    working: bool
-    """False for a process that has ended, or is stopped: the runner does not renew its lease."""
-    ended: str = ""
-    """The end of the process, for people: `with exit code 1`. Empty while the process lives."""
+
+@dataclass(frozen=True, slots=True)
+class Uncertain:
+    """The launcher cannot say that the process works. The runner neither renews the lease nor ends the attempt.
+
+    The process may go on: the attempt then keeps its lease, unless the lease has run out meanwhile.
+    """
+
+    why: str
+    """The cause, for people: `is stopped`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The process of an attempt has ended."""
+
+    how: str
+    """The end, for people: `with exit code 1`."""
+
+
+Life: TypeAlias = Running | Uncertain | Ended
 
 
 class Launcher(Protocol):
@@ -45,7 +62,7 @@ class Launcher(Protocol):
         a retry does not mend.
         """
 
-    def alive(self, run_id: RunId, epoch: int) -> Life:
+    def poll(self, run_id: RunId, epoch: int) -> Life:
         """Return the state of the process of a started attempt. Cheap: the runner calls it five times a second."""
 
     def kill(self, run_id: RunId, epoch: int) -> None:

@@ -65,8 +65,11 @@ class Launcher(Protocol):
     def poll(self, run_id: RunId, epoch: int) -> Life:
         """Return the state of the process of a started attempt. Cheap: the runner calls it five times a second."""
 
-    def kill(self, run_id: RunId, epoch: int) -> None:
-        """End the process of the attempt with all that it started, and return when nothing of it still writes."""
+    def kill(self, run_id: RunId, epoch: int) -> bool:
+        """End the process of the attempt with all that it started, and return True when nothing of it still writes.
+
+        Return False while its end goes on elsewhere: the runner calls again. Never waits for another machine.
+        """
 
     def release(self, run_id: RunId, epoch: int, *, committed: bool) -> None:
         """Note that the attempt is over in the catalog; its process may still tidy up, and then serve another attempt.

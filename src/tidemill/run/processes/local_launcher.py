@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import filterfalse
 from pathlib import Path
+from threading import Thread
 from typing import Final, TypeAlias
 
 from tidemill.config import ADDRESS_FILE
@@ -170,6 +171,8 @@ class LocalLauncher:
         self._trainer: Child | None = None
         self._capped_at: timedelta | None = None
         """The time of the last look at the lengths of logs."""
+        self._endings: list[tuple[Assignment | None, Thread]] = []
+        """Drivers on a cluster whose end is awaited: the attempt of each, and the thread that awaits the end."""
 
     @property
     def folder(self) -> Path:
@@ -231,10 +234,16 @@ class LocalLauncher:
             return Uncertain("is stopped")
         return self._hear_of(driver) if self.options.is_on_cluster(driver.pool) else Running()
 
-    def kill(self, run_id: RunId, epoch: int) -> None:
-        """Kill the attempt's driver and all that it started, and wait for their end."""
+    def kill(self, run_id: RunId, epoch: int) -> bool:
+        """Kill the attempt's driver and all that it started, and wait for the end of what is on this machine.
+
+        Return False while a driver on a cluster still ends.
+        """
         if (driver := self._find(run_id, epoch)) is not None:
             self._end(driver)
+        self._endings = [(attempt, end) for attempt, end in self._endings if end.is_alive()]
+        ending = [(attempt.run_id, attempt.epoch) for attempt, _ in self._endings if attempt is not None]
+        return (run_id, epoch) not in ending
 
     def release(self, run_id: RunId, epoch: int, *, committed: bool) -> None:
         """Note that the attempt is over in the catalog; its driver is free when the driver says so itself.
@@ -283,6 +292,8 @@ class LocalLauncher:
         for driver in list(self.drivers):
             self._end(driver)
         self._end_trainer()
+        for _, end in self._endings:
+            end.join()
 
     def is_warm(self, profile: str = "") -> bool:
         """Return whether a driver has started Spark and waits: one of `[spark]`, or of a named profile."""
@@ -306,10 +317,11 @@ class LocalLauncher:
         return None
 
     def _end(self, driver: Driver) -> None:
-        """Kill a driver and all that it started, wait for their end, and delete its folder."""
+        """Kill a driver and all that it started, wait for their end on this machine, and delete its folder."""
         driver.child.kill()
         if self.options.is_on_cluster(driver.pool):
-            end_submitted(self.world, driver.folder, self.options.settings_of(driver.pool))
+            end = end_submitted(self.world, driver.folder, self.options.settings_of(driver.pool))
+            self._endings += [] if end is None else [(driver.assignment, end)]
         self.world.mark("launcher.killed")
         self.drivers.remove(driver)
         self.world.disk.remove(driver.folder)

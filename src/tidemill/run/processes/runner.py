@@ -80,6 +80,8 @@ class _Held:
     """True once its driver was seen to have registered. Only a driver that is late is asked for."""
     renewed: bool = True
     """False while its driver is not known to work, and the lease is not renewed."""
+    end: AttemptEnd | None = None
+    """The end of the attempt, once its driver is being killed."""
 
 
 @dataclass(slots=True)
@@ -207,12 +209,14 @@ class Runner:
             life = self.launcher.poll(run_id, held.run.epoch)
             if run is not None and (run.epoch != held.run.epoch or not run.state.live):
                 self._over(held, run)  # its driver ended it, or a reaper fenced it
+            elif held.end is not None:
+                self._end(held, held.end)
             elif run is not None:
-                self._end(held, Cause.KILLED, "killed on request")
+                self._end(held, AttemptEnd(Cause.KILLED, "killed on request"))
             elif isinstance(life, Ended):
-                self._end(held, Cause.LOST, f"its driver ended {life.how} without a word")
+                self._end(held, AttemptEnd(Cause.LOST, f"its driver ended {life.how} without a word"))
             elif run_id in starting:
-                self._end(held, Cause.LOST, f"its driver did not register within {_REGISTER_WITHIN}")
+                self._end(held, AttemptEnd(Cause.LOST, f"its driver did not register within {_REGISTER_WITHIN}"))
             else:
                 held.registered = held.registered or run_id in late
         self._watch_waiting(stand, now)
@@ -240,7 +244,9 @@ class Runner:
         self._renewed_at = now
 
     def _works(self, held: _Held) -> bool:
-        """Return whether the driver of a run works. Log a driver of which that is not known, once."""
+        """Return whether the driver of a run works, or is being killed. Log once that this is uncertain."""
+        if held.end is not None:
+            return True
         run = held.run
         life = self.launcher.poll(run.run_id, run.epoch)
         if isinstance(life, Uncertain) and held.renewed:
@@ -285,7 +291,7 @@ class Runner:
         """End all drivers, and return their runs, which other runners take then; that costs the runs nothing."""
         self.launcher.close()
         for held in list(self._held.values()):
-            self._end(held, Cause.RETURNED, "its runner was stopped")
+            self._end(held, held.end or AttemptEnd(Cause.RETURNED, "its runner was stopped"))
         for waiting in list(self._waiting.values()):
             self._end_waiting(waiting, AttemptEnd(Cause.RETURNED, "its runner was stopped"))
 
@@ -339,11 +345,16 @@ class Runner:
         long = format_duration(timedelta(seconds=round((now - waiting.since).total_seconds())))
         self.on_event(RunEvent(RunEventKind.WAITING, waiting.run, waiting.program, f"for {long}: {waiting.why}"))
 
-    def _end(self, held: _Held, cause: Cause, reason: str) -> None:
-        """End a driver with all that it started, and then its attempt: in this order nothing of it still writes."""
-        self.launcher.kill(held.run.run_id, held.run.epoch)
+    def _end(self, held: _Held, end: AttemptEnd) -> None:
+        """End a driver with all that it started, and then its attempt: in this order nothing of it still writes.
+
+        While the driver still ends, only note the end: `watch` calls again.
+        """
+        held.end = end
+        if not self.launcher.kill(held.run.run_id, held.run.epoch):
+            return
         self.world.mark("runner.driver_ended")
-        end_attempt(self.catalog, held.run.run_id, held.run.epoch, AttemptEnd(cause, reason))
+        end_attempt(self.catalog, held.run.run_id, held.run.epoch, end)
         del self._held[held.run.run_id]
         self._tell(RunEventKind.ENDED, held.run.run_id, held.program)
 

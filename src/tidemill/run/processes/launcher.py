@@ -44,7 +44,8 @@ class Launcher(Protocol):
     """Starts processes that work on attempts, and ends them. Conformance suite: tests/contract/test_launchers.py.
 
     A run and an epoch name an attempt. Every method may be called again for the same attempt, with the same effect. One
-    runner uses a launcher, in one thread.
+    runner uses a launcher, in one thread. Processes end with their runner, wherever they are: no later runner adopts a
+    process (docs/decisions/0008-a-driver-ends-with-its-node.md).
     """
 
     @property

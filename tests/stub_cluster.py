@@ -17,7 +17,9 @@ from urllib.parse import parse_qs
 
 from tests.processes import find_processes, is_living
 
-FORM = '<form action="app/kill/" method="POST"><input type="hidden" name="id" value="app-1"/>{field}</form>'
+FORM = '<form action="{kind}/kill/" method="POST"><input type="hidden" name="id" value="{name}"/>{field}</form>'
+ACTIVE = ("app-1", "driver-1")
+"""The application and the driver that each page has forms for."""
 
 # In place of SparkSubmit and of the worker: the driver gets the variables that begin with SPARK_, and its own folder.
 SUBMIT = """#!{python}
@@ -65,7 +67,8 @@ def page_of_a_master(
         def do_GET(self) -> None:  # the base class names it
             known = [{"id": name, "state": state} for name, state in states().items()]
             shown = {"activedrivers": known, "completeddrivers": []}
-            self.answer(200, json.dumps(shown) if self.path == "/json/" else FORM.format(field=field))
+            forms = [FORM.format(kind=name.partition("-")[0], name=name, field=field) for name in [*ACTIVE, *states()]]
+            self.answer(200, json.dumps(shown) if self.path == "/json/" else "".join(forms))
 
         def do_POST(self) -> None:  # as above
             form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
@@ -73,7 +76,7 @@ def page_of_a_master(
             if not refused:
                 taken.append({"path": [self.path], **form})
                 kill(form["id"][0])
-            self.answer(403 if refused else 302, FORM.format(field=field))
+            self.answer(403 if refused else 302, "")
 
         def answer(self, status: int, text: str) -> None:
             body = text.encode()

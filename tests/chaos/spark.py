@@ -294,6 +294,8 @@ class Site:
         self.sql = sql
         self.found = Found()
         self.location = Path(mill.datasets.show("default.clicks").location.removeprefix("file://"))
+        program = next(one for one in mill.project.catalog.read(list_programs) if one.kind.needs_spark)
+        self._code = find_code(mill.project.catalog, mill.project.config.state, program, program.bundle)
         self.nodes = [self._node(name, java_options) for name in ("here", "elsewhere")]
         self.asleep: list[Runner] = []
         self.runs = 0
@@ -318,8 +320,7 @@ class Site:
         profile = ProfileOptions(settings, 1, find_environ, config.spark.on_cluster)
         options = DriverOptions(self.mill.project.catalog.url, config.state, config.cache, {"": profile})
         launcher = LocalLauncher(world, options)
-        program = next(one for one in self.mill.project.catalog.read(list_programs) if one.kind.needs_spark)
-        launcher.keep(find_code(self.mill.project.catalog, config.state, program, program.bundle), "")
+        launcher.keep(self._code, "")
         return Runner(world, self.mill.project.catalog, launcher, slots=1, lease=LEASE)
 
     def close(self) -> None:
@@ -442,6 +443,9 @@ class Site:
         another run is started.
         """
         for _ in range(_TRIES):
+            for node in self.nodes:
+                # A worker that is killed may end a driver that still starts. Its node keeps none from then on.
+                node.launcher.keep(self._code, "")
             number = self.runs
             self.runs += 1
             for name in ("reached", "writing"):

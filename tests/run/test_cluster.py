@@ -45,6 +45,18 @@ def test_the_driver_of_an_attempt_on_the_cluster_is_ended_with_its_application(w
     ]
 
 
+def test_the_master_is_not_asked_to_end_what_has_ended(works: Works, caplog: pytest.LogCaptureFixture):
+    """A page without forms has no token, and refuses each form. The log had a false warning for each such end."""
+    run = works.under_way(works.program("load"))
+    with page_of_a_master(FIELD) as (port, taken):
+        conf = {"spark.master": "spark://127.0.0.1:7077", "spark.master.ui.port": str(port)}
+        asking = end_application_of(replace(run, facts={"spark": "app-2", "spark_conf": conf}))
+        assert asking is not None
+        asking.join()
+
+    assert (taken, caplog.records) == ([], [])
+
+
 def test_no_runner_waits_for_a_master_that_does_not_answer(works: Works, tmp_path: Path):
     """A runner that waited for each of many ends would renew no lease meanwhile."""
     answers = threading.Event()

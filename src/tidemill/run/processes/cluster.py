@@ -215,9 +215,11 @@ def _begin(work: Callable[[], None], name: str) -> Thread:
 
 
 def _end(settings: Mapping[str, str], kind: str, named: str) -> None:
-    """Have the master end an `app` or a `driver`. `NoRoute`, `OSError`."""
-    form = {"id": named, "terminate": "true", **_find_token(_ask(settings, "/"))}
-    _ask(settings, f"/{kind}/kill/", urlencode(form).encode())
+    """Have the master end an `app` or a `driver`, if its page has the form for that. `NoRoute`, `OSError`."""
+    page = _ask(settings, "/")
+    # There is no form for what has ended, and the page may then have no token: the answer was 403 (tried).
+    if f'"{named}"' in page:
+        _ask(settings, f"/{kind}/kill/", urlencode({"id": named, "terminate": "true", **_find_token(page)}).encode())
 
 
 def _find_state(settings: Mapping[str, str], submitted: str) -> str:

@@ -241,9 +241,8 @@ class LocalLauncher:
         """
         if (driver := self._find(run_id, epoch)) is not None:
             self._end(driver)
-        self._endings = [(attempt, end) for attempt, end in self._endings if end.is_alive()]
-        ending = [(attempt.run_id, attempt.epoch) for attempt, _ in self._endings if attempt is not None]
-        return (run_id, epoch) not in ending
+        ending = [attempt for attempt, end in self._endings if attempt is not None and end.is_alive()]
+        return (run_id, epoch) not in [(attempt.run_id, attempt.epoch) for attempt in ending]
 
     def release(self, run_id: RunId, epoch: int, *, committed: bool) -> None:
         """Note that the attempt is over in the catalog; its driver is free when the driver says so itself.
@@ -321,7 +320,8 @@ class LocalLauncher:
         driver.child.kill()
         if self.options.is_on_cluster(driver.pool):
             end = end_submitted(self.world, driver.folder, self.options.settings_of(driver.pool))
-            self._endings += [] if end is None else [(driver.assignment, end)]
+            others = [one for one in self._endings if one[1].is_alive()]
+            self._endings = others if end is None else [*others, (driver.assignment, end)]
         self.world.mark("launcher.killed")
         self.drivers.remove(driver)
         self.world.disk.remove(driver.folder)

@@ -17,6 +17,14 @@ def find_processes(pattern: str) -> list[int]:
     return sorted(found)
 
 
+def is_living(pid: int) -> bool:
+    """Return whether a process has not ended. A zombie has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def command_of(pid: int) -> str:
     """Return the command line of a process; empty when the process is gone."""
     try:

@@ -32,7 +32,7 @@ class InProcess(LocalSpawner):
 
 
 class PlayedDrivers(LocalSpawner):
-    """Starts `python *arguments` in place of each driver, on a machine named `host`.
+    """Starts `python *arguments` in place of each driver, or without arguments the driver, on a machine named `host`.
 
     `environ` gives variables for each start, from the variables that the driver gets.
     """
@@ -52,6 +52,7 @@ class PlayedDrivers(LocalSpawner):
         """Return the name that the test gave this machine."""
         return self._host or super().host()
 
-    def start(self, argv, *, env, **how) -> LocalChild:  # noqa: ARG002  # another program plays the driver
+    def start(self, argv, *, env, **how) -> LocalChild:
         """Start the other program."""
-        return super().start([sys.executable, *self._arguments], env={**env, **self._environ(env)}, **how)
+        played = [sys.executable, *self._arguments] if self._arguments else argv
+        return super().start(played, env={**env, **self._environ(env)}, **how)

@@ -11,7 +11,8 @@ starts again beside the retry on the other node.
 
 With `--cluster` Spark works on a standalone cluster of two workers, and four things are killed in turn: the driver, an
 executor, a worker, the master. The last two are started again, as a site's supervisor does. Only the first costs an
-attempt.
+attempt. With `--cluster cluster` drivers work on the workers. A worker may then take its driver along, and a fifth blow
+stops the driver, which only its worker sees.
 
 A start of Spark is most of the cost. With the simple compiler, the simple collector and an archive of Spark's classes
 it takes 5 s of processor instead of 19 (tried).
@@ -58,7 +59,7 @@ from tidemill.names import RunId, WritePointer
 from tidemill.run.processes.assignments import DONE
 from tidemill.run.processes.cluster import cluster_environ
 from tidemill.run.processes.java import find_java
-from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher, ProfileOptions
+from tidemill.run.processes.local_launcher import Driver, DriverOptions, LocalLauncher, ProfileOptions
 from tidemill.run.processes.runner import Runner
 from tidemill.run.processes.session import settings_of
 from tidemill.run.records.bundles import find_code
@@ -86,6 +87,8 @@ MOMENTS = (
 )
 PUBLISHED = ("driver.committed", "commit.after_message")
 """Moments after which the rows are there."""
+CORES = 4
+"""Cores of a worker, for two drivers and their executors."""
 EXECUTOR = "CoarseGrainedExecutorBackend"
 _LOOK_EVERY = 0.25
 _TRIES = 3
@@ -97,7 +100,7 @@ from pathlib import Path
 from pyspark import TaskContext
 from tidemill import App
 
-HERE = Path(__file__).parent
+HERE = Path("PROJECT")
 app = App("shop")
 clicks = app.fileset("clicks", keys={"part": "int"})
 
@@ -181,7 +184,11 @@ class Blow(StrEnum):
     MASTER = "master killed"
 
 
-ON_CLUSTER = (Blow.KILL, Blow.EXECUTOR, Blow.WORKER, Blow.MASTER)
+ON_CLUSTER = {
+    "client": (Blow.KILL, Blow.EXECUTOR, Blow.WORKER, Blow.MASTER),
+    "cluster": (Blow.KILL, Blow.EXECUTOR, Blow.WORKER, Blow.MASTER, Blow.STOP),
+}
+"""The blows to a cluster, in turn, by its deploy mode."""
 WHILE_TASKS_RUN = (FIRST_TASK, FILES_CLOSED, ANY_TIME)
 
 
@@ -204,14 +211,16 @@ class Strike:
         return f"{self.blow} {self.moment}{after}{part}{', has forked' if self.forks else ''}"
 
 
-def draw(seed: str, most: int, *, cluster: bool = False) -> list[Strike]:
-    """Draw the strikes at that many drivers from a seed."""
+def draw(seed: str, most: int, deploy_mode: str = "") -> list[Strike]:
+    """Draw the strikes at that many drivers from a seed; with a deploy mode, those of a cluster."""
     chance = random.Random(seed)
-    if cluster:
-        blows = itertools.islice(itertools.cycle(ON_CLUSTER), most)
+    if deploy_mode:
+        blows = itertools.islice(itertools.cycle(ON_CLUSTER[deploy_mode]), most)
         delays = (timedelta(seconds=chance.uniform(0, 2.5)) for _ in itertools.count())
+        # No driver on a worker waits at a mark.
+        at_marks = MOMENTS if deploy_mode == "client" else WHILE_TASKS_RUN
         return [
-            Strike(blow, chance.choice(MOMENTS if blow is Blow.KILL else WHILE_TASKS_RUN), delay=next(delays))
+            Strike(blow, chance.choice(at_marks if blow is Blow.KILL else WHILE_TASKS_RUN), delay=next(delays))
             for blow in blows
         ]
     return [_draw_one(chance) for _ in range(most)]
@@ -285,6 +294,8 @@ class Site:
         self.sql = sql
         self.found = Found()
         self.location = Path(mill.datasets.show("default.clicks").location.removeprefix("file://"))
+        program = next(one for one in mill.project.catalog.read(list_programs) if one.kind.needs_spark)
+        self._code = find_code(mill.project.catalog, mill.project.config.state, program, program.bundle)
         self.nodes = [self._node(name, java_options) for name in ("here", "elsewhere")]
         self.asleep: list[Runner] = []
         self.runs = 0
@@ -303,19 +314,20 @@ class Site:
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
-        world = World(
-            spawner=PlayedDrivers("-c", DRIVER, host=name), environ={**os.environ, "PROJECT": str(self.folder)}
-        )
-        profile = ProfileOptions(settings, 1, partial(cluster_environ, world, config.spark))
+        driver = () if config.spark.on_cluster else ("-c", DRIVER)
+        world = World(spawner=PlayedDrivers(*driver, host=name), environ={**os.environ, "PROJECT": str(self.folder)})
+        find_environ = partial(cluster_environ, world, config.spark)
+        profile = ProfileOptions(settings, 1, find_environ, config.spark.on_cluster)
         options = DriverOptions(self.mill.project.catalog.url, config.state, config.cache, {"": profile})
         launcher = LocalLauncher(world, options)
-        program = next(one for one in self.mill.project.catalog.read(list_programs) if one.kind.needs_spark)
-        launcher.keep(find_code(self.mill.project.catalog, config.state, program, program.bundle), "")
+        launcher.keep(self._code, "")
         return Runner(world, self.mill.project.catalog, launcher, slots=1, lease=LEASE)
 
     def close(self) -> None:
         """End all drivers; nothing of them must be left."""
-        tags = [driver.child.tag for node in self.nodes for driver in node.launcher.drivers]
+        drivers = [driver for node in self.nodes for driver in node.launcher.drivers]
+        tags = [driver.child.tag for driver in drivers]
+        tags += [f"TIDEMILL_SPARK_DRIVER={submitted}" for submitted in filter(None, map(submitted_of, drivers))]
         for node in self.nodes:
             node.close()
         if self.cluster is not None:
@@ -431,6 +443,9 @@ class Site:
         another run is started.
         """
         for _ in range(_TRIES):
+            for node in self.nodes:
+                # A worker that is killed may end a driver that still starts. Its node keeps none from then on.
+                node.launcher.keep(self._code, "")
             number = self.runs
             self.runs += 1
             for name in ("reached", "writing"):
@@ -496,8 +511,7 @@ class Site:
         os.kill(struck.pid, signal.SIGKILL)
         self.until(lambda: self.run(run_id).state in {RunState.PENDING, RunState.COMPLETED})
         # Of a run that has committed, only its runner's next look finds the dead driver.
-        drivers = [node.launcher for node in self.nodes]
-        self.until(lambda: all(driver.child.pid != struck.pid for one in drivers for driver in one.drivers))
+        self.until(lambda: not self._has_driver(struck))
 
         tag = str(struck.facts["driver"])
         if self.cluster is not None:
@@ -513,6 +527,12 @@ class Site:
         self.found.check(epoch == (1 if committed else 2), "not repeated", f"{run_id} had {epoch} attempts")
         self.found.check(self.files(struck) == left, "late writes", f"{self.directory(struck)} has changed")
 
+    def _has_driver(self, run: RunRecord) -> bool:
+        """Return whether a launcher has the driver of an attempt."""
+        submitted = run.facts.get("spark_driver")
+        drivers = [driver for node in self.nodes for driver in node.launcher.drivers]
+        return any(one.child.pid == run.pid or submitted == submitted_of(one) for one in drivers)
+
     def _strike_cluster(self, number: int, strike: Strike, run_id: RunId) -> None:
         assert self.cluster is not None
         match strike.blow:
@@ -522,13 +542,16 @@ class Site:
             case Blow.WORKER:
                 struck = next(one for one in self.cluster.workers if one.poll() is None)
                 os.kill(struck.pid, signal.SIGKILL)
-                self.cluster.add_worker(cores=2, memory="2g")
+                self.cluster.add_worker(cores=CORES, memory="2g")
             case _:
                 self.cluster.kill_master()
                 self.cluster.start_master(port=urlsplit(self.cluster.master).port or 0)
         self._retry(number, run_id)
         epoch = self.run(run_id).epoch
-        self.found.check(epoch == 1, "not repeated", f"{run_id} had {epoch} attempts: {self.run(run_id).exit_reason}")
+        most = 2 if strike.blow is Blow.WORKER and self.mill.project.config.spark.on_cluster else 1
+        self.found.check(
+            epoch <= most, "not repeated", f"{run_id} had {epoch} attempts: {self.run(run_id).exit_reason}"
+        )
 
     def _nap(self, number: int, strike: Strike, run_id: RunId) -> None:
         struck = self.run(run_id)
@@ -609,6 +632,12 @@ class Site:
         self.compare(self.runs, "at the end")
 
 
+def submitted_of(driver: Driver) -> str:
+    """Return the id of a driver on the cluster; empty for a driver of this machine, and before it has one."""
+    path = driver.folder / "spark_driver"
+    return path.read_text() if path.exists() else ""
+
+
 def contents(folder: Path) -> dict[str, tuple[int, int]]:
     """All files below `folder`, with size and time."""
     found = {}
@@ -644,16 +673,16 @@ def wait(claim: Callable[[], bool], seconds: float = 60) -> None:
 
 
 @contextmanager
-def open_site(folder: Path, catalog_url: str, java_options: str, *, on_cluster: bool = False) -> Iterator[Site]:
-    """A deployed project whose drivers are getting warm; at the end they are gone."""
-    (folder / "app.py").write_text(APP)
+def open_site(folder: Path, catalog_url: str, java_options: str, deploy_mode: str = "") -> Iterator[Site]:
+    """A deployed project whose drivers are getting warm; at the end they are gone. With a deploy mode, on a cluster."""
+    (folder / "app.py").write_text(APP.replace("PROJECT", str(folder)))
     with ExitStack() as stack:
         spark, cluster = '[spark]\nmaster = "local[2]"\n', None
-        if on_cluster:
+        if deploy_mode:
             cluster = stack.enter_context(local_cluster(World(), folder / "cluster", folder / "cache", workers=0))
             for _ in range(2):
-                cluster.add_worker(cores=2, memory="2g")
-            spark = cluster.settings()
+                cluster.add_worker(cores=CORES, memory="2g")
+            spark = cluster.settings().replace("shared = true\n", f'shared = true\ndeploy_mode = "{deploy_mode}"\n')
         (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n{spark}')
         mill = stack.enter_context(open_project(folder, create=True))
         mill.deploy()
@@ -686,14 +715,21 @@ def main() -> int:
     parser.add_argument("--drivers", type=int, default=100)
     parser.add_argument("--seed", default=date.today().isoformat(), help="default: today")  # noqa: DTZ011
     parser.add_argument("--catalog", choices=("sqlite", "postgres", "both"))
-    parser.add_argument("--cluster", action="store_true", help="work on a standalone cluster, and kill its parts too")
+    parser.add_argument(
+        "--cluster",
+        choices=tuple(ON_CLUSTER),
+        nargs="?",
+        const="client",
+        default="",
+        help="work on a standalone cluster in this deploy mode (client), and kill its parts too",
+    )
     asked = parser.parse_args()
     lent = os.environ.get(ADDRESS)
     which = asked.catalog or ("both" if lent else "sqlite")
     if which != "sqlite" and not lent:
         parser.error(f"{ADDRESS} names no PostgreSQL")
 
-    strikes = draw(asked.seed, asked.drivers, cluster=asked.cluster)
+    strikes = draw(asked.seed, asked.drivers, asked.cluster)
     half = len(strikes) // 2 if which == "both" else 0
     lots = {"sqlite": strikes[half:] if which != "postgres" else [], "postgres": strikes[:half] or strikes}
     lots = {name: lot for name, lot in lots.items() if lot and which in {name, "both"}}
@@ -711,7 +747,7 @@ def main() -> int:
                 if not url:
                     assert lent is not None
                     url = stack.enter_context(new_schema(lent))
-                with open_site(folder, url, archive.options(), on_cluster=asked.cluster) as site:
+                with open_site(folder, url, archive.options(), asked.cluster) as site:
                     found[database] = site.found
                     for strike in lot:
                         outcome = site.strike(strike)
@@ -724,7 +760,7 @@ def main() -> int:
     wrong = [one for one in found.values() for one in one.wrong]
     print_table(asked.seed, lots, found, timedelta(seconds=round(time.monotonic() - begun)))
     if wrong:
-        how = f"--drivers {asked.drivers} --seed {asked.seed}{' --cluster' if asked.cluster else ''}"
+        how = f"--drivers {asked.drivers} --seed {asked.seed}{asked.cluster and f' --cluster {asked.cluster}'}"
         print(f"see it again: python -m tests.chaos.spark {how}")
     return 1 if wrong else 0
 

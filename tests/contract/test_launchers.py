@@ -17,13 +17,15 @@ from typing import Any
 import pytest
 
 from tests.run.test_programs import PROGRAM
+from tests.stub_cluster import stub_cluster
 from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
 from tidemill.names import RunId
 from tidemill.processes import LocalSpawner
+from tidemill.run.processes import local_launcher
 from tidemill.run.processes.assignments import Assignment, DriverSetup
-from tidemill.run.processes.launcher import Launcher
-from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.launcher import Ended, Launcher, Running, Uncertain
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher, ProfileOptions
 from tidemill.run.records.bundles import AppCode
 from tidemill.run.records.programs import ProgramKind
 from tidemill.testing.clock import VirtualClock
@@ -36,6 +38,9 @@ from pathlib import Path
 from tidemill.processes import live_with_parent
 lines = live_with_parent()
 setup = json.loads(next(lines))
+if setup["spark"]:
+    with (Path(setup["folder"]) / "status").open("a") as file:
+        file.write("ready\\n")
 for line in lines:
     given = json.loads(line)
     if given["run_id"].startswith("run_dies"):
@@ -63,11 +68,21 @@ class Stage:
     """Count those that live."""
     stop: Callable[[], None]
     """Stop the newest process, as SIGSTOP does."""
+    go_on: Callable[[], None]
+    """Wake the stopped process, as SIGCONT does."""
+    kind: ProgramKind = ProgramKind.PYTHON
 
     def start(self, run_id: RunId = FIRST, epoch: int = 1) -> None:
-        """Start an attempt; none of these has to wait."""
-        program = dataclasses.replace(PROGRAM, kind=ProgramKind.PYTHON, app_file=self.code.app_file)
-        assert self.launcher.start(run_id, epoch, program, self.code) is None
+        """Start an attempt; those without Spark never have to wait."""
+        program = dataclasses.replace(PROGRAM, kind=self.kind, app_file=self.code.app_file)
+        waits = self.launcher.start(run_id, epoch, program, self.code)
+        assert waits is None or self.kind.needs_spark
+        if waits is not None:
+            self.until(lambda: self.launcher.start(run_id, epoch, program, self.code) is None)
+
+    def kill(self, run_id: RunId, epoch: int) -> None:
+        """Kill an attempt, and wait for its end."""
+        self.until(lambda: self.launcher.kill(run_id, epoch))
 
     def until(self, claim: Callable[[], bool]) -> None:
         """Let the processes work until `claim` holds."""
@@ -90,6 +105,18 @@ class StubSpawner(LocalSpawner):
         """Start one."""
         self.children.append(super().start([sys.executable, "-c", DRIVER], **how))
         return self.children[-1]
+
+    def count(self) -> int:
+        """Count the drivers."""
+        return len(self.children)
+
+    def count_living(self) -> int:
+        """Count the drivers that live."""
+        return sum(child.poll() is None for child in self.children)
+
+    def newest(self) -> int:
+        """Return the driver that was started last."""
+        return int(self.children[-1].pid)
 
 
 class StubDriver:
@@ -128,9 +155,10 @@ class PlayedMachine(Machine):
 Play = Callable[[Callable[[Stage], None]], None]
 
 
-@pytest.fixture(params=["local-warm", "local-cold", "played-warm", "played-cold"])
-def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
-    """Play a test on each launcher."""
+@pytest.fixture(params=["local-warm", "local-cold", "played-warm", "played-cold", "client-warm", "cluster-warm"])
+def play(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Play a test on each launcher: without Spark, and with drivers of a Spark cluster in both of its modes."""
+    monkeypatch.setattr(local_launcher, "_START_BESIDE_AFTER", timedelta(0))
     where, _, plain = request.param.partition("-")
     app = tmp_path / "project" / "app.py"
     app.parent.mkdir()
@@ -149,11 +177,34 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
                     launcher,
                     world,
                     code,
-                    lambda: len(spawner.children),
-                    lambda: sum(child.poll() is None for child in spawner.children),
-                    lambda: os.kill(spawner.children[-1].pid, signal.SIGSTOP),
+                    spawner.count,
+                    spawner.count_living,
+                    lambda: os.kill(spawner.newest(), signal.SIGSTOP),
+                    lambda: os.kill(spawner.newest(), signal.SIGCONT),
                 )
             )
+
+    def with_spark(test: Callable[[Stage], None]) -> None:
+        spawner = StubSpawner() if where == "client" else LocalSpawner()
+        world = dataclasses.replace(World(), spawner=spawner)
+        with stub_cluster(tmp_path / "cluster", DRIVER) as cluster:
+            profile = ProfileOptions(cluster.settings, 1, lambda: cluster.environ, on_cluster=where == "cluster")
+            launcher = LocalLauncher(world, dataclasses.replace(options, profiles={"": profile}))
+            launcher._spark_env = {}  # no JVM is started
+            with closing(launcher):
+                processes = spawner if isinstance(spawner, StubSpawner) else cluster
+                test(
+                    Stage(
+                        launcher,
+                        world,
+                        code,
+                        processes.count,
+                        processes.count_living,
+                        lambda: os.kill(processes.newest(), signal.SIGSTOP),
+                        lambda: os.kill(processes.newest(), signal.SIGCONT),
+                        ProgramKind.SPARK,
+                    )
+                )
 
     def played(test: Callable[[Stage], None]) -> None:
         clock = VirtualClock()
@@ -169,6 +220,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
                     lambda: len(machine.children),
                     lambda: sum(child.poll() is None for child in machine.children),
                     lambda: machine.hold(machine.children[-1].process, timedelta(days=1)),
+                    lambda: machine.hold(machine.children[-1].process, timedelta(0)),
                 )
             )
 
@@ -181,7 +233,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
             raise process.error
         assert process.finished
 
-    return locally if where == "local" else played
+    return {"local": locally, "played": played}.get(where, with_spark)
 
 
 def test_a_started_attempt_is_alive(play):
@@ -189,10 +241,8 @@ def test_a_started_attempt_is_alive(play):
 
     def body(stage: Stage) -> None:
         stage.start()
-        life = stage.launcher.alive(FIRST, 1)
 
-        assert life.working
-        assert not life.ended
+        assert stage.launcher.poll(FIRST, 1) == Running()
 
     play(body)
 
@@ -215,10 +265,10 @@ def test_each_epoch_of_a_run_is_an_attempt_of_its_own(play):
     def body(stage: Stage) -> None:
         stage.start(FIRST, 1)
         stage.start(FIRST, 2)
-        stage.launcher.kill(FIRST, 1)
+        stage.kill(FIRST, 1)
 
-        assert stage.launcher.alive(FIRST, 1).ended
-        assert stage.launcher.alive(FIRST, 2).working
+        assert isinstance(stage.launcher.poll(FIRST, 1), Ended)
+        assert stage.launcher.poll(FIRST, 2) == Running()
 
     play(body)
 
@@ -228,13 +278,12 @@ def test_nothing_of_a_killed_attempt_is_left(play):
 
     def body(stage: Stage) -> None:
         stage.start()
-        stage.launcher.kill(FIRST, 1)
+        stage.kill(FIRST, 1)
         left = stage.living()
-        stage.launcher.kill(FIRST, 1)
+        stage.kill(FIRST, 1)
 
         assert left == 0
-        assert not stage.launcher.alive(FIRST, 1).working
-        assert stage.launcher.alive(FIRST, 1).ended
+        assert isinstance(stage.launcher.poll(FIRST, 1), Ended)
 
     play(body)
 
@@ -244,10 +293,10 @@ def test_a_kill_of_an_attempt_that_was_never_started_does_nothing(play):
 
     def body(stage: Stage) -> None:
         stage.start()
-        stage.launcher.kill(SECOND, 1)
-        stage.launcher.kill(FIRST, 2)
+        stage.kill(SECOND, 1)
+        stage.kill(FIRST, 2)
 
-        assert stage.launcher.alive(FIRST, 1).working
+        assert stage.launcher.poll(FIRST, 1) == Running()
 
     play(body)
 
@@ -257,25 +306,28 @@ def test_the_end_of_a_process_has_a_cause(play):
 
     def body(stage: Stage) -> None:
         stage.start(DIES)
-        stage.until(lambda: bool(stage.launcher.alive(DIES, 1).ended))
-        life = stage.launcher.alive(DIES, 1)
+        stage.until(lambda: stage.launcher.poll(DIES, 1) != Running())
 
-        assert not life.working
-        assert "exit code" in life.ended
+        life = stage.launcher.poll(DIES, 1)
+        assert isinstance(life, Ended)
+        assert "exit code" in life.how
 
     play(body)
 
 
 def test_a_stopped_process_has_not_ended_and_does_not_work(play):
-    """Its lease runs out: another node may have the run."""
+    """Its lease runs out: another node may have the run. A process that goes on in time keeps the run."""
 
     def body(stage: Stage) -> None:
         stage.start()
         stage.world.clock.sleep(timedelta(milliseconds=10))
         stage.stop()
-        stage.until(lambda: not stage.launcher.alive(FIRST, 1).working)
+        stage.until(lambda: stage.launcher.poll(FIRST, 1) != Running())
 
-        assert not stage.launcher.alive(FIRST, 1).ended
+        assert isinstance(stage.launcher.poll(FIRST, 1), Uncertain)
+
+        stage.go_on()
+        stage.until(lambda: stage.launcher.poll(FIRST, 1) == Running())
 
     play(body)
 
@@ -288,9 +340,9 @@ def test_an_attempt_that_is_over_is_not_killed_any_more(play):
         stage.launcher.release(FIRST, 1, committed=True)
         stage.launcher.release(FIRST, 1, committed=True)
         stage.start(SECOND)
-        stage.launcher.kill(FIRST, 1)
+        stage.kill(FIRST, 1)
 
-        assert stage.launcher.alive(SECOND, 1).working
+        assert stage.launcher.poll(SECOND, 1) == Running()
 
     play(body)
 
@@ -305,6 +357,6 @@ def test_no_process_is_left_after_the_end(play):
         stage.launcher.close()
 
         assert stage.living() == 0
-        assert stage.launcher.alive(FIRST, 1).ended
+        assert isinstance(stage.launcher.poll(FIRST, 1), Ended)
 
     play(body)

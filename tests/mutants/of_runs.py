@@ -143,8 +143,8 @@ MUTANTS: Final = (
     _mutant(
         "death_of_a_driver_not_seen",
         "a runner neither sees that a driver has died nor lets its lease run out",
-        In("Runner.watch").swap("self.launcher.alive(run_id, held.run.epoch).ended", '""'),
-        In("Runner.renew").swap("self.launcher.alive(*attempt).working", "True"),
+        In("Runner.watch").swap("isinstance(life, Ended)", "False"),
+        In("Runner._works").swap("isinstance(life, Running)", "True"),
         first=Killer.SIMULATION,
     ),
     _mutant(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 import socket
 import threading
 import time
@@ -16,10 +18,11 @@ from tests.yardstick import patience
 from tidemill.json_specs import write_text
 from tidemill.names import RunId
 from tidemill.processes import LocalChild
-from tidemill.run.processes import far_end, link
-from tidemill.run.processes.assignments import Assignment, DriverSetup
+from tidemill.run.processes import far_end, link, near_end
+from tidemill.run.processes.assignments import SILENT, STATUS, STOPPED, WORKS, Assignment, DriverSetup
 from tidemill.run.processes.far_end import FarEnd
 from tidemill.run.processes.link import DriverLink, MessageKind
+from tidemill.run.processes.near_end import NearEnd
 from tidemill.run.records.bundles import AppCode, Bundle
 from tidemill.world import World
 
@@ -93,6 +96,11 @@ class Pair:
             name, content = self.near.receive()
             self.got[name] = self.got.get(name, b"") + content
 
+    def receive_state(self, wanted: str) -> None:
+        """Receive until the driver has that state."""
+        while self.near.receive() != (MessageKind.STATE, wanted.encode()):
+            pass
+
 
 @pytest.fixture
 def pair(tmp_path):
@@ -145,6 +153,45 @@ def test_a_log_without_end_does_not_fill_the_disk_of_the_worker(pair, monkeypatc
     pair.receive(MessageKind.STATUS)
 
     assert (tmp_path / "far" / "logs" / "1" / "stdout").stat().st_size == 0
+
+
+def test_a_driver_that_is_stopped_on_its_worker_is_reported(pair):
+    """Only the worker sees it: the near end of such a driver works, and its node would renew the lease for ever."""
+    pair.begin()
+    pair.receive(MessageKind.STATUS)
+    (child,) = pair.spawner.children
+
+    os.kill(child.pid, signal.SIGSTOP)
+    pair.receive_state(STOPPED)
+    os.kill(child.pid, signal.SIGCONT)
+    pair.receive_state(WORKS)
+
+
+def test_a_silent_link_is_noted_until_the_next_message(monkeypatch, tmp_path):
+    """The link of a far end that is stopped with its driver does not break: its machine still answers."""
+    monkeypatch.setattr(near_end, "_SILENT_AFTER", timedelta(milliseconds=50))
+    settings = {"spark.master": "spark://nowhere"}
+    setup = DriverSetup("", AppCode("app.py", "d"), str(tmp_path), str(tmp_path), True, True, settings)
+    with link.listen("127.0.0.1") as listener:
+        port = listener.getsockname()[1]
+        far: list[DriverLink] = []
+        thread = threading.Thread(target=lambda: far.append(link.connect("127.0.0.1", port, KEY)))
+        thread.start()
+        near = link.accept(listener, KEY, WITHIN)
+        thread.join()
+    assert near is not None
+    served = threading.Thread(target=NearEnd(World(), setup)._receive, args=(near,))
+    served.start()
+
+    words = tmp_path / STATUS
+    give_up_at = time.monotonic() + patience(20)
+    while not words.exists() and time.monotonic() < give_up_at:
+        time.sleep(0.01)
+    far[0].send(MessageKind.STATE, WORKS.encode())
+    far[0].send(MessageKind.ENDED, b"0")
+    served.join(patience(20))
+
+    assert words.read_text().split()[:2] == [SILENT, WORKS]
 
 
 @pytest.mark.parametrize("stranger", ["silent", "wrong key"])

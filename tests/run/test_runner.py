@@ -21,7 +21,7 @@ from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import TxState, begin, find_transaction
 from tidemill.names import RunId
 from tidemill.processes import Finished, LocalChild, LocalSpawner
-from tidemill.run.processes.launcher import Life
+from tidemill.run.processes.launcher import Ended, Life, Running, Uncertain
 from tidemill.run.processes.local_launcher import LocalLauncher
 from tidemill.run.processes.reaper import Reaper
 from tidemill.run.processes.runner import RunEvent, RunEventKind, Runner
@@ -726,20 +726,22 @@ class Cluster:
         self.calls: list[str] = []
         self.waits: str | None = "no room on the cluster"
         self.waits_for: set[str] = set()
+        self.ends_late = False
 
     def start(self, run_id: RunId, epoch: int, program: Program, _: object) -> str | None:
         if program.spark_profile in self.waits_for:
             return "the master is away"
         if self.waits is None:
-            self.lives[run_id, epoch] = Life(working=True)
+            self.lives[run_id, epoch] = Running()
         return self.waits
 
-    def alive(self, run_id: RunId, epoch: int) -> Life:
+    def poll(self, run_id: RunId, epoch: int) -> Life:
         return self.lives[run_id, epoch]
 
-    def kill(self, run_id: RunId, epoch: int) -> None:
+    def kill(self, run_id: RunId, epoch: int) -> bool:
         self.calls.append(f"kill {epoch}")
-        self.lives[run_id, epoch] = Life(working=False, ended="by a kill")
+        self.lives[run_id, epoch] = Ended("by a kill")
+        return not self.ends_late
 
     def release(self, _run_id: RunId, epoch: int, *, committed: bool) -> None:
         self.calls.append(f"release {epoch} {committed}")
@@ -760,7 +762,7 @@ def test_a_runner_knows_nothing_of_the_processes_but_what_the_launcher_says(mill
     waiting = mill.works.run(run_id).state
     cluster.waits = None
     runner.step()
-    cluster.lives[run_id, 1] = Life(working=False, ended="with its node")
+    cluster.lives[run_id, 1] = Ended("with its node")
     runner.watch()
     lost = mill.works.run(run_id)
     until(lambda: (run_id, 2) in cluster.lives, runner.step)
@@ -774,3 +776,46 @@ def test_a_runner_knows_nothing_of_the_processes_but_what_the_launcher_says(mill
     assert lost.exit_reason == "its driver ended with its node without a word"
     assert killed.state is RunState.KILLED
     assert cluster.calls == ["kill 1", "kill 2", "close"]
+
+
+def test_an_attempt_ends_when_its_driver_has_ended_elsewhere_and_is_renewed_until_then(mill):
+    """A master that is away must keep the runner from nothing, and the first cause of the end stays."""
+    cluster = Cluster(mill.folder / "state")
+    cluster.waits, cluster.ends_late = None, True
+    runner = Runner(mill.works.world, mill.works.catalog, cluster, lease=timedelta(0))
+    run_id = mill.start("load")
+    runner.take()
+    taken = mill.works.run(run_id).lease_until
+    cluster.lives[run_id, 1] = Ended("with its node")
+    for _ in range(2):
+        runner.watch()
+    ending = mill.works.run(run_id)
+    until(lambda: mill.works.run(run_id).lease_until != taken, runner.renew)
+    cluster.ends_late = False
+    runner.watch()
+    ended = mill.works.run(run_id)
+
+    assert (ending.state, ended.state) == (RunState.STARTING, RunState.PENDING)
+    assert ended.exit_reason == "its driver ended with its node without a word"
+
+
+def test_an_attempt_of_which_nothing_is_known_is_neither_renewed_nor_ended(mill, caplog):
+    """Its lease decides: another node has the run after it, unless the process is heard of again in time."""
+    cluster = Cluster(mill.folder / "state")
+    cluster.waits = None
+    runner = Runner(mill.works.world, mill.works.catalog, cluster, lease=timedelta(0))
+    run_id = mill.start("load")
+    runner.take()
+    taken = mill.works.run(run_id).lease_until
+    cluster.lives[run_id, 1] = Uncertain("is not heard of")
+    for _ in range(2):
+        runner.watch()
+        runner.renew()
+    unknown = mill.works.run(run_id)
+    cluster.lives[run_id, 1] = Running()
+    until(lambda: mill.works.run(run_id).lease_until != taken, runner.renew)
+
+    assert (unknown.lease_until, unknown.epoch, unknown.state) == (taken, 1, RunState.STARTING)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the lease of {run_id} is not renewed: its driver is not heard of"
+    ]

@@ -40,6 +40,7 @@ from tidemill.roles.keeper import Keeper
 from tidemill.roles.loops import loop
 from tidemill.run.processes.external import open_transaction
 from tidemill.run.processes.java import NoJava
+from tidemill.run.processes.launcher import Running
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
 from tidemill.run.processes.reaper import Reaper
 from tidemill.run.processes.runner import Runner, _Held, _Waiting
@@ -135,7 +136,7 @@ class PlayedRunner(Runner):
     def renew(self) -> None:
         before, now = self._renewed_at, self.world.clock.monotonic()
         attempts = [(run_id, held.run.epoch) for run_id, held in self._held.items()]
-        working = [attempt for attempt in attempts if self.launcher.alive(*attempt).working]
+        working = [attempt for attempt in attempts if isinstance(self.launcher.poll(*attempt), Running)]
         super().renew()
         if self._renewed_at != before:
             self.simulation.leased(working, now)

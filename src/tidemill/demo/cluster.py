@@ -72,8 +72,8 @@ class LocalCluster:
         )
 
     def start_master(self, *, port: int = 0) -> None:
-        """Start the master, and wait until it listens. `ClusterNotStarted`."""
-        words = ["--host", _HOST, "--port", str(port), "--webui-port", "0"]
+        """Start the master, and wait until it listens; again with the same port of its page. `ClusterNotStarted`."""
+        words = ["--host", _HOST, "--port", str(port), "--webui-port", self.page_port or "0"]
         self.master_process, log = self._start("master", [_MASTER, *words])
         self.master = self._wait_for(self.master_process, "master", log, _STARTED)
         self.page_port = self._wait_for(self.master_process, "master", log, _PAGE)

@@ -360,7 +360,8 @@ class PlayedChild:
         return self.exit_code
 
     def stopped(self) -> bool:
-        return self.process is not None and self.process.held_until is not None
+        held_until = None if self.process is None else self.process.held_until
+        return held_until is not None and held_until > self.machine.clock.elapsed
 
     def send_line(self, line: str) -> bool:
         if self.parent.dead:

@@ -18,6 +18,11 @@ READY: Final = "ready"
 DONE: Final = "done"
 STATUS: Final = "status"
 """The file of these words."""
+WORKS: Final = "works"
+STOPPED: Final = "stopped"
+SILENT: Final = "silent"
+"""A near end writes one of these words when the state of its driver on the cluster changes. Nothing is heard of a
+`silent` driver."""
 LAST: Final = "last"
 """A driver in which user code has left something running says so before the commit: another run does not get it."""
 

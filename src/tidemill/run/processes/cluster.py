@@ -11,10 +11,11 @@ import json
 import logging
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from html import unescape
 from pathlib import Path
+from threading import Thread
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
@@ -52,7 +53,7 @@ _PORT: Final = 7077
 _ANSWER_WITHIN: Final = 5.0
 """Seconds."""
 _END_WITHIN: Final = timedelta(seconds=5)
-"""The end of a driver takes a second. A runner that waits for a worker that is away renews no leases meanwhile."""
+"""The end of a driver takes a second. A worker that is away does not end it."""
 _LOOK_EVERY: Final = timedelta(milliseconds=200)
 _ENDED: Final = frozenset({"FINISHED", "KILLED", "FAILED", "ERROR"})
 """The states of a driver on a cluster that has ended."""
@@ -138,21 +139,26 @@ def reach_master(master: str, settings: Mapping[str, str]) -> str:
     return address
 
 
-def end_application_of(run: RunRecord) -> None:
+def end_application_of(run: RunRecord) -> Thread | None:
     """Ask the standalone master of an attempt to end its application, and its executors with it; for any node.
 
-    The driver is ended, too, if it works on the cluster. Nothing rests on it: an attempt that was fenced cannot commit,
-    executors without a driver end by themselves, and so does a driver without its node.
+    The driver is ended, too, if it works on the cluster. Return the thread that asks, since the master may be away, and
+    no lease waits for it; None if there is nothing to ask. Nothing rests on it: an attempt that was fenced cannot
+    commit, executors without a driver end by themselves, and so does a driver without its node.
     """
     settings = run.facts.get("spark_conf")
     if not isinstance(settings, Mapping) or not is_standalone_master(str(settings.get("spark.master", ""))):
-        return
-    for kind, fact in (("app", "spark"), ("driver", SPARK_DRIVER)):
-        if isinstance(named := run.facts.get(fact), str):
-            try:
-                _end(settings, kind, named)
-            except (NoRoute, OSError, ValueError) as error:
-                _log.warning("%s on %s is left to end by itself: %s", named, settings["spark.master"], error)
+        return None
+
+    def ask() -> None:
+        for kind, fact in (("app", "spark"), ("driver", SPARK_DRIVER)):
+            if isinstance(named := run.facts.get(fact), str):
+                try:
+                    _end(settings, kind, named)
+                except (NoRoute, OSError, ValueError) as error:
+                    _log.warning("%s on %s is left to end by itself: %s", named, settings["spark.master"], error)
+
+    return _begin(ask, f"end of {run.run_id}")
 
 
 def note_submitted(disk: Disk, folder: Path, text: str) -> str:
@@ -176,31 +182,44 @@ def find_ended(settings: Mapping[str, str], submitted: str) -> str:
     return state if state in _ENDED else ""
 
 
-def end_submitted(world: World, folder: Path, settings: Mapping[str, str]) -> None:
-    """End the driver on the cluster whose id is in `folder`, and wait for its end; nothing without an id.
+def end_submitted(world: World, folder: Path, settings: Mapping[str, str]) -> Thread | None:
+    """End the driver on the cluster whose id is in `folder`; None without an id. Return the thread that awaits its end.
 
-    A driver whose near end has ended ends by itself, once it has started.
+    The thread gives up after some seconds. A driver whose near end has ended ends by itself, once it has started.
     """
     path = folder / _SUBMITTED
     submitted = world.disk.read_bytes(path).decode() if world.disk.exists(path) else ""
     if not submitted:
-        return
-    give_up_at = world.clock.monotonic() + _END_WITHIN
-    try:
-        if _find_state(settings, submitted) not in _ENDED:
-            _end(settings, "driver", submitted)
-        while _find_state(settings, submitted) not in _ENDED:
-            if world.clock.monotonic() > give_up_at:
-                raise TimeoutError(f"it has not ended within {format_duration(_END_WITHIN)}")
-            world.clock.sleep(_LOOK_EVERY)
-    except (NoRoute, OSError, ValueError) as error:
-        _log.warning("%s on %s is left to end by itself: %s", submitted, settings["spark.master"], error)
+        return None
+
+    def end() -> None:
+        give_up_at = world.clock.monotonic() + _END_WITHIN
+        try:
+            if _find_state(settings, submitted) not in _ENDED:
+                _end(settings, "driver", submitted)
+            while _find_state(settings, submitted) not in _ENDED:
+                if world.clock.monotonic() > give_up_at:
+                    raise TimeoutError(f"it has not ended within {format_duration(_END_WITHIN)}")
+                world.clock.sleep(_LOOK_EVERY)
+        except (NoRoute, OSError, ValueError) as error:
+            _log.warning("%s on %s is left to end by itself: %s", submitted, settings["spark.master"], error)
+
+    return _begin(end, f"end of {submitted}")
+
+
+def _begin(work: Callable[[], None], name: str) -> Thread:
+    """Do work in a thread, for which no process stays."""
+    thread = Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 def _end(settings: Mapping[str, str], kind: str, named: str) -> None:
-    """Have the master end an `app` or a `driver`. `NoRoute`, `OSError`."""
-    form = {"id": named, "terminate": "true", **_find_token(_ask(settings, "/"))}
-    _ask(settings, f"/{kind}/kill/", urlencode(form).encode())
+    """Have the master end an `app` or a `driver`, if its page has the form for that. `NoRoute`, `OSError`."""
+    page = _ask(settings, "/")
+    # There is no form for what has ended, and the page may then have no token: the answer was 403 (tried).
+    if f'"{named}"' in page:
+        _ask(settings, f"/{kind}/kill/", urlencode({"id": named, "terminate": "true", **_find_token(page)}).encode())
 
 
 def _find_state(settings: Mapping[str, str], submitted: str) -> str:

@@ -17,13 +17,15 @@ from typing import Final
 
 from tidemill.json_specs import read_text, write_text
 from tidemill.processes import Child, die_with_parent
-from tidemill.run.processes.assignments import STATUS, Assignment, DriverSetup, python_environ
+from tidemill.run.processes.assignments import STATUS, STOPPED, WORKS, Assignment, DriverSetup, python_environ
 from tidemill.run.processes.cluster import SECRET_VARIABLE, SPARK_SECRET_VARIABLE, SUBMITTED_VARIABLE
 from tidemill.run.processes.link import KEY_VARIABLE, DriverLink, MessageKind, connect
 from tidemill.run.records.bundles import Bundle
 from tidemill.world import Disk, World
 
 _LOOK_EVERY: Final = timedelta(milliseconds=100)
+_SAY_EVERY: Final = timedelta(seconds=1)
+"""The longest time between two words about the state of the driver."""
 _MOST_BYTES: Final = 64_000_000
 """The size at which a log is begun again on the worker."""
 _KNOWN_LOGS: Final = 2
@@ -60,6 +62,8 @@ class FarEnd:
     _tails: dict[str, _Tail] = field(default_factory=dict)
     _attempts: int = 0
     _broken: Event = field(default_factory=Event)
+    _said: tuple[str, timedelta] = ("", timedelta(0))
+    """The state of the driver that the near end knows, and the time at which it was sent, by our monotonic clock."""
 
     def serve(self) -> None:
         """Have a driver work until it ends, or the link breaks."""
@@ -71,6 +75,7 @@ class FarEnd:
             exit_code = child.poll()
             try:
                 self._send_news()
+                self._send_state(child)
                 if exit_code is not None:
                     self.link.send(MessageKind.ENDED, str(exit_code).encode())
                     break
@@ -135,6 +140,14 @@ class FarEnd:
                     self.link.send(name, content)
         if status:
             self.link.send(MessageKind.STATUS, status)
+
+    def _send_state(self, child: Child) -> None:
+        """Send whether the driver works when that has changed, and when it is time to."""
+        now, state = self.world.clock.monotonic(), STOPPED if child.stopped() else WORKS
+        known, at = self._said
+        if state != known or now - at >= _SAY_EVERY:
+            self.link.send(MessageKind.STATE, state.encode())
+            self._said = state, now
 
     def _log_folder(self, number: int) -> Path:
         return self.folder / "logs" / str(number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tidemill.errors import Unavailable
 from tidemill.names import RunId
@@ -14,20 +14,38 @@ from tidemill.run.records.programs import Program
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """The state of the process that works on an attempt."""
+class Running:
+    """The process of an attempt works, or waits: the runner renews the lease."""
 
-    working: bool
-    """False for a process that has ended, or is stopped: the runner does not renew its lease."""
-    ended: str = ""
-    """The end of the process, for people: `with exit code 1`. Empty while the process lives."""
+
+@dataclass(frozen=True, slots=True)
+class Uncertain:
+    """The launcher cannot say that the process works. The runner neither renews the lease nor ends the attempt.
+
+    The process may go on: the attempt then keeps its lease, unless the lease has run out meanwhile.
+    """
+
+    why: str
+    """The cause, for people: `is stopped`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The process of an attempt has ended."""
+
+    how: str
+    """The end, for people: `with exit code 1`."""
+
+
+Life: TypeAlias = Running | Uncertain | Ended
 
 
 class Launcher(Protocol):
     """Starts processes that work on attempts, and ends them. Conformance suite: tests/contract/test_launchers.py.
 
     A run and an epoch name an attempt. Every method may be called again for the same attempt, with the same effect. One
-    runner uses a launcher, in one thread.
+    runner uses a launcher, in one thread. Processes end with their runner, wherever they are: no later runner adopts a
+    process (docs/decisions/0008-a-driver-ends-with-its-node.md).
     """
 
     @property
@@ -45,11 +63,14 @@ class Launcher(Protocol):
         a retry does not mend.
         """
 
-    def alive(self, run_id: RunId, epoch: int) -> Life:
+    def poll(self, run_id: RunId, epoch: int) -> Life:
         """Return the state of the process of a started attempt. Cheap: the runner calls it five times a second."""
 
-    def kill(self, run_id: RunId, epoch: int) -> None:
-        """End the process of the attempt with all that it started, and return when nothing of it still writes."""
+    def kill(self, run_id: RunId, epoch: int) -> bool:
+        """End the process of the attempt with all that it started, and return True when nothing of it still writes.
+
+        Return False while its end goes on elsewhere: the runner calls again. Never waits for another machine.
+        """
 
     def release(self, run_id: RunId, epoch: int, *, committed: bool) -> None:
         """Note that the attempt is over in the catalog; its process may still tidy up, and then serve another attempt.

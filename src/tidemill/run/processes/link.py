@@ -43,6 +43,8 @@ class MessageKind(StrEnum):
     STATUS = "status"
     LOG = "log"
     """New bytes of a log: `log/NUMBER/FILE`. The driver's own logs have number 0, those of its first attempt 1."""
+    STATE = "state"
+    """The state of the driver, `works` or `stopped`. Comes every second, so that silence is seen."""
     ENDED = "ended"
     """The exit code of the driver."""
 
@@ -58,6 +60,10 @@ class DriverLink:
         """Send a message. `OSError` for a link that is broken."""
         with self._lock:
             self.connection.send_bytes(f"{name}\n".encode() + content)
+
+    def is_silent(self, duration: timedelta) -> bool:
+        """Wait for the next message, and return whether none has come within `duration`."""
+        return not self.connection.poll(duration.total_seconds())
 
     def receive(self) -> tuple[str, bytes]:
         """Wait for the next message, and return its name and its bytes. `EOFError`, `OSError` for a broken link."""

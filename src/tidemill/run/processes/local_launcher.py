@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import filterfalse
 from pathlib import Path
+from threading import Thread
 from typing import Final, TypeAlias
 
 from tidemill.config import ADDRESS_FILE
@@ -25,11 +26,22 @@ from tidemill.errors import TidemillError
 from tidemill.json_specs import write_text
 from tidemill.names import RunId
 from tidemill.processes import Child
-from tidemill.run.processes.assignments import DONE, LAST, READY, STATUS, Assignment, DriverSetup, python_environ
+from tidemill.run.processes.assignments import (
+    DONE,
+    LAST,
+    READY,
+    SILENT,
+    STATUS,
+    STOPPED,
+    WORKS,
+    Assignment,
+    DriverSetup,
+    python_environ,
+)
 from tidemill.run.processes.class_data import JAVA_OPTIONS, ClassArchive, Training, find_archive, trainer_command
 from tidemill.run.processes.cluster import end_submitted
 from tidemill.run.processes.java import find_java, spark_environ
-from tidemill.run.processes.launcher import DriverNotStarted, Life
+from tidemill.run.processes.launcher import DriverNotStarted, Ended, Life, Running, Uncertain
 from tidemill.run.processes.session import require_spark
 from tidemill.run.records.bundles import AppCode
 from tidemill.run.records.logs import await_log
@@ -48,6 +60,12 @@ _CAP_EVERY: Final = timedelta(milliseconds=200)
 _SPARE_FOR: Final = timedelta(minutes=2)
 """The time for which a driver beyond the kept ones waits for another run."""
 
+_HEARD: Final[Mapping[str, Life]] = {
+    WORKS: Running(),
+    STOPPED: Uncertain("is stopped on its worker"),
+    SILENT: Uncertain("was not heard of for some seconds"),
+}
+"""The states of a driver on a cluster by the words of its near end."""
 
 Pool: TypeAlias = str | None
 """A pool of drivers: the name of a Spark profile, empty for `[spark]`; None for drivers without Spark."""
@@ -153,6 +171,8 @@ class LocalLauncher:
         self._trainer: Child | None = None
         self._capped_at: timedelta | None = None
         """The time of the last look at the lengths of logs."""
+        self._endings: list[tuple[Assignment | None, Thread]] = []
+        """Drivers on a cluster whose end is awaited: the attempt of each, and the thread that awaits the end."""
 
     @property
     def folder(self) -> Path:
@@ -202,20 +222,27 @@ class LocalLauncher:
         busy = f"all drivers of the Spark profile {pool} are busy" if pool else "all drivers with Spark are busy"
         return f"Spark is starting; its log is in {starting.logs}" if starting else busy
 
-    def alive(self, run_id: RunId, epoch: int) -> Life:
+    def poll(self, run_id: RunId, epoch: int) -> Life:
         """Return the state of the attempt's driver."""
         driver = self._find(run_id, epoch)
         if driver is None:
-            return Life(working=False, ended="and was replaced")
+            return Ended("and was replaced")
         exit_code = driver.child.poll()
-        if exit_code is None:
-            return Life(working=not driver.child.stopped())
-        return Life(working=False, ended=f"by signal {-exit_code}" if exit_code < 0 else f"with exit code {exit_code}")
+        if exit_code is not None:
+            return Ended(f"by signal {-exit_code}" if exit_code < 0 else f"with exit code {exit_code}")
+        if driver.child.stopped():
+            return Uncertain("is stopped")
+        return self._hear_of(driver) if self.options.is_on_cluster(driver.pool) else Running()
 
-    def kill(self, run_id: RunId, epoch: int) -> None:
-        """Kill the attempt's driver and all that it started, and wait for their end."""
+    def kill(self, run_id: RunId, epoch: int) -> bool:
+        """Kill the attempt's driver and all that it started, and wait for the end of what is on this machine.
+
+        Return False while a driver on a cluster still ends.
+        """
         if (driver := self._find(run_id, epoch)) is not None:
             self._end(driver)
+        ending = [attempt for attempt, end in self._endings if attempt is not None and end.is_alive()]
+        return (run_id, epoch) not in [(attempt.run_id, attempt.epoch) for attempt in ending]
 
     def release(self, run_id: RunId, epoch: int, *, committed: bool) -> None:
         """Note that the attempt is over in the catalog; its driver is free when the driver says so itself.
@@ -264,10 +291,17 @@ class LocalLauncher:
         for driver in list(self.drivers):
             self._end(driver)
         self._end_trainer()
+        for _, end in self._endings:
+            end.join()
 
     def is_warm(self, profile: str = "") -> bool:
         """Return whether a driver has started Spark and waits: one of `[spark]`, or of a named profile."""
         return any(one.pool == profile and one.assignment is None and self._is_ready(one) for one in self.drivers)
+
+    def _hear_of(self, driver: Driver) -> Life:
+        """Return the state of a driver on the cluster by the last word of its near end."""
+        words = [word for word in self._status(driver) if word in _HEARD]
+        return _HEARD[words[-1]] if words else Running()
 
     def _find_starting(self, pool: Pool) -> Driver | None:
         """Find the driver of a pool that starts Spark for runs that wait."""
@@ -282,10 +316,12 @@ class LocalLauncher:
         return None
 
     def _end(self, driver: Driver) -> None:
-        """Kill a driver and all that it started, wait for their end, and delete its folder."""
+        """Kill a driver and all that it started, wait for their end on this machine, and delete its folder."""
         driver.child.kill()
         if self.options.is_on_cluster(driver.pool):
-            end_submitted(self.world, driver.folder, self.options.settings_of(driver.pool))
+            end = end_submitted(self.world, driver.folder, self.options.settings_of(driver.pool))
+            others = [one for one in self._endings if one[1].is_alive()]
+            self._endings = others if end is None else [*others, (driver.assignment, end)]
         self.world.mark("launcher.killed")
         self.drivers.remove(driver)
         self.world.disk.remove(driver.folder)

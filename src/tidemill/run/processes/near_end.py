@@ -21,7 +21,7 @@ from tidemill.errors import Unavailable
 from tidemill.json_specs import read_text, write_text
 from tidemill.processes import live_with_parent
 from tidemill.run.processes import far_end
-from tidemill.run.processes.assignments import STATUS, Assignment, DriverSetup
+from tidemill.run.processes.assignments import SILENT, STATUS, WORKS, Assignment, DriverSetup
 from tidemill.run.processes.class_data import JAVA_OPTIONS
 from tidemill.run.processes.cluster import (
     DRIVER_BIND,
@@ -41,6 +41,8 @@ from tidemill.world import World
 _SUBMIT_WITHIN: Final = timedelta(minutes=2)
 """Two JVMs start in that time on a busy machine."""
 _LOOK_EVERY: Final = timedelta(seconds=5)
+_SILENT_AFTER: Final = timedelta(seconds=10)
+"""The time without a message after which the driver counts as silent. A far end sends one every second."""
 _BRIEF: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Options of a JVM that lives for some seconds."""
 _STDERR: Final = "its stderr on the page of its worker"
@@ -68,6 +70,8 @@ class NearEnd:
         self._master = setup.spark_settings["spark.master"]
         self._logs = [Path(setup.logs)]
         """The folders of logs by their number: those of the driver itself, and of each attempt."""
+        self._state = WORKS
+        """The state of the driver that stands in the folder of this node."""
 
     def serve(self, lines: Iterator[str]) -> int:
         """Have a driver on the cluster work on the attempts in `lines`, and return its exit code. `NotSubmitted`."""
@@ -129,6 +133,8 @@ class NearEnd:
         disk = self._world.disk
         while True:
             try:
+                if link.is_silent(_SILENT_AFTER):
+                    self._note_state(SILENT)
                 name, content = link.receive()
             except (EOFError, OSError) as error:
                 why = f"the link to it is broken ({str(error) or 'closed'})"
@@ -139,10 +145,18 @@ class NearEnd:
             elif kind == MessageKind.LOG:
                 number, _, file = rest.partition("/")
                 disk.append_bytes(self._logs[int(number)] / Path(file).name, content)
+            elif kind == MessageKind.STATE:
+                self._note_state(content.decode())
             elif kind == MessageKind.SUBMITTED:
                 note_submitted(disk, self._folder, content.decode())
             elif kind == MessageKind.ENDED:
                 return int(content)
+
+    def _note_state(self, state: str) -> None:
+        """Tell the launcher of a change of the driver's state."""
+        if state != self._state:
+            self._world.disk.append(self._folder / STATUS, f"{state}\n")
+            self._state = state
 
 
 def submitted_settings(settings: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -43,7 +43,7 @@ class Reaper:
         world: World,
         catalog: Catalog,
         lease: timedelta,
-        end_application: Callable[[RunRecord], None] = end_application_of,
+        end_application: Callable[[RunRecord], object] = end_application_of,
     ) -> None:
         self.world = world
         self._end_application = end_application

@@ -19,7 +19,7 @@ from tidemill.catalog.named import WakeKind
 from tidemill.durations import format_duration
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.names import RunId
-from tidemill.run.processes.launcher import DriverNotStarted, Launcher, NoSparkProfile
+from tidemill.run.processes.launcher import DriverNotStarted, Ended, Launcher, NoSparkProfile, Running, Uncertain
 from tidemill.run.processes.reaper import Reaper
 from tidemill.run.records.bundles import CodeUnavailable, find_code
 from tidemill.run.records.programs import Program, find_programs, profile_key
@@ -78,6 +78,10 @@ class _Held:
     since: timedelta
     registered: bool = False
     """True once its driver was seen to have registered. Only a driver that is late is asked for."""
+    renewed: bool = True
+    """False while its driver is not known to work, and the lease is not renewed."""
+    end: AttemptEnd | None = None
+    """The end of the attempt, once its driver is being killed."""
 
 
 @dataclass(slots=True)
@@ -202,15 +206,17 @@ class Runner:
         starting = {run.run_id for run in unregistered if run.state is RunState.STARTING}
         for run_id, held in list(self._held.items()):
             run = stand.get(run_id)
-            ended = self.launcher.alive(run_id, held.run.epoch).ended
+            life = self.launcher.poll(run_id, held.run.epoch)
             if run is not None and (run.epoch != held.run.epoch or not run.state.live):
                 self._over(held, run)  # its driver ended it, or a reaper fenced it
+            elif held.end is not None:
+                self._end(held, held.end)
             elif run is not None:
-                self._end(held, Cause.KILLED, "killed on request")
-            elif ended:
-                self._end(held, Cause.LOST, f"its driver ended {ended} without a word")
+                self._end(held, AttemptEnd(Cause.KILLED, "killed on request"))
+            elif isinstance(life, Ended):
+                self._end(held, AttemptEnd(Cause.LOST, f"its driver ended {life.how} without a word"))
             elif run_id in starting:
-                self._end(held, Cause.LOST, f"its driver did not register within {_REGISTER_WITHIN}")
+                self._end(held, AttemptEnd(Cause.LOST, f"its driver did not register within {_REGISTER_WITHIN}"))
             else:
                 held.registered = held.registered or run_id in late
         self._watch_waiting(stand, now)
@@ -231,12 +237,22 @@ class Runner:
         now = self.world.clock.monotonic()
         if self._renewed_at is not None and now - self._renewed_at < self.lease / RENEWALS_IN_A_LEASE:
             return
-        attempts = [(run_id, held.run.epoch) for run_id, held in self._held.items()]
-        working = [attempt for attempt in attempts if self.launcher.alive(*attempt).working]
+        working = [(run_id, held.run.epoch) for run_id, held in self._held.items() if self._works(held)]
         working += [(run_id, waiting.run.epoch) for run_id, waiting in self._waiting.items()]
         if working:
             self.catalog.write(lambda db: renew(db, working, self.lease), urgent=True)
         self._renewed_at = now
+
+    def _works(self, held: _Held) -> bool:
+        """Return whether the driver of a run works, or is being killed. Log once that this is uncertain."""
+        if held.end is not None:
+            return True
+        run = held.run
+        life = self.launcher.poll(run.run_id, run.epoch)
+        if isinstance(life, Uncertain) and held.renewed:
+            _log.warning("the lease of %s is not renewed: its driver %s", run.run_id, life.why)
+        held.renewed = isinstance(life, Running)
+        return held.renewed
 
     def reap(self) -> None:
         """Fence the runs of others whose lease is out, when it is time to look."""
@@ -275,7 +291,7 @@ class Runner:
         """End all drivers, and return their runs, which other runners take then; that costs the runs nothing."""
         self.launcher.close()
         for held in list(self._held.values()):
-            self._end(held, Cause.RETURNED, "its runner was stopped")
+            self._end(held, held.end or AttemptEnd(Cause.RETURNED, "its runner was stopped"))
         for waiting in list(self._waiting.values()):
             self._end_waiting(waiting, AttemptEnd(Cause.RETURNED, "its runner was stopped"))
 
@@ -329,11 +345,16 @@ class Runner:
         long = format_duration(timedelta(seconds=round((now - waiting.since).total_seconds())))
         self.on_event(RunEvent(RunEventKind.WAITING, waiting.run, waiting.program, f"for {long}: {waiting.why}"))
 
-    def _end(self, held: _Held, cause: Cause, reason: str) -> None:
-        """End a driver with all that it started, and then its attempt: in this order nothing of it still writes."""
-        self.launcher.kill(held.run.run_id, held.run.epoch)
+    def _end(self, held: _Held, end: AttemptEnd) -> None:
+        """End a driver with all that it started, and then its attempt: in this order nothing of it still writes.
+
+        While the driver still ends, only note the end: `watch` calls again.
+        """
+        held.end = end
+        if not self.launcher.kill(held.run.run_id, held.run.epoch):
+            return
         self.world.mark("runner.driver_ended")
-        end_attempt(self.catalog, held.run.run_id, held.run.epoch, AttemptEnd(cause, reason))
+        end_attempt(self.catalog, held.run.run_id, held.run.epoch, end)
         del self._held[held.run.run_id]
         self._tell(RunEventKind.ENDED, held.run.run_id, held.program)
 

@@ -18,8 +18,8 @@ def open_at() -> Iterator[OpenCatalog]:
     """Open the catalog at an address, as a process of its own would; closed after the test."""
     opened: list[Catalog] = []
 
-    def open_one(url: str, world: World | None = None) -> Catalog:
-        opened.append(open_catalog(url, world or World()))
+    def open_one(url: str, world: World | None = None, node: str = "") -> Catalog:
+        opened.append(open_catalog(url, world or World(), node=node))
         return opened[-1]
 
     yield open_one

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -258,3 +259,98 @@ def test_catalogs_of_a_process_that_are_closed_leave_no_connection(line: Countin
 
     left = set(threading.enumerate()) - before
     assert not [thread for thread in left if thread.name in {"listener", "notifier"}]
+
+
+class _StillClock(SystemClock):
+    """A clock on which a test sets the time."""
+
+    time = timedelta(0)
+
+    def monotonic(self) -> timedelta:
+        """Return the time that the test has set."""
+        return self.time
+
+
+class _Listening:
+    """A process whose clock stands still, with a waiter that has looked in vain for a commit of another node."""
+
+    def __init__(self, url: str, open_at: OpenCatalog, far: Catalog) -> None:
+        self.clock = _StillClock()
+        self.catalog = open_at(url, World(clock=self.clock))
+        self.waiter = self.catalog.waiter(MESSAGE)
+        drain(self.waiter)
+        far.apply([HELLO])
+        assert self.waiter.wait(SOON), "without a look in vain before, a commit of another node wakes at once"
+
+    def wait(self, *, found: bool) -> threading.Event:
+        """Wait in a thread; return the event of its end."""
+        woken = threading.Event()
+
+        def wait() -> None:
+            self.waiter.wait(SOON, found=found)
+            woken.set()
+
+        threading.Thread(target=wait, daemon=True).start()
+        return woken
+
+
+@pytest.fixture
+def listening(postgres_catalog_url: str, open_at: OpenCatalog, far: Catalog) -> Iterator[_Listening]:
+    """A process whose waiter has looked in vain."""
+    listening = _Listening(postgres_catalog_url, open_at, far)
+    yield listening
+    listening.waiter.close()
+
+
+def is_set(event: threading.Event, within: timedelta) -> bool:
+    """Wait for an event."""
+    return event.wait(within.total_seconds())
+
+
+def test_a_node_that_looked_in_vain_leaves_the_next_commits_to_other_nodes(listening: _Listening, far: Catalog) -> None:
+    """Each commit of a node had all other nodes look: with eight nodes, seven of eight looks found nothing."""
+    woken = listening.wait(found=False)
+    far.apply([HELLO])
+    paused = not is_set(woken, NOT_LONG)
+    listening.clock.time += timedelta(seconds=1)
+
+    assert paused
+    assert is_set(woken, SOON)
+
+
+def test_a_look_that_found_something_ends_the_pause(listening: _Listening, far: Catalog) -> None:
+    """A node that does the work must not lose time."""
+    vain = listening.wait(found=False)
+    far.apply([HELLO])
+    listening.clock.time += timedelta(seconds=1)
+    assert is_set(vain, SOON)
+
+    woken = listening.wait(found=True)
+    far.apply([HELLO])
+
+    assert is_set(woken, SOON)
+
+
+def test_a_quiet_time_ends_the_pause(listening: _Listening, far: Catalog) -> None:
+    """The first commit after a quiet time is no part of a burst."""
+    listening.waiter.wait(NOT_LONG, found=False)
+
+    woken = listening.wait(found=False)
+    far.apply([HELLO])
+
+    assert is_set(woken, SOON)
+
+
+@pytest.mark.parametrize("by", ["the process", "its driver"])
+def test_commits_of_the_own_node_end_a_pause(
+    by: str, listening: _Listening, far: Catalog, postgres_catalog_url: str, open_at: OpenCatalog
+) -> None:
+    """A runner waits for the ends of its own drivers, while it leaves the runs of other nodes alone."""
+    ours = listening.catalog if by == "the process" else open_at(postgres_catalog_url, node=listening.catalog.node)
+    woken = listening.wait(found=False)
+    far.apply([HELLO])
+    paused = not is_set(woken, NOT_LONG)
+    ours.apply([HELLO])
+
+    assert paused
+    assert is_set(woken, SOON)

@@ -21,6 +21,8 @@ from tidemill.storage.hints import FolderHints
 RUNS = 10
 MOST_A_SECOND = 2.0
 """Statements of an idle node."""
+MOST_A_COMMIT = 5
+"""Statements of a node that finds nothing to do after a commit of another node."""
 APP = f"""
 bell = app.fileset("bell", keys={{"n": "int"}})
 made = app.fileset("made", keys={{"n": "int"}})
@@ -63,6 +65,16 @@ def test_an_idle_node_sends_few_statements(postgres_catalog_url, tmp_path):
             a_second = sum(_count(line, step).work / nap.total_seconds() for step, nap in _settled(steps))
 
     assert a_second <= MOST_A_SECOND
+
+
+def test_a_commit_of_another_node_costs_few_statements(postgres_catalog_url, tmp_path):
+    """Each commit has the scheduler and the runner of each node look; the other loops wait before they look again."""
+    with CountingProxy(postgres_catalog_url) as line, staged(tmp_path, line.url) as stage:
+        stage.declare(APP)
+        with _steps(stage) as (schedule, run, *_):
+            a_commit = sum(_count(line, step).work for step, _ in _settled([schedule, run]))
+
+    assert a_commit <= MOST_A_COMMIT
 
 
 def _count(line: CountingProxy, step: Callable[[], timedelta]) -> Statements:

@@ -67,7 +67,7 @@ def test_the_loop_outlives_an_outage_of_the_catalog(shop):
             raise error
 
     class Waiting:
-        def wait(self, timeout: timedelta) -> bool:
+        def wait(self, timeout: timedelta, *, found: bool) -> bool:  # noqa: ARG002  # wakes at once
             return bool(timeout)
 
     shop.at_mark = fail

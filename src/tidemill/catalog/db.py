@@ -260,6 +260,8 @@ class Catalog(ABC):
     """An open catalog. Threads may share it; each block of work runs on a connection of its own."""
 
     dialect: Dialect
+    node = ""
+    """The name that a process and its drivers share on PostgreSQL: their commits wake each other first."""
 
     def __init__(self, url: str, world: World, meter: Meter | None = None) -> None:
         self.url = url

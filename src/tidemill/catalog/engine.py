@@ -26,15 +26,16 @@ class BadCatalogUrl(UserError):
         )
 
 
-def open_catalog(url: str, world: World, *, create: bool = True, meter: Meter | None = None) -> Catalog:
+def open_catalog(url: str, world: World, *, create: bool = True, meter: Meter | None = None, node: str = "") -> Catalog:
     """Open the catalog at `url` (`sqlite:///PATH`, `postgresql://…`), making or checking its schema.
 
     `sqlite:///NAME?vfs=memdb` is one in the memory of this process, which all its connections share and which goes
-    with the last of them. `meter` counts the blocks and the wake-ups of the catalog.
+    with the last of them. `meter` counts the blocks and the wake-ups of the catalog. A driver gives the
+    `Catalog.node` of the process that has started the driver.
     Raises `BadCatalogUrl`, `CatalogUnavailable` (no such catalog and not `create`, or not reachable), `OlderCatalog`,
     `NewerCatalog`.
     """
-    catalog = connect(url, world, create=create, meter=meter)
+    catalog = connect(url, world, create=create, meter=meter, node=node)
     try:
         check_version(catalog, create=create)
         catalog.incarnation = read_incarnation(catalog)
@@ -44,7 +45,7 @@ def open_catalog(url: str, world: World, *, create: bool = True, meter: Meter | 
     return catalog
 
 
-def connect(url: str, world: World, *, create: bool = True, meter: Meter | None = None) -> Catalog:
+def connect(url: str, world: World, *, create: bool = True, meter: Meter | None = None, node: str = "") -> Catalog:
     """Open the database at `url` without looking at its schema: what a migration starts from."""
     try:
         parts = urlsplit(url)
@@ -58,6 +59,6 @@ def connect(url: str, world: World, *, create: bool = True, meter: Meter | None 
         case ("postgresql" | "postgres", *_):
             from tidemill.catalog.postgres import PostgresCatalog  # an optional extra
 
-            return PostgresCatalog(url, world, meter)
+            return PostgresCatalog(url, world, meter, node)
         case _:
             raise BadCatalogUrl(url)

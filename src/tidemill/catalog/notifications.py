@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 
 from tidemill.catalog.named import ALL_CHANGES, WakeKind
-from tidemill.catalog.wakeups import Bell
+from tidemill.catalog.wakeups import Bell, Heard
 
 if TYPE_CHECKING:
     from tidemill.world import Clock
@@ -88,32 +88,40 @@ class Notifier:
                 self._send(taken)
 
 
+class Origin(NamedTuple):
+    """The process that sent a notification."""
+
+    node: str
+    """The name that a process and its drivers share."""
+    process: str
+
+
 class NotificationEar:
     """Hears the notifications of other processes on a connection, and connects again when the connection is lost."""
 
-    def __init__(self, connect: Callable[[], _Connection], sender: str) -> None:
+    def __init__(self, connect: Callable[[], _Connection], sender: Origin) -> None:
         """`connect` gives a connection that listens. Notifications of `sender`, this process, are passed over."""
         self._connect = connect
         self._sender = sender
         self._connection: _Connection | None = connect()
         self._bell = Bell()
 
-    def listen(self) -> frozenset[WakeKind]:
+    def listen(self) -> Heard:
         """Wait for notifications, and return the kinds of changes. All kinds when some may have been lost."""
         try:
             if self._connection is None:
                 self._bell.select(None, _RECONNECT_AFTER)
                 self._connection = self._connect()
-                return ALL_CHANGES  # notifications before LISTEN are lost: assume that there was one
-            if heard := self._take_all(self._connection):
+                return Heard(near=ALL_CHANGES)  # notifications before LISTEN are lost: assume that there was one
+            if any(heard := self._take_all(self._connection)):
                 return heard
             self._bell.select(self._connection.fileno(), _LONG)
         except psycopg.Error:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-            return ALL_CHANGES
-        return frozenset()
+            return Heard(near=ALL_CHANGES)
+        return Heard()
 
     def wake(self) -> None:
         """End the wait of `listen`."""
@@ -125,25 +133,28 @@ class NotificationEar:
             self._connection.close()
         self._bell.close()
 
-    def _take_all(self, connection: _Connection) -> frozenset[WakeKind]:
+    def _take_all(self, connection: _Connection) -> Heard:
         """Take all notifications of other processes, and return the kinds of changes."""
-        heard: frozenset[WakeKind] = frozenset()
+        heard = Heard()
         while notifications := list(connection.notifies(timeout=0)):
             for one in notifications:
-                sender, _, kinds = one.payload.partition(" ")
-                if sender != self._sender:
-                    heard |= _read_kinds(kinds)
+                sender, kinds = _read_payload(one.payload)
+                if sender.node != self._sender.node:
+                    heard = heard._replace(far=heard.far | kinds)
+                elif sender.process != self._sender.process:
+                    heard = heard._replace(near=heard.near | kinds)
         return heard
 
 
-def payload_of(sender: str, changes: frozenset[WakeKind]) -> str:
+def payload_of(sender: Origin, changes: frozenset[WakeKind]) -> str:
     """Return the text of a notification."""
-    return f"{sender} {','.join(sorted(changes))}"
+    return f"{sender.node} {sender.process} {','.join(sorted(changes))}"
 
 
-def _read_kinds(text: str) -> frozenset[WakeKind]:
-    """Return the kinds that a notification names; all of them, if another version of Tidemill sent the notification."""
+def _read_payload(text: str) -> tuple[Origin, frozenset[WakeKind]]:
+    """Return the sender, and the kinds of changes: all of them, if another version of Tidemill sent the text."""
     try:
-        return frozenset(map(WakeKind, text.split(",")))
+        node, process, kinds = text.split(" ")
+        return Origin(node, process), frozenset(map(WakeKind, kinds.split(",")))
     except ValueError:
-        return ALL_CHANGES
+        return Origin("", ""), ALL_CHANGES

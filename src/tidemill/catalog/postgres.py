@@ -36,7 +36,7 @@ from tidemill.catalog.db import (
 )
 from tidemill.catalog.meter import Connections
 from tidemill.catalog.named import GREATEST, Call, Dialect, Row, RowSet, Statement, Stored, WakeKind
-from tidemill.catalog.notifications import NotificationEar, Notifier, payload_of
+from tidemill.catalog.notifications import NotificationEar, Notifier, Origin, payload_of
 from tidemill.catalog.records import to_json, to_stored
 from tidemill.catalog.wakeups import CommitListener
 from tidemill.epoch import from_ms
@@ -91,7 +91,7 @@ class PostgresCatalog(Catalog):
 
     dialect = Dialect.POSTGRES
 
-    def __init__(self, url: str, world: World, meter: Meter | None = None) -> None:
+    def __init__(self, url: str, world: World, meter: Meter | None = None, node: str = "") -> None:
         super().__init__(url, world, meter)
         self._prepared: WeakKeyDictionary[_Connection, set[str]] = WeakKeyDictionary()
         try:
@@ -111,10 +111,11 @@ class PostgresCatalog(Catalog):
             reconnect_timeout=_OPEN_WITHIN.total_seconds(),
             open=True,
         )
-        sender = world.token(_SENDER_CHARACTERS)
-        self._sender = sender
+        process = world.token(_SENDER_CHARACTERS)
+        self.node = node or process
+        self._sender = sender = Origin(self.node, process)
         self._notifier = Notifier(self._notify, world.clock)
-        self._listener = CommitListener(lambda: NotificationEar(self._listen, sender))
+        self._listener = CommitListener(lambda: NotificationEar(self._listen, sender), world.clock)
 
     def _read(self, block: Callable[[Db], T]) -> T:
         def attempt(connection: _Connection) -> T:

@@ -168,7 +168,9 @@ class SqliteCatalog(Catalog):
         with self._lock:
             if self._listener is None:
                 place = None if self._in_memory else self.path
-                self._listener = CommitListener(lambda: SqliteWaiter(self._open, place, self.world.clock))
+                self._listener = CommitListener(
+                    lambda: SqliteWaiter(self._open, place, self.world.clock), self.world.clock
+                )
         try:
             return self._listener.waiter(changes)
         except _AWAY as error:

@@ -16,7 +16,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import apsw
 
@@ -39,6 +39,11 @@ _READ_BYTES: Final = 65536
 _LONG: Final = timedelta(hours=1)
 _AGAIN_AFTER: Final = timedelta(seconds=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_FIRST_PAUSE: Final = timedelta(milliseconds=4)
+_LONGEST_PAUSE: Final = timedelta(milliseconds=64)
+"""A waiter that commits of other nodes have woken in vain waits for the next one at most this long after its look.
+
+With eight nodes, each commit woke a scheduler and a runner on each node, and seven of eight found nothing to do."""
 _LONGEST: Final = 2**31 - 1
 """Milliseconds that the kernel takes as a time-out."""
 
@@ -81,8 +86,13 @@ class Waiter(ABC):
         self._bell = Bell()
         self.meter: Meter | None = None
 
-    def wait(self, timeout: timedelta) -> bool:
-        """Give True as soon as something committed since the last call, or at `wake`; False at the time-out."""
+    def wait(self, timeout: timedelta, *, found: bool = True) -> bool:
+        """Give True as soon as something committed since the last call, or at `wake`; False at the time-out.
+
+        `found` tells whether the look before this call found something to do. After looks in vain that commits of other
+        nodes caused, the next commit of another node ends the wait some milliseconds later.
+        """
+        self._note_look(found=found)
         woken = self._wait(timeout)
         if woken and self.meter is not None:
             self.meter.note_wakeup()
@@ -96,6 +106,9 @@ class Waiter(ABC):
         """Close the files that waiting holds open."""
         self._bell.close()
 
+    def _note_look(self, *, found: bool) -> None:  # noqa: B027  # most waiters do not know whose commit woke them
+        """Take note of the look since the last wait."""
+
     @abstractmethod
     def _wait(self, timeout: timedelta) -> bool: ...
 
@@ -104,10 +117,19 @@ class Waiter(ABC):
         return self._bell.select(also, timeout)
 
 
+class Heard(NamedTuple):
+    """The kinds of changes that have committed."""
+
+    near: frozenset[WakeKind] = frozenset()
+    """The changes by processes of this node, or by processes whose node is not known."""
+    far: frozenset[WakeKind] = frozenset()
+    """The changes by processes of other nodes."""
+
+
 class Ear(Protocol):
     """Hears of commits on one catalog: at least of those of other processes."""
 
-    def listen(self) -> frozenset[WakeKind]:
+    def listen(self) -> Heard:
         """Wait for commits, and return the kinds of their changes; perhaps none. Never raises."""
 
     def wake(self) -> None:
@@ -120,8 +142,9 @@ class Ear(Protocol):
 class CommitListener:
     """Listens for all waiters of a process, by one ear on one thread: ten loops ask no more often than one."""
 
-    def __init__(self, open_ear: Callable[[], Ear]) -> None:
+    def __init__(self, open_ear: Callable[[], Ear], clock: Clock) -> None:
         self._open_ear = open_ear
+        self._clock = clock
         self._lock = threading.Lock()
         self._waiters: dict[SharedWaiter, frozenset[WakeKind]] = {}
         self._thread: threading.Thread | None = None
@@ -129,7 +152,7 @@ class CommitListener:
 
     def waiter(self, changes: frozenset[WakeKind]) -> Waiter:
         """Return a waiter for these kinds of changes. The first waiter opens the ear, and raises what that raises."""
-        made = SharedWaiter(self)
+        made = SharedWaiter(self, self._clock)
         with self._lock:
             if self._ear is None:
                 try:
@@ -142,12 +165,17 @@ class CommitListener:
             self._waiters[made] = changes
         return made
 
-    def wake(self, changes: frozenset[WakeKind]) -> None:
-        """Wake the waiters of this process that wait for one of these kinds of changes."""
+    def wake(self, near: frozenset[WakeKind], far: frozenset[WakeKind] = frozenset()) -> None:
+        """Wake the waiters of this process that wait for one of these kinds of changes.
+
+        The waiters for changes of other nodes (`far`) are woken later after looks in vain.
+        """
         with self._lock:
             for waiter, awaited in self._waiters.items():
-                if not awaited.isdisjoint(changes):
+                if not awaited.isdisjoint(near):
                     waiter.wake()
+                elif not awaited.isdisjoint(far):
+                    waiter.wake_from_afar()
 
     def forget(self, waiter: SharedWaiter) -> None:
         """Wake a waiter no more. The last waiter closes the ear."""
@@ -164,19 +192,53 @@ class CommitListener:
 
     def _listen(self, ear: Ear) -> None:
         while self._ear is ear:
-            if heard := ear.listen():
-                self.wake(heard)
+            self.wake(*ear.listen())
 
 
 class SharedWaiter(Waiter):
-    """Waiter that the listener of its process wakes."""
+    """Waiter that the listener of its process wakes.
 
-    def __init__(self, listener: CommitListener) -> None:
+    All nodes look for what one commit brings, and one of the nodes finds it. A node that finds nothing leaves the next
+    looks to the others for a pause. Each further look in vain doubles the pause; a look that finds something ends it.
+    """
+
+    def __init__(self, listener: CommitListener, clock: Clock) -> None:
         super().__init__()
         self._listener = listener
+        self._clock = clock
+        self._pause = timedelta(0)
+        self._woken_near = False
+        self._woken_far = False
+        self._only_far = False
+        """True if only commits of other nodes ended the last wait."""
+
+    def wake(self) -> None:
+        """Wake the waiting thread at once."""
+        self._woken_near = True
+        super().wake()
+
+    def wake_from_afar(self) -> None:
+        """Wake the waiting thread after its pause."""
+        if not self._woken_far:  # else each commit would wake a thread in its pause
+            self._woken_far = True
+            super().wake()
+
+    def _note_look(self, *, found: bool) -> None:
+        if found:
+            self._pause = timedelta(0)
+        elif self._only_far:
+            self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
 
     def _wait(self, timeout: timedelta) -> bool:
-        return self._select(None, timeout)[0]
+        pause_ends = self._clock.monotonic() + min(self._pause, timeout)
+        woken, _ = self._select(None, timeout)
+        while woken and not self._woken_near and (rest := pause_ends - self._clock.monotonic()) > timedelta(0):
+            self._select(None, rest)
+        self._only_far = self._woken_far and not self._woken_near
+        self._woken_near = self._woken_far = False
+        if not woken:
+            self._pause = timedelta(0)  # no commit for so long: the next one is no part of a burst
+        return woken
 
     def close(self) -> None:
         self._listener.forget(self)
@@ -216,13 +278,13 @@ class SqliteWaiter(Waiter):
                 self._written_at = self._clock.monotonic()
         return True
 
-    def listen(self) -> frozenset[WakeKind]:
+    def listen(self) -> Heard:
         """Wait for a commit, of which the database only says that there was one: all kinds."""
         try:
-            return ALL_CHANGES if self._wait(_LONG) else frozenset()
+            return Heard(near=ALL_CHANGES) if self._wait(_LONG) else Heard()
         except apsw.Error:
             self._bell.select(None, _AGAIN_AFTER)
-            return ALL_CHANGES  # all look, and say what is wrong
+            return Heard(near=ALL_CHANGES)  # all look, and say what is wrong
 
     def close(self) -> None:
         super().close()

@@ -180,6 +180,7 @@ def _make_launcher(mill: Mill) -> LocalLauncher:
         config.cache,
         class_data=config.spark_class_data,
         keeps_logs=bool(config.logs),
+        node=catalog.node,
         profiles={
             one.name: ProfileOptions(
                 settings_of(config, one.name), one.warm, partial(cluster_environ, world, one), one.on_cluster

@@ -95,7 +95,7 @@ class Scheduler:
             except Unavailable as error:
                 _log.warning("the scheduler waits: %s", error)
                 nap = _AWAY
-            waiter.wait(nap)
+            waiter.wait(nap, found=not nap)
 
 
 def _look(db: Db) -> tuple[bool, bool, datetime | None, datetime | None, datetime]:

@@ -288,7 +288,7 @@ class PlayedWaiter:
         self._process = process
         self._changes = changes
 
-    def wait(self, timeout: timedelta) -> bool:
+    def wait(self, timeout: timedelta, *, found: bool = True) -> bool:  # noqa: ARG002  # no pause after looks in vain
         return self._process.sleep(timeout, self._changes)
 
     def wake(self) -> None:

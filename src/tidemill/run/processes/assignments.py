@@ -41,6 +41,8 @@ class DriverSetup:
     stores: tuple[StoreSettings, ...] = ()
     profile: str = ""
     """The named Spark profile that the settings are of; empty for those of `[spark]`."""
+    node: str = ""
+    """The `Catalog.node` of the process that has started the driver."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -383,7 +383,7 @@ def main(world: World | None = None, *, writer: Writer = write_frames) -> None:
     world = world or World()
     start = read_text(DriverSetup, next(lines))
     world = replace(world, stores=start.stores)
-    catalog = open_catalog(start.catalog_url, world, create=False)
+    catalog = open_catalog(start.catalog_url, world, create=False, node=start.node)
     tag = world.environ["TIDEMILL_PROCESS"].rpartition("/")[2]
     driver = DriverProcess(world, catalog, start, tag, writer=writer)
     if start.spark:

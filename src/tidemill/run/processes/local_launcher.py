@@ -92,7 +92,7 @@ class DriverOptions:
     `profiles` are the Spark profiles; the empty name stands for `[spark]`. `plain` says how many drivers without Spark
     are kept while no run needs them; with 0 each run has a process of its own. `class_data` lets the JVMs share
     classes, and has the archive made when there is none. With `keeps_logs`, logs of attempts are noted for a
-    `LogKeeper`.
+    `LogKeeper`. `node` is the `Catalog.node` of this process.
     """
 
     catalog_url: str
@@ -104,6 +104,7 @@ class DriverOptions:
     log_bytes: int = 64_000_000
     class_data: bool = False
     keeps_logs: bool = False
+    node: str = ""
 
     @property
     def logs(self) -> Path:
@@ -446,6 +447,7 @@ class LocalLauncher:
             settings,
             self.world.stores,
             pool or "",
+            self.options.node,
         )
         child.send_line(write_text(setup))
         driver = Driver(child, folder, logs, code, pool, warm, self.world.clock.monotonic())

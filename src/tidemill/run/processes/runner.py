@@ -134,15 +134,20 @@ class Runner:
         """Count the runs that drivers work on and that end by themselves: waiting runs and workers take no slot."""
         return sum(not held.program.kind.is_worker for held in self._held.values())
 
-    def step(self, *, taking: bool = True) -> None:
-        """Do all that is due now, without waiting. Raises `CatalogUnavailable`."""
+    def step(self, *, taking: bool = True) -> bool:
+        """Do all that is due now, without waiting. Raises `CatalogUnavailable`.
+
+        Return whether an attempt was over, or was started.
+        """
+        held = len(self._held) + len(self._waiting)
         self.watch()
+        over = len(self._held) + len(self._waiting) < held
         self.renew()
         self.reap()
-        if taking:
-            self.take()
+        launched = self.take() if taking else []
         # Last: starting a driver may take its time, and leases do not wait.
         self.launcher.tend()
+        return over or bool(launched)
 
     def take(self) -> list[RunId]:
         """Take as many due runs as there are free slots, and all due workers, and have them worked on.
@@ -270,8 +275,8 @@ class Runner:
         try:
             while not stopped():
                 try:
-                    self.step(taking=taking())
-                    waiter.wait(self.idle_for())
+                    found = self.step(taking=taking())
+                    waiter.wait(self.idle_for(), found=found)
                 except Unavailable as error:
                     _log.warning("the runner waits: %s", error)
                     waiter.wait(_AWAY)

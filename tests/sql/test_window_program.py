@@ -185,6 +185,21 @@ def test_a_window_that_closes_later_has_the_rows_of_before(catalog_url, tmp_path
     plain.mill.close()
 
 
+def test_windows_that_begin_before_the_first_hour_may_be_left_out(catalog_url, tmp_path):
+    """[06:00, 09:00) and [07:00, 10:00) lack hours. When hour 7 comes, the latter is whole."""
+    plain = open_plain(tmp_path / "project", catalog_url, windows=HOP, more="partial_first='skip'")
+    for hour in (8, 9, 10):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+    first = plain.results()
+    plain.add("2021-03-19 07:00", 1)
+    plain.settle()
+
+    assert first == {"08:00": 3}
+    assert plain.results() == {"07:00": 3, "08:00": 3}
+    plain.mill.close()
+
+
 def test_a_batch_is_cut_at_its_limit_and_the_rest_reported_as_left(catalog_url, tmp_path):
     """10,000 waiting hours cost tens of runs, each a transaction of its own."""
     plain = open_plain(tmp_path / "project", catalog_url, more="max_windows=3")

@@ -21,7 +21,7 @@ from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find
 from tidemill.lake.fileset.publish import see_own
 from tidemill.lake.window.retries import Failure, NotePostponed, list_postponed
 from tidemill.lake.window.side import side_of
-from tidemill.lake.window.watermark import value_at
+from tidemill.lake.window.watermark import find_first_begin, value_at
 from tidemill.lake.window.window_plan import MARGIN, Grid, Limits, Plan, Reached, Stored, Window, plan
 from tidemill.lake.window.windows import (
     LateRows,
@@ -46,6 +46,7 @@ from tidemill.shapes.partition_time import Instant, WallTime, from_wall
 from tidemill.shapes.watermark_spec import (
     BadTimeColumn,
     LatePolicy,
+    PartialFirst,
     WatermarkSpec,
     find_column_fault,
 )
@@ -292,7 +293,9 @@ class WindowProgram:
             recomputes = spec.late in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}
             dirty = list_dirty(db, source, tx, state.seen) if recomputes and state.computed else []
             final = _find_final(spec, state) if spec.late is LatePolicy.RECOMPUTE else None
-            at = Reached(state.computed, state.seen, passed, tx.write_pointer, final)
+            skips = spec.partial_first is PartialFirst.SKIP
+            first = find_first_begin(db, source.dataset_id) if skips else None
+            at = Reached(state.computed, state.seen, passed, tx.write_pointer, first, final)
             limits = Limits(spec.max_windows, spec.max_partitions, spec.max_bytes)
             # A window that is not computed yet may begin as much before `computed` as it is long.
             since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)

@@ -171,8 +171,14 @@ class Reached:
     seen: int
     passed: Instant | None
     pointer: int
+    first: Instant | None = None
+    """Windows that begin before this time are left out; None for no such time."""
     final: Instant | None = None
     """Windows that close up to this time are never computed again; None for no such time."""
+
+    def leaves_out(self, grid: Grid, window: Window) -> bool:
+        """Return whether `window` begins before the first time."""
+        return self.first is not None and grid.spans(window)[0] < self.first
 
 
 def plan(grid: Grid, at: Reached, waiting: Sequence[Stored], dirty: Iterable[Dirty], limits: Limits) -> Plan:
@@ -188,6 +194,8 @@ def plan(grid: Grid, at: Reached, waiting: Sequence[Stored], dirty: Iterable[Dir
     for partition in waiting:
         for window in grid.touched(partition.begins, partition.ends):
             closes = grid.closes(window)
+            if at.leaves_out(grid, window):
+                continue
             if closes <= at.passed and (at.computed is None or closes > at.computed):
                 holders.setdefault(window, set()).add(partition)
     due = sorted(holders, key=lambda window: (grid.closes(window), window))
@@ -229,7 +237,7 @@ def _late(grid: Grid, at: Reached, dirty: Iterable[Dirty], room: int) -> tuple[l
     ordered = sorted(dirty)
     final = -_EVER if at.final is None else at.final
     for number, change in enumerate(ordered):
-        near = grid.touched(change.begins, change.ends)
+        near = [one for one in grid.touched(change.begins, change.ends) if not at.leaves_out(grid, one)]
         touched = {one for one in near if final < grid.closes(one) <= at.computed}
         whole = number == 0 or ordered[number - 1].commit_seq != change.commit_seq
         if whole and found and len(found | touched) > room:

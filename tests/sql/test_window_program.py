@@ -497,6 +497,25 @@ def test_a_reset_replaces_all_and_lets_another_query_in(plain):
     assert plain.sql("SELECT count(*) FROM window_result WHERE stale = 1") == [(0,)]
 
 
+def test_another_query_goes_on_from_a_state_that_was_kept(plain):
+    """Published windows stay, but those that a late partition touches: the new query has windows of half an hour."""
+    for hour in (8, 9):
+        plain.add(f"2021-03-19 {hour:02}:00", 1, 31)
+    plain.settle()
+
+    plain.mill.watermarks.reset("shop.count_hours", keep_state=True)
+    plain.deploy(write_app(windows=TUMBLE.replace("'1' HOUR", "'30' MINUTE")))
+    plain.settle()
+    kept = plain.results()
+    plain.add("2021-03-19 10:00", 1, 31, 32)
+    plain.settle()
+
+    assert kept == {"08:00": 2, "09:00": 2}
+    assert plain.results() == {**kept, "10:00": 1, "10:30": 2}
+    with pytest.raises(Exception, match=r"watermark reset shop\.count_hours"):
+        plain.deploy(write_app())
+
+
 def test_a_wrong_zone_is_mended_by_a_deployment(catalog_url, tmp_path):
     """The gap that the mistake left is open again: with `late="drop"` all its data were left out in silence."""
     wrong = open_plain(tmp_path / "project", catalog_url, zone="America/Los_Angeles", more='late="drop"')

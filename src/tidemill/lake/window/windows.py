@@ -256,7 +256,12 @@ def describe_times(spec: WatermarkSpec) -> dict[str, object]:
 
 
 def redefine(definition: str, spec: WatermarkSpec) -> str:
-    """The definition of a window program as it is once the times of its table are read as `spec` says."""
+    """The definition of a window program as it is once the times of its table are read as `spec` says.
+
+    Empty for an empty `definition`: the program was reset with its state kept, and any definition may follow.
+    """
+    if not definition:
+        return ""
     found = json.loads(definition) | describe_times(spec)
     found["windows"] = [*found["windows"][:3], spec.window_zone.name]
     return json.dumps(found, sort_keys=True)

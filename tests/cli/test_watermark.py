@@ -90,10 +90,22 @@ def test_reset_has_windows_computed_again(tidemill, plain):
     whole, sentence = tidemill("reset", "shop.count_hours")
     plain.settle()
 
-    assert (code, json.loads(text)) == (0, {"program": "default.shop.count_hours", "computed": "2021-03-19 09:00:00"})
-    assert (whole, sentence.strip()) == (0, "shop.count_hours computes all its windows again")
+    said = "the next runs compute {} again; published windows stay until they are replaced"
+    which = "the windows that end after 2021-03-19 09:00:00"
+    record = {"program": "default.shop.count_hours", "computed": "2021-03-19 09:00:00"}
+    assert (code, json.loads(text)) == (0, {**record, "consequence": said.format(which)})
+    assert (whole, sentence.strip()) == (0, f"shop.count_hours: {said.format('all windows')}")
     assert before == {"08:00": 1, "09:00": 1}
     assert plain.results() == {"08:00": 1, "09:00": 1, "11:00": 1}
+
+
+def test_reset_with_its_state_kept_says_what_that_means(tidemill, plain):
+    """Nothing is computed again."""
+    code, sentence = tidemill("reset", "shop.count_hours", "--keep-state")
+
+    assert code == 0
+    assert "shop.count_hours: the program has computed up to 2021-03-19 10:00:00, and keeps that" in sentence
+    assert plain.sql("SELECT count(*) FROM window_result WHERE stale = 1") == [(0,)]
 
 
 REFUSED = [
@@ -105,6 +117,7 @@ REFUSED = [
     (("rewind", "hourly", "2021-03-19 13:00"), "watermark=tm.Watermark("),
     (("advance", "hourly", "2021-03-19 13:00"), "watermark=tm.Watermark("),
     (("reset", "shop.count_hour"), "did you mean"),
+    (("reset", "shop.count_hours", "--to", "2021-03-19 09:00", "--keep-state"), "leave one of the two out"),
     (("reset", "shop.count_hours", "--to", "2021-03-19 13:00"), "it has computed up to 2021-03-19 10:00:00"),
 ]
 

@@ -164,6 +164,60 @@ def test_under_wait_a_hole_holds_it(catalog):
     assert tide.catalog.read(lambda db: list_holes(db, tide.lines.dataset_id, 10)) == []
 
 
+def let_an_hour_pass(tide, *hours):
+    """Have time slots completed an hour ago, and the keeper look at what is due."""
+    times = ", ".join(str(MIDNIGHT + hour * HOUR) for hour in hours)
+    aged = by_hand(f"UPDATE time_slot SET completed_at = completed_at - 3600000 WHERE slot_time IN ({times})")
+    due = by_hand("UPDATE watermark SET next_check_at = 1 WHERE next_check_at IS NOT NULL")
+    tide.catalog.write(lambda db: (db.run(aged), db.run(due)))
+    release_due(tide.catalog)
+
+
+def test_a_hole_counts_as_empty_when_it_has_been_waited_for_an_hour(catalog):
+    """From the moment at which a later hour is complete. A second hole has a time of its own."""
+    tide = make_tide(catalog, {"partition.gap-policy": "wait(1h)"})
+    for hour in (8, 10, 12):
+        tide.publish(hour)
+    at_once = tide.value, release_due(catalog)
+    (completed,), (due,) = (
+        rows_of(catalog, f"SELECT completed_at FROM time_slot WHERE slot_time = {MIDNIGHT + 10 * HOUR}")[0],
+        rows_of(catalog, "SELECT next_check_at FROM watermark")[0],
+    )
+
+    let_an_hour_pass(tide, 10)
+    first = tide.value
+    tide.publish(9)
+    late = tide.value
+    let_an_hour_pass(tide, 12)
+    holes = tide.catalog.read(lambda db: list_holes(db, tide.lines.dataset_id, 10))
+
+    assert at_once == (9, 0)
+    assert due == completed + 3_600_000
+    assert (first, late, tide.value) == (11, 11, 13)
+    assert [hours(hole) for hole in holes] == [11]
+    assert rows_of(catalog, "SELECT next_check_at FROM watermark") == [(None,)]
+
+
+def test_an_hour_that_lacks_a_partition_is_no_hole(catalog):
+    """The watermark passes the hole and stops at the begin of the hour that is waited for by name."""
+    options = {"partition.gap-policy": "wait(1h)", "partition.expected-count": "2"}
+    tide = make_tide(catalog, options, {"hour": "int", "region": "string"})
+
+    def publish(hour: int, *regions: str) -> float | None:
+        for region in regions:
+            file = DataFile(f"1/{next(tide.files)}.parquet", 1, 1, "etag")
+            key = tide.lines.keys.check({"hour": hour, "region": region})
+            tide.commit(tide.begin(), PartitionWrite(key, WriteOp.APPEND, Manifest((file,))))
+        return tide.value
+
+    values = [publish(8, "eu", "us"), publish(10, "eu"), publish(11, "eu", "us")]
+    let_an_hour_pass(tide, 11)
+    passed = tide.value
+
+    assert (values, passed) == ([9, 9, 9], 10)
+    assert publish(10, "us") == 12
+
+
 def test_holes_are_listed_under_every_policy(tide):
     """Skipped is not forgotten."""
     for hour in (8, 10, 13):

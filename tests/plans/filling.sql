@@ -44,12 +44,14 @@ SELECT 'wide', 600100 + i, CAST(NULL AS BIGINT), CAST(NULL AS BIGINT) FROM serie
 
 -- name: fill_watermark
 -- Hours since 1970; of `wide` 34 years, moved by each; of `deep` by each tick of the tests. `deep` waits, and is held; `small_1` waits for several.
-INSERT INTO watermark (dataset_id, declared, gap, row_lag, max_ahead, value, target, next_time, next_check_at)
-SELECT 'wide', 'declared', 'skip', 0, 3600000000, 297000 * 3600000000, 298000 * 3600000000, NULL, 1
+INSERT INTO watermark (dataset_id, declared, gap, gap_wait, row_lag, max_ahead, value, target, next_time, next_check_at)
+SELECT 'wide', 'declared', 'skip', NULL, 0, 3600000000, 297000 * 3600000000, 298000 * 3600000000, NULL, 1
   FROM series WHERE i = 0
- UNION ALL SELECT 'deep', 'declared', 'wait', 0, 3600000000, 100 * 3600000000, 200 * 3600000000, 49900 * 3600000000, NULL
+ UNION ALL SELECT 'deep', 'declared', 'wait', 3600000, 0, 3600000000, 100 * 3600000000, 200 * 3600000000,
+       49900 * 3600000000, NULL
   FROM series WHERE i = 0
- UNION ALL SELECT 'small_' || (i + 1), 'declared', 'skip', 0, 3600000000, 1, 1, NULL, NULL FROM series WHERE i < 150
+ UNION ALL SELECT 'small_' || (i + 1), 'declared', 'skip', NULL, 0, 3600000000, 1, 1, NULL, NULL
+  FROM series WHERE i < 150
 
 -- name: fill_watermark_move
 INSERT INTO watermark_move (dataset_id, commit_seq, value, previous, cause, at)

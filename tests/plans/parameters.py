@@ -162,6 +162,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "from_time": 0,
     "from_end": 0,
     "gap": "skip",
+    "gap_wait": 3_600_000,
     "high": 99_000 * _HOUR,
     "avoided": _list("bundle_2", "profile:big"),
     "heard_by": "",
@@ -352,10 +353,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
             [{"window_start": i, "window_end": i + 1, "reason": "bad", "partitions": "[]"} for i in range(8)]
         )
     },
-    "windows.list_late": {"write_pointer": 600_000},
+    "windows.list_late": {"until": 600_000},
     "windows.add_left_out": {
         "late": _rows([{"partition_key": f"k{i}", "slot_time": i, "late_rows": 1} for i in range(100)])
     },
+    "windows.list_late_counted": {"keys": _list(*(f"k{i}" for i in range(30_001, 60_000, 300)))},
     "windows.clear_outside": {"keys": _list(*(f"k{i}" for i in range(1, 30_000, 300)))},
     "windows.put_outside": {
         "outside": _rows([{"partition_key": f"k{i}", "slot_time": i, "outside_rows": 1} for i in range(100)])

@@ -624,7 +624,7 @@ def _put_windows(db: Db, program: Program, code: WindowCode, source: Fileset, si
         why = (
             "would give other windows than those that it has published (its query, or the column or outside policy of "
             f"{source.qualified_name}): `tidemill watermark reset {program.app}.{program.name}` first has all of them "
-            "computed again"
+            "computed again, or keeps them with --keep-state"
         )
         raise BadDeclaration(f"window program {program.name!r}", why)
     late = source.watermark.late

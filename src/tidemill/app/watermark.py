@@ -20,11 +20,13 @@ _NAMES: Final = {
     options.ZONE: "zone",
     options.ROW_LAG: "row_lag",
     options.LATE: "late",
+    options.ALLOWED: "allowed_lateness",
     options.GAP: "gap",
     options.OUTSIDE: "outside",
     options.EXPECTED_COUNT: "expected_count",
     options.MAX_AHEAD: "max_ahead",
     options.WINDOW_ZONE: "window_zone",
+    options.PARTIAL_FIRST: "partial_first",
     options.MAX_WINDOWS: "max_windows",
 }
 
@@ -48,11 +50,14 @@ class Watermark:
     `pattern` is filled with a partition's keys (`"$day $hour:00:00"`) and read by `formatter` (Java's letters; a date
     with or without a time when left out): the wall-clock time, in `zone`, at which the partition's `interval` begins.
     Rows may lie `row_lag` before it. `expected` names the partitions of one time that belong together
-    (`{"region": ["eu", "us"]}`), or `expected_count` how many. A missing time is skipped, or waited for (`gap="wait"`).
-    Late partitions have their windows computed again (`late="recompute"`) or count in open windows only (`"drop"`).
-    Rows outside their partition's time are an error (`outside="error"`) or left out (`"drop"`). Partitions further
-    ahead of the clock than `max_ahead` (one interval) do not count yet. Windows are aligned in `window_zone` (`zone`),
-    at most `max_windows` computed by one run.
+    (`{"region": ["eu", "us"]}`), or `expected_count` how many. A missing time is skipped, or waited for
+    (`gap="wait"`), or waited for until two hours after a later one is complete (`gap="wait(2h)"`).
+    Late partitions have their windows computed again (`late="recompute"`), until `allowed_lateness` after the end of a
+    window. Or late partitions count in open windows only (`"drop"`, `"side"`), or the run fails (`"error"`). Rows
+    outside their partition's time go to the side table (`outside="side"`), are an error (`"error"`) or are left out
+    (`"drop"`). Partitions further ahead of the clock than `max_ahead` (one interval) do not count yet. Windows are
+    aligned in `window_zone` (`zone`), at most `max_windows` computed by one run. Windows that begin before the first
+    time are computed from what is there (`partial_first="emit"`), or left out (`"skip"`).
     """
 
     column: str
@@ -62,12 +67,14 @@ class Watermark:
     zone: str | None = None
     row_lag: str | timedelta | None = None
     late: str | None = None
+    allowed_lateness: str | timedelta | None = None
     gap: str | None = None
     outside: str | None = None
     expected: Mapping[str, Sequence[object]] = field(default_factory=dict)
     expected_count: int | None = None
     max_ahead: str | timedelta | None = None
     window_zone: str | None = None
+    partial_first: str | None = None
     max_windows: int | None = None
 
     def check(self, fileset: str, keys: KeySchema) -> WatermarkSpec:

@@ -71,10 +71,10 @@ def rewind(dataset: str, to: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("program")
 @click.option("--to", metavar="TIME", help="Only windows that end after this time.")
+@click.option("--keep-state", is_flag=True, help="Compute nothing again, and let the next deployment change the query.")
 @json_option
-def reset(program: str, to: str | None, *, as_json: bool) -> None:
+def reset(program: str, to: str | None, *, keep_state: bool, as_json: bool) -> None:
     """Compute the windows of a program (APP.PROGRAM) again. Published rows stay until they are replaced."""
     with open_mill() as mill:
-        done = mill.watermarks.reset(program, to)
-    which = "all its windows" if done.computed is None else f"the windows that end after {done.computed}"
-    say(done, f"{program} computes {which} again", as_json=as_json)
+        done = mill.watermarks.reset(program, to, keep_state=keep_state)
+    say(done, f"{program}: {done.consequence}", as_json=as_json)

@@ -171,8 +171,11 @@ class _Tables(Noun):
         after = Fileset.of(replace(dataset, spec=spec))
         if _shape(before.watermark) != _shape(after.watermark):
             for state in list_states(db, dataset.dataset_id):
-                if state.computed is not None:
-                    why = f"{state.name} has published windows by it: `tidemill watermark reset` that program first"
+                if state.computed is not None and state.definition:
+                    why = (
+                        f"{state.name} has published windows by it: `tidemill watermark reset` that program first, "
+                        "with --keep-state if they are to stay"
+                    )
                     raise BadTable(dataset.qualified_name, why)
         datasets.change_spec(db, after.dataset)
         return declare_watermark(db, after, "statement")

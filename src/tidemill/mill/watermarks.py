@@ -34,6 +34,7 @@ from tidemill.lake.window.windows import (
     find_state,
     list_results,
     list_states,
+    put_state,
     read_left_out,
     reset_windows,
 )
@@ -48,6 +49,11 @@ from tidemill.shapes.watermark_spec import WatermarkSpec
 MOST_LISTED: Final = 20
 """The most windows, partitions and slots of each kind that the record of a watermark has."""
 _MOST_SLOTS = 1001
+_KEEPS: Final = (
+    "the program has computed up to {}, and keeps that: the next deployment may change its query, or the column or the "
+    "outside policy of its table. Published windows stay as they are. If a late partition comes, the new query "
+    "computes the windows that it touches"
+)
 
 
 class BadTime(UserError):
@@ -62,6 +68,20 @@ class BadTime(UserError):
         )
 
 
+class KeepsAll(UserError):
+    """A reset that keeps the state of a window program, and is to compute windows again."""
+
+    code = "keeps_all"
+
+    def __init__(self, to: str) -> None:
+        self.to = to
+        super().__init__(
+            f"a reset with keep_state computes no window again, but to={to!r} asks for that",
+            "leave one of the two out",
+            before=": ",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class MovedWatermark:
     """An advance of a watermark by hand: where W stands. `changed` is false if W stood there already."""
@@ -73,10 +93,14 @@ class MovedWatermark:
 
 @dataclass(frozen=True, slots=True)
 class ResetProgram:
-    """A reset of a window program: the time up to which it has computed now, None for nothing."""
+    """A reset of a window program: the time up to which it has computed now, None for nothing.
+
+    `consequence` says in words what the reset means for published windows.
+    """
 
     program: str
     computed: str | None
+    consequence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,11 +382,15 @@ class Watermarks(Noun):
         return self._catalog.write(block)
 
     @operation(Right.OPERATE, in_block=True)
-    def reset(self, program: str, to: str | None = None) -> ResetProgram:
+    def reset(self, program: str, to: str | None = None, *, keep_state: bool = False) -> ResetProgram:
         """Have a window program (`app.program`) compute again the windows that end after `to`, or all windows.
 
-        Published windows stay until they are replaced.
+        Published windows stay until they are replaced. With `keep_state` no window is computed again: the next
+        deployment may bring another query, which computes the windows from then on. `KeepsAll` for `keep_state` with
+        `to`.
         """
+        if keep_state and to is not None:
+            raise KeepsAll(to)
 
         def block(db: Db) -> ResetProgram:
             db.tick()
@@ -374,11 +402,18 @@ class Watermarks(Noun):
             computed = None if to is None else zone.closes(_parse(to))
             if computed is not None and (state.computed is None or computed > state.computed):
                 raise BadTime(f"{to} (it has computed up to {_shown(state.computed, zone)})")
+            if keep_state:
+                put_state(db, state.program_id, state.name, state.dataset_id, "", state.late)
+                self._note("keep_state", found.qualified_name).write(db)
+                stands = _shown(state.computed, zone)
+                return ResetProgram(found.qualified_name, stands, _KEEPS.format(stands or "nothing"))
             upto = None if to is None else to_wall(_parse(to))
             reset_windows(db, state, computed, upto, self._by_hand())
             forget_failures(db, state.program_id, EARLIEST if upto is None else upto)
             self._note("reset", found.qualified_name).between(*_places(state.computed, computed, zone)).write(db)
-            return ResetProgram(found.qualified_name, _shown(computed, zone))
+            which = "all windows" if to is None else f"the windows that end after {_shown(computed, zone)}"
+            said = f"the next runs compute {which} again; published windows stay until they are replaced"
+            return ResetProgram(found.qualified_name, _shown(computed, zone), said)
 
         return self._catalog.write(block)
 

@@ -7,7 +7,8 @@ would do nothing here are left out, with a notice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -34,10 +35,12 @@ ZONE: Final = "partition.time-zone"
 ROW_LAG: Final = "partition.row-lag"
 OUTSIDE: Final = "partition.outside-policy"
 LATE: Final = "partition.late-policy"
+ALLOWED: Final = "partition.allowed-lateness"
 GAP: Final = "partition.gap-policy"
 EXPECTED_COUNT: Final = "partition.expected-count"
 MAX_AHEAD: Final = "watermark.max-ahead"
 WINDOW_ZONE: Final = "window.time-zone"
+PARTIAL_FIRST: Final = "window.partial-first"
 MAX_WINDOWS: Final = "window.batch.max-windows"
 MAX_PARTITIONS: Final = "window.batch.max-partitions"
 MAX_BYTES: Final = "window.batch.max-bytes"
@@ -51,16 +54,14 @@ _ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
     "streaming-source.partition-order": ("partition-time", "slots are always taken in the order of their times here"),
     "streaming-source.partition.include": ("all", "a table of which only the latest partition counts has no windows"),
     "window.emit-empty": ("false", "rows for windows without any come later"),
-    "window.partial-first": ("emit", "leaving out the first window comes later"),
 }
 """Options of which one value is known so far, and why not another."""
 _OPTIONS: Final = (
-    ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, GAP, EXPECTED_COUNT, MAX_AHEAD, WINDOW_ZONE,
-    MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, *_ONE_VALUE,
+    ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, ALLOWED, GAP, EXPECTED_COUNT, MAX_AHEAD,
+    WINDOW_ZONE, PARTIAL_FIRST, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, *_ONE_VALUE,
 )  # fmt: skip
 _LATER: Final[Mapping[str, str]] = {
     "partition.time-extractor.class": "a class of your own comes later: use a timestamp pattern",
-    "partition.allowed-lateness": "it comes later: however late, a partition is handled by partition.late-policy",
     "streaming-source.partition.consume-start-offset": "it comes later: a window program begins with the first slot",
     "streaming-source.consume-start-offset": "it comes later: a window program begins with the first slot",
     "watermark.idle-timeout": "it comes with windows over several tables, later",
@@ -78,6 +79,7 @@ _MEANINGLESS: Final[Mapping[str, str]] = {
     "auto-compaction": "it has no meaning here",
     "lookup.": "there are no look-up joins",
 }
+_WAITS: Final = re.compile(r"wait\((.*)\)")
 _MOST_EXPECTED: Final = 10_000
 
 
@@ -111,6 +113,8 @@ class LatePolicy(StrEnum):
 
     RECOMPUTE = "recompute"
     DROP = "drop"
+    SIDE = "side"
+    ERROR = "error"
 
 
 class GapPolicy(StrEnum):
@@ -123,8 +127,16 @@ class GapPolicy(StrEnum):
 class OutsidePolicy(StrEnum):
     """Rule for rows whose time is not in the span of their partition."""
 
+    SIDE = "side"
     ERROR = "error"
     DROP = "drop"
+
+
+class PartialFirst(StrEnum):
+    """Rule for windows that begin before the first time slot: such a window lacks the rows of earlier times."""
+
+    EMIT = "emit"
+    SKIP = "skip"
 
 
 @sparse
@@ -148,7 +160,11 @@ class WatermarkSpec:
     partition_time: PartitionTime
     row_lag: int
     late: LatePolicy
+    allowed_lateness: int | None
+    """For how long after its end a window is computed again; None for ever."""
     gap: GapPolicy
+    gap_wait: int | None
+    """For how long a missing slot is waited for, once a later slot is complete; None for ever."""
     outside: OutsidePolicy
     expected: frozenset[tuple[str, ...]]
     """Partitions for which a time slot waits, as values of `expected_keys`. If empty, any partition completes the slot.
@@ -157,6 +173,7 @@ class WatermarkSpec:
     expected_count: int
     max_ahead: int
     window_zone: Zone
+    partial_first: PartialFirst
     max_windows: int
     max_partitions: int
     max_bytes: int
@@ -187,20 +204,29 @@ class WatermarkSpec:
             raise BadTableOption(
                 EXPECTED + next(iter(expected)), "…", f"one slot would wait for {len(members)} partitions"
             )
+        late = read.one_of(LATE, LatePolicy)
+        gap, gap_wait = read.gap()
+        allowed = read.duration(ALLOWED, timedelta(0)) if ALLOWED in options else None
+        if allowed is not None and late is not LatePolicy.RECOMPUTE:
+            why = f"only '{LATE}'='recompute' has windows that are computed again: leave one of the two options out"
+            raise BadTableOption(ALLOWED, options[ALLOWED], why)
         return cls(
             column=column,
             options=dict(sorted(options.items())),
             enabled=read.flag(ENABLE),
             partition_time=PartitionTime(Extractor(keys, options.get(PATTERN), options.get(FORMATTER)), interval, zone),
             row_lag=_micros(read.duration(ROW_LAG, timedelta(0))),
-            late=read.one_of(LATE, LatePolicy, {"side", "error"}),
-            gap=read.one_of(GAP, GapPolicy, set()),
-            outside=read.one_of(OUTSIDE, OutsidePolicy, {"side", "include"}),
+            late=late,
+            allowed_lateness=None if allowed is None else _micros(allowed),
+            gap=gap,
+            gap_wait=gap_wait,
+            outside=read.one_of(OUTSIDE, OutsidePolicy, ["include"]),
             expected=members,
             expected_keys=tuple(expected),
             expected_count=len(members) or count,
             max_ahead=_micros(read.duration(MAX_AHEAD, interval.longest)),
             window_zone=read.made(WINDOW_ZONE, Zone) if WINDOW_ZONE in options else zone,
+            partial_first=read.one_of(PARTIAL_FIRST, PartialFirst),
             max_windows=read.number(MAX_WINDOWS, 1000),
             max_partitions=read.number(MAX_PARTITIONS, 2000),
             max_bytes=read.made(MAX_BYTES, parse_bytes) if MAX_BYTES in options else parse_bytes("64 GiB"),
@@ -217,6 +243,16 @@ class WatermarkSpec:
         return StoredWatermark(self.column, self.options)
 
     @property
+    def final_after(self) -> int | None:
+        """For how long after its end late rows change a window; None for ever."""
+        return self.allowed_lateness if self.late is LatePolicy.RECOMPUTE else 0
+
+    @property
+    def keeps_late(self) -> bool:
+        """Return whether late rows that count in no window go to the side table."""
+        return self.late is LatePolicy.SIDE or self.allowed_lateness is not None
+
+    @property
     def reading(self) -> object:
         """Rule for reading times. If the rule changes, the watermark and all windows are computed from the start."""
         return self.partition_time, self.row_lag, self.window_zone
@@ -224,7 +260,7 @@ class WatermarkSpec:
     @property
     def slots(self) -> object:
         """Rule for time slots: their position in time, and the conditions on which a slot is complete."""
-        return self.reading, self.gap, self.expected, self.expected_count, self.max_ahead
+        return self.reading, self.gap, self.gap_wait, self.expected, self.expected_count, self.max_ahead
 
     def refuse_types(self, dataset: str, types: Mapping[str, str]) -> None:
         """Raise `BadTimeColumn` where a file set with these columns (Spark's types by name) has the time column.
@@ -316,19 +352,29 @@ class _Reader:
             return default
         if value.strip() == "0" or not any(number for number, _ in split_duration(value) or [(1, "")]):
             return timedelta(0)
-        interval = self.made(name, Interval.parse)
+        return self._span(name, Interval.parse)
+
+    def _span(self, name: str, parse: Callable[[str], Interval]) -> timedelta:
+        interval = self.made(name, parse)
         if interval.months:
-            raise BadTableOption(name, value, "use weeks, days, hours, minutes or seconds: months differ")
+            raise BadTableOption(name, self.options[name], "use weeks, days, hours, minutes or seconds: months differ")
         return interval.longest
 
-    def one_of(self, name: str, kind: type[_E], later: set[str]) -> _E:
+    def gap(self) -> tuple[GapPolicy, int | None]:
+        """Read `skip`, `wait`, or `wait(1h)`: the rule, and for how long it waits."""
+        found = _WAITS.fullmatch(self.options.get(GAP, ""))
+        if found is None:
+            return self.one_of(GAP, GapPolicy, also=("wait(<duration>)",)), None
+        return GapPolicy.WAIT, _micros(self._span(GAP, lambda _: Interval.parse(found[1])))
+
+    def one_of(self, name: str, kind: type[_E], later: Sequence[str] = (), also: Sequence[str] = ()) -> _E:
         known = [one.value for one in kind]
         value = self.options.get(name, known[0])
         if value in known:
             return kind(value)
-        if value in later or value.startswith("wait("):
+        if value in later:
             raise BadTableOption(name, value, f"it comes later: use {' or '.join(known)}")
-        raise BadTableOption(name, value, advise(value, known, f"use {' or '.join(known)}"))
+        raise BadTableOption(name, value, advise(value, known, f"use {' or '.join([*known, *also])}"))
 
     def values(self, name: str) -> tuple[str, ...]:
         found = tuple(value.strip() for value in self.options[name].split(","))

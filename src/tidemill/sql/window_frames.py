@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from tidemill.epoch import EPOCH, to_micros
 from tidemill.frames.spark import RowCount, count_of
 from tidemill.lake.fileset.fileset import Partition
+from tidemill.lake.window.side import SIDE_OFFSET, SideReason, name_partition
 from tidemill.lake.window.window_plan import Window
 from tidemill.shapes.keys import KeySchema, KeyText, KeyType, KeyValue
-from tidemill.shapes.partition_time import from_wall, to_wall
+from tidemill.shapes.partition_time import WallTime, from_wall, to_wall
 from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
@@ -41,6 +42,10 @@ _KEY_OF: Final[Mapping[KeyType, str]] = {
     KeyType.DATE: "date_from_unix_date({})",
     KeyType.TIMESTAMP: "timestamp_micros({})",
 }
+_QUARTER: Final = 15 * 60_000_000
+_MOST_QUARTERS: Final = 26 * 4
+"""No two clocks are further apart."""
+_LONGEST_QUARTERS: Final = 366 * 24 * 4
 _HELPERS: Final = ("__partition", "__begins", "__ends", "__local", "__window")
 
 
@@ -73,6 +78,53 @@ class SparkWindows:
         outside = joined.filter(~sf.coalesce(inside, sf.lit(False)))
         keys = list(batch.instants)
         return {keys[row[0]]: int(row[1]) for row in outside.groupBy("__partition").count().collect()}
+
+    def pick_outside(self, workspace: Workspace, batch: Batch) -> DataFrame:
+        """See `Calculator`."""
+        from pyspark.sql import functions as sf
+
+        joined, inside = self._join_spans(workspace, batch)
+        return self._to_side(workspace, batch, joined.filter(~sf.coalesce(inside, sf.lit(False))), SideReason.OUTSIDE)
+
+    def pick_late(self, workspace: Workspace, batch: Batch, before: WallTime) -> DataFrame:
+        """See `Calculator`."""
+        from pyspark.sql import functions as sf
+
+        joined, inside = self._join_spans(workspace, batch)
+        local = sf.col(self._column(joined)).cast("timestamp_ntz")
+        return self._to_side(workspace, batch, joined.filter(inside & (local < _literal(before))), SideReason.LATE)
+
+    def find_shifts(self, workspace: Workspace, batch: Batch) -> dict[KeyText, AbstractSet[int]]:
+        """See `Calculator`. One query over the partitions: their rows by the quarter hours after the begin."""
+        from pyspark.sql import functions as sf
+
+        joined, _ = self._join_spans(workspace, batch)
+        after = sf.unix_micros(sf.col(self._column(joined)).cast("timestamp")) - sf.col("__begins")
+        number = sf.floor(after / _QUARTER).cast("long")
+        fits = after - number * _QUARTER < (sf.col("__ends") - sf.col("__begins")) % _QUARTER
+        grouped = joined.groupBy("__partition", number.alias("number"), fits.alias("fits")).count()
+        near = grouped.filter(sf.col("number").between(-_MOST_QUARTERS, sf.lit(_MOST_QUARTERS) + _LONGEST_QUARTERS))
+        counted: dict[int, dict[tuple[int, bool], int]] = {}
+        for place, quarters, rest, rows in near.collect():
+            counted.setdefault(place, {})[quarters, rest] = rows
+        rows_of = {partition.partition_key: partition.rows for partition in batch.partitions}
+        return {
+            key: find_shifts(counted.get(place, {}), (ends - begins) // _QUARTER, rows_of.get(key, 0))
+            for place, (key, (begins, ends)) in enumerate(batch.instants.items())
+        }
+
+    def _to_side(self, workspace: Workspace, batch: Batch, rows: DataFrame, reason: SideReason) -> DataFrame:
+        """Rows that `_join_spans` has joined, with the columns of a side table."""
+        from pyspark.sql import functions as sf
+
+        keys = batch.source.keys
+        named = [{"p": place, "n": name_partition(keys, key)} for place, key in enumerate(batch.instants)]
+        text = "SELECT inline(from_json(:rows, 'array<struct<p: int, n: string>>'))"
+        names = workspace.spark.sql(text, {"rows": json.dumps(named)}).toDF("__partition", "side_partition")
+        began = sf.col("__begins") + batch.watermark.row_lag
+        offset = sf.unix_micros(sf.col(self._column(rows)).cast("timestamp")) - began
+        aside = rows.join(sf.broadcast(names), ["__partition"]).withColumn("side_reason", sf.lit(reason.value))
+        return aside.withColumn(SIDE_OFFSET, offset).drop(*_HELPERS)
 
     def replace(
         self, workspace: Workspace, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]
@@ -140,7 +192,7 @@ class SparkWindows:
         keys, spec = batch.source.keys, batch.watermark
         column = self._column(joined)
         local = sf.col(column).cast("timestamp_ntz")
-        if spec.outside is OutsidePolicy.DROP:
+        if spec.outside is not OutsidePolicy.ERROR:
             counted = RowCount(Observation())
             outside = sf.count_if(~sf.coalesce(inside, sf.lit(False)))
             joined = joined.observe(counted.observation, outside.alias("rows"))
@@ -152,7 +204,7 @@ class SparkWindows:
         for name in keys.names:
             told += [sf.lit(f" {name}="), sf.col(name).cast("string")]
         advice = (
-            f". Is partition.time-zone '{spec.partition_time.zone.name}' right? outside='drop' leaves such rows out"
+            f". Is partition.time-zone '{spec.partition_time.zone.name}' right? outside='side' keeps such rows beside"
         )
         # In the value that windows are found by: a filter of its own would stand behind that for the windows, which
         # Spark pushes down to the files, and never see such rows (tried).
@@ -188,6 +240,21 @@ class SparkWindows:
     def _column(self, rows: DataFrame) -> str:
         wanted = self._query.time_column
         return next((name for name in rows.columns if name.lower() == wanted.lower()), wanted)
+
+
+def find_shifts(counted: Mapping[tuple[int, bool], int], length: int, rows: int) -> AbstractSet[int]:
+    """Return the numbers of quarter hours by which at least 99 % of `rows` may lie outside their partition.
+
+    `counted` are rows by the whole quarter hours after the begin, and by the truth of: the rest of the time is shorter
+    than the rest of the partition, whose `length` is whole quarter hours.
+    """
+    found = set()
+    for shift in range(-_MOST_QUARTERS, _MOST_QUARTERS + 1):
+        moved = ((quarters - shift, fits, number) for (quarters, fits), number in counted.items())
+        inside = sum(number for after, fits, number in moved if 0 <= after < length or (after == length and fits))
+        if shift and rows and inside * 100 >= rows * 99:
+            found.add(shift)
+    return found
 
 
 def literal_spans(spark: SparkSession, keys: KeySchema, instants: Mapping[KeyText, tuple[int, int]]) -> DataFrame:

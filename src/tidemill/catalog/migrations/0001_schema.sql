@@ -413,6 +413,8 @@ CREATE TABLE watermark (
     dataset_id    {text} PRIMARY KEY,
     declared      {text} NOT NULL,
     gap           {text} NOT NULL CHECK (gap IN ('skip', 'wait')),
+    -- For how long (milliseconds) a missing slot is waited for, once a later slot is complete. NULL: for ever.
+    gap_wait      BIGINT,
     row_lag       BIGINT NOT NULL,
     max_ahead     BIGINT NOT NULL,
     value         BIGINT,
@@ -444,6 +446,7 @@ CREATE TABLE time_slot (
     ends_at    BIGINT NOT NULL,
     next_time  BIGINT NOT NULL,
     complete   INTEGER NOT NULL CHECK (complete IN (0, 1)),
+    completed_at BIGINT,
     PRIMARY KEY (dataset_id, slot_time)
 ) {clustered};
 CREATE INDEX time_slot_complete ON time_slot (dataset_id, ends_at) WHERE complete = 1;

@@ -188,7 +188,8 @@ class AdvanceWatermark(Effect):
         params: dict[str, Param] = {"dataset_id": self.fileset.dataset_id, "value": self.value, "cause": self.cause}
         goes_on: dict[str, Param] = {"dataset_id": self.fileset.dataset_id, "next_time": self.next_time}
         forward = SQL.note_advance(**params), SQL.go_on(**goes_on), *_settle(self.fileset)
-        return (*forward, _raise_target(self.fileset))
+        later = _raise_target(self.fileset), SQL.postpone_check(dataset_id=self.fileset.dataset_id)
+        return (*forward, *later)
 
 
 def _raise_target(fileset: Fileset) -> Call:
@@ -316,6 +317,7 @@ def declare_watermark(db: Db, fileset: Fileset, cause: str) -> Reread | None:
     rereads = before is not None and before.reading != spec.reading
     first = db.value(SQL.first_time, WallTime, **one)
     kept: dict[str, Param] = {"declared": declared, "gap": spec.gap}
+    kept["gap_wait"] = None if spec.gap_wait is None else spec.gap_wait // 1000
     kept |= {"row_lag": spec.row_lag, "max_ahead": spec.max_ahead, "rereads": int(rereads)}
     db.run(SQL.put_watermark, **one, **kept)
     if before is None or before.slots != spec.slots:
@@ -456,6 +458,11 @@ def list_watermarks(
 def value_at(db: Db, dataset_id: DatasetId, commit_seq: int) -> Instant | None:
     """Return W before the commit `commit_seq`: the value that a transaction with that write pointer sees."""
     return db.value(SQL.value_at, Instant, dataset_id=dataset_id, commit_seq=commit_seq)
+
+
+def find_first_begin(db: Db, dataset_id: DatasetId) -> Instant | None:
+    """Return the begin of the first time slot; None if there is no slot."""
+    return db.value(SQL.first_begin, Instant, dataset_id=dataset_id)
 
 
 def list_moves(db: Db, dataset_id: DatasetId, limit: int) -> list[Move]:

@@ -7,6 +7,10 @@ SELECT tidemill_refuse('watermark_changed', CAST(:dataset AS TEXT))
 -- gives: slot_time
 SELECT slot_time FROM time_slot WHERE dataset_id = :dataset_id AND slot_time <= :upto ORDER BY slot_time DESC LIMIT 1
 
+-- name: first_begin
+-- gives: begins_at
+SELECT begins_at FROM time_slot WHERE dataset_id = :dataset_id ORDER BY slot_time LIMIT 1
+
 -- name: go_on
 -- locks: watermark
 -- Never back: what is before has been walked.
@@ -14,8 +18,9 @@ UPDATE watermark SET next_time = :next_time
  WHERE dataset_id = :dataset_id AND CAST(:next_time AS BIGINT) > coalesce(next_time, -2305843009213693952)
 
 -- name: insert_slots
-INSERT INTO time_slot (dataset_id, slot_time, begins_at, ends_at, next_time, complete)
-SELECT :dataset_id, s.slot_time, s.begins_at, s.ends_at, s.next_time, :complete
+INSERT INTO time_slot (dataset_id, slot_time, begins_at, ends_at, next_time, complete, completed_at)
+SELECT :dataset_id, s.slot_time, s.begins_at, s.ends_at, s.next_time, :complete,
+       CASE WHEN CAST(:complete AS INTEGER) = 1 THEN tidemill_now() END
   FROM {rows:slots(slot_time bigint, begins_at bigint, ends_at bigint, next_time bigint)} AS s
  WHERE true
     ON CONFLICT (dataset_id, slot_time) DO NOTHING
@@ -27,7 +32,7 @@ SELECT :dataset_id, m.slot_time, m.member FROM {rows:members(slot_time bigint, m
     ON CONFLICT (dataset_id, slot_time, member) DO NOTHING
 
 -- name: complete_slots
-UPDATE time_slot SET complete = 1
+UPDATE time_slot SET complete = 1, completed_at = tidemill_now()
  WHERE dataset_id = :dataset_id AND slot_time IN ({ints:times}) AND complete = 0
    AND :expected <= (SELECT count(*) FROM slot_member AS m
                       WHERE m.dataset_id = time_slot.dataset_id AND m.slot_time = time_slot.slot_time)
@@ -45,34 +50,54 @@ UPDATE watermark SET target = found.ends_at - watermark.row_lag
 
 -- name: raise_target_waiting
 -- locks: watermark
--- The end of the unbroken run of complete slots from the first; only what is new of it is walked. (The + keep SQLite
--- off the index of all that is complete.)
-WITH RECURSIVE unbroken (slot_time, next_time, ends_at) AS (
-    SELECT s.slot_time, s.next_time, s.ends_at
-      FROM watermark AS w JOIN time_slot AS s ON s.dataset_id = w.dataset_id
-     WHERE w.dataset_id = :dataset_id AND w.gap = 'wait'
-       AND s.slot_time = coalesce(w.next_time, (SELECT f.slot_time FROM time_slot AS f WHERE f.dataset_id = w.dataset_id
-                                                 ORDER BY f.slot_time LIMIT 1))
-       AND +s.complete = 1 AND +s.ends_at <= tidemill_now() * 1000 + w.max_ahead
+-- The end of the unbroken run of complete slots from the first; only what is new of it is walked. With a gap_wait, a
+-- missing slot counts as empty that long after a later slot became complete: the run goes on with the next slot that is
+-- there. Where that one is not complete, the run ends at its begin. (The + keep SQLite off the index of all that is
+-- complete.)
+WITH RECURSIVE unbroken (next_time, reached, goes_on) AS (
+    SELECT coalesce(w.next_time, (SELECT f.slot_time FROM time_slot AS f WHERE f.dataset_id = w.dataset_id
+                                   ORDER BY f.slot_time LIMIT 1)), CAST(NULL AS BIGINT), 1
+      FROM watermark AS w WHERE w.dataset_id = :dataset_id AND w.gap = 'wait'
      UNION ALL
-    SELECT s.slot_time, s.next_time, s.ends_at
+    SELECT CASE WHEN s.complete = 1 AND s.ends_at <= tidemill_now() * 1000 + w.max_ahead
+                THEN s.next_time ELSE s.slot_time END,
+           CASE WHEN s.complete = 1 AND s.ends_at <= tidemill_now() * 1000 + w.max_ahead
+                THEN s.ends_at ELSE s.begins_at END,
+           CASE WHEN s.complete = 1 AND s.ends_at <= tidemill_now() * 1000 + w.max_ahead THEN 1 ELSE 0 END
       FROM unbroken AS u JOIN watermark AS w ON w.dataset_id = :dataset_id
-      JOIN time_slot AS s ON s.dataset_id = w.dataset_id AND s.slot_time = u.next_time
-     WHERE +s.complete = 1 AND +s.ends_at <= tidemill_now() * 1000 + w.max_ahead)
-UPDATE watermark SET target = CASE WHEN watermark.target >= found.ends_at - watermark.row_lag THEN watermark.target
-                                   ELSE found.ends_at - watermark.row_lag END,
+      JOIN time_slot AS s ON s.dataset_id = w.dataset_id
+                         AND s.slot_time = (SELECT min(n.slot_time) FROM time_slot AS n
+                                             WHERE n.dataset_id = w.dataset_id AND n.slot_time >= u.next_time)
+     WHERE u.goes_on = 1
+       AND ((s.slot_time = u.next_time AND +s.complete = 1 AND +s.ends_at <= tidemill_now() * 1000 + w.max_ahead)
+            OR (s.slot_time > u.next_time AND w.gap_wait IS NOT NULL
+                AND EXISTS (SELECT 1 FROM time_slot AS c
+                             WHERE c.dataset_id = w.dataset_id AND c.slot_time > u.next_time AND +c.complete = 1
+                               AND +c.ends_at <= tidemill_now() * 1000 + w.max_ahead
+                               AND c.completed_at <= tidemill_now() - w.gap_wait))))
+UPDATE watermark SET target = CASE WHEN watermark.target >= found.reached - watermark.row_lag THEN watermark.target
+                                   ELSE found.reached - watermark.row_lag END,
                      next_time = found.next_time
-  FROM (SELECT u.ends_at, u.next_time FROM unbroken AS u ORDER BY u.slot_time DESC LIMIT 1) AS found
+  FROM (SELECT u.reached, u.next_time FROM unbroken AS u WHERE u.reached IS NOT NULL
+         ORDER BY u.next_time DESC LIMIT 1) AS found
  WHERE watermark.dataset_id = :dataset_id
 
 -- name: postpone_check
 -- locks: watermark
--- A slot that lies further ahead than is believed (a partition of 2099) is looked at again when its time has come.
+-- A slot that lies further ahead than is believed (a partition of 2099) is looked at again when its time has come. So
+-- is a missing slot, when it has been waited for as long as gap_wait says.
 UPDATE watermark
-   SET next_check_at = (SELECT (s.ends_at - watermark.max_ahead) / 1000 + 1 FROM time_slot AS s
-                         WHERE s.dataset_id = watermark.dataset_id AND s.complete = 1
-                           AND s.ends_at > tidemill_now() * 1000 + watermark.max_ahead
-                         ORDER BY s.ends_at LIMIT 1)
+   SET next_check_at = (SELECT min(due.at)
+                          FROM (SELECT min((s.ends_at - watermark.max_ahead) / 1000 + 1) AS at FROM time_slot AS s
+                                 WHERE s.dataset_id = watermark.dataset_id AND s.complete = 1
+                                   AND s.ends_at > tidemill_now() * 1000 + watermark.max_ahead
+                                 UNION ALL
+                                SELECT min(c.completed_at) + watermark.gap_wait FROM time_slot AS c
+                                 WHERE c.dataset_id = watermark.dataset_id AND c.slot_time > watermark.next_time
+                                   AND watermark.gap_wait IS NOT NULL AND +c.complete = 1 AND +c.ends_at <= tidemill_now() * 1000 + watermark.max_ahead
+                                   AND NOT EXISTS (SELECT 1 FROM time_slot AS h
+                                                    WHERE h.dataset_id = watermark.dataset_id
+                                                      AND h.slot_time = watermark.next_time)) AS due)
  WHERE dataset_id = :dataset_id
 
 -- name: note_move
@@ -181,11 +206,11 @@ SELECT min(next_check_at) AS next_check_at FROM watermark
 
 -- name: put_watermark
 -- With :rereads the target is found from the start, since its times are read in another way.
-INSERT INTO watermark (dataset_id, declared, gap, row_lag, max_ahead)
-VALUES (:dataset_id, :declared, :gap, :row_lag, :max_ahead)
+INSERT INTO watermark (dataset_id, declared, gap, gap_wait, row_lag, max_ahead)
+VALUES (:dataset_id, :declared, :gap, :gap_wait, :row_lag, :max_ahead)
     ON CONFLICT (dataset_id) DO UPDATE
-   SET declared = excluded.declared, gap = excluded.gap, row_lag = excluded.row_lag, max_ahead = excluded.max_ahead,
-       next_time = NULL, target = CASE WHEN CAST(:rereads AS INTEGER) = 1 THEN NULL ELSE watermark.target END
+   SET declared = excluded.declared, gap = excluded.gap, gap_wait = excluded.gap_wait, row_lag = excluded.row_lag,
+       max_ahead = excluded.max_ahead, next_time = NULL, target = CASE WHEN CAST(:rereads AS INTEGER) = 1 THEN NULL ELSE watermark.target END
 
 -- name: delete_watermark
 -- locks: watermark

@@ -9,6 +9,8 @@ class Sql:
     @statement
     def last_slot(self, *, dataset_id: Param, upto: Param) -> None: ...
     @statement
+    def first_begin(self, *, dataset_id: Param) -> None: ...
+    @statement
     def go_on(self, *, dataset_id: Param, next_time: Param) -> None: ...
     @statement
     def insert_slots(self, *, complete: Param, dataset_id: Param, slots: Param) -> None: ...
@@ -50,7 +52,15 @@ class Sql:
     def next_check(self) -> None: ...
     @statement
     def put_watermark(
-        self, *, dataset_id: Param, declared: Param, gap: Param, max_ahead: Param, rereads: Param, row_lag: Param
+        self,
+        *,
+        dataset_id: Param,
+        declared: Param,
+        gap: Param,
+        gap_wait: Param,
+        max_ahead: Param,
+        rereads: Param,
+        row_lag: Param,
     ) -> None: ...
     @statement
     def delete_watermark(self, *, dataset_id: Param) -> None: ...

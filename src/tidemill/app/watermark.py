@@ -24,6 +24,10 @@ _NAMES: Final = {
     options.OUTSIDE: "outside",
     options.EXPECTED_COUNT: "expected_count",
     options.MAX_AHEAD: "max_ahead",
+    options.COMPLETENESS: "completeness",
+    options.SUCCESS_FILE: "success_file",
+    options.ORDER: "partition_order",
+    options.START: "start",
     options.WINDOW_ZONE: "window_zone",
     options.MAX_WINDOWS: "max_windows",
 }
@@ -51,7 +55,11 @@ class Watermark:
     (`{"region": ["eu", "us"]}`), or `expected_count` how many. A missing time is skipped, or waited for (`gap="wait"`).
     Late partitions have their windows computed again (`late="recompute"`) or count in open windows only (`"drop"`).
     Rows outside their partition's time are an error (`outside="error"`) or left out (`"drop"`). Partitions further
-    ahead of the clock than `max_ahead` (one interval) do not count yet. Windows are aligned in `window_zone` (`zone`),
+    ahead of the clock than `max_ahead` (one interval) do not count yet. `completeness` joins conditions on which a
+    partition is complete by `+`: `"commit"`, `"success-file"` (a file `success_file`, by default `_SUCCESS`, is in the
+    directory that another program wrote) and `"delay(10 min)"` (nothing in the partition has changed for so long).
+    `partition_order` and `start` are for monitored file sets: the order in which partitions of one listing are
+    published, and the first partition that counts. Windows are aligned in `window_zone` (`zone`),
     at most `max_windows` computed by one run.
     """
 
@@ -67,6 +75,10 @@ class Watermark:
     expected: Mapping[str, Sequence[object]] = field(default_factory=dict)
     expected_count: int | None = None
     max_ahead: str | timedelta | None = None
+    completeness: str | None = None
+    success_file: str | None = None
+    partition_order: str | None = None
+    start: str | None = None
     window_zone: str | None = None
     max_windows: int | None = None
 

@@ -28,5 +28,6 @@ def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
     assert deployed.programs == ("count_hours",)
     assert [(view.dataset, view.zone, view.programs) for view in views] == [
         ("default.clicks", "Europe/Berlin", ("default.clicks.count_hours",)),
+        ("default.orders", "UTC", ()),
         ("default.visits", "UTC", ()),
     ]

@@ -21,8 +21,10 @@ from tidemill.alerts.targets import Target
 from tidemill.durations import format_duration
 from tidemill.epoch import show_time
 from tidemill.json_specs import read_text
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.discovery import Discovered
 from tidemill.lake.inbox.inbox import Inbox
+from tidemill.run.processes.monitoring import Followed
 from tidemill.run.processes.runner import RunEvent, RunEventKind
 from tidemill.run.records.runs import Cause, RunState
 from tidemill.schedule.checker import Launch
@@ -76,6 +78,21 @@ class Narrator:
             parts.append("ignored " + _some([f"{name} ({pattern})" for name, pattern in ignored.items()]))
         names = [file.name for file in found.new]
         self.tell("inbox", inbox.dataset.name, "   ".join(parts), files=names, bytes=size, ignored=ignored)
+
+    def followed(self, table: Fileset, found: Followed) -> None:
+        """Changed partitions of a monitored table, and directories that are refused and have not been named yet."""
+        subject = table.dataset.name
+        now_refused = {f"{subject} {one.directory}": one.why for one in found.refused}
+        refused = {name: why for name, why in now_refused.items() if self._ignored.get(name) != why}
+        self._ignored = {**self._ignored, **refused}
+        counts = {"added": found.added, "changed": found.changed, "dropped": found.dropped, "complete": found.complete}
+        parts = [f"{number} {word}" for word, number in counts.items() if number]
+        if found.rows:
+            parts.append(_count(found.rows, "row"))
+        if refused:
+            parts.append("refused " + _some([f"{name.partition(' ')[2]} ({why})" for name, why in refused.items()]))
+        if parts:
+            self.tell("table", subject, "   ".join(parts), **counts, rows=found.rows, refused=refused)
 
     def launched(self, launch: Launch) -> None:
         """A job that has become a run."""

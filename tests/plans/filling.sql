@@ -92,6 +92,12 @@ INSERT INTO slot_member (dataset_id, slot_time, member)
 SELECT 'wide', i * 3600000000, 'eu' FROM series
  UNION ALL SELECT 'small_1', 2 * i * 3600000000, 'eu' FROM series WHERE i < 50
 
+-- name: fill_slot_wait
+INSERT INTO slot_wait (dataset_id, slot_time, partition_key, marked, due_at)
+SELECT 'wide', i * 3600000000, 'k' || i, 1, :now + 3600000 + i FROM series WHERE i < 30000
+ UNION ALL SELECT 'small_1', 2 * i * 3600000000, 'k' || i, i % 2, CASE WHEN i < 10 THEN 1000 ELSE :now + 3600000 END
+  FROM series WHERE i < 40
+
 -- name: fill_partition_change
 -- Of `deep`, every other change that was replaced has expired.
 INSERT INTO partition_change

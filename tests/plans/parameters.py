@@ -17,6 +17,7 @@ _ABORTED: Final = 1000
 _LATE: Final = [2 * i + 1 for i in range(294_000, 294_010)]
 
 _HOUR: Final = 3_600_000_000
+_WAITS: Final = json.dumps([{"slot_time": 2 * i * _HOUR, "partition_key": f"k{i}"} for i in range(50)])
 _BEING_PROCESSED: Final = [i for i in range(297_000, 297_200) if i % 2 == 1]
 """The files that run `live_1` holds."""
 _LEAVING: Final = range(100, 200)
@@ -365,6 +366,20 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "windows.forget_without_rows": {"keys": _list(*(f"k{i}" for i in range(1, 30_000, 300)))},
     "windows.set_late": {"dataset_id": "small_1", "late": "drop"},
     "watermark.complete_slots": {"dataset_id": "small_1"},
+    "watermark.insert_waits": {
+        "dataset_id": "small_1",
+        "waits": _rows([{"slot_time": 2 * i * _HOUR, "partition_key": f"n{i}", "marked": 1} for i in range(50)]),
+    },
+    "watermark.mark_waits": {"dataset_id": "small_1", "found": _WAITS},
+    "watermark.forget_waits": {"dataset_id": "small_1", "found": _WAITS},
+    "watermark.forget_members": {
+        "dataset_id": "small_1",
+        "found": _rows([{"slot_time": 2 * i * _HOUR, "member": "eu"} for i in range(50)]),
+    },
+    "watermark.end_waits": {"dataset_id": "small_1"},
+    "watermark.complete_waiting": {"dataset_id": "small_1", "expected": 0},
+    "watermark.list_unmarked": {"dataset_id": "small_1"},
+    "watermark.delete_waits": {"dataset_id": "small_1"},
     "watermark.first_beyond": {"low": 298_900 * _HOUR, "ends": 298_990 * _HOUR},
     "watermark.forget_slots_beyond": {"low": 298_900 * _HOUR, "ends": 298_990 * _HOUR},
     "watermark.forget_members_beyond": {"low": 298_990 * _HOUR},
@@ -788,6 +803,13 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "discovery.count_late": {"dataset_id": "landing"},
     "discovery.select_absent": {"dataset_id": "landing", "after": "f2970", "bound": "f29709", "limit": 10},
     "discovery.forget_absent": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(100)))},
+    "monitor.put_charge": {"dataset_id": "new"},
+    "monitor.delete_charge": {"dataset_id": "landing"},
+    "monitor.lock_charge": {"dataset_id": "landing"},
+    "monitor.refuse_other_charge": {"dataset_id": "landing", "until": 1000},
+    "monitor.find_newest": {"dataset_id": "deep"},
+    "monitor.count_others": {"dataset_id": "deep", "since": 599_900, "own": _list(1)},
+    "monitor.note_root": {"dataset_id": "landing", "location": "/data/landing", "root": "1:2"},
     "discovery.have_listed": {"dataset_id": "landing"},
     "discovery.find_listing": {"dataset_id": "landing"},
     "discovery.take_listing": {"dataset_id": "landing"},

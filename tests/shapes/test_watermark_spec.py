@@ -66,8 +66,14 @@ def test_expected_partitions_are_all_combinations():
         ("partition.gap-policy", "wait(1 month)", "months differ"),
         ("partition.allowed-lateness", "1 month", "months differ"),
         ("partition.outside-policy", "include", "it comes later: use side or error or drop"),
-        ("partition.completeness", "success-file", "only 'commit' is known"),
         ("partition.allowed-lateness", "soon", "use a number and a unit"),
+        ("partition.completeness", "succes-file", "did you mean 'success-file'?"),
+        ("partition.completeness", "commit+commit", "each once, joined by +"),
+        ("partition.completeness", "delay(1)", "use text with units"),
+        ("partition.completeness", "metastore", "come later"),
+        ("sink.partition-commit.success-file.name", "done", "a name that begins with _ or ."),
+        ("streaming-source.monitor-interval", "0s", "use a duration above 0"),
+        ("streaming-source.consume-start-offset", "yesterday", "use a time without a zone"),
         ("partition.expected.regoin", "eu", "did you mean 'partition.expected.region'?"),
         ("partition.expected.region", "eu,eu", "give each value once"),
         ("partition.expected-count", "0", "use a whole number"),
@@ -75,7 +81,7 @@ def test_expected_partitions_are_all_combinations():
         ("streaming-source.enable", "yes", "use 'true' or 'false'"),
         ("comment", "mine", "there is no such option"),
         ("formt", "csv", "did you mean 'format'?"),
-        ("streaming-source.consume-order", "create-time", "only 'partition-time' is known"),
+        ("streaming-source.partition-order", "time", "use partition-time or partition-name or create-time"),
         ("streaming-source.partition.include", "latest", "only 'all' is known"),
         ("scan.watermark.idle-timeout", "1h", "windows over several tables"),
         ("window.batch.max-bytes", "many", "use a whole number with a unit"),
@@ -106,10 +112,12 @@ def test_options_of_flink_that_would_do_nothing_are_left_out_with_a_notice():
     """A statement written for Flink runs; its author reads what it does not do here."""
     given = {"scan.watermark.alignment.group": "a", "streaming-source.monitor-interval": "1s"}
 
-    kept, notices = leave_out({"partition.time-interval": "1h", **given})
+    kept, notices = leave_out({"partition.time-interval": "1h", **given}, monitored=False)
+    _, of_monitored = leave_out(given, monitored=True)
 
     assert kept == {"partition.time-interval": "1h"}
     assert [line.split("'")[1] for line in notices] == [
         "scan.watermark.alignment.group",
         "streaming-source.monitor-interval",
     ]
+    assert [line.split("'")[1] for line in of_monitored] == ["scan.watermark.alignment.group"]

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from tests.sim import windows
+from tests.sim import monitored, windows
 from tests.sim.bucket import URL, etag_of, folder_of, location_in
 from tidemill import (
     App,
@@ -81,6 +81,8 @@ class Shape:
     """There is a program that starts after runs of others, under a rate."""
     stored: bool
     """Inboxes and file sets are in a bucket, and processed files of `raw` go to an archive in it."""
+    monitored: bool
+    """There is a table whose files another program writes."""
 
     @classmethod
     @cache
@@ -116,6 +118,7 @@ class Shape:
             compacted=random.Random(f"compacted {number}").random() < 0.3,
             chained=random.Random(f"chained {number}").random() < 0.3,
             stored=random.Random(f"stored {number}").random() < 0.4,
+            monitored=random.Random(f"monitored {number}").random() < 0.25,
         )
 
 
@@ -251,6 +254,7 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
     _declare_mirror(app, shape, folder, python)
     if shape.windowed:
         windows.declare(app, shape.windows, folder, lambda run, partition: programs().read_hour(run, partition))
+    monitored.declare(app, folder, there=shape.monitored)
     return app
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.drivers import cold_drivers
-from tests.sim import truth, windows
+from tests.sim import monitored, truth, windows
 from tests.sim.bucket import bucket_below, location_in
 from tests.sim.chance import DEADLY, Chance, ProgramStumbled, node_of
 from tests.sim.committed import Write, fold, plain
@@ -468,6 +468,7 @@ class Simulation(Programs):
             if draw.random() < share:
                 at(action, latest)
         story += windows.make_story(self, draw)
+        story += monitored.make_story(self)
         story += self._library_story()
         story += self._suspension_story()
         story += self._sending_story()

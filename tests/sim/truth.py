@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.sim import drops_truth, windows_truth
+from tests.sim import drops_truth, monitored, windows_truth
 from tests.sim.bucket import location_in
 from tests.sim.committed import Committed, fold, plain, publish, refuse
 from tests.sim.projects import RATE
@@ -91,7 +91,7 @@ def _unlisted(simulation: Simulation) -> dict[str, list[Any]]:
     # new content is then skipped until the next listing.
     known = {v for (v,) in simulation.ground.sql("SELECT content_version FROM inbox_file WHERE status <> 'SKIPPED'")}
     missing = [place for place, version in simulation.newest.items() if version not in known]
-    return {"not listed": missing} if missing else {}
+    return ({"not listed": missing} if missing else {}) | monitored.differences(simulation)
 
 
 def check(simulation: Simulation) -> None:
@@ -103,6 +103,7 @@ def check(simulation: Simulation) -> None:
     drops_truth.check(simulation, committed)
     _check_versions(simulation, committed)
     windows_truth.check(simulation, committed)
+    monitored.check(simulation)
     _check_files(simulation, committed)
     _check_archive(simulation)
     _check_consumers(simulation, committed)

@@ -186,6 +186,7 @@ class App:
         compact_every: str | timedelta | None = None,
         watermark: Watermark | None = None,
         expect: Arrivals | None = None,
+        monitor_every: str | timedelta | None = None,
     ) -> DeclaredFileset:
         """Declare a file set whose partitions have the typed `keys` (`{"day": "date", "hour": "int"}`).
 
@@ -201,6 +202,9 @@ class App:
         many small files into fewer files.
 
         `expect` is the arrival expectation: the times by which a commit publishes partitions.
+
+        `monitor_every` is for a `location` that other programs write, in Hive's layout: the location is listed that
+        often, and what has appeared, changed or vanished there is published. Formats: parquet, orc and text.
         """
         storing = Storing(
             KeySchema.of(keys),
@@ -210,6 +214,7 @@ class App:
             None if keep_superseded is None else parse_duration(keep_superseded),
             None if retention is None else parse_duration(retention),
             _check_expect(name, expect),
+            monitor_every=None if monitor_every is None else parse_duration(monitor_every),
         )
         declared = None if watermark is None else watermark.check(name, storing.keys)
         fileset = self.add_dataset(DeclaredFileset(self._qualified(name), name, location, storing, declared))

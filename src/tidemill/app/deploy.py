@@ -39,6 +39,7 @@ from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_present
 from tidemill.lake.expectations import declare_expectations
 from tidemill.lake.fileset.fileset import Fileset, find_schema
+from tidemill.lake.fileset.monitor import declare_monitoring
 from tidemill.lake.inbox.inbox import ensure_inbox
 from tidemill.lake.snapshot.changes import forget_feeds
 from tidemill.lake.snapshot.guards import ALLOW
@@ -318,8 +319,8 @@ class _Deploying:
         for dataset in datasets:
             _refuse_other_project(db, config, None if present is None else present.spec, dataset)
         known = {dataset.qualified_name: declare(db, dataset, self.resolve) for dataset in datasets}
-        for inbox in (one for one in known.values() if one.kind is DatasetKind.INBOX):
-            ensure_inbox(db, inbox.dataset_id)
+        for dataset in known.values():
+            _have_listed(db, dataset)
         changes: list[Change] = []
         named: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "kept": []}
         before = {consumer.consumer_id: _choice(consumer) for consumer in list_consumers(db)}
@@ -495,6 +496,13 @@ def _refuse_unknown_profiles(config: Config, app: App) -> None:
         if declared.spark_profile and declared.spark_profile not in config.spark_profiles:
             program = qualified(app.namespace, app.name, declared.name)
             raise UnknownSparkProfile(program, declared.spark_profile, config.spark_profiles)
+
+
+def _have_listed(db: Db, dataset: Dataset) -> None:
+    if dataset.kind is DatasetKind.INBOX:
+        ensure_inbox(db, dataset.dataset_id)
+    elif dataset.kind is DatasetKind.FILESET:
+        declare_monitoring(db, Fileset.of(dataset))
 
 
 def _refuse_other_project(db: Db, config: Config, deployed: AppSpec | None, dataset: Dataset) -> None:

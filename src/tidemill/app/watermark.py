@@ -25,6 +25,10 @@ _NAMES: Final = {
     options.OUTSIDE: "outside",
     options.EXPECTED_COUNT: "expected_count",
     options.MAX_AHEAD: "max_ahead",
+    options.COMPLETENESS: "completeness",
+    options.SUCCESS_FILE: "success_file",
+    options.ORDER: "partition_order",
+    options.START: "start",
     options.WINDOW_ZONE: "window_zone",
     options.PARTIAL_FIRST: "partial_first",
     options.MAX_WINDOWS: "max_windows",
@@ -55,9 +59,13 @@ class Watermark:
     Late partitions have their windows computed again (`late="recompute"`), until `allowed_lateness` after the end of a
     window. Or late partitions count in open windows only (`"drop"`, `"side"`), or the run fails (`"error"`). Rows
     outside their partition's time go to the side table (`outside="side"`), are an error (`"error"`) or are left out
-    (`"drop"`). Partitions further ahead of the clock than `max_ahead` (one interval) do not count yet. Windows are
-    aligned in `window_zone` (`zone`), at most `max_windows` computed by one run. Windows that begin before the first
-    time are computed from what is there (`partial_first="emit"`), or left out (`"skip"`).
+    (`"drop"`). Partitions further ahead of the clock than `max_ahead` (one interval) do not count yet. `completeness`
+    joins conditions on which a partition is complete by `+`: `"commit"`, `"success-file"` (a file `success_file`, by
+    default `_SUCCESS`, is in the directory that another program wrote) and `"delay(10 min)"` (nothing in the partition
+    has changed for so long). `partition_order` and `start` are for monitored file sets: the order in which partitions
+    of one listing are published, and the first partition that counts. Windows are aligned in `window_zone` (`zone`), at
+    most `max_windows` computed by one run. Windows that begin before the first time are computed from what is there
+    (`partial_first="emit"`), or left out (`"skip"`).
     """
 
     column: str
@@ -73,6 +81,10 @@ class Watermark:
     expected: Mapping[str, Sequence[object]] = field(default_factory=dict)
     expected_count: int | None = None
     max_ahead: str | timedelta | None = None
+    completeness: str | None = None
+    success_file: str | None = None
+    partition_order: str | None = None
+    start: str | None = None
     window_zone: str | None = None
     partial_first: str | None = None
     max_windows: int | None = None

@@ -13,6 +13,7 @@ from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.columns import column_schema
 from tidemill.lake.fileset.fileset import Fileset, find_schema
+from tidemill.lake.fileset.monitor import declare_monitoring
 from tidemill.lake.fileset.publish import SQL as PUBLISH
 from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.window.watermark import Reread, declare_watermark
@@ -108,7 +109,7 @@ class _Tables(Noun):
                     return Done(f"there is no table {statement.name}")
                 raise
             spec = dict(Fileset.of(dataset).dataset.spec)
-            said, notices = _alter(dataset.qualified_name, spec, statement)
+            said, notices = _alter(dataset.qualified_name, spec, statement, adopted=self._is_adopted(dataset))
             reread = self._change(db, dataset, spec)
             before, after = ({name: one.get(name) for name in _ALTERED} for one in (dataset.spec, spec))
             self._project.note("sql", dataset.qualified_name, statement=said).between(before, after).write(db)
@@ -119,7 +120,8 @@ class _Tables(Noun):
 
     def _create_table(self, statement: CreateTable) -> Done:
         namespace, (name,) = self._project.split("table", statement.name, 1)
-        location = statement.options.get("path", f"{self._config.data.rstrip('/')}/{namespace}/{name}")
+        adopted = "path" in statement.options
+        location = statement.options.get("path", self._own_location(namespace, name))
         if "://" not in location:
             location = str(self._config.folder / location)
         files = open_files(location, self._world)
@@ -127,13 +129,13 @@ class _Tables(Noun):
         wanted = FileFormat(_choose(qualified(namespace, name), statement.options, "format", _FORMATS))
         _choose(qualified(namespace, name), statement.options, "connector", _CONNECTORS)
         spec: dict[str, Any] = write_plain(Storing(keys, wanted))
-        options, notices = leave_out(statement.options)
+        options, notices = leave_out(statement.options, monitored=adopted)
         spec["options"] = {key: value for key, value in options.items() if key not in CONNECTION}
         spec["columns"] = dict(statement.columns)
         if statement.watermark is not None:
             spec["watermark_column"] = statement.watermark
             _check_time(qualified(namespace, name), spec, statement.columns)
-        _derive(qualified(namespace, name), spec)
+        _derive(qualified(namespace, name), spec, adopted=adopted)
         dataset = Dataset(DatasetId(self._world.new_id("ds")), namespace, name, DatasetKind.FILESET, files.url, spec)
 
         def block(db: Db) -> Done:
@@ -156,6 +158,7 @@ class _Tables(Noun):
                 schema=schema.text,
                 run_id="statement",
             )
+            declare_monitoring(db, made)
             declare_watermark(db, made, "statement")
             record = {"location": files.url, "columns": spec["columns"], "watermark": spec.get("watermark_column")}
             self._project.note("sql", made.qualified_name, statement="CREATE TABLE").between(None, record).write(db)
@@ -167,7 +170,7 @@ class _Tables(Noun):
     def _change(self, db: Db, dataset: Dataset, spec: dict[str, Any]) -> Reread | None:
         before = Fileset.of(dataset)
         _check_column(db, before, spec)
-        _derive(dataset.qualified_name, spec)
+        _derive(dataset.qualified_name, spec, adopted=self._is_adopted(dataset))
         after = Fileset.of(replace(dataset, spec=spec))
         if _shape(before.watermark) != _shape(after.watermark):
             for state in list_states(db, dataset.dataset_id):
@@ -178,7 +181,18 @@ class _Tables(Noun):
                     )
                     raise BadTable(dataset.qualified_name, why)
         datasets.change_spec(db, after.dataset)
+        if before.storing.monitor_every != after.storing.monitor_every:
+            declare_monitoring(db, after)
         return declare_watermark(db, after, "statement")
+
+    def _own_location(self, namespace: str, name: str) -> str:
+        return f"{self._config.data.rstrip('/')}/{namespace}/{name}"
+
+    def _is_adopted(self, dataset: Dataset) -> bool:
+        """Return whether a table has a path of its own, where other programs write."""
+        location = self._own_location(dataset.namespace, dataset.name)
+        own = location if "://" in location else str(self._config.folder / location)
+        return dataset.location != open_files(own, self._world).url
 
     def _describe(self, db: Db, name: str) -> Done:
         fileset = Fileset.of(self._project.dataset(db, name))
@@ -197,7 +211,7 @@ class _Tables(Noun):
 
 
 def _alter(  # noqa: C901  # four kinds of statements
-    table: str, spec: dict[str, Any], statement: Statement
+    table: str, spec: dict[str, Any], statement: Statement, *, adopted: bool
 ) -> tuple[str, list[str]]:
     """Change `spec` as the statement says; return what was done, and notices."""
     from tidemill.sql import ddl
@@ -222,7 +236,7 @@ def _alter(  # noqa: C901  # four kinds of statements
         case ddl.SetOptions():
             if fixed := sorted(statement.options.keys() & {*CONNECTION}):
                 raise BadTable(table, f"the option '{fixed[0]}' is of CREATE TABLE alone: create another table")
-            given, notices = leave_out(statement.options)
+            given, notices = leave_out(statement.options, monitored=adopted)
             options |= given
             said = f"{table} has {len(options)} options"
         case ddl.ResetOptions():
@@ -240,10 +254,15 @@ def _alter(  # noqa: C901  # four kinds of statements
     return said, notices
 
 
-def _derive(table: str, spec: dict[str, Any]) -> None:
-    """The watermark that moves: there is one when a column is named and `streaming-source.enable` says so."""
+def _derive(table: str, spec: dict[str, Any], *, adopted: bool) -> None:
+    """Derive the watermark that moves, and the interval of listings, from the options.
+
+    There is a watermark when a column is named and `streaming-source.enable` says so. An `adopted` table is monitored
+    then, with or without a watermark.
+    """
     keys, options, column = KeySchema.of(spec["keys"]), spec["options"], spec.get("watermark_column")
     spec.pop("watermark", None)
+    spec.pop("monitor_every", None)
     try:
         enabled = options.get(ENABLE, "false").lower() == "true"
         given = options if enabled else {INTERVAL: "1h", **options}
@@ -252,6 +271,8 @@ def _derive(table: str, spec: dict[str, Any]) -> None:
         raise BadTable(table, str(error)) from None
     if enabled and column is not None:
         spec["watermark"] = write_plain(replace(checked.stored, by="statement"))
+    if enabled and adopted:
+        spec["monitor_every"] = write_plain(checked.monitor_every)
 
 
 def _check_column(db: Db, fileset: Fileset, spec: Mapping[str, Any]) -> None:

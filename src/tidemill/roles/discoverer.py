@@ -1,4 +1,4 @@
-"""The discoverer: lists inboxes when a listing is due, or when the file system reports a change."""
+"""The discoverer: lists inboxes and monitored tables when a listing is due, or the file system reports a change."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
-from tidemill.errors import Unavailable
+from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake import datasets
-from tidemill.lake.datasets import Dataset
+from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.fileset.monitor import TreeMemory
 from tidemill.lake.inbox import discovery
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
+from tidemill.run.processes.monitoring import follow_table
 from tidemill.storage.files import StorageUnavailable
 from tidemill.storage.hints import FolderHints
 
@@ -29,14 +32,14 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class _Charge:
-    """An inbox that this process lists: the end of the charge in the catalog, and its renewal by the own clock."""
+    """Charge of an inbox or a table that this process lists: its end in the catalog, its renewal by the own clock."""
 
     until: datetime
     renew_at: timedelta
 
 
 class Discoverer:
-    """Lists the inboxes that are due.
+    """Lists the inboxes and the monitored tables that are due. The rules for inboxes hold for tables too.
 
     One process has charge of an inbox for a while. The process renews the charge in the catalog once a minute. Listings
     in between follow the clock of the process: every `list_every`, or after a hint while the folder is watched.
@@ -55,6 +58,7 @@ class Discoverer:
         self._narrator = narrator
         self._hints = hints
         self._memories: defaultdict[DatasetId, discovery.Memory] = defaultdict(discovery.Memory)
+        self._tables: defaultdict[DatasetId, TreeMemory] = defaultdict(TreeMemory)
         self._charges: dict[DatasetId, _Charge] = {}
         self._looks: dict[DatasetId, timedelta] = {}
         """The next listing of an inbox, by the clock of this process."""
@@ -108,8 +112,8 @@ class Discoverer:
         """Take or renew the charge of inboxes, and have them listed now. Another process may be faster."""
         found = self._catalog.read(lambda db: [_find_if_due(db, *one) for one in due.items()]) if due else []
         # Of the others another process has charge, and a write would wait for that process.
-        still = [Inbox.of(dataset) for dataset in found if dataset is not None]
-        every = {one.dataset_id: max(one.spec.list_every, _LIST_WATCHED_EVERY) for one in still}
+        still = [_listed(dataset) for dataset in found if dataset is not None]
+        every = {one.dataset_id: max(_interval(one), _LIST_WATCHED_EVERY) for one in still}
 
         def block(db: Db) -> dict[DatasetId, datetime | None]:
             # Half as long again, so that no other process sees an inbox due before the renewal.
@@ -138,7 +142,10 @@ class Discoverer:
             self._charges.pop(dataset_id, None)  # the inbox was dropped
             self._settling.discard(dataset_id)
             return
-        watched = Inbox.of(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
+        watched = _listed(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
+        if isinstance(watched, Fileset):
+            self._follow(watched, now)
+            return
         waits = [watched.spec.list_every] if dataset_id in self._charges else []
         try:
             if self._hints and self._hints.watch(dataset_id, watched.files(self._catalog.world)):
@@ -156,13 +163,45 @@ class Discoverer:
             # A folder that is away must not hold up other inboxes.
             self._settling.discard(dataset_id)
             self._narrator.tell("inbox", watched.dataset.name, str(error), error=error.code)
-            if isinstance(error, StorageUnavailable) and self._charges.pop(dataset_id, None) is not None:
-                self._left[dataset_id] = now + max(_LEAVE_FOR, watched.spec.list_every)
-                self._catalog.write(lambda db: discovery.have_listed(db, watched))
+            if isinstance(error, StorageUnavailable) and self._leave(watched, now):
                 return
             waits.append(watched.spec.list_every)
         if waits:
             self._looks[dataset_id] = now + min(waits)
+
+    def _follow(self, table: Fileset, now: timedelta) -> None:
+        """Bring a monitored table up to its directories, if this process has charge of the table."""
+        charge = self._charges.get(table.dataset_id)
+        if charge is None:
+            return  # the next look takes the charge, or leaves the table to another process
+        self._looks[table.dataset_id] = now + _interval(table)
+        memory = self._tables[table.dataset_id]
+        try:
+            found = follow_table(self._catalog, table, memory, charge.until)
+            self._narrator.followed(table, found)
+        except (Conflict, Fenced, Unavailable, UserError) as error:
+            memory.forget()
+            self._narrator.tell("table", table.dataset.name, str(error), error=error.code)
+            if isinstance(error, StorageUnavailable) and self._leave(table, now):
+                self._looks.pop(table.dataset_id, None)
+
+    def _leave(self, watched: Inbox | Fileset, now: timedelta) -> bool:
+        """Leave what cannot be reached to other processes for a while; return False without a charge."""
+        if self._charges.pop(watched.dataset_id, None) is None:
+            return False
+        self._left[watched.dataset_id] = now + max(_LEAVE_FOR, _interval(watched))
+        self._catalog.write(lambda db: discovery.have_listed(db, watched))
+        return True
+
+
+def _listed(dataset: Dataset) -> Inbox | Fileset:
+    return Inbox.of(dataset) if dataset.kind is DatasetKind.INBOX else Fileset.of(dataset)
+
+
+def _interval(listed: Inbox | Fileset) -> timedelta:
+    if isinstance(listed, Inbox):
+        return listed.spec.list_every
+    return listed.storing.monitor_every or _LIST_WATCHED_EVERY
 
 
 def _find_if_due(db: Db, dataset_id: DatasetId, due_at: datetime) -> Dataset | None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import product
 from typing import Final, TypeVar
 
-from tidemill.durations import split_duration
+from tidemill.durations import BadDuration, parse_duration, split_duration
 from tidemill.errors import UserError
 from tidemill.json_specs import sparse
 from tidemill.names import advise
@@ -44,33 +44,38 @@ PARTIAL_FIRST: Final = "window.partial-first"
 MAX_WINDOWS: Final = "window.batch.max-windows"
 MAX_PARTITIONS: Final = "window.batch.max-partitions"
 MAX_BYTES: Final = "window.batch.max-bytes"
+MONITOR: Final = "streaming-source.monitor-interval"
+ORDER: Final = "streaming-source.partition-order"
+START: Final = "streaming-source.consume-start-offset"
+COMPLETENESS: Final = "partition.completeness"
+SUCCESS_FILE: Final = "sink.partition-commit.success-file.name"
 EXPECTED: Final = "partition.expected."
 
+_DELAY: Final = re.compile(r"delay\(([^()]*)\)")
 CONNECTION: Final = ("connector", "path", "format")
 """Options of CREATE TABLE alone, about the files of the table."""
 _ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
     "partition.time-extractor.kind": ("default", "a class of your own comes later: use a timestamp pattern"),
-    "partition.completeness": ("commit", "other rules come later: name what belongs to a slot by partition.expected"),
-    "streaming-source.partition-order": ("partition-time", "slots are always taken in the order of their times here"),
     "streaming-source.partition.include": ("all", "a table of which only the latest partition counts has no windows"),
     "window.emit-empty": ("false", "rows for windows without any come later"),
 }
 """Options of which one value is known so far, and why not another."""
 _OPTIONS: Final = (
     ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, ALLOWED, GAP, EXPECTED_COUNT, MAX_AHEAD,
-    WINDOW_ZONE, PARTIAL_FIRST, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, *_ONE_VALUE,
+    WINDOW_ZONE, PARTIAL_FIRST, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, MONITOR, ORDER, START, COMPLETENESS,
+    SUCCESS_FILE, *_ONE_VALUE,
 )  # fmt: skip
 _LATER: Final[Mapping[str, str]] = {
     "partition.time-extractor.class": "a class of your own comes later: use a timestamp pattern",
-    "streaming-source.partition.consume-start-offset": "it comes later: a window program begins with the first slot",
-    "streaming-source.consume-start-offset": "it comes later: a window program begins with the first slot",
     "watermark.idle-timeout": "it comes with windows over several tables, later",
     "scan.watermark.idle-timeout": "it comes with windows over several tables, later",
     "table.exec.source.idle-timeout": "it comes with windows over several tables, later",
 }
-_ALIASES: Final = {"streaming-source.consume-order": "streaming-source.partition-order"}
+_ALIASES: Final = {
+    "streaming-source.consume-order": ORDER,
+    "streaming-source.partition.consume-start-offset": START,
+}
 _MEANINGLESS: Final[Mapping[str, str]] = {
-    "streaming-source.monitor-interval": "a commit announces its partitions; the option comes with adopted tables",
     "scan.watermark.alignment.": "there is nothing to align: windows are computed in batches",
     "scan.watermark.emit.": "a watermark moves with each commit",
     "scan.parallelism": "Spark decides it",
@@ -80,6 +85,9 @@ _MEANINGLESS: Final[Mapping[str, str]] = {
     "lookup.": "there are no look-up joins",
 }
 _WAITS: Final = re.compile(r"wait\((.*)\)")
+_OF_MONITORED: Final[Mapping[str, str]] = {
+    MONITOR: "a commit announces its partitions; only a table with a path of its own is listed",
+}
 _MOST_EXPECTED: Final = 10_000
 
 
@@ -122,6 +130,47 @@ class GapPolicy(StrEnum):
 
     SKIP = "skip"
     WAIT = "wait"
+
+
+class PartitionOrder(StrEnum):
+    """Order in which the partitions of one listing are published, and the meaning of the start offset."""
+
+    PARTITION_TIME = "partition-time"
+    PARTITION_NAME = "partition-name"
+    CREATE_TIME = "create-time"
+    """The time of the oldest file of the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completeness:
+    """Conditions on which a partition is complete, beside the commit that adds it."""
+
+    marker: str | None = None
+    """The name of a file in the directory of the partition."""
+    delay: timedelta = timedelta(0)
+    """The time for which nothing in the partition has changed."""
+
+    @classmethod
+    def parse(cls, text: str, marker: str) -> Completeness:
+        """Read rules that are joined by `+`; `BadPartitionTime` says what is wrong."""
+        rules = [rule.strip() for rule in text.split("+")]
+        delays = [match[1] for rule in rules if (match := _DELAY.fullmatch(rule))]
+        unknown = [rule for rule in rules if rule not in {"commit", "success-file"} and not _DELAY.fullmatch(rule)]
+        if "metastore" in unknown:
+            raise BadPartitionTime("completeness", text, "tables of a Hive metastore come later")
+        if unknown or len(set(rules)) < len(rules) or len(delays) > 1:
+            why = "use commit, success-file and delay(D), each once, joined by +: 'success-file+delay(10 min)'"
+            raise BadPartitionTime("completeness", text, advise(unknown[0] if unknown else "", ["success-file"], why))
+        try:
+            delay = parse_duration(delays[0]) if delays else timedelta(0)
+        except BadDuration as error:
+            raise BadPartitionTime("completeness", text, str(error)) from None
+        return cls(marker if "success-file" in rules else None, delay)
+
+    @property
+    def waits(self) -> bool:
+        """True if a partition may be there and not be complete."""
+        return self.marker is not None or bool(self.delay)
 
 
 class OutsidePolicy(StrEnum):
@@ -171,6 +220,11 @@ class WatermarkSpec:
     """
     expected_keys: tuple[str, ...]
     expected_count: int
+    monitor_every: timedelta
+    completeness: Completeness
+    order: PartitionOrder
+    start: str | None
+    """Start offset: partitions before it do not belong to a monitored table. A time, or a name of a partition."""
     max_ahead: int
     window_zone: Zone
     partial_first: PartialFirst
@@ -199,6 +253,7 @@ class WatermarkSpec:
         count = read.number(EXPECTED_COUNT, 1)
         if expected and EXPECTED_COUNT in options:
             raise BadTableOption(EXPECTED_COUNT, options[EXPECTED_COUNT], f"say it by {EXPECTED}<key> or by a count")
+        order = read.one_of(ORDER, PartitionOrder)
         members = frozenset(product(*expected.values())) if expected else frozenset()
         if len(members) > _MOST_EXPECTED:
             raise BadTableOption(
@@ -206,10 +261,6 @@ class WatermarkSpec:
             )
         late = read.one_of(LATE, LatePolicy)
         gap, gap_wait = read.gap()
-        allowed = read.duration(ALLOWED, timedelta(0)) if ALLOWED in options else None
-        if allowed is not None and late is not LatePolicy.RECOMPUTE:
-            why = f"only '{LATE}'='recompute' has windows that are computed again: leave one of the two options out"
-            raise BadTableOption(ALLOWED, options[ALLOWED], why)
         return cls(
             column=column,
             options=dict(sorted(options.items())),
@@ -217,13 +268,17 @@ class WatermarkSpec:
             partition_time=PartitionTime(Extractor(keys, options.get(PATTERN), options.get(FORMATTER)), interval, zone),
             row_lag=_micros(read.duration(ROW_LAG, timedelta(0))),
             late=late,
-            allowed_lateness=None if allowed is None else _micros(allowed),
+            allowed_lateness=read.allowed_lateness(late),
             gap=gap,
             gap_wait=gap_wait,
             outside=read.one_of(OUTSIDE, OutsidePolicy, ["include"]),
             expected=members,
             expected_keys=tuple(expected),
             expected_count=len(members) or count,
+            monitor_every=read.monitor_every(),
+            completeness=read.completeness(),
+            order=order,
+            start=read.start(order),
             max_ahead=_micros(read.duration(MAX_AHEAD, interval.longest)),
             window_zone=read.made(WINDOW_ZONE, Zone) if WINDOW_ZONE in options else zone,
             partial_first=read.one_of(PARTIAL_FIRST, PartialFirst),
@@ -260,7 +315,15 @@ class WatermarkSpec:
     @property
     def slots(self) -> object:
         """Rule for time slots: their position in time, and the conditions on which a slot is complete."""
-        return self.reading, self.gap, self.gap_wait, self.expected, self.expected_count, self.max_ahead
+        return (
+            self.reading,
+            self.gap,
+            self.gap_wait,
+            self.expected,
+            self.expected_count,
+            self.completeness,
+            self.max_ahead,
+        )
 
     def refuse_types(self, dataset: str, types: Mapping[str, str]) -> None:
         """Raise `BadTimeColumn` where a file set with these columns (Spark's types by name) has the time column.
@@ -296,9 +359,25 @@ def find_column_fault(column: str, options: Mapping[str, str], types: Mapping[st
     return None
 
 
-def leave_out(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the options that do something, and a notice for each option of Flink that is left out."""
-    why = {name: why for name in given for prefix, why in _MEANINGLESS.items() if name.startswith(prefix)}
+def read_start(text: str) -> datetime:
+    """Read a start offset that is a time of a wall clock; `BadPartitionTime`."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is not None:
+        raise BadPartitionTime("start offset", text, "use a time without a zone, as '2021-03-19 10:00:00'")
+    return found
+
+
+def leave_out(given: Mapping[str, str], *, monitored: bool) -> tuple[dict[str, str], list[str]]:
+    """Return the options that do something, and a notice for each option of Flink that is left out.
+
+    Some options do something only for a `monitored` table, whose files other programs write.
+    """
+    useless = _MEANINGLESS if monitored else {**_MEANINGLESS, **_OF_MONITORED}
+    names = given.keys() - {SUCCESS_FILE}
+    why = {name: why for name in sorted(names) for prefix, why in useless.items() if name.startswith(prefix)}
     kept = {name: value for name, value in given.items() if name not in why}
     return kept, [f"option '{name}' is left out: {reason}" for name, reason in why.items()]
 
@@ -366,6 +445,34 @@ class _Reader:
         if found is None:
             return self.one_of(GAP, GapPolicy, also=("wait(<duration>)",)), None
         return GapPolicy.WAIT, _micros(self._span(GAP, lambda _: Interval.parse(found[1])))
+
+    def allowed_lateness(self, late: LatePolicy) -> int | None:
+        if ALLOWED not in self.options:
+            return None
+        allowed = self.duration(ALLOWED, timedelta(0))
+        if late is not LatePolicy.RECOMPUTE:
+            why = f"only '{LATE}'='recompute' has windows that are computed again: leave one of the two options out"
+            raise BadTableOption(ALLOWED, self.options[ALLOWED], why)
+        return _micros(allowed)
+
+    def monitor_every(self) -> timedelta:
+        every = self.duration(MONITOR, timedelta(minutes=1))
+        if every < timedelta(milliseconds=1):
+            raise BadTableOption(MONITOR, self.options[MONITOR], "use a duration above 0, as '1 min'")
+        return every
+
+    def completeness(self) -> Completeness:
+        marker = self.options.get(SUCCESS_FILE, "_SUCCESS")
+        if not marker.startswith(("_", ".")) or "/" in marker:
+            raise BadTableOption(SUCCESS_FILE, marker, "use a name that begins with _ or ., so that no reader reads it")
+        if COMPLETENESS not in self.options:
+            return Completeness()
+        return self.made(COMPLETENESS, lambda rules: Completeness.parse(rules, marker))
+
+    def start(self, order: PartitionOrder) -> str | None:
+        if START in self.options and order is not PartitionOrder.PARTITION_NAME:
+            self.made(START, read_start)
+        return self.options.get(START)
 
     def one_of(self, name: str, kind: type[_E], later: Sequence[str] = (), also: Sequence[str] = ()) -> _E:
         known = [one.value for one in kind]

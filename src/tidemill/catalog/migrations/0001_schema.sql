@@ -366,6 +366,8 @@ CREATE TABLE inbox_reprocessed (
     PRIMARY KEY (dataset_id, name, run_id)
 ) {clustered};
 
+-- One row for each location that is listed: of an inbox, or of a table whose files other programs write. Of such a table
+-- only next_listing_at counts: until then one process has charge of the listings.
 CREATE TABLE inbox_marker (
     dataset_id      {text} PRIMARY KEY,
     marker          {text},
@@ -459,6 +461,18 @@ CREATE TABLE slot_member (
     member     {text} NOT NULL,
     PRIMARY KEY (dataset_id, slot_time, member)
 ) {clustered};
+
+-- Partitions that are there and not complete. marked is 0 while the marker of the directory is missing; nothing may
+-- change before due_at. A complete time slot has no rows.
+CREATE TABLE slot_wait (
+    dataset_id    {text} NOT NULL,
+    slot_time     BIGINT NOT NULL,
+    partition_key {text} NOT NULL,
+    marked        INTEGER NOT NULL CHECK (marked IN (0, 1)),
+    due_at        BIGINT NOT NULL,
+    PRIMARY KEY (dataset_id, slot_time, partition_key)
+) {clustered};
+CREATE INDEX slot_wait_due ON slot_wait (due_at) WHERE marked = 1;
 
 -- Results are published up to computed. All changes with a commit sequence below seen are in them.
 CREATE TABLE window_program (

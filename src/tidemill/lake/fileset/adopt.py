@@ -7,7 +7,7 @@ is refused by name, and the other directories are adopted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
@@ -23,6 +23,8 @@ from tidemill.storage.files import Files, FileStatus
 Look = Callable[[Files, str, FileFormat], tuple[int, ColumnSchema]]
 """Gives the rows of a file and the columns in it; an error for what is none of that format."""
 
+NOT_READABLE: Final = (TidemillError, OSError, ValueError, TypeError)
+"""Errors of a bad directory or file: of the libraries that read files too."""
 _READABLE: Final = (FileFormat.PARQUET, FileFormat.ORC)
 
 
@@ -32,6 +34,15 @@ class Refusal:
 
     directory: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDirectory:
+    """Directory of a tree, with the data files directly in it and the names of its hidden files."""
+
+    name: str
+    files: list[FileStatus]
+    hidden: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -65,7 +76,10 @@ def look_through(
         raise BadFormat(fileset.storing.format, "its files do not say which columns they have: adopt parquet or orc")
     tree = Tree(columns)
     base = _base(fileset, below)
-    for directory, found in _directories(files, below):
+    for one in list_directories(files, below):
+        directory, found = one.name, one.files
+        if not found:
+            continue
         try:
             key = fileset.keys.from_path(directory.removeprefix(base))
             place = present.get(fileset.keys.encode(key))
@@ -74,22 +88,33 @@ def look_through(
                 continue
             if place is not None:
                 raise BadKey(None, f"{fileset.keys.show(key)} exists already, with files at {place}")
-            rows = [look(files, status.name, fileset.storing.format) for status in found]
-            for _, offered in rows:
-                _refuse_keys(fileset, offered)
-            columns = tree.columns
-            for _, offered in rows:
-                columns = reconcile(fileset, columns, offered)
-        except (TidemillError, OSError, ValueError, TypeError) as error:  # what the libraries say of a bad file
-            tree.refused.append(Refusal(directory or ".", " ".join(str(error).split())[:500]))
+            listed, tree.columns = look_at_files(fileset, files, found, tree.columns, look)
+        except NOT_READABLE as error:
+            tree.refused.append(refusal_of(directory, error))
             continue
-        listed = [
-            DataFile(status.name.rpartition("/")[2], status.bytes, count, status.etag)
-            for status, (count, _) in zip(found, rows, strict=True)
-        ]
-        tree.columns = columns
         tree.writes.append(PartitionWrite(key, WriteOp.CREATE, Manifest(tuple(listed)), location=directory))
     return tree
+
+
+def look_at_files(
+    fileset: Fileset, files: Files, found: Iterable[FileStatus], columns: ColumnSchema | None, look: Look
+) -> tuple[list[DataFile], ColumnSchema | None]:
+    """Return these files of one partition as a manifest names them, and `columns` merged with those of the files.
+
+    Raises one of `NOT_READABLE`. Cost: a look into each file.
+    """
+    listed = []
+    for status in found:
+        rows, offered = look(files, status.name, fileset.storing.format)
+        _refuse_keys(fileset, offered)
+        columns = reconcile(fileset, columns, offered)
+        listed.append(DataFile(status.name.rpartition("/")[2], status.bytes, rows, status.etag))
+    return listed, columns
+
+
+def refusal_of(directory: str, error: Exception) -> Refusal:
+    """Return the refusal of a directory for one of `NOT_READABLE`, in one line."""
+    return Refusal(directory or ".", " ".join(str(error).split())[:500])
 
 
 def _base(fileset: Fileset, below: str) -> str:
@@ -100,8 +125,12 @@ def _base(fileset: Fileset, below: str) -> str:
     return "".join(f"{part}/" for part in head)
 
 
-def _directories(files: Files, below: str) -> Iterator[tuple[str, list[FileStatus]]]:
-    """Directories with data files, by name; what begins with `.` or `_`, and what Tidemill wrote, is left out."""
+def list_directories(files: Files, below: str) -> Iterator[TreeDirectory]:
+    """Directories with data files or hidden files, by name.
+
+    A path with a part that begins with `.` or `_` is left out, and so is what Tidemill wrote. A file with such a
+    name is hidden.
+    """
     prefix = f"{below}/" if below else ""
     statuses = files.list_after(prefix, None)
     for directory, group in groupby(statuses, key=lambda status: status.name.rpartition("/")[0]):
@@ -109,9 +138,9 @@ def _directories(files: Files, below: str) -> Iterator[tuple[str, list[FileStatu
         ours = find_snapshot(directory.split("/")[0]) is not None
         if ours or any(part.startswith((".", "_")) for part in parts):
             continue
-        found = [status for status in group if not status.name.rpartition("/")[2].startswith((".", "_"))]
-        if found:
-            yield directory, found
+        named = [(status.name.rpartition("/")[2], status) for status in group]
+        hidden = frozenset(name for name, _ in named if name.startswith((".", "_")))
+        yield TreeDirectory(directory, [status for name, status in named if name not in hidden], hidden)
 
 
 def _refuse_keys(fileset: Fileset, offered: ColumnSchema) -> None:

@@ -15,6 +15,9 @@ from tidemill.lake.fileset.fileset import ColumnSchema
 _WIDER: Final = (("byte", "short", "integer", "long"), ("float", "double"))
 """Types each of whose values the next one holds, and which Spark reads as the next from every format."""
 
+_SAME_IN_ORC: Final = {("timestamp", "timestamp_ntz"), ("timestamp_ntz", "long")}
+"""Types of a column as declared, and as pyarrow sees the column in an ORC file of Spark."""
+
 
 def evolve(present: ColumnSchema, offered: ColumnSchema) -> ColumnSchema | None:
     """The columns that hold rows of both, those of `present` first; None when there are none without loss.
@@ -45,6 +48,22 @@ def are_same(one: ColumnSchema, other: ColumnSchema) -> bool:
     """Return whether both have the same columns, in any order."""
     first, second = ({field["name"]: field for field in _fields(columns)} for columns in (one, other))
     return first == second
+
+
+def as_orc(declared: ColumnSchema, offered: ColumnSchema) -> ColumnSchema:
+    """Return the columns that an ORC file offers, with the times that `declared` says.
+
+    ORC has one type of timestamp, and Spark keeps TIMESTAMP_NTZ in it as a number. The types that Spark means are in
+    attributes that pyarrow does not read.
+    """
+    wanted = declared.types
+    fields = [
+        {**field, "type": wanted[field["name"]]}
+        if (wanted.get(field["name"]), field["type"]) in _SAME_IN_ORC
+        else field
+        for field in _fields(offered)
+    ]
+    return column_schema(fields)
 
 
 def _fields(columns: ColumnSchema) -> list[dict[str, Any]]:

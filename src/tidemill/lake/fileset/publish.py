@@ -152,7 +152,8 @@ class PartitionWrite:
 
     `metadata` is the write's part of the partition's metadata; None deletes a name. For the names in `claimed`, another
     writer of the same name is a conflict. An append without files changes metadata only. `location` is the directory of
-    the files if the transaction has not written them: they were there before, and are adopted.
+    the files if the transaction has not written them: they were there before, and are adopted. `lacks_marker` says that
+    the marker of a complete partition is not in that directory.
     """
 
     key: Key
@@ -161,6 +162,7 @@ class PartitionWrite:
     metadata: Mapping[str, str | None] = field(default_factory=dict)
     claimed: frozenset[str] = frozenset()
     location: str | None = None
+    lacks_marker: bool = False
 
     @property
     def brings_rows(self) -> bool:

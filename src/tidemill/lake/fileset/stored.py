@@ -84,7 +84,8 @@ class Storing:
     With `checksum`, each read compares the whole content of the files with the written content. (Parquet's pages have
     checksums of their own.) `keep_superseded` is the time for which replaced files stay readable, by default the
     site's. `retention` is the age, by partition time, at which whole partitions are dropped, by default never.
-    `columns`, `options` and `watermark_column` are those of a table that a statement has declared.
+    `columns`, `options` and `watermark_column` are those of a table that a statement has declared. `monitor_every` is
+    the interval of the listings of a monitored table, whose files other programs write.
     """
 
     keys: KeySchema
@@ -98,6 +99,7 @@ class Storing:
     columns: Mapping[str, str] | None = None
     options: Mapping[str, str] | None = None
     watermark_column: str | None = None
+    monitor_every: timedelta | None = None
 
     def __post_init__(self) -> None:
         """Refuse to evolve what has no room for it, and times in which nothing could be read."""
@@ -111,6 +113,10 @@ class Storing:
         for duration in (self.keep_superseded, self.retention):
             if duration is not None and duration <= timedelta(0):
                 raise BadFormat(self.format, f"{duration} is no time for which anything could be kept")
+        if self.monitor_every is not None and self.monitor_every <= timedelta(0):
+            raise BadFormat(self.format, f"{self.monitor_every} is no interval between two listings")
+        if self.monitor_every is not None and self.retention is not None:
+            raise BadFormat(self.format, "other programs write and delete the files of a monitored table: no retention")
 
 
 def writing_options(file_format: FileFormat) -> Mapping[str, str]:
@@ -135,9 +141,9 @@ def count_rows(files: Files, name: str, file_format: FileFormat) -> int:
 
             return int(orc.ORCFile(open_seekable(files, name)).nrows)
         case FileFormat.CSV:
-            return _count_records(_chunks(files, name)) - 1
+            return _count_records(_whole_lines(files, name)) - 1
         case FileFormat.JSON | FileFormat.TEXT:
-            return sum(chunk.count(b"\n") for chunk in _chunks(files, name))
+            return sum(chunk.count(b"\n") for chunk in _whole_lines(files, name))
         case _:
             assert_never(file_format)
 
@@ -152,8 +158,11 @@ def _count_records(chunks: Iterator[bytes]) -> int:
     return records
 
 
-def _chunks(files: Files, name: str) -> Iterator[bytes]:
-    offset = 0
+def _whole_lines(files: Files, name: str) -> Iterator[bytes]:
+    """Yield the content of a file, with the end of the last line, which other programs may leave out."""
+    offset, last = 0, b"\n"
     while chunk := files.read(name, offset=offset, length=CHUNK_BYTES):
         yield chunk
-        offset += len(chunk)
+        offset, last = offset + len(chunk), chunk[-1:]
+    if last != b"\n":
+        yield b"\n"

@@ -17,6 +17,7 @@ from tidemill.catalog.records import to_json
 from tidemill.durations import format_duration
 from tidemill.json_specs import read_plain
 from tidemill.lake.expectations import note_arrival
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.in_flight import HeldBack, Watched, held_back
 from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_version, exact_version, latest_time
 from tidemill.lake.inbox.lookback import Marker
@@ -689,15 +690,17 @@ def all_listings(db: Db) -> list[tuple[DatasetId, datetime]]:
     return db.records(SQL.select_listings, tuple[DatasetId, datetime])
 
 
-def take_listing(db: Db, inbox: Inbox, due_at: datetime, hold: timedelta) -> datetime | None:
-    """Take charge of the inbox's listings for `hold`, if it is still due at `due_at`; the time up to which, or None.
+def take_listing(db: Db, inbox: Inbox | Fileset, due_at: datetime, hold: timedelta) -> datetime | None:
+    """Take charge of the listings of an inbox or a table for `hold`, if they are still due at `due_at`; return its end.
+
+    None if another process has taken the charge.
 
     Until then its holder lists it by its own clock, without a word to the catalog.
     """
     return db.value(SQL.take_listing, datetime, dataset_id=inbox.dataset_id, next_listing_at=due_at, interval=hold)
 
 
-def have_listed(db: Db, inbox: Inbox) -> None:
+def have_listed(db: Db, inbox: Inbox | Fileset) -> None:
     """Have the inbox listed now, by the process that has charge of it or by any other one."""
     db.run(SQL.have_listed, dataset_id=inbox.dataset_id)
 

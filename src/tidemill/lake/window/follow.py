@@ -10,7 +10,13 @@ from tidemill.catalog.named import Call
 from tidemill.catalog.transactions import Transaction
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite
-from tidemill.lake.window.watermark import MoveWatermark, fill_slots, find_times, guard_declaration
+from tidemill.lake.window.watermark import (
+    MoveWatermark,
+    fill_slots,
+    find_times,
+    forget_partitions,
+    guard_declaration,
+)
 from tidemill.lake.window.windows import announce_late
 from tidemill.names import RunId
 from tidemill.shapes.keys import Key, KeyText
@@ -63,8 +69,12 @@ class FollowPartitions(Effect):
     def _writes(self) -> Iterable[Call]:
         spans = self.spans
         added = {change.key: spans[change.key] for change in self.changes if change.key in spans and change.brings_rows}
-        if added or self.completes:
-            yield from fill_slots(self.fileset, added, self.completes)
+        dropped = [change.key for change in self.changes if change.op is WriteOp.DROP and change.key in spans]
+        forgotten = list(forget_partitions(self.fileset, {key: spans[key] for key in dropped})) if dropped else []
+        yield from forgotten
+        if added or self.completes or forgotten:
+            unmarked = {change.key for change in self.changes if change.lacks_marker}
+            yield from fill_slots(self.fileset, added, self.completes, unmarked)
             yield from MoveWatermark(self.fileset, self.run_id).writes()
         touching = {change.key for change in self.changes if change.brings_rows or change.op is not WriteOp.APPEND}
         begins = [span.begins for key, span in spans.items() if span is not None and key in touching]

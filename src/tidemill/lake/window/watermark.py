@@ -10,7 +10,7 @@ the end and moves W.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -37,6 +37,7 @@ from tidemill.names import (
     watermark_event,
 )
 from tidemill.shapes.keys import Key, KeyText
+from tidemill.shapes.manifest import find_snapshot
 from tidemill.shapes.partition_time import Instant, Span, WallTime, from_wall, to_wall
 from tidemill.shapes.watermark_spec import GapPolicy, StoredWatermark, WatermarkSpec
 
@@ -49,6 +50,7 @@ EARLIEST: Final = Instant(-(1 << 62))
 LATEST: Final = Instant(1 << 62)
 """The open ends of what a transaction declares."""
 _KEEPER: Final = "keeper"
+_LISTING: Final = "listing"
 _BATCH: Final = 10_000
 _MOST_SLOTS: Final = 50_000
 """Slots that the commit of a declared span completes at most."""
@@ -156,6 +158,7 @@ class MoveWatermark(Effect):
         """The target, the move, the message."""
         one: dict[str, Param] = {"dataset_id": self.fileset.dataset_id}
         return (
+            *_end_waits(self.fileset),
             _raise_target(self.fileset),
             SQL.postpone_check(**one),
             SQL.note_move(**one, cause=self.cause, rereads=int(self.rereads)),
@@ -195,6 +198,15 @@ class AdvanceWatermark(Effect):
 def _raise_target(fileset: Fileset) -> Call:
     waits = _spec(fileset).gap is GapPolicy.WAIT
     return (SQL.raise_target_waiting if waits else SQL.raise_target_skipping)(dataset_id=fileset.dataset_id)
+
+
+def _end_waits(fileset: Fileset) -> tuple[Call, ...]:
+    """Complete the slots in which all partitions are complete by now."""
+    spec = _spec(fileset)
+    if not spec.completeness.waits:
+        return ()
+    one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
+    return SQL.end_waits(**one), SQL.complete_waiting(**one, expected=spec.expected_count)
 
 
 def _settle(fileset: Fileset) -> tuple[Call, ...]:
@@ -250,10 +262,16 @@ def list_slots(db: Db, fileset: Fileset, keys: Iterable[Key], begins: Instant, e
     return slots
 
 
-def fill_slots(fileset: Fileset, spans: dict[Key, Span | None], complete: Sequence[Span] = ()) -> Iterator[Call]:
+def fill_slots(
+    fileset: Fileset,
+    spans: dict[Key, Span | None],
+    complete: Sequence[Span] = (),
+    unmarked: Collection[Key] = (),
+) -> Iterator[Call]:
     """Note that these partitions are there: the slots they make, and those that they complete.
 
-    `complete` are slots that are complete though nothing may be there (`list_slots`).
+    `complete` are slots that are complete though nothing may be there (`list_slots`). `unmarked` are partitions whose
+    directories lack the marker. Where partitions wait to be complete, `MoveWatermark` completes the slots.
     """
     found = {key: span for key, span in spans.items() if span is not None}
     if not found and not complete:
@@ -271,8 +289,59 @@ def fill_slots(fileset: Fileset, spans: dict[Key, Span | None], complete: Sequen
     named = [(span.time, spec.member(fileset.keys, key)) for key, span in found.items()]
     members = [{"slot_time": time, "member": member} for time, member in named if member is not None]
     yield SQL.insert_members(**one, members=json.dumps(members))
+    if spec.completeness.waits:
+        needs_marker = spec.completeness.marker is not None
+        waits = [
+            {**_name(fileset, key, span), "marked": int(not needs_marker or key not in unmarked)}
+            for key, span in found.items()
+        ]
+        yield SQL.insert_waits(**one, waits=json.dumps(waits), delay=spec.completeness.delay)
+        return
     completed: dict[str, Param] = {"times": json.dumps(sorted(slots)), "expected": spec.expected_count}
     yield SQL.complete_slots(**one, **completed)
+
+
+def forget_partitions(fileset: Fileset, spans: Mapping[Key, Span | None]) -> Iterator[Call]:
+    """Have no slot wait for these partitions, which were dropped, nor be completed by them."""
+    found = {key: span for key, span in spans.items() if span is not None}
+    spec = _spec(fileset)
+    if not found or not spec.completeness.waits:
+        return
+    one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
+    yield SQL.forget_waits(**one, found=json.dumps([_name(fileset, key, span) for key, span in found.items()]))
+    named = [(span.time, spec.member(fileset.keys, key)) for key, span in found.items()]
+    members = [{"slot_time": time, "member": member} for time, member in named if member is not None]
+    yield SQL.forget_members(**one, found=json.dumps(members))
+
+
+@dataclass(frozen=True, slots=True)
+class MarkPartitions(Effect):
+    """Note that the directories of these partitions have their markers now."""
+
+    phase = Phase.WATERMARK
+
+    fileset: Fileset
+    keys: Sequence[Key]
+
+    def guards(self) -> Sequence[Call]:
+        """Refuse times that were found by another declaration than the catalog has now."""
+        return (guard_declaration(self.fileset),)
+
+    def writes(self) -> Sequence[Call]:
+        """Mark the partitions, and move the watermark."""
+        spans = find_times(self.fileset, self.keys)
+        found = [_name(self.fileset, key, span) for key, span in spans.items() if span is not None]
+        marked = SQL.mark_waits(dataset_id=self.fileset.dataset_id, found=json.dumps(found))
+        return marked, *MoveWatermark(self.fileset, _LISTING).writes()
+
+
+def list_unmarked(db: Db, fileset: Fileset) -> set[KeyText]:
+    """Return the partitions that are not complete because their markers are missing. Cost: these."""
+    return set(db.records(SQL.list_unmarked, KeyText, dataset_id=fileset.dataset_id))
+
+
+def _name(fileset: Fileset, key: Key, span: Span) -> dict[str, object]:
+    return {"slot_time": span.time, "partition_key": fileset.keys.encode(key)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +378,7 @@ def declare_watermark(db: Db, fileset: Fileset, cause: str) -> Reread | None:
     if declared == stored:
         return None
     if not declared:
-        for statement in (SQL.delete_members, SQL.delete_slots, SQL.delete_watermark):
+        for statement in (SQL.delete_waits, SQL.delete_members, SQL.delete_slots, SQL.delete_watermark):
             db.run(statement, **one)
         return None
     spec = _spec(fileset)
@@ -368,17 +437,19 @@ def find_next_slot(db: Db, fileset: Fileset, value: Instant) -> WallTime | None:
 def _fill_again(db: Db, fileset: Fileset, *, keeps: bool) -> None:
     """Find the times of all current partitions; `keeps` the slots, some of which a declared span has made."""
     one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
-    for statement in () if keeps else (SQL.delete_members, SQL.delete_slots):
+    for statement in () if keeps else (SQL.delete_waits, SQL.delete_members, SQL.delete_slots):
         db.run(statement, **one)
-    stored = iter([KeyText(str(key)) for (key,) in db.all(SQL.read_keys, **one)])
-    while batch := list(islice(stored, _BATCH)):
-        spans = find_times(fileset, [fileset.keys.decode(key) for key in batch])
+    stored = iter(db.records(SQL.read_keys, tuple[KeyText, str], **one))
+    while batch := [(fileset.keys.decode(key), location) for key, location in islice(stored, _BATCH)]:
+        spans = find_times(fileset, [key for key, _ in batch])
+        # The next listing looks for the markers.
+        unmarked = {key for key, location in batch if find_snapshot(location) is None}
         times = [
             {"partition_key": fileset.keys.encode(key), "slot_time": None if span is None else span.time}
             for key, span in spans.items()
         ]
         db.run(SQL.set_times, **one, times=json.dumps(times))
-        for call in fill_slots(fileset, spans):
+        for call in fill_slots(fileset, spans, unmarked=unmarked):
             db.call(call)
 
 
@@ -511,7 +582,7 @@ def list_incomplete(db: Db, dataset_id: DatasetId, limit: int) -> list[tuple[Wal
 
 def _is_alone(spec: WatermarkSpec) -> bool:
     """Return whether one partition completes a slot."""
-    return spec.expected_count == 1 and not spec.expected
+    return spec.expected_count == 1 and not spec.expected and not spec.completeness.waits
 
 
 def _in_utc(instant: int) -> str:

@@ -37,6 +37,51 @@ UPDATE time_slot SET complete = 1, completed_at = tidemill_now()
    AND :expected <= (SELECT count(*) FROM slot_member AS m
                       WHERE m.dataset_id = time_slot.dataset_id AND m.slot_time = time_slot.slot_time)
 
+-- name: insert_waits
+-- Partitions that are there and may not be complete. A slot that is complete stays so.
+INSERT INTO slot_wait (dataset_id, slot_time, partition_key, marked, due_at)
+SELECT :dataset_id, w.slot_time, w.partition_key, w.marked, (SELECT tidemill_now()) + :delay
+  FROM {rows:waits(slot_time bigint, partition_key text, marked integer)} AS w
+ WHERE NOT EXISTS (SELECT 1 FROM time_slot AS s
+                    WHERE s.dataset_id = :dataset_id AND s.slot_time = w.slot_time AND s.complete = 1)
+    ON CONFLICT (dataset_id, slot_time, partition_key) DO UPDATE SET marked = excluded.marked, due_at = excluded.due_at
+
+-- name: mark_waits
+UPDATE slot_wait SET marked = 1
+ WHERE dataset_id = :dataset_id
+   AND (slot_time, partition_key) IN (SELECT m.slot_time, m.partition_key
+                                        FROM {rows:found(slot_time bigint, partition_key text)} AS m)
+
+-- name: forget_waits
+DELETE FROM slot_wait
+ WHERE dataset_id = :dataset_id
+   AND (slot_time, partition_key) IN (SELECT m.slot_time, m.partition_key
+                                        FROM {rows:found(slot_time bigint, partition_key text)} AS m)
+
+-- name: forget_members
+-- A partition that has vanished completes no slot.
+DELETE FROM slot_member
+ WHERE dataset_id = :dataset_id
+   AND (slot_time, member) IN (SELECT m.slot_time, m.member FROM {rows:found(slot_time bigint, member text)} AS m)
+   AND EXISTS (SELECT 1 FROM time_slot AS s
+                WHERE s.dataset_id = :dataset_id AND s.slot_time = slot_member.slot_time AND s.complete = 0)
+
+-- name: end_waits
+DELETE FROM slot_wait WHERE dataset_id = :dataset_id AND marked = 1 AND due_at <= (SELECT tidemill_now())
+
+-- name: complete_waiting
+-- Cost: the slots that are not complete.
+UPDATE time_slot {indexed_by:time_slot_open} SET complete = 1
+ WHERE dataset_id = :dataset_id AND complete = 0
+   AND :expected <= (SELECT count(*) FROM slot_member AS m
+                      WHERE m.dataset_id = time_slot.dataset_id AND m.slot_time = time_slot.slot_time)
+   AND NOT EXISTS (SELECT 1 FROM slot_wait AS w
+                    WHERE w.dataset_id = time_slot.dataset_id AND w.slot_time = time_slot.slot_time)
+
+-- name: list_unmarked
+-- gives: partition_key
+SELECT partition_key FROM slot_wait WHERE dataset_id = :dataset_id AND marked = 0
+
 -- name: raise_target_skipping
 -- locks: watermark
 -- The latest end of a complete slot that is not too far ahead of the clock.
@@ -198,11 +243,16 @@ SELECT w.dataset_id
                       AND (w.value IS NULL OR i.to_time > w.value))
  UNION
 SELECT dataset_id FROM watermark WHERE next_check_at <= tidemill_now()
+ UNION
+SELECT dataset_id FROM slot_wait {indexed_by:slot_wait_due} WHERE marked = 1 AND due_at <= tidemill_now()
  ORDER BY dataset_id
 
 -- name: next_check
--- gives: next_check_at
-SELECT min(next_check_at) AS next_check_at FROM watermark
+-- gives: at
+SELECT min(due.at) AS at
+  FROM (SELECT min(next_check_at) AS at FROM watermark
+         UNION ALL
+        SELECT min(due_at) FROM slot_wait {indexed_by:slot_wait_due} WHERE marked = 1) AS due
 
 -- name: put_watermark
 -- With :rereads the target is found from the start, since its times are read in another way.
@@ -219,14 +269,18 @@ DELETE FROM watermark WHERE dataset_id = :dataset_id
 -- name: delete_slots
 DELETE FROM time_slot WHERE dataset_id = :dataset_id
 
+-- name: delete_waits
+DELETE FROM slot_wait WHERE dataset_id = :dataset_id
+
 -- name: delete_members
 DELETE FROM slot_member WHERE dataset_id = :dataset_id
 
 -- name: read_keys
--- gives: partition_key
--- All that is current, for a declaration that is new or another one.
-SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_current}
+-- gives: partition_key, location
+-- All that is current, for a declaration that is new or another one. Of a partition in several places any one.
+SELECT partition_key, min(location) AS location FROM partition_change {indexed_by:partition_current}
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
+ GROUP BY partition_key
 
 -- name: set_times
 UPDATE partition_change {indexed_by:partition_current} SET partition_time = t.slot_time

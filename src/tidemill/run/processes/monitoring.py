@@ -1,0 +1,183 @@
+"""Following of monitored tables: a listing of the directories, and the transaction that publishes what it found."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect
+from tidemill.lake.fileset.adopt import Look, Refusal, list_directories
+from tidemill.lake.fileset.columns import as_orc, column_schema
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, read_partitions
+from tidemill.lake.fileset.monitor import (
+    Comparison,
+    HoldListings,
+    TreeMemory,
+    compare,
+    find_changed,
+    find_newest,
+    have_others_changed,
+    list_adopted,
+    note_root,
+)
+from tidemill.lake.fileset.publish import MOST_CHANGES
+from tidemill.lake.fileset.stored import count_rows
+from tidemill.lake.fileset.time_travel import now
+from tidemill.lake.window.watermark import MarkPartitions, list_unmarked
+from tidemill.names import CommitSeq
+from tidemill.run.processes.external import open_transaction, outputs_of
+from tidemill.shapes.formats import BadFormat, FileFormat
+from tidemill.shapes.keys import BadKey, KeyText
+from tidemill.storage.files import Files
+from tidemill.storage.locations import open_files
+
+_MOST_LOOK_UPS: Final = 100
+"""Changed directories whose partitions are looked up one by one. For more, all partitions are read."""
+_NO_SIGN: Final = 0
+"""The sign of a refused directory: each listing looks at the directory again."""
+_LONGEST_HEAD: Final = 1 << 20
+_LINES: Final = column_schema([{"name": "value", "type": "string", "nullable": True, "metadata": {}}])
+"""The column of a file of text, as Spark names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """Result of a listing of a monitored table, in partitions; `complete` got their markers and did not change else."""
+
+    added: int = 0
+    changed: int = 0
+    dropped: int = 0
+    complete: int = 0
+    rows: int = 0
+    refused: tuple[Refusal, ...] = ()
+
+
+def follow_table(
+    catalog: Catalog, fileset: Fileset, memory: TreeMemory, until: datetime, *, batch: int = MOST_CHANGES
+) -> Followed:
+    """List the directories of a table and publish what has appeared, changed and vanished since, in one transaction.
+
+    `until` is the end of this process's charge of the listings; `ListedElsewhere` if the charge is lost. A
+    transaction has at most `batch` partitions. A process that dies leaves nothing half done: the next listing finds
+    the same. A listing that finds nothing new writes nothing.
+
+    Cost: the listing, and a look into each new file. With an empty `memory` also all partitions of the table.
+    """
+    files = open_files(fileset.dataset.location, catalog.world, fileset.dataset.root)
+    newest = catalog.read(lambda db: find_newest(db, fileset.dataset_id))
+    if memory.known != (newest, fileset.dataset.generation):
+        memory.forget()
+    changed, signs, vanished = find_changed(fileset, memory, list_directories(files, ""))
+    root = files.check_location()  # an unmounted disk is no table without files
+    if root != fileset.dataset.root:
+        catalog.write(lambda db: note_root(db, fileset, root))
+    if memory.known is not None and not changed and not vanished:
+        return Followed()
+    directories = None if memory.known is None else [*(one.name for one in changed), *vanished]
+    present, columns, unmarked = catalog.read(lambda db: _read_present(db, catalog, fileset, directories))
+    if memory.known is None:
+        vanished = sorted(list_adopted(fileset, present.values()).keys() - signs.keys())
+    look = _look_for(fileset, columns)
+    found = compare(fileset, files, changed, vanished, present, unmarked, columns, look)
+    memory.forget()
+    own = _publish(catalog, fileset, found, columns, HoldListings(fileset, until), batch)
+    signs |= {refusal.directory: _NO_SIGN for refusal in found.refused if refusal.directory in signs}
+
+    def find_known(db: Db) -> tuple[CommitSeq, int] | None:
+        others = have_others_changed(db, fileset.dataset_id, newest, own)
+        return None if others else (find_newest(db, fileset.dataset_id), fileset.dataset.generation)
+
+    memory.seen, memory.known = signs, catalog.read(find_known)
+    return _summarize(found)
+
+
+def _publish(
+    catalog: Catalog, fileset: Fileset, found: Comparison, base: ColumnSchema | None, hold: Effect, batch: int
+) -> list[int]:
+    """Publish the writes and the markers; return the write pointers of the transactions."""
+    pointers = []
+    for start in range(0, len(found.writes), batch):
+        writes = found.writes[start : start + batch]
+        with open_transaction(catalog, catalog.world, [fileset.qualified_name], also=[hold]) as tx:
+            outputs_of(tx).register(fileset.qualified_name, writes, found.columns, base=base)
+        base = found.columns
+        pointers.append(tx.write_pointer)
+    if found.marked:
+        catalog.apply([hold, MarkPartitions(fileset, found.marked)])
+    return pointers
+
+
+def _read_present(
+    db: Db, catalog: Catalog, fileset: Fileset, directories: list[str] | None
+) -> tuple[dict[KeyText, Partition], ColumnSchema | None, set[KeyText]]:
+    """Return the partitions in these directories, or all, the columns of the table, and what waits for markers."""
+    snapshot = now(db, catalog.incarnation)
+    found: Iterable[Partition]
+    if directories is None or len(directories) > _MOST_LOOK_UPS:
+        found = read_partitions(db, fileset.dataset_id, snapshot)
+    else:
+        found = [
+            partition
+            for key in _keys_of(fileset, directories)
+            for partition in read_partitions(db, fileset.dataset_id, snapshot, bounds=(key, KeyText(f"{key}\x01")))
+        ]
+    waits = fileset.watermark is not None and fileset.watermark.completeness.marker is not None
+    unmarked = list_unmarked(db, fileset) if waits else set()
+    return {one.partition_key: one for one in found}, find_schema(db, fileset.dataset_id), unmarked
+
+
+def _keys_of(fileset: Fileset, directories: Iterable[str]) -> list[KeyText]:
+    keys = []
+    for directory in directories:
+        try:
+            keys.append(fileset.keys.encode(fileset.keys.from_path(directory)))
+        except BadKey:
+            continue  # the comparison refuses it by name
+    return keys
+
+
+def _look_for(fileset: Fileset, columns: ColumnSchema | None) -> Look:
+    """Return how to look into a file. A file of text does not say its columns: they are as declared."""
+    if fileset.storing.format in {FileFormat.PARQUET, FileFormat.ORC}:
+        from tidemill.frames.schema import look_into
+
+        def look(files: Files, name: str, file_format: FileFormat) -> tuple[int, ColumnSchema]:
+            rows, offered = look_into(files, name, file_format)
+            return rows, offered if columns is None or file_format is FileFormat.PARQUET else as_orc(columns, offered)
+
+        return look
+
+    def count(files: Files, name: str, file_format: FileFormat) -> tuple[int, ColumnSchema]:
+        if file_format is FileFormat.TEXT:
+            return count_rows(files, name, file_format), columns or _LINES
+        if columns is None:
+            raise BadFormat(file_format, "its files do not say which columns they have: declare them by CREATE TABLE")
+        if file_format is FileFormat.CSV:
+            _check_head(files, name, columns)
+        return count_rows(files, name, file_format), columns
+
+    return count
+
+
+def _check_head(files: Files, name: str, columns: ColumnSchema) -> None:
+    """Refuse a file of CSV whose first line is not the names of the columns: its first row would be lost."""
+    head = files.read(name, length=_LONGEST_HEAD).split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r")
+    (names, *_) = [*csv.reader([head]), []]
+    if names != columns.names:
+        raise BadFormat(FileFormat.CSV, f"the first line has to be {','.join(columns.names)}, not {head[:200]!r}")
+
+
+def _summarize(found: Comparison) -> Followed:
+    ops = [write.op for write in found.writes]
+    return Followed(
+        added=ops.count(WriteOp.CREATE),
+        changed=ops.count(WriteOp.APPEND) + ops.count(WriteOp.OVERWRITE),
+        dropped=ops.count(WriteOp.DROP),
+        complete=len(found.marked),
+        rows=sum(write.manifest.total_rows for write in found.writes),
+        refused=tuple(found.refused),
+    )

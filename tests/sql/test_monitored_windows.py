@@ -1,0 +1,85 @@
+"""Windows over a directory that Spark writes beside Tidemill: the setting of the seed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.sql.conftest import Windows
+from tests.stage import open_stage
+from tidemill.narration import Narrator
+from tidemill.roles.discoverer import Discoverer
+
+APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+hourly = app.fileset("hourly", keys={"day": "date"})
+app.window_sql("count_hours", '''
+    INSERT INTO hourly SELECT window_start, window_end, count(*) AS n, max(y) AS y, sum(z) AS z,
+           to_date(window_start) AS day
+      FROM TABLE(TUMBLE(TABLE fs_table, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start, window_end''')
+"""
+CREATE = """
+CREATE TABLE fs_table (
+    x int,
+    y string,
+    z int,
+    ts TIMESTAMP(3),
+    pt_day string,
+    pt_hour string,
+    WATERMARK FOR ts AS SOURCE_WATERMARK
+) PARTITIONED BY (pt_day, pt_hour)
+  WITH (
+    'connector' = 'filesystem',
+    'path' = 'others',
+    'format' = '{format}',
+
+    'streaming-source.enable'='true',
+    'streaming-source.monitor-interval'='1 ms',
+    'partition.time-extractor.timestamp-pattern'='$pt_day $pt_hour:00:00',
+    'partition.time-interval'='1h'
+)
+"""
+
+
+@pytest.mark.parametrize(
+    "file_format", ["parquet", *(pytest.param(other, marks=pytest.mark.long) for other in ("orc", "csv", "json"))]
+)
+def test_an_hour_that_spark_writes_is_counted_as_soon_as_it_is_there(sqlite_catalog_url, tmp_path, spark, file_format):
+    """No row of hour 11 is needed for the window [10:00, 11:00). A rewritten hour is counted again."""
+    stage = open_stage(Windows, tmp_path / "project", sqlite_catalog_url, "import tidemill as tm\n", spark=spark)
+    stage.mill.sql(CREATE.format(format=file_format))
+    stage.deploy(APP)
+    told: list[str] = []
+    discoverer = Discoverer(stage.mill.project.catalog, Narrator(stage.world, told.append, as_json=False))
+
+    def write(hour: int, *rows: int) -> None:
+        # As Spark writes by default, but for the head that CSV needs.
+        values = ", ".join(f"({row})" for row in rows)
+        frame = spark.sql(
+            "SELECT CAST(id AS INT) AS x, CAST(id AS STRING) AS y, CAST(id AS INT) AS z,"
+            f" make_timestamp_ntz(2021, 3, 19, {hour}, 5, id) AS ts, '2021-03-19' AS pt_day, '{hour}' AS pt_hour"
+            f" FROM VALUES {values} AS t(id)"
+        )
+        writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").option("header", True)
+        writer.partitionBy("pt_day", "pt_hour").format(file_format).save(f"{stage.mill.project.config.folder}/others")
+
+    def count() -> list[tuple[str, int, str, int]]:
+        stage.world.clock.sleep(timedelta(milliseconds=2))
+        discoverer.list_due()
+        run = stage.run()
+        assert run.state == "COMPLETED", told
+        rows = stage.read("hourly").collect()
+        return sorted((f"{row.window_start:%H:%M}", row.n, row.y, row.z) for row in rows)
+
+    write(10, 1, 2)
+    first = count()
+    write(11, 3)
+    write(10, 7)
+    second = count()
+
+    assert first == [("10:00", 2, "2", 3)], told
+    assert second == [("10:00", 1, "7", 7), ("11:00", 1, "3", 3)], told
+    stage.mill.close()

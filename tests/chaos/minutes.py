@@ -12,6 +12,7 @@ from typing import Final
 from tests.sql.plain import replace_whole, starts_of
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.window.window_plan import Window
+from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import from_wall
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
@@ -69,6 +70,11 @@ class Counts:
     def compute(self, run, batch: Batch) -> dict[tuple[str], list[str]]:
         """The windows that have rows."""
         return _by_key(self._count(run, batch))
+
+    def count_outside(self, run, batch: Batch) -> dict[KeyText, int]:
+        """Rows have no time of their own."""
+        del run, batch
+        return {}
 
     def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
         """Return the new partition of each window. A window is a partition of its own."""

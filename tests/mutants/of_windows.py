@@ -77,13 +77,13 @@ MUTANTS: Final = (
     _mutant(
         "late_not_recomputed",
         "late partitions have their windows computed again",
-        In("WindowProgram._look").swap("spec.late is LatePolicy.RECOMPUTE and state.computed", "not spec.late"),
+        In("WindowProgram._look").swap("recomputes and state.computed", "not spec.late"),
         first=Killer.SIMULATION,
     ),
     _mutant(
         "late_recomputed_though_dropped",
         "late partitions may be dropped",
-        In("WindowProgram._look").swap("spec.late is LatePolicy.RECOMPUTE and state.computed", "state.computed"),
+        In("WindowProgram._look").swap("recomputes and state.computed", "state.computed"),
         first=Killer.SIMULATION,
     ),
     _mutant(
@@ -98,7 +98,7 @@ MUTANTS: Final = (
         "late_in_silence",
         "the commit of a late partition says that computed windows have to be done again",
         Sql("announce_late").swap(
-            "p.late = 'recompute' AND p.computed > :begins", "p.late = 'never' AND p.computed > :begins"
+            "p.late <> 'drop' AND p.computed > :begins", "p.late = 'never' AND p.computed > :begins"
         ),
         first=Killer.SIMULATION,
     ),

@@ -352,10 +352,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
             [{"window_start": i, "window_end": i + 1, "reason": "bad", "partitions": "[]"} for i in range(8)]
         )
     },
-    "windows.list_late": {"write_pointer": 600_000},
+    "windows.list_late": {"until": 600_000},
     "windows.add_left_out": {
         "late": _rows([{"partition_key": f"k{i}", "slot_time": i, "late_rows": 1} for i in range(100)])
     },
+    "windows.list_late_counted": {"keys": _list(*(f"k{i}" for i in range(1, 30_000, 300)))},
     "windows.clear_outside": {"keys": _list(*(f"k{i}" for i in range(1, 30_000, 300)))},
     "windows.put_outside": {
         "outside": _rows([{"partition_key": f"k{i}", "slot_time": i, "outside_rows": 1} for i in range(100)])

@@ -19,6 +19,7 @@ from tidemill.mill.watermarks import MovedWatermark, Watermarks
 from tidemill.run.processes.external import open_transaction
 from tidemill.run.records.programs import ProgramKind
 from tidemill.run.step.spans import DeclaredSpan
+from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import from_wall, to_wall
 from tidemill.sql.batches import Batch
 from tidemill.sql.window_program import WindowProgram
@@ -131,6 +132,11 @@ class Hours:
                 if window.start <= begins < window.end:
                     found.setdefault(name_of(from_wall(window.start)), []).extend(ticks)
         return found
+
+    def count_outside(self, run: Any, batch: Batch) -> dict[KeyText, int]:
+        """Ticks have no time of their own."""
+        del run, batch
+        return {}
 
     def replace(self, run: Any, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]) -> Any:
         """Overwrite the present partitions."""

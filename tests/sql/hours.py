@@ -29,7 +29,7 @@ from tidemill.sql.window_program import WindowProgram
 
 app = tm.App("shop")
 clicks = app.fileset("clicks", keys={{"day": "date", "hour": "int"}}, watermark=tm.Watermark(
-    "ts", pattern="$day $hour:00:00", interval="1h", zone="{zone}", {more}))
+    "ts", pattern="$day $hour:00:00", interval="1h", zone="{zone}", {outside}{more}))
 hourly = app.fileset("hourly", keys={{"day": "date"}})
 app.add_windows(WindowProgram("count_hours", '''
     INSERT INTO hourly SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day
@@ -97,11 +97,17 @@ class Plain(Windows):
         return int(self.sql("SELECT value FROM watermark")[0][0])
 
 
+def write_app(zone: str = "UTC", windows: str = TUMBLE, more: str = "", retries: int = 0) -> str:
+    """The app file, by default with rows outside their partition as errors."""
+    outside = "" if "outside" in more else "outside='error', "
+    return APP.format(zone=zone, windows=windows, outside=outside, more=more, retries=retries)
+
+
 def open_plain(
     folder: Path, catalog_url: str, zone: str = "UTC", windows: str = TUMBLE, more: str = "", retries: int = 0
 ) -> Plain:
     """Such a project."""
-    made = open_windows(folder, catalog_url, APP.format(zone=zone, windows=windows, more=more, retries=retries))
+    made = open_windows(folder, catalog_url, write_app(zone, windows, more, retries))
     plain = Plain(made.mill)
     plain.zone = Zone(zone)
     plain.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0)

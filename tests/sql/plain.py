@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tidemill.lake.fileset.fileset import Partition
+from tidemill.lake.window.side import SideReason, to_side_path
 from tidemill.lake.window.window_plan import Window, WindowShape
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Zone, from_wall, to_wall
@@ -79,7 +80,7 @@ class PlainWindows:
             begins, ends = batch.instants[partition.partition_key]
             lines = read_lines(run.world, batch.source, partition)
             within = [line for line in lines if begins <= int(line.split()[0]) < ends]
-            assert len(within) == len(lines) or batch.watermark.outside is OutsidePolicy.DROP, lines
+            assert len(within) == len(lines) or batch.watermark.outside is not OutsidePolicy.ERROR, lines
             rows += within
         wanted = set(batch.windows)
         counted = count(rows, self._shape, batch.watermark.window_zone)
@@ -93,6 +94,42 @@ class PlainWindows:
             times = [int(line.split()[0]) for line in read_lines(run.world, batch.source, partition)]
             found[partition.partition_key] = sum(not begins <= time < ends for time in times)
         return found
+
+    def pick_outside(self, run, batch: Batch) -> Texts:
+        """By the definition."""
+        return self._to_side(run, batch, SideReason.OUTSIDE, lambda time, begins, ends: not begins <= time < ends)
+
+    def pick_late(self, run, batch: Batch, before: int) -> Texts:
+        """By the definition."""
+        zone = batch.watermark.window_zone
+        return self._to_side(
+            run,
+            batch,
+            SideReason.LATE,
+            lambda time, begins, ends: begins <= time < ends and to_wall(zone.local(time)) < before,
+        )
+
+    def find_shifts(self, run, batch: Batch) -> dict[KeyText, set[int]]:
+        """By the definition."""
+        found: dict[KeyText, set[int]] = {}
+        for partition in batch.partitions:
+            begins, ends = batch.instants[partition.partition_key]
+            times = [int(line.split()[0]) for line in read_lines(run.world, batch.source, partition)]
+            for number in range(-104, 105):
+                moved = sum(begins <= time - number * 900_000_000 < ends for time in times)
+                if number and moved * 100 >= len(times) * 99:
+                    found.setdefault(partition.partition_key, set()).add(number)
+        return found
+
+    @staticmethod
+    def _to_side(run, batch: Batch, reason: SideReason, belongs: Callable[[int, int, int], bool]) -> Texts:
+        keys, texts = batch.source.keys, {}
+        for partition in batch.partitions:
+            lines = read_lines(run.world, batch.source, partition)
+            span = batch.instants[partition.partition_key]
+            text = "".join(f"{line}\n" for line in lines if belongs(int(line.split()[0]), *span))
+            texts |= {to_side_path(keys, reason, partition.partition_key): text} if text else {}
+        return texts
 
     def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
         """Old lines without those of the windows, and the new ones, where there were some; the rest as new."""

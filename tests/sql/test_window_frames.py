@@ -62,8 +62,10 @@ def test_a_late_partition_replaces_its_window_and_no_other(windows, spark):
     assert hours(windows) == [("08:00", 2, 11), ("09:00", 1, 2)]
 
 
-def test_a_row_outside_its_partition_fails_the_window_by_name(windows, spark):
-    """The row would be in no window, or in a computed one, and no user would ever know."""
+def test_a_row_outside_its_partition_fails_the_window_by_name(sqlite_catalog_url, tmp_path, spark):
+    """The row would be in no window, or in a computed one."""
+    app = APP.replace('interval="1h"', 'interval="1h", outside="error"')
+    windows = open_windows(tmp_path / "project", sqlite_catalog_url, app, spark=spark)
     outside = clicks(spark, ("10:59:00", 1)).selectExpr("ts", "amount", "day", "9 AS hour")
     windows.commit("clicks", outside)
 
@@ -72,6 +74,7 @@ def test_a_row_outside_its_partition_fails_the_window_by_name(windows, spark):
     assert run.state == "FAILED"
     assert "window [2021-03-19 09:00:00, 2021-03-19 10:00:00) cannot be computed" in run.exit_reason
     assert "outside the time of its partition" in run.exit_reason
+    windows.mill.close()
 
 
 def test_where_no_row_is_outside_its_partition_no_query_counts_them(sqlite_catalog_url, tmp_path, spark, monkeypatch):
@@ -168,7 +171,7 @@ def test_keys_of_every_type_are_met_by_the_spans_of_their_partitions(spark, zone
         found = spark.sql(spans_table(keys, instants))
         columns = ["s", "i", "l", "date_format(d, 'yyyy-MM-dd') AS d", "unix_micros(t) AS t", "__begins", "__ends"]
         rows = [tuple(row) for row in found.selectExpr(*columns).collect()]
-        types = dict(found.drop("__partition").dtypes)
+        types = dict(found.drop("__partition", "__name").dtypes)
         inside = found.selectExpr(
             is_inside(keys, instants, "-1L") + " AS before", is_inside(keys, instants, "0L") + " AS at_0"
         )
@@ -192,3 +195,33 @@ def test_keys_of_every_type_are_met_by_the_spans_of_their_partitions(spark, zone
         "__begins": "bigint",
         "__ends": "bigint",
     }
+
+
+def test_the_side_table_has_the_rows_of_the_table_with_partition_reason_and_offset(sqlite_catalog_url, tmp_path, spark):
+    """Rows outside their partition, without a time, and late: each once, with the columns that bring it back."""
+    app = APP.replace('interval="1h"', 'interval="1h", late="side", row_lag="5 min"')
+    opened = open_windows(tmp_path / "project", sqlite_catalog_url, app, spark=spark)
+    rows = clicks(spark, ("08:10:00", 1), ("09:00:00", 2), ("07:50:00", 4)).withColumn("hour", sf.lit(8))
+    untimed = rows.limit(1).withColumns({"ts": sf.lit(None).cast("timestamp"), "amount": sf.lit(8).cast("long")})
+    opened.commit("clicks", rows.unionByName(untimed).unionByName(clicks(spark, ("10:10:00", 16))))
+
+    opened.run()
+    opened.commit("clicks", clicks(spark, ("08:30:00", 32)))
+    run = opened.run()
+
+    assert run.state == "COMPLETED", opened.spawner.complaints
+    assert hours(opened) == [("08:00", 1, 1)]
+    place, minute = "day=2021-03-19/hour=8", 60_000_000
+    found = sorted(
+        (row.amount, str(row.day), row.hour, row.side_reason, row.side_partition, row.side_offset_us)
+        for row in opened.read("count_hours_side").collect()
+    )
+    assert found == [
+        (2, DAY, 8, "outside", place, 60 * minute),
+        (4, DAY, 8, "outside", place, -10 * minute),
+        (8, DAY, 8, "outside", place, None),
+        (32, DAY, 8, "late", place, 30 * minute),
+    ]
+    shown = opened.mill.watermarks.show("clicks").programs[0].left_out
+    assert (shown.late_rows, shown.outside_rows) == (1, 3)
+    opened.mill.close()

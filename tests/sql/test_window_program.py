@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sql.conftest import open_windows
-from tests.sql.hours import APP, HOP, HOUR, TUMBLE, Plain, open_plain
+from tests.sql.hours import HOP, HOUR, TUMBLE, Plain, open_plain, write_app
 from tidemill.errors import UserError
 from tidemill.lake.backlog import publish_due
 from tidemill.lake.fileset.fileset import ColumnSchema
@@ -470,7 +470,7 @@ def test_a_reset_replaces_all_and_lets_another_query_in(plain):
     for hour in (8, 9):
         plain.add(f"2021-03-19 {hour:02}:00", 1, 31)
     plain.settle()
-    halves = APP.format(zone="UTC", windows=TUMBLE.replace("'1' HOUR", "'30' MINUTE"), more="", retries=0)
+    halves = write_app(windows=TUMBLE.replace("'1' HOUR", "'30' MINUTE"))
 
     with pytest.raises(Exception, match=r"watermark reset shop\.count_hours"):
         plain.deploy(halves)
@@ -491,12 +491,12 @@ def test_a_wrong_zone_is_mended_by_a_deployment(catalog_url, tmp_path):
     computed = wrong.sql("SELECT computed FROM window_program")
     plain = Plain(wrong.mill)
 
-    deployed = plain.deploy(APP.format(zone="UTC", windows=TUMBLE, more='late="drop"', retries=0))
+    deployed = plain.deploy(write_app(more='late="drop"'))
     back = plain.mill.watermarks.list()[0].watermark
     for hour in (9, 10):
         plain.add(f"2021-03-19 {hour:02}:00", 1)
     plain.settle()
-    again = plain.deploy(APP.format(zone="UTC", windows=TUMBLE, more='late="drop"', retries=0))
+    again = plain.deploy(write_app(more='late="drop"'))
 
     assert ahead == back == "2021-03-19 09:00:00"
     assert computed == [(to_wall(datetime(2021, 3, 19, 16)),)]  # noqa: DTZ001  # of UTC
@@ -601,7 +601,7 @@ def test_an_hour_without_rows_is_passed_before_any_row_is_there(plain):
 def test_a_key_of_the_output_that_the_query_lacks_is_refused_at_deployment(plain):
     """Not by the first run, which would blame a partition of the input."""
     before = plain.sql("SELECT definition FROM window_program")
-    app = APP.format(zone="UTC", windows=TUMBLE, more="", retries=0)
+    app = write_app()
 
     with pytest.raises(
         UserError, match=r"day of default\.hourly is not among the columns of the query \(window_start,"
@@ -614,7 +614,7 @@ def test_a_key_of_the_output_that_the_query_lacks_is_refused_at_deployment(plain
 def test_a_key_that_a_star_does_not_bring_is_refused_at_deployment(plain):
     """The columns of the table are known at deployment; `*` selects those of the table and of its windows."""
     plain.add("2021-03-19 10:00", 0)
-    app = APP.format(zone="UTC", windows=TUMBLE, more="", retries=0)
+    app = write_app()
     query = "SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day"
     app = app.replace(" GROUP BY window_start, window_end", "").replace('{"day": "date"}', '{"month": "string"}')
 
@@ -629,7 +629,7 @@ def test_a_key_that_a_star_does_not_bring_is_refused_at_deployment(plain):
 
 def test_a_key_that_a_star_does_not_bring_is_reported_by_the_first_run(catalog_url, tmp_path):
     """The columns are known by then: the run computes no window, and no partition of the input is blamed."""
-    app = APP.format(zone="UTC", windows=TUMBLE, more="", retries=0)
+    app = write_app()
     query = "SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day"
     app = app.replace(" GROUP BY window_start, window_end", "").replace(
         '{"day": "date"})\napp.add', '{"m": "string"})\napp.add'
@@ -656,7 +656,7 @@ def test_a_zone_for_times_without_one_is_refused_when_their_type_is_known(catalo
     plain = open_plain(tmp_path / "project", catalog_url, zone="Europe/Berlin")
     with open_transaction(plain.mill.project.catalog, World(), ["default.clicks"], writer=write_local_times) as tx:
         tx.fileset("default.clicks").append({"day=2021-03-19/hour=10": "1616144400000000 1\n"})
-    app = APP.format(zone="Europe/Berlin", windows=TUMBLE, more="", retries=0)
+    app = write_app("Europe/Berlin")
     said = r"column 'ts' of default\.clicks .* leave out 'partition\.time-zone'='Europe/Berlin' \(in Python zone=\)"
 
     run = plain.run()

@@ -36,6 +36,7 @@ from tidemill.lake.inbox.inbox import After, InboxSpec, OnRewrite, rejects_of
 from tidemill.lake.snapshot.guards import ColumnPolicy, Guards
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.lake.snapshot.version_retention import Retention
+from tidemill.lake.window.side import SIDE_KEYS, side_of
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, one_of, qualified
 from tidemill.run.records.declared import Declared
 from tidemill.run.records.programs import Argument, ArgumentType, Code, ProgramKind, Value
@@ -446,12 +447,14 @@ class App:
         name = code.__name__
         if name in self.programs:
             raise BadDeclaration(f"program {name!r}", "is declared twice")
+        if side_of(name) not in self.datasets:
+            self.fileset(side_of(name), keys=SIDE_KEYS, schema=SchemaPolicy.EVOLVE)
         self.programs[name] = DeclaredProgram(
             name,
             kind,
             code,
             (),
-            (code.sink,),
+            code.writes,
             retries,
             backoff,
             None,

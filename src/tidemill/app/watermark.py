@@ -20,6 +20,7 @@ _NAMES: Final = {
     options.ZONE: "zone",
     options.ROW_LAG: "row_lag",
     options.LATE: "late",
+    options.ALLOWED: "allowed_lateness",
     options.GAP: "gap",
     options.OUTSIDE: "outside",
     options.EXPECTED_COUNT: "expected_count",
@@ -49,10 +50,11 @@ class Watermark:
     with or without a time when left out): the wall-clock time, in `zone`, at which the partition's `interval` begins.
     Rows may lie `row_lag` before it. `expected` names the partitions of one time that belong together
     (`{"region": ["eu", "us"]}`), or `expected_count` how many. A missing time is skipped, or waited for (`gap="wait"`).
-    Late partitions have their windows computed again (`late="recompute"`) or count in open windows only (`"drop"`).
-    Rows outside their partition's time are an error (`outside="error"`) or left out (`"drop"`). Partitions further
-    ahead of the clock than `max_ahead` (one interval) do not count yet. Windows are aligned in `window_zone` (`zone`),
-    at most `max_windows` computed by one run.
+    Late partitions have their windows computed again (`late="recompute"`), until `allowed_lateness` after the end of a
+    window. Or late partitions count in open windows only (`"drop"`, `"side"`), or the run fails (`"error"`). Rows
+    outside their partition's time go to the side table (`outside="side"`), are an error (`"error"`) or are left out
+    (`"drop"`). Partitions further ahead of the clock than `max_ahead` (one interval) do not count yet. Windows are
+    aligned in `window_zone` (`zone`), at most `max_windows` computed by one run.
     """
 
     column: str
@@ -62,6 +64,7 @@ class Watermark:
     zone: str | None = None
     row_lag: str | timedelta | None = None
     late: str | None = None
+    allowed_lateness: str | timedelta | None = None
     gap: str | None = None
     outside: str | None = None
     expected: Mapping[str, Sequence[object]] = field(default_factory=dict)

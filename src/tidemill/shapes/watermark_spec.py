@@ -34,6 +34,7 @@ ZONE: Final = "partition.time-zone"
 ROW_LAG: Final = "partition.row-lag"
 OUTSIDE: Final = "partition.outside-policy"
 LATE: Final = "partition.late-policy"
+ALLOWED: Final = "partition.allowed-lateness"
 GAP: Final = "partition.gap-policy"
 EXPECTED_COUNT: Final = "partition.expected-count"
 MAX_AHEAD: Final = "watermark.max-ahead"
@@ -55,12 +56,11 @@ _ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Options of which one value is known so far, and why not another."""
 _OPTIONS: Final = (
-    ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, GAP, EXPECTED_COUNT, MAX_AHEAD, WINDOW_ZONE,
-    MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, *_ONE_VALUE,
+    ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, ALLOWED, GAP, EXPECTED_COUNT, MAX_AHEAD,
+    WINDOW_ZONE, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, *_ONE_VALUE,
 )  # fmt: skip
 _LATER: Final[Mapping[str, str]] = {
     "partition.time-extractor.class": "a class of your own comes later: use a timestamp pattern",
-    "partition.allowed-lateness": "it comes later: however late, a partition is handled by partition.late-policy",
     "streaming-source.partition.consume-start-offset": "it comes later: a window program begins with the first slot",
     "streaming-source.consume-start-offset": "it comes later: a window program begins with the first slot",
     "watermark.idle-timeout": "it comes with windows over several tables, later",
@@ -111,6 +111,8 @@ class LatePolicy(StrEnum):
 
     RECOMPUTE = "recompute"
     DROP = "drop"
+    SIDE = "side"
+    ERROR = "error"
 
 
 class GapPolicy(StrEnum):
@@ -123,6 +125,7 @@ class GapPolicy(StrEnum):
 class OutsidePolicy(StrEnum):
     """Rule for rows whose time is not in the span of their partition."""
 
+    SIDE = "side"
     ERROR = "error"
     DROP = "drop"
 
@@ -148,6 +151,8 @@ class WatermarkSpec:
     partition_time: PartitionTime
     row_lag: int
     late: LatePolicy
+    allowed_lateness: int | None
+    """For how long after its end a window is computed again; None for ever."""
     gap: GapPolicy
     outside: OutsidePolicy
     expected: frozenset[tuple[str, ...]]
@@ -187,15 +192,21 @@ class WatermarkSpec:
             raise BadTableOption(
                 EXPECTED + next(iter(expected)), "…", f"one slot would wait for {len(members)} partitions"
             )
+        late = read.one_of(LATE, LatePolicy, set())
+        allowed = read.duration(ALLOWED, timedelta(0)) if ALLOWED in options else None
+        if allowed is not None and late is not LatePolicy.RECOMPUTE:
+            why = f"only '{LATE}'='recompute' has windows that are computed again: leave one of the two options out"
+            raise BadTableOption(ALLOWED, options[ALLOWED], why)
         return cls(
             column=column,
             options=dict(sorted(options.items())),
             enabled=read.flag(ENABLE),
             partition_time=PartitionTime(Extractor(keys, options.get(PATTERN), options.get(FORMATTER)), interval, zone),
             row_lag=_micros(read.duration(ROW_LAG, timedelta(0))),
-            late=read.one_of(LATE, LatePolicy, {"side", "error"}),
+            late=late,
+            allowed_lateness=None if allowed is None else _micros(allowed),
             gap=read.one_of(GAP, GapPolicy, set()),
-            outside=read.one_of(OUTSIDE, OutsidePolicy, {"side", "include"}),
+            outside=read.one_of(OUTSIDE, OutsidePolicy, {"include"}),
             expected=members,
             expected_keys=tuple(expected),
             expected_count=len(members) or count,
@@ -215,6 +226,16 @@ class WatermarkSpec:
     def stored(self) -> StoredWatermark:
         """Declaration as the catalog keeps it."""
         return StoredWatermark(self.column, self.options)
+
+    @property
+    def final_after(self) -> int | None:
+        """For how long after its end late rows change a window; None for ever."""
+        return self.allowed_lateness if self.late is LatePolicy.RECOMPUTE else 0
+
+    @property
+    def keeps_late(self) -> bool:
+        """Return whether late rows that count in no window go to the side table."""
+        return self.late is LatePolicy.SIDE or self.allowed_lateness is not None
 
     @property
     def reading(self) -> object:

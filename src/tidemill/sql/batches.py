@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemill.lake.fileset.fileset import Fileset, Partition
 from tidemill.lake.window.window_plan import Window
 from tidemill.shapes.keys import KeyText
+from tidemill.shapes.partition_time import WallTime
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
 if TYPE_CHECKING:
@@ -44,6 +46,15 @@ class Calculator(Protocol):
 
         A partition without such rows may be missing.
         """
+
+    def pick_outside(self, workspace: Workspace, batch: Batch) -> Any:  # noqa: ANN401  # of its own kind
+        """The rows of the partitions that lie outside their instants, as rows of the side table."""
+
+    def pick_late(self, workspace: Workspace, batch: Batch, before: WallTime) -> Any:  # noqa: ANN401  # of its own kind
+        """The rows within their instants of a wall-clock time before `before`, as rows of the side table."""
+
+    def find_shifts(self, workspace: Workspace, batch: Batch) -> Mapping[KeyText, AbstractSet[int]]:
+        """Return for each partition the whole quarter hours by which at least 99 % of its rows lie outside."""
 
     def replace(
         self, workspace: Workspace, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]

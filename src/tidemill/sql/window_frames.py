@@ -6,15 +6,17 @@ times of the windows' zone first, and rows are checked against the span of their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.frames.schema import quoted
 from tidemill.frames.spark import RowCount, count_of
 from tidemill.lake.fileset.fileset import Partition
+from tidemill.lake.window.side import SIDE_OFFSET, SideReason
 from tidemill.lake.window.window_plan import Window
 from tidemill.shapes.keys import KeyText
+from tidemill.shapes.partition_time import WallTime
 from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
 from tidemill.sql.window_text import (
@@ -24,6 +26,7 @@ from tidemill.sql.window_text import (
     is_inside,
     spans_table,
     text_literal,
+    wall_literal,
     window_time,
 )
 from tidemill.sql.windows import WindowQuery
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
 _FILES: Final = "tidemill_files"
 """The rows of the batch's partitions, as their files have them."""
 _CHECKED: Final = "tidemill_rows"
+_QUARTER: Final = 15 * 60_000_000
+_MOST_QUARTERS: Final = 26 * 4
+"""No two clocks are further apart."""
+_LONGEST_QUARTERS: Final = 366 * 24 * 4
 
 
 class SparkWindows:
@@ -50,8 +57,8 @@ class SparkWindows:
         """The rows of all windows of `batch`, one query over one read of the partitions."""
         rows = self._read(workspace, batch)
         column = self._column(rows)
-        drops = batch.watermark.outside is OutsidePolicy.DROP
-        checked = self._leave_out(workspace, batch, rows) if drops else f"({self._check(batch, rows)})"
+        fails = batch.watermark.outside is OutsidePolicy.ERROR
+        checked = f"({self._check(batch, rows)})" if fails else self._leave_out(workspace, batch, rows)
         zone = None if dict(rows.dtypes)[column] == "timestamp_ntz" else batch.watermark.window_zone
         time = window_time(zone, batch.windows)
         windowed = assign_windows(checked, column, self._query.shape, batch.windows, time)
@@ -66,12 +73,51 @@ class SparkWindows:
         seen = {key for counted, keys in self._counted if count_of(workspace.spark, counted) == 0 for key in keys}
         if seen >= batch.instants.keys():
             return {}
-        inside, spans = _inside_by_table(batch, self._time(self._read(workspace, batch)))
+        _, joined, inside = self._join(workspace, batch)
         found = workspace.spark.sql(
-            f"SELECT __partition, count(*) FROM {_FILES} {spans} WHERE NOT coalesce({inside}, false) GROUP BY 1"
+            f"SELECT __partition, count(*) FROM {joined} WHERE NOT coalesce({inside}, false) GROUP BY 1"
         )
         keys = list(batch.instants)
         return {keys[row[0]]: int(row[1]) for row in found.collect()}
+
+    def pick_outside(self, workspace: Workspace, batch: Batch) -> DataFrame:
+        """See `Calculator`."""
+        rows, joined, inside = self._join(workspace, batch)
+        where = f"NOT coalesce({inside}, false)"
+        return workspace.spark.sql(self._to_side(batch, rows, joined, where, SideReason.OUTSIDE))
+
+    def pick_late(self, workspace: Workspace, batch: Batch, before: WallTime) -> DataFrame:
+        """See `Calculator`."""
+        rows, joined, inside = self._join(workspace, batch)
+        local = f"CAST({quoted(self._column(rows))} AS TIMESTAMP_NTZ)"
+        where = f"{inside} AND {local} < {wall_literal(before)}"
+        return workspace.spark.sql(self._to_side(batch, rows, joined, where, SideReason.LATE))
+
+    def find_shifts(self, workspace: Workspace, batch: Batch) -> dict[KeyText, AbstractSet[int]]:
+        """See `Calculator`. One query over the partitions: their rows by the quarter hours after the begin."""
+        rows, joined, _ = self._join(workspace, batch)
+        after = f"SELECT __partition, __begins, __ends, {self._time(rows)} - __begins AS after FROM {joined}"
+        number = f"SELECT *, CAST(floor(after / {_QUARTER}) AS BIGINT) AS number FROM ({after})"
+        fits = f"after - number * {_QUARTER} < (__ends - __begins) % {_QUARTER}"
+        near = f"number BETWEEN {-_MOST_QUARTERS} AND {_MOST_QUARTERS + _LONGEST_QUARTERS}"
+        found = workspace.spark.sql(
+            f"SELECT __partition, number, {fits} AS fits, count(*) FROM ({number}) WHERE {near} GROUP BY ALL"
+        )
+        counted: dict[int, dict[tuple[int, bool], int]] = {}
+        for place, quarters, rest, many in found.collect():
+            counted.setdefault(place, {})[quarters, rest] = many
+        rows_of = {partition.partition_key: partition.rows for partition in batch.partitions}
+        return {
+            key: find_shifts(counted.get(place, {}), (ends - begins) // _QUARTER, rows_of.get(key, 0))
+            for place, (key, (begins, ends)) in enumerate(batch.instants.items())
+        }
+
+    def _to_side(self, batch: Batch, rows: DataFrame, joined: str, where: str, reason: SideReason) -> str:
+        """Return a query of rows that `_join` has joined, with the columns of a side table."""
+        offset = f"{self._time(rows)} - __begins - {batch.watermark.row_lag} AS {SIDE_OFFSET}"
+        columns = [quoted(name) for name in rows.columns]
+        told = f"'{reason.value}' AS side_reason, __name AS side_partition"
+        return f"SELECT {', '.join(columns)}, {told}, {offset} FROM {joined} WHERE {where}"
 
     def replace(
         self, workspace: Workspace, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]
@@ -106,6 +152,12 @@ class SparkWindows:
         rows.createOrReplaceTempView(_FILES)
         return rows
 
+    def _join(self, workspace: Workspace, batch: Batch) -> tuple[DataFrame, str, str]:
+        """Read the partitions; the join of their rows with their spans, and whether a row lies in its span."""
+        rows = self._read(workspace, batch)
+        inside, spans = _inside_by_table(batch, self._time(rows))
+        return rows, f"{_FILES} {spans}", inside
+
     def _check(self, batch: Batch, rows: DataFrame) -> str:
         """Return a query of the rows that fails at a row outside the span of its partition."""
         column = quoted(self._column(rows))
@@ -113,7 +165,7 @@ class SparkWindows:
         for name in (self._column(rows), *batch.source.keys.names):
             told += [text_literal(f"{name}="), f"coalesce(CAST({quoted(name)} AS STRING), 'null')", "' '"]
         zone = batch.watermark.partition_time.zone.name
-        told[-1] = text_literal(f". Is partition.time-zone '{zone}' right? outside='drop' leaves such rows out")
+        told[-1] = text_literal(f". Is partition.time-zone '{zone}' right? outside='side' keeps such rows beside")
         inside, spans = _inside(batch, self._time(rows))
         # In the value that windows are found by: a filter of its own would stand behind that for the windows, which
         # Spark pushes down to the files, and never see such rows (tried).
@@ -164,3 +216,18 @@ def _inside_by_table(batch: Batch, time: str) -> tuple[str, str]:
     names = ", ".join(quoted(name) for name in keys.names)
     spans = f"JOIN (SELECT /*+ BROADCAST */ * FROM ({spans_table(keys, batch.instants)})) USING ({names})"
     return f"{time} >= __begins AND {time} < __ends", spans
+
+
+def find_shifts(counted: Mapping[tuple[int, bool], int], length: int, rows: int) -> AbstractSet[int]:
+    """Return the numbers of quarter hours by which at least 99 % of `rows` may lie outside their partition.
+
+    `counted` are rows by the whole quarter hours after the begin, and by the truth of: the rest of the time is shorter
+    than the rest of the partition, whose `length` is whole quarter hours.
+    """
+    found = set()
+    for shift in range(-_MOST_QUARTERS, _MOST_QUARTERS + 1):
+        moved = ((quarters - shift, fits, number) for (quarters, fits), number in counted.items())
+        inside = sum(number for after, fits, number in moved if 0 <= after < length or (after == length and fits))
+        if shift and rows and inside * 100 >= rows * 99:
+            found.add(shift)
+    return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
@@ -20,12 +20,12 @@ from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
 from tidemill.lake.window.retries import Failure, NotePostponed, list_postponed
+from tidemill.lake.window.side import side_of
 from tidemill.lake.window.watermark import value_at
 from tidemill.lake.window.window_plan import MARGIN, Grid, Limits, Plan, Reached, Stored, Window, plan
 from tidemill.lake.window.windows import (
     LateRows,
     MoveWindows,
-    OutsideRows,
     WindowState,
     describe_times,
     find_results,
@@ -46,10 +46,10 @@ from tidemill.shapes.partition_time import Instant, WallTime, from_wall
 from tidemill.shapes.watermark_spec import (
     BadTimeColumn,
     LatePolicy,
-    OutsidePolicy,
     WatermarkSpec,
     find_column_fault,
 )
+from tidemill.sql.aside import Aside, name_some
 from tidemill.sql.batches import Batch, Calculator
 from tidemill.sql.window_tries import Tries, WindowFailed
 from tidemill.sql.windows import WindowQuery, read_query
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from tidemill.run.step.workspace import Workspace
 
 _MOST_STALE: Final = 100_000
-_MOST_NAMED: Final = 5
 
 
 class NoWatermark(UserError):
@@ -79,6 +78,23 @@ class NoWatermark(UserError):
         )
 
 
+class LateData(UserError):
+    """A partition that came or changed after its windows were computed, where that is an error."""
+
+    code = "late_data"
+
+    def __init__(self, program: str, dataset: str, windows: Sequence[str]) -> None:
+        self.program = program
+        self.dataset = dataset
+        self.windows = tuple(windows)
+        super().__init__(
+            f"partitions of {dataset} came or changed after {program} had computed their windows "
+            f"({name_some(windows)}), and partition.late-policy is 'error'",
+            f"`tidemill watermark reset {program}` has the windows computed again; another late policy decides for all "
+            "late partitions",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
     """Facts that a run reads before it computes."""
@@ -89,8 +105,6 @@ class _Look:
     plan: Plan
     written_by: dict[Window, WritePointer]
     gone: tuple[Window, ...]
-    left_out: tuple[LateRows, ...]
-    """Late rows of windows that are computed, where late partitions are dropped."""
     postponed: tuple[Window, ...]
     """Windows that were postponed: those whose partitions have changed first, then what was tried longest ago."""
 
@@ -112,7 +126,13 @@ class WindowProgram:
         self.source, self.sink = (
             one if "." in one else qualified(namespace, one) for one in (self.query.table, self.query.sink)
         )
+        self.side = qualified(namespace, side_of(name))
         self._calculator = calculator
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The file sets that the program writes: its output and its side table."""
+        return self.sink, self.side
 
     def definition(self, source: Fileset) -> str:
         """Return the definition of the results beside the rows.
@@ -181,18 +201,14 @@ class WindowProgram:
         # Not one by one: once their cause is gone, they may be many and of one partition.
         tries.compute(look.postponed[: _spec(look.source).max_windows])
         new = tries.compute(look.plan.new)
-        outside = self._count_outside(workspace, calculator, look, tries.done)
-        moved = self._find_move(workspace, look, tries, late, new, outside)
+        moved = self._find_move(workspace, look, tries, late, new)
         if tries.failed and not tries.done and (look.plan.late or look.plan.new):
             left = [*look.plan.late[late:], *look.plan.new[new:], *look.plan.beyond]
             with workspace.undone(look.sink):
                 if not tries.find_sound(left):
                     # It may be no single window's fault, and publishing would hide it.
                     raise next(iter(tries.failed.values()))
-        if look.left_out:
-            workspace.note(look.sink, _say_left_out(look))
-        if any(one.rows for one in outside):
-            workspace.note(look.sink, _say_outside(look, [one for one in outside if one.rows]))
+        moved = self._leave_out(workspace, calculator, look, moved, tries.done)
         world.mark("windows.written")
         workspace.also(
             moved,
@@ -204,21 +220,40 @@ class WindowProgram:
             ),
         )
 
-    def _count_outside(
-        self, workspace: Workspace, calculator: Calculator, look: _Look, windows: Iterable[Window]
-    ) -> list[OutsideRows]:
-        """Count the rows outside the spans, over the partitions of all computed `windows`. One count for the run."""
-        if _spec(look.source).outside is not OutsidePolicy.DROP:
-            return []
-        batch = self._batch(workspace, look, sorted(windows))
-        found = calculator.count_outside(workspace, batch) if any(one.files for one in batch.partitions) else {}
-        keys, times = look.source.keys, batch.watermark.partition_time
-        spans = {key: times.span_of(keys.decode(key)) for key in sorted(batch.instants)}
-        return [OutsideRows(key, span.time, found.get(key, 0)) for key, span in spans.items() if span is not None]
-
-    def _find_move(
-        self, workspace: Workspace, look: _Look, tries: Tries, late: int, new: int, outside: Sequence[OutsideRows]
+    def _leave_out(
+        self,
+        workspace: Workspace,
+        calculator: Calculator,
+        look: _Look,
+        moved: MoveWindows,
+        windows: Iterable[Window],
     ) -> MoveWindows:
+        """Return `moved` with the rows that count in no window; write rows of the side table.
+
+        Those are rows of late partitions, and rows outside the partitions of the computed `windows`.
+        """
+        late = self._find_late(workspace, look, moved.seen)
+        kept = late if _spec(look.source).keeps_late else []
+        batch = self._batch(workspace, look, sorted(windows), kept)
+        aside = Aside(workspace, calculator, self.side, batch, look.state)
+        outside = aside.put_outside()
+        if kept:
+            final = _find_final(_spec(look.source), look.state)
+            assert final is not None, "there are late rows"  # noqa: S101
+            late = aside.put_late(kept, moved.seen, self._grid(look.source).first_open(final))
+        for text in (*aside.say_late(late), *aside.say_outside(outside)):
+            workspace.note(look.sink, text)
+        return replace(moved, left_out=late, outside=outside)
+
+    def _find_late(self, workspace: Workspace, look: _Look, seen: int) -> list[LateRows]:
+        """Return the partitions that got rows before the commit `seen` of windows that are not computed again."""
+        final = _find_final(_spec(look.source), look.state)
+        if final is None:
+            return []
+        late = workspace.ask(lambda db, _: list_late(db, look.source, look.state.seen, seen))
+        return [one for one in late if one.rows and _is_behind(self._grid(look.source), one, final)]
+
+    def _find_move(self, workspace: Workspace, look: _Look, tries: Tries, late: int, new: int) -> MoveWindows:
         """Return the move of the state after `late` late and `new` new windows were tried."""
         plan, grid = look.plan, self._grid(look.source)
         computed, seen = plan.computed, plan.seen
@@ -241,8 +276,6 @@ class WindowProgram:
             mended=[window for window in look.postponed if window in tries.done],
             rows=sum(write.manifest.total_rows for write in workspace.written(look.sink)),
             more=plan.more or late < len(plan.late) or new < len(plan.new),
-            left_out=look.left_out,
-            outside=outside,
         )
 
     def _look(self, workspace: Workspace) -> Callable[[Db, Transaction], _Look]:
@@ -256,16 +289,16 @@ class WindowProgram:
             self.check(source, sink, find_schema(db, source.dataset_id))
             passed = value_at(db, source.dataset_id, tx.write_pointer)
             grid = self._grid(source)
-            dirty = (
-                list_dirty(db, source, tx, state.seen) if spec.late is LatePolicy.RECOMPUTE and state.computed else []
-            )
-            late = list_late(db, source, tx, state.seen) if spec.late is LatePolicy.DROP and state.computed else []
-            left_out = tuple(one for one in late if one.rows and _is_behind(grid, one, state.computed))
-            at = Reached(state.computed, state.seen, passed, tx.write_pointer)
+            recomputes = spec.late in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}
+            dirty = list_dirty(db, source, tx, state.seen) if recomputes and state.computed else []
+            final = _find_final(spec, state) if spec.late is LatePolicy.RECOMPUTE else None
+            at = Reached(state.computed, state.seen, passed, tx.write_pointer, final)
             limits = Limits(spec.max_windows, spec.max_partitions, spec.max_bytes)
             # A window that is not computed yet may begin as much before `computed` as it is long.
             since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
             planned = plan(grid, at, list_waiting(db, source, tx, since), dirty, limits)
+            if spec.late is LatePolicy.ERROR and planned.late:
+                raise LateData(state.name, source.qualified_name, [_show(window) for window in planned.late])
             postponed = list_postponed(db, state.program_id, _MOST_STALE)
             found = planned.without({*postponed})  # else the run would meet first what has failed before
             changed = {*planned.late}
@@ -274,7 +307,7 @@ class WindowProgram:
             written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
             gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
             written_by |= gone
-            return _Look(state, source, sink, found, written_by, tuple(gone), left_out, tuple(postponed))
+            return _Look(state, source, sink, found, written_by, tuple(gone), tuple(postponed))
 
         return block
 
@@ -338,8 +371,10 @@ class WindowProgram:
         own = [write for write in workspace.written(sink) if sink.keys.encode(write.key) in set(keys)]
         return see_own(sink, read_keys(db, sink, tx, keys), tx, own)
 
-    def _batch(self, workspace: Workspace, look: _Look, windows: Sequence[Window]) -> Batch:
-        """The windows with all partitions whose rows may lie in them, at the run's snapshot."""
+    def _batch(
+        self, workspace: Workspace, look: _Look, windows: Sequence[Window], late: Sequence[LateRows] = ()
+    ) -> Batch:
+        """The windows with all partitions whose rows may lie in them, at the run's snapshot; and `late` partitions."""
         grid = self._grid(look.source)
         spans = _merged(grid.spans(window) for window in windows)
 
@@ -347,8 +382,9 @@ class WindowProgram:
             near: dict[str, Stored] = {}
             for found in list_around(db, look.source, tx, spans).values():
                 near |= {one.key: one for one in found}
-            partitions = read_keys(db, look.source, tx, near)
             instants = {KeyText(one.key): (one.begins, one.ends) for one in near.values()}
+            instants |= {one.key: (one.begins, one.ends) for one in late}
+            partitions = read_keys(db, look.source, tx, instants)
             return Batch(look.source, look.sink, tuple(windows), tuple(partitions), instants)
 
         return workspace.ask(block)
@@ -396,29 +432,16 @@ def _to_postpone(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
     return tries.failed | {one: error for one, error in tries.untried.items() if one not in known}
 
 
-def _is_behind(grid: Grid, late: LateRows, computed: Instant | None) -> bool:
-    """Return whether rows of a late partition may lie in a computed window."""
-    return computed is not None and any(grid.closes(one) <= computed for one in grid.touched(late.begins, late.ends))
+def _find_final(spec: WatermarkSpec, state: WindowState) -> Instant | None:
+    """Return the time up to which windows close that late rows change no more; None for no such time."""
+    if spec.final_after is None or state.computed is None:
+        return None
+    return Instant(state.computed - spec.final_after)
 
 
-def _say_left_out(look: _Look) -> str:
-    return (
-        f"{sum(one.rows for one in look.left_out)} late rows of {_name_some(look, look.left_out)} are left "
-        "out of windows that are computed, by partition.late-policy='drop'"
-    )
-
-
-def _say_outside(look: _Look, outside: Sequence[OutsideRows]) -> str:
-    return (
-        f"{sum(one.rows for one in outside)} rows of {_name_some(look, outside)} lie outside the time of their "
-        "partition and are left out, by partition.outside-policy='drop'"
-    )
-
-
-def _name_some(look: _Look, partitions: Sequence[LateRows | OutsideRows]) -> str:
-    shown = ", ".join(look.source.show(one.key) for one in partitions[:_MOST_NAMED])
-    more = " …" if len(partitions) > _MOST_NAMED else ""
-    return f"{look.source.qualified_name} ({shown}{more})"
+def _is_behind(grid: Grid, late: LateRows, final: Instant) -> bool:
+    """Return whether rows of a late partition may lie in a window that late rows change no more."""
+    return any(grid.closes(one) <= final for one in grid.touched(late.begins, late.ends))
 
 
 def _show(window: Window) -> str:

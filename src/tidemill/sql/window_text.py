@@ -13,6 +13,7 @@ from typing import Final
 
 from tidemill.epoch import EPOCH, to_micros
 from tidemill.frames.schema import quoted
+from tidemill.lake.window.side import name_partition
 from tidemill.lake.window.window_plan import Window, WindowShape
 from tidemill.shapes.keys import Key, KeySchema, KeyText, KeyType, KeyValue
 from tidemill.shapes.partition_time import Zone, from_wall, to_wall
@@ -61,22 +62,29 @@ def _key_literal(kind: KeyType, value: KeyValue) -> str:
 
 
 def spans_table(keys: KeySchema, instants: Mapping[KeyText, tuple[int, int]]) -> str:
-    """Return a query of the keys of partitions, each with `__partition`, its place, and `__begins` and `__ends`.
+    """Return a query of the keys of partitions, each with its place, its name, and the instants of its rows.
 
+    The columns are `__partition`, `__name` as in side tables, `__begins` and `__ends`.
     One literal: rows that come from Python cost a job through a Python worker, and Spark reads a list of VALUES slowly.
     """
     rows: list[dict[str, str | int]] = [
-        {"p": place, "b": begins, "e": ends, **{f"k{n}": _plain(value) for n, value in enumerate(keys.decode(key))}}
+        {
+            **{f"k{n}": _plain(value) for n, value in enumerate(keys.decode(key))},
+            "p": place,
+            "n": name_partition(keys, key),
+            "b": begins,
+            "e": ends,
+        }
         for place, (key, (begins, ends)) in enumerate(instants.items())
     ]
     columns = [f"k{n}: {_JSON_TYPES[field.type]}" for n, field in enumerate(keys.fields)]
-    shape = f"array<struct<{', '.join([*columns, 'p: int, b: bigint, e: bigint'])}>>"
+    shape = f"array<struct<{', '.join([*columns, 'p: int, n: string, b: bigint, e: bigint'])}>>"
     named = [
         f"{_KEY_OF.get(field.type, '{}').format(f'k{n}')} AS {quoted(field.name)}"
         for n, field in enumerate(keys.fields)
     ]
     return (
-        f"SELECT {', '.join(named)}, p AS __partition, b AS __begins, e AS __ends "
+        f"SELECT {', '.join(named)}, p AS __partition, n AS __name, b AS __begins, e AS __ends "
         f"FROM (SELECT inline(from_json({text_literal(json.dumps(rows))}, '{shape}')))"
     )
 
@@ -115,7 +123,7 @@ def window_time(zone: Zone | None, windows: Iterable[Window]) -> str:
     for local in sorted({from_wall(window.end) for window in windows}):
         closes = zone.closes(local)
         if zone.opens(local) != closes or zone.local(closes) != local:
-            cases += f" WHEN window_end = {_literal(to_wall(local))} THEN timestamp_micros({closes})"
+            cases += f" WHEN window_end = {wall_literal(to_wall(local))} THEN timestamp_micros({closes})"
     instant = "CAST(window_end AS TIMESTAMP)"
     return f"{f'CASE{cases} ELSE {instant} END' if cases else instant} - INTERVAL '0.001' SECOND"
 
@@ -130,10 +138,11 @@ def is_among(column: str, walls: Iterable[int], step: int) -> str:
         else:
             stretches.append([wall, wall])
     if all(low == high for low, high in stretches):
-        return f"{column} IN ({', '.join(_literal(low) for low, _ in stretches)})"
-    cases = [f"{column} BETWEEN {_literal(low)} AND {_literal(high)}" for low, high in stretches]
+        return f"{column} IN ({', '.join(wall_literal(low) for low, _ in stretches)})"
+    cases = [f"{column} BETWEEN {wall_literal(low)} AND {wall_literal(high)}" for low, high in stretches]
     return f"({' OR '.join(cases)})"
 
 
-def _literal(wall: int) -> str:
+def wall_literal(wall: int) -> str:
+    """A wall-clock time as SQL wants it."""
     return f"TIMESTAMP_NTZ'{from_wall(wall).isoformat(' ')}'"

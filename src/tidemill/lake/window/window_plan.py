@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from tidemill.shapes.partition_time import Instant, PartitionTime, WallTime, Zone, from_wall, to_wall
 
+_EVER: Final = 1 << 60
 _HALF_DAY: Final = 12 * 3_600_000_000
 MARGIN: Final = 26 * 3_600_000_000
 """No two clocks are further apart, so far may an instant's wall-clock time be from what it is in UTC."""
@@ -62,6 +63,18 @@ class Grid:
         starts = (number * slide + offset for number in range(first, last + 1))
         windows = (Window(WallTime(start), WallTime(start + size)) for start in starts)
         return [one for one in windows if self._touches(one, begins, ends)]
+
+    def first_open(self, instant: Instant) -> WallTime:
+        """The start of the first window that is not closed at `instant`: earlier rows lie in closed windows alone."""
+        slide, size, offset = self.shape.slide, self.shape.size, self.shape.offset
+        local = to_wall(self.zone.local(instant)) - offset
+        low, high = (local - size - MARGIN) // slide, (local + MARGIN) // slide + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            start = middle * slide + offset
+            closed = self.closes(Window(WallTime(start), WallTime(start + size))) <= instant
+            low, high = (middle, high) if closed else (low, middle)
+        return WallTime(high * slide + offset)
 
     def _touches(self, window: Window, begins: int, ends: int) -> bool:
         try:
@@ -158,6 +171,8 @@ class Reached:
     seen: int
     passed: Instant | None
     pointer: int
+    final: Instant | None = None
+    """Windows that close up to this time are never computed again; None for no such time."""
 
 
 def plan(grid: Grid, at: Reached, waiting: Sequence[Stored], dirty: Iterable[Dirty], limits: Limits) -> Plan:
@@ -176,7 +191,7 @@ def plan(grid: Grid, at: Reached, waiting: Sequence[Stored], dirty: Iterable[Dir
             if closes <= at.passed and (at.computed is None or closes > at.computed):
                 holders.setdefault(window, set()).add(partition)
     due = sorted(holders, key=lambda window: (grid.closes(window), window))
-    late, left, later = _late(grid, at.computed, dirty, limits.windows // (2 if due else 1))
+    late, left, later = _late(grid, at, dirty, limits.windows // (2 if due else 1))
     new = _fitting(grid, due, holders, replace(limits, windows=max(1, limits.windows - len(late))))
     # What is due now is computed as this snapshot shows it: of the changes in it only those left behind are unseen.
     seen = at.pointer if left is None else left
@@ -203,19 +218,19 @@ def _fitting(grid: Grid, due: Sequence[Window], holders: dict[Window, set[Stored
     return taken
 
 
-def _late(
-    grid: Grid, computed: Instant | None, dirty: Iterable[Dirty], room: int
-) -> tuple[list[Window], int | None, set[Window]]:
+def _late(grid: Grid, at: Reached, dirty: Iterable[Dirty], room: int) -> tuple[list[Window], int | None, set[Window]]:
     """Computed windows that unseen changes touch, newest first.
 
     And the first commit that is left for another run, with the windows that its first change touches beside these.
     """
     found: set[Window] = set()
-    if computed is None:
+    if at.computed is None:
         return [], None, set()
     ordered = sorted(dirty)
+    final = -_EVER if at.final is None else at.final
     for number, change in enumerate(ordered):
-        touched = {one for one in grid.touched(change.begins, change.ends) if grid.closes(one) <= computed}
+        near = grid.touched(change.begins, change.ends)
+        touched = {one for one in near if final < grid.closes(one) <= at.computed}
         whole = number == 0 or ordered[number - 1].commit_seq != change.commit_seq
         if whole and found and len(found | touched) > room:
             return sorted(found, reverse=True), change.commit_seq, touched - found

@@ -126,9 +126,9 @@ class MoveWindows(Effect):
     rows: int = 0
     more: bool = False
     left_out: Sequence[LateRows] = ()
-    """Late rows that the program drops."""
+    """Late rows that count in no window: dropped rows, and rows of the side table."""
     outside: Sequence[OutsideRows] = ()
-    """Dropped rows of each partition that the run has read, zero included. Empty if the program drops no such rows."""
+    """Rows outside each partition that the run has read, zero included. Empty if such rows are an error."""
 
     def guards(self) -> Sequence[Call]:
         """Refuse the commit if another run has moved the state."""
@@ -182,7 +182,7 @@ class MoveWindows(Effect):
     @property
     def _high(self) -> int:
         """A time before which all partitions lie that may hold late rows of computed windows."""
-        if self.computed is None or self.state.late != "recompute" or self.source.watermark is None:
+        if self.computed is None or self.state.late == "drop" or self.source.watermark is None:
             return -_EVER
         return self.computed + self.source.watermark.row_lag + MARGIN
 
@@ -321,20 +321,25 @@ def list_dirty(db: Db, source: Fileset, snapshot: Snapshot, seen: int) -> list[D
     return dirty
 
 
-def list_late(db: Db, source: Fileset, snapshot: Snapshot, seen: int) -> list[LateRows]:
-    """The partitions with rows that `snapshot` sees, from the commit `seen` on. Cost: what they are."""
+def list_late(db: Db, source: Fileset, seen: int, until: int) -> list[LateRows]:
+    """The partitions that got rows by the commits `[seen, until)`. Cost: what they are."""
     partition_time, row_lag = _time_of(source)
     found = []
     for key, time, number in db.records(
         SQL.list_late,
         tuple[KeyText, WallTime, int | None],
         dataset_id=source.dataset_id,
-        write_pointer=snapshot.write_pointer,
         seen=seen,
+        until=until,
     ):
         span = partition_time.span_at(from_wall(time))
         found.append(LateRows(key, time, span.begins - row_lag, span.ends, number or 0))
     return found
+
+
+def list_late_counted(db: Db, program_id: ProgramId, keys: Iterable[str]) -> list[KeyText]:
+    """Return the partitions of `keys` that have late rows which count in no window of a program."""
+    return db.records(SQL.list_late_counted, KeyText, program_id=program_id, keys=json.dumps(sorted(keys)))
 
 
 def read_left_out(db: Db, program_id: ProgramId, limit: int) -> LeftOut:

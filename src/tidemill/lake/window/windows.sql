@@ -106,7 +106,7 @@ SELECT DISTINCT commit_seq, partition_time FROM partition_change
 -- gives: partition_key, partition_time, row_count
 -- The partitions that have come since, with their new rows.
 SELECT partition_key, partition_time, sum(row_count) AS row_count FROM partition_change
- WHERE dataset_id = :dataset_id AND commit_seq >= :seen AND commit_seq < :write_pointer
+ WHERE dataset_id = :dataset_id AND commit_seq >= :seen AND commit_seq < :until
    AND partition_time IS NOT NULL AND files > 0
  GROUP BY partition_key, partition_time
 
@@ -117,6 +117,11 @@ SELECT :program_id, r.partition_key, r.slot_time, r.late_rows, tidemill_now()
  WHERE true
     ON CONFLICT (program_id, partition_key) DO UPDATE
    SET late_rows = left_out.late_rows + excluded.late_rows, counted_at = excluded.counted_at
+
+-- name: list_late_counted
+-- gives: partition_key
+SELECT partition_key FROM left_out
+ WHERE program_id = :program_id AND partition_key IN ({texts:keys}) AND late_rows > 0
 
 -- name: clear_outside
 -- Before what these partitions hold now is put in.
@@ -179,7 +184,7 @@ SELECT 'data', {commit_seq},
        '{"dataset":"' || CAST(:dataset AS TEXT) || '","consumer":"' || p.name || '"}'
   FROM window_program AS p
  WHERE p.dataset_id = :dataset_id
-   AND ((p.late = 'recompute' AND p.computed > :begins)
+   AND ((p.late <> 'drop' AND p.computed > :begins)
         OR (p.computed IS NULL
             AND (SELECT m.value FROM watermark_move AS m
                   WHERE m.dataset_id = p.dataset_id AND m.commit_seq < {commit_seq}
@@ -213,7 +218,7 @@ SELECT 'data', {commit_seq},
    AND watermark.dataset_id = p.dataset_id AND watermark.value IS NOT NULL
    AND (p.computed IS NULL OR watermark.value > p.computed
         OR EXISTS (SELECT 1 FROM window_result AS r WHERE r.program_id = p.program_id AND r.stale = 1)
-        OR (p.late = 'recompute'
+        OR (p.late <> 'drop'
             AND EXISTS (SELECT 1 FROM partition_change AS change {indexed_by:partition_commit}
                          WHERE change.dataset_id = p.dataset_id AND change.commit_seq >= p.seen
                            AND +change.partition_time < p.computed + watermark.row_lag + :margin))

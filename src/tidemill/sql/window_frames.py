@@ -21,8 +21,8 @@ from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
 from tidemill.sql.window_text import (
     SPANS_AS_TEXT,
+    are_among,
     assign_windows,
-    is_among,
     is_inside,
     spans_table,
     text_literal,
@@ -61,8 +61,12 @@ class SparkWindows:
         checked = f"({self._check(batch, rows)})" if fails else self._leave_out(workspace, batch, rows)
         zone = None if dict(rows.dtypes)[column] == "timestamp_ntz" else batch.watermark.window_zone
         time = window_time(zone, batch.windows)
-        windowed = assign_windows(checked, column, self._query.shape, batch.windows, time)
-        return workspace.spark.sql(self._query.select(f"({windowed})"))
+        shape = self._query.shape
+
+        def windows(rows: str, column: str) -> str:
+            return f"({assign_windows(rows, column, shape, batch.windows, time)})"
+
+        return workspace.spark.sql(self._query.select(checked, windows))
 
     def count_outside(self, workspace: Workspace, batch: Batch) -> dict[KeyText, int]:
         """See `Calculator`. No query where the writes of the windows met no such row; else one over all partitions.
@@ -130,7 +134,9 @@ class SparkWindows:
         new = self.compute(workspace, batch).persist() if batch.windows else None
         if not present.columns or not old:
             return None, new, []
-        replaced = self._among([*batch.windows, *gone])
+        query = self._query
+        columns = {bound: quoted(column) for bound, column in query.bounds.items()}
+        replaced = are_among(query.shape, [*batch.windows, *gone], columns)
         held = [row.asDict() for row in present.filter(replaced).select(*names).distinct().collect()]
         if not held:
             return None, new, []
@@ -189,12 +195,6 @@ class SparkWindows:
         self._counted.append((counted, batch.instants.keys()))
         seen.filter("__inside").drop("__inside").createOrReplaceTempView(_CHECKED)
         return _CHECKED
-
-    def _among(self, windows: Sequence[Window]) -> str:
-        """Return whether a row of the output is of one of `windows`."""
-        bound, column = max(self._query.bounds.items())
-        walls = [window.end if bound == "window_end" else window.start for window in windows]
-        return is_among(quoted(column), walls, self._query.shape.slide)
 
     def _column(self, rows: DataFrame) -> str:
         wanted = self._query.time_column

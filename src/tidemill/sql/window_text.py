@@ -104,14 +104,31 @@ def assign_windows(rows: str, column: str, shape: WindowShape, windows: Sequence
 
     `time` is the expression of `window_time`, of a `window_end`.
     """
-    lengths = ", ".join(f"'{micros} microseconds'" for micros in (shape.size, shape.slide, shape.offset))
-    wanted = is_among("window_start", [window.start for window in windows], shape.slide)
+    local = f"CAST({quoted(column)} AS TIMESTAMP_NTZ)"
+    if shape.cumulative:
+        step = _window(local, shape.slide, shape.slide, shape.offset % shape.slide)
+        ends = f"sequence(__step.end, __window.end, INTERVAL '{shape.slide / 1_000_000:.6f}' SECOND)"
+        rows = f"(SELECT *, {step} AS __step FROM {rows})"
+        bounds = f"* EXCEPT (__step, __window), __window.start AS window_start, explode({ends}) AS window_end"
+    else:
+        bounds = "* EXCEPT (__window), __window.start AS window_start, __window.end AS window_end"
+    window = _window(local, shape.size, shape.step, shape.offset)
+    wanted = are_among(shape, windows, {bound: bound for bound in shape.bounds})
     return (
         f"SELECT *, {time} AS window_time FROM ("
-        "SELECT * EXCEPT (__window), __window.start AS window_start, __window.end AS window_end FROM ("
-        f"SELECT *, window(CAST({quoted(column)} AS TIMESTAMP_NTZ), {lengths}) AS __window FROM {rows}"
-        f")) WHERE {wanted}"
+        f"SELECT {bounds} FROM (SELECT *, {window} AS __window FROM {rows})) WHERE {wanted}"
     )
+
+
+def _window(local: str, size: int, slide: int, offset: int) -> str:
+    lengths = ", ".join(f"'{micros} microseconds'" for micros in (size, slide, offset))
+    return f"window({local}, {lengths})"
+
+
+def are_among(shape: WindowShape, windows: Iterable[Window], columns: Mapping[str, str]) -> str:
+    """Return the condition that a row is of one of `windows`. `columns` hold the bounds of the row's window."""
+    bound, column = max(columns.items())
+    return is_among(column, [one.end if bound == "window_end" else one.start for one in windows], shape.slide)
 
 
 def window_time(zone: Zone | None, windows: Iterable[Window]) -> str:

@@ -173,6 +173,11 @@ def test_the_query_of_the_seed_is_one_window_program(mill):
         ),
         ("CREATE TABLE t (ts TIMESTAMP WITH TIME ZONE) PARTITIONED BY (d date)", "LOCAL is wanted, not 'TIME'"),
         ("CREATE TABLE t (x 5)", "a type is wanted, not '5'"),
+        ("CREATE TABLE t (x ARRAY) PARTITIONED BY (d date)", "line 1, column 24: < is wanted, not ')'"),
+        ("CREATE TABLE t (x ARRAY<nit>) PARTITIONED BY (d date)", "the type NIT is not known: did you mean INT?"),
+        ("CREATE TABLE t (x MAP<int>) PARTITIONED BY (d date)", ", is wanted, not '>'"),
+        ("CREATE TABLE t (x STRUCT<a int, A int>) PARTITIONED BY (d date)", "the field A stands there twice"),
+        ("CREATE TABLE t (x ARRAY<int>) PARTITIONED BY (x)", "the key x has the type array"),
         ("ALTER TABLE hive_table ADD WATERMARK FOR nothing AS SOURCE_WATERMARK", "there is no such column"),
         ("ALTER TABLE hive_table MODIFY WATERMARK FOR ts AS SOURCE_WATERMARK", "write ADD WATERMARK"),
         ("ALTER TABLE hive_table DROP WATERMARK", "no watermark to drop"),
@@ -211,6 +216,9 @@ def test_a_wrong_statement_is_refused_with_what_where_and_the_cure(mill, stateme
         ("ts DECIMAL(10,2) NOT NULL", "decimal(10,2)"),
         ("ts DECIMAL(10) COMMENT 'money'", "decimal(10,0)"),
         ("ts VARCHAR(10) NOT NULL", "string"),
+        ("ts ARRAY<MAP<STRING, ARRAY<BIGINT>>> NOT NULL", "array<map<string,array<long>>>"),
+        ("ts STRUCT<name: STRING, age INT COMMENT 'years'>", "struct<name:string,age:integer>"),
+        ("ts ROW<price DECIMAL(10,2), at TIMESTAMP(3)>", "struct<price:decimal(10,2),at:timestamp_ntz>"),
     ],
 )
 def test_types_are_written_as_hive_and_flink_write_them(mill, column, kind):

@@ -25,9 +25,9 @@ def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
 
         views = mill.watermarks.list()
 
-    assert deployed.programs == ("count_hours",)
+    assert deployed.programs == ("count_hours", "rank_customers")
     assert [(view.dataset, view.zone, view.programs) for view in views] == [
-        ("default.clicks", "Europe/Berlin", ("default.clicks.count_hours",)),
+        ("default.clicks", "Europe/Berlin", ("default.clicks.count_hours", "default.clicks.rank_customers")),
         ("default.orders", "UTC", ()),
         ("default.visits", "UTC", ()),
     ]

@@ -12,6 +12,7 @@ from pyspark.sql import functions as sf
 
 from tests.lake.conftest import make_fileset
 from tidemill.frames import spark as module
+from tidemill.frames.jvm import plans_of
 from tidemill.frames.schema import BadFrame
 from tidemill.frames.spark import RowsDiffer, read_partitions, write_partitions
 from tidemill.lake.datasets import Dataset, DatasetKind
@@ -114,7 +115,7 @@ def files_of(written):
     return {key[0]: len(manifest.files) for key, manifest in written.manifests.items()}
 
 
-@pytest.mark.parametrize("source", ["tasks", "join", "python"])
+@pytest.mark.parametrize("source", ["tasks", "join", "python", "grouped", "grouped python"])
 def test_the_rows_of_a_partition_meet_in_one_file(spark, lines, source):
     """347 rows once made 341 files: each task wrote one for each partition of which it had a row."""
     spread = spark.range(0, 347, 1, 8).selectExpr("id", "cast(id % 5 as int) as hour")
@@ -122,12 +123,28 @@ def test_the_rows_of_a_partition_meet_in_one_file(spark, lines, source):
         "tasks": spread,
         "join": spread.join(spread.selectExpr("id"), "id"),
         "python": spark.createDataFrame([(n, n % 5) for n in range(347)], "id bigint, hour int"),
+        "grouped": spread.groupBy("id", "hour").count(),
     }
+    frames["grouped python"] = frames["python"].groupBy("id", "hour").count()
 
     written = write_partitions(World(), frames[source], lines, "tx-7-inc/1")
 
     assert files_of(written) == dict.fromkeys(range(5), 1)
     assert sum(manifest.total_rows for manifest in written.manifests.values()) == 347
+
+
+def test_few_grouped_rows_are_moved_once_and_by_the_grouping(spark, lines, tmp_path):
+    """A second move is a stage more. Where the site forbids Spark to coalesce, each of 20 tasks would write files."""
+    spark.range(0, 347, 1, 8).write.parquet(f"{tmp_path}/ids")
+    rows = f"SELECT id, cast(id % 5 AS int) AS hour, count(*) AS n FROM parquet.`{tmp_path}/ids` GROUP BY id"
+    scattering = spark.newSession()
+    scattering.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+
+    once, twice = (plans_of(module._gather(one.sql(rows), lines)).analyzed() for one in (spark, scattering))
+
+    assert "Rebalance" not in once.toString()
+    assert "Rebalance" in twice.toString()
+    assert files_of(write_partitions(World(), spark.sql(rows), lines, "tx-7-inc/1")) == dict.fromkeys(range(5), 1)
 
 
 def test_a_snapshot_of_few_rows_has_one_file(spark, tmp_path):

@@ -20,6 +20,7 @@ from tidemill.world import World
 HOUR = 3_600_000_000
 TUMBLE = "TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)"
 HOP = "HOP(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '3' HOUR)"
+CUMULATE = HOP.replace("HOP", "CUMULATE")
 
 APP = """
 import tidemill as tm
@@ -110,5 +111,5 @@ def open_plain(
     made = open_windows(folder, catalog_url, write_app(zone, windows, more, retries))
     plain = Plain(made.mill)
     plain.zone = Zone(zone)
-    plain.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0)
+    plain.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0, windows == CUMULATE)
     return plain

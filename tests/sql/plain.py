@@ -45,7 +45,12 @@ def starts_of(time: datetime, slide: timedelta, size: timedelta) -> list[datetim
 def windows_of(instant: int, shape: WindowShape, zone: Zone) -> list[Window]:
     """All windows in which the wall-clock time of a row lies."""
     slide, size = timedelta(microseconds=shape.slide), timedelta(microseconds=shape.size)
-    return [Window(to_wall(one), to_wall(one + size)) for one in starts_of(zone.local(instant), slide, size)]
+    local = zone.local(instant)
+    if shape.cumulative:
+        (start,) = starts_of(local, size, size)
+        ends = [start + number * slide for number in range(1, size // slide + 1)]
+        return [Window(to_wall(start), to_wall(end)) for end in ends if end > local]
+    return [Window(to_wall(one), to_wall(one + size)) for one in starts_of(local, slide, size)]
 
 
 def count(rows: Iterable[str], shape: WindowShape, zone: Zone) -> dict[Window, tuple[int, int]]:

@@ -130,7 +130,7 @@ def test_the_query_of_the_seed_is_one_window_program(mill):
     query = read_query(f"INSERT INTO hourly {SELECT}")
 
     assert (query.table, query.time_column, query.shape.size) == ("hive_table", "ts", 3_600_000_000)
-    assert "TUMBLE" not in query.select("rows")
+    assert "TUMBLE" not in query.select("rows", lambda rows, _: rows)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +173,11 @@ def test_the_query_of_the_seed_is_one_window_program(mill):
         ),
         ("CREATE TABLE t (ts TIMESTAMP WITH TIME ZONE) PARTITIONED BY (d date)", "LOCAL is wanted, not 'TIME'"),
         ("CREATE TABLE t (x 5)", "a type is wanted, not '5'"),
+        ("CREATE TABLE t (x ARRAY) PARTITIONED BY (d date)", "line 1, column 24: < is wanted, not ')'"),
+        ("CREATE TABLE t (x ARRAY<nit>) PARTITIONED BY (d date)", "the type NIT is not known: did you mean INT?"),
+        ("CREATE TABLE t (x MAP<int>) PARTITIONED BY (d date)", ", is wanted, not '>'"),
+        ("CREATE TABLE t (x STRUCT<a int, A int>) PARTITIONED BY (d date)", "the field A stands there twice"),
+        ("CREATE TABLE t (x ARRAY<int>) PARTITIONED BY (x)", "the key x has the type array"),
         ("ALTER TABLE hive_table ADD WATERMARK FOR nothing AS SOURCE_WATERMARK", "there is no such column"),
         ("ALTER TABLE hive_table MODIFY WATERMARK FOR ts AS SOURCE_WATERMARK", "write ADD WATERMARK"),
         ("ALTER TABLE hive_table DROP WATERMARK", "no watermark to drop"),
@@ -211,6 +216,9 @@ def test_a_wrong_statement_is_refused_with_what_where_and_the_cure(mill, stateme
         ("ts DECIMAL(10,2) NOT NULL", "decimal(10,2)"),
         ("ts DECIMAL(10) COMMENT 'money'", "decimal(10,0)"),
         ("ts VARCHAR(10) NOT NULL", "string"),
+        ("ts ARRAY<MAP<STRING, ARRAY<BIGINT>>> NOT NULL", "array<map<string,array<long>>>"),
+        ("ts STRUCT<name: STRING, age INT COMMENT 'years'>", "struct<name:string,age:integer>"),
+        ("ts ROW<price DECIMAL(10,2), at TIMESTAMP(3)>", "struct<price:decimal(10,2),at:timestamp_ntz>"),
     ],
 )
 def test_types_are_written_as_hive_and_flink_write_them(mill, column, kind):
@@ -284,6 +292,12 @@ CHANGING = (
     *("current_database()", "current_catalog()", "java_method('a', 'b')", "_metadata.file_path", "upper(uuid())"),
 )
 FROM = "FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
+CUMULATE = "FROM TABLE(CUMULATE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '1' DAY))"
+
+
+def below(select: str) -> str:
+    """Windows of a query."""
+    return FROM.replace("TABLE clicks", f"({select})")
 
 
 @pytest.mark.parametrize(
@@ -295,18 +309,67 @@ FROM = "FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
         (f"INSERT INTO o SELECT count(*) {FROM}", "an aggregate needs GROUP BY window_start"),
         (f"INSERT INTO o SELECT a, count(*) {FROM} GROUP BY a", "GROUP BY needs window_start"),
         (f"INSERT INTO o SELECT a {FROM} LIMIT 3", "LIMIT would cut"),
-        (f"INSERT INTO o SELECT window_start, a {FROM} JOIN x ON x.a = a", "joins of windows come later"),
+        (f"INSERT INTO o SELECT window_start, a {FROM} JOIN x ON x.a = a", "joins come later"),
         *((f"INSERT INTO o SELECT window_start, {one} AS r {FROM}", "another value each time") for one in CHANGING),
         (
             f"INSERT INTO o SELECT a, row_number() OVER (PARTITION BY a ORDER BY ts) AS n {FROM}",
             "needs PARTITION BY window",
         ),
-        (f"INSERT INTO o SELECT window_start {FROM} GROUP BY ROLLUP (window_start)", "ROLLUP comes later"),
+        *(
+            (
+                f"INSERT INTO o SELECT window_start, a {FROM} GROUP BY {sets}",
+                "each set of GROUP BY needs window_start or",
+            )
+            for sets in (
+                "ROLLUP (window_start, a)",
+                "CUBE (a, window_start)",
+                "a, window_start WITH ROLLUP",
+                "GROUPING SETS ((window_start, a), a)",
+                "a, window_end GROUPING SETS ((window_end, a), (a))",
+            )
+        ),
+        (
+            f"INSERT INTO o SELECT window_start, window_end, count(*) {CUMULATE} GROUP BY window_start",
+            "each set of GROUP BY needs window_end",
+        ),
         ("INSERT INTO o SELECT a FROM TABLE(SESSION(TABLE c, DESCRIPTOR(ts), INTERVAL '1' HOUR))", "come later"),
         (
-            "INSERT INTO o SELECT a FROM TABLE(CUMULATE(TABLE c, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '1' DAY))",
-            "later",
+            f"INSERT INTO o\nSELECT window_start,\n  (SELECT max(a) FROM clicks) AS m {FROM}",
+            "line 3, column 13: queries within expressions come later",
         ),
+        (
+            f"INSERT INTO o SELECT a, b {FROM} UNION SELECT a, b {FROM}",
+            "UNION needs window_start, window_end in one place",
+        ),
+        (
+            f"INSERT INTO o SELECT window_start, b {FROM} INTERSECT SELECT window_end, b {FROM}",
+            "INTERSECT needs window_start, window_end in one place",
+        ),
+        (f"INSERT INTO o SELECT window_start, b {FROM} UNION ALL SELECT a, b FROM clicks", "must be over windows"),
+        (f"INSERT INTO o SELECT window_start, b {FROM} UNION ALL SELECT window_start {FROM}", "the same columns"),
+        (
+            f"INSERT INTO o SELECT window_start, b {FROM} UNION ALL SELECT window_start, b {FROM.replace('clicks', 'x')}",
+            "reads one table: clicks or x",
+        ),
+        (
+            f"INSERT INTO o SELECT window_start, b {FROM} UNION ALL SELECT window_start, b {CUMULATE}",
+            "all windows of a program are of one kind",
+        ),
+        *(
+            (f"INSERT INTO o SELECT window_start {below(select)}", told)
+            for select, told in (
+                ("SELECT max(ts) AS ts FROM clicks GROUP BY a", "GROUP BY below the window function"),
+                ("SELECT DISTINCT ts FROM clicks", "DISTINCT below the window function"),
+                ("SELECT ts, sum(a) OVER (ORDER BY ts) FROM clicks", "below the window function"),
+                ("SELECT ts + INTERVAL '1' HOUR AS ts FROM clicks", "must be the time column of the table, unchanged"),
+                ("SELECT a FROM clicks", "must be the time column of the table, unchanged"),
+            )
+        ),
+        (
+            f"INSERT INTO o SELECT sum(n) OVER (PARTITION BY w) FROM (SELECT 1 AS n, max(ts) AS w {FROM} GROUP BY window_end)",
+            "needs PARTITION BY window_start",
+        ),
+        (f"INSERT INTO o SELECT window_start, a {FROM} TABLESAMPLE (10 PERCENT)", "other rows each time"),
         ("INSERT INTO o SELECT a FROM TABLE(TUMBLE(TABLE c, DESCRIPTOR(ts)))", "TUMBLE lacks SIZE"),
         ("INSERT INTO o SELECT a FROM TABLE(TUMBLE(TABLE c, ts, INTERVAL '1' HOUR))", "must be DESCRIPTOR(<column>)"),
         ("INSERT INTO o SELECT a FROM TABLE(TUMBLE(c, DESCRIPTOR(ts), INTERVAL '1' HOUR))", "must be TABLE <name>"),
@@ -362,3 +425,36 @@ def test_columns_named_as_functions_are_columns():
     )
 
     assert query.columns == ("window_start", "user", "version", "current_date", "n")
+
+
+@pytest.mark.parametrize(
+    ("query", "found", "bounds"),
+    [
+        (f"SELECT * FROM (SELECT * EXCEPT (A) {FROM}) WHERE b > 1", "b window_start window_end window_time", "both"),
+        (f"SELECT w, n FROM (SELECT window_end AS w, count(*) AS n {FROM} GROUP BY ALL)", "w n", "window_end"),
+        (f"SELECT window_start, window_end AS w, a {FROM} GROUP BY window_end, ROLLUP (window_start, a)",
+         "window_start w a", "window_end"),
+        (f"WITH x AS (SELECT window_start AS s, b {FROM}), y AS (SELECT b, s FROM x) SELECT DISTINCT s FROM y",
+         "s", "window_start"),
+        (f"SELECT window_start, window_end, a {FROM} UNION SELECT window_start, window_start, b {FROM}",
+         "window_start window_end a", "window_start"),
+        (f"SELECT a, t, window_end AS e {FROM} LATERAL VIEW explode(b) AS t", "a t e", "window_end"),
+        (f"SELECT window_start, window_end {CUMULATE}", "window_start window_end", "window_end"),
+        (f"SELECT * {below('SELECT b AS c, ts FROM clicks')}", "c ts window_start window_end window_time", "both"),
+    ],
+)  # fmt: skip
+def test_the_columns_and_the_bounds_of_nested_queries_are_known(query, found, bounds):
+    """By the columns a deployment looks for the keys of the output; by the bounds a run finds rows to replace."""
+    read = read_query(f"INSERT INTO o {query}")
+
+    assert read.find_columns(["a", "b"]) == tuple(found.split())
+    assert [*read.bounds] == (["window_start", "window_end"] if bounds == "both" else [bounds])
+
+
+def test_a_query_by_with_may_stand_before_the_insert():
+    """As Spark and Hive write it; the places of both are kept apart."""
+    before = read_query(f"WITH x AS (SELECT ts FROM s.clicks c) INSERT INTO o SELECT * {FROM.replace('clicks', 'x')};")
+
+    assert before.table == "s.clicks"
+    text = before.select("rows", lambda rows, column: f"({column} of {rows})")
+    assert " ".join(text.split()) == "WITH x AS (SELECT ts FROM rows c) SELECT * FROM (ts of x) AS `x`"

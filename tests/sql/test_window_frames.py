@@ -9,7 +9,8 @@ from pyspark.sql import functions as sf
 
 from tests.sql.conftest import APP, open_windows
 from tidemill.shapes.keys import KeySchema
-from tidemill.sql.window_frames import SparkWindows, literal_spans
+from tidemill.sql.window_frames import SparkWindows
+from tidemill.sql.window_text import is_inside, spans_table
 
 pytestmark = pytest.mark.spark
 
@@ -81,8 +82,8 @@ def test_where_no_row_is_outside_its_partition_no_query_counts_them(sqlite_catal
     app = APP.replace('interval="1h"', 'interval="1h", outside="drop"')
     opened = open_windows(tmp_path / "project", sqlite_catalog_url, app, spark=spark)
     reads = []
-    join = SparkWindows._join_spans
-    monkeypatch.setattr(SparkWindows, "_join_spans", lambda *given: reads.append(given) or join(*given))
+    read = SparkWindows._read
+    monkeypatch.setattr(SparkWindows, "_read", lambda *given: reads.append(given) or read(*given))
     opened.commit("clicks", clicks(spark, ("08:10:00", 1), ("09:10:00", 8)))
 
     first = opened.run()
@@ -156,7 +157,7 @@ def test_windows_lie_on_the_clock_of_their_zone(sqlite_catalog_url, tmp_path, sp
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_keys_of_every_type_are_met_by_the_spans_of_their_partitions(spark, zone):
-    """They are joined with what is read: a key that came out otherwise would lose its rows in silence."""
+    """They are compared with what is read: a key that came out otherwise would lose its rows in silence."""
     keys = KeySchema.of({"s": "string", "i": "int", "l": "long", "d": "date", "t": "timestamp"})
     wild = "a'b\"c\\\\d :rows {x} \n \u00e9\u4e2d\U0001f600"
     before = datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
@@ -166,10 +167,15 @@ def test_keys_of_every_type_are_met_by_the_spans_of_their_partitions(spark, zone
     ]
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        found = literal_spans(spark, keys, {keys.encode(key): (-1, n) for n, key in enumerate(values)})
+        instants = {keys.encode(key): (-1, n) for n, key in enumerate(values)}
+        found = spark.sql(spans_table(keys, instants))
         columns = ["s", "i", "l", "date_format(d, 'yyyy-MM-dd') AS d", "unix_micros(t) AS t", "__begins", "__ends"]
         rows = [tuple(row) for row in found.selectExpr(*columns).collect()]
-        types = dict(found.drop("__partition").dtypes)
+        types = dict(found.drop("__partition", "__name").dtypes)
+        inside = found.selectExpr(
+            is_inside(keys, instants, "-1L") + " AS before", is_inside(keys, instants, "0L") + " AS at_0"
+        )
+        inside = [tuple(row) for row in inside.collect()]
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
@@ -179,6 +185,7 @@ def test_keys_of_every_type_are_met_by_the_spans_of_their_partitions(spark, zone
         for n, (s, i, long, d, t) in enumerate(values)
     ]
     assert rows == wanted
+    assert inside == [(True, False), (True, True)]
     assert types == {
         "s": "string",
         "i": "int",

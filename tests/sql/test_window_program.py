@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sql.conftest import open_windows
-from tests.sql.hours import HOP, HOUR, TUMBLE, Plain, open_plain, write_app
+from tests.sql.hours import CUMULATE, HOP, HOUR, TUMBLE, Plain, open_plain, write_app
 from tidemill.errors import UserError
 from tidemill.lake.backlog import publish_due
 from tidemill.lake.fileset.fileset import ColumnSchema
@@ -846,7 +846,7 @@ class Killed(BaseException):
 @given(
     st.sampled_from([("UTC", "2021-03-19"), ("Europe/Berlin", "2021-03-28"), ("Europe/Berlin", "2021-10-31"),
                      ("America/New_York", "2021-03-14"), ("America/New_York", "2021-11-07")]),
-    st.sampled_from([TUMBLE, HOP]),
+    st.sampled_from([TUMBLE, HOP, CUMULATE]),
     st.sampled_from(["", "max_windows=2", "gap='wait'"]),
     EVENTS,
 )  # fmt: skip

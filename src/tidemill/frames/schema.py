@@ -17,7 +17,7 @@ from tidemill.storage.seekable import open_seekable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 _TAKEN: Final[Mapping[KeyType, tuple[str, ...]]] = {
@@ -61,7 +61,7 @@ def arrange(rows: DataFrame, fileset: Fileset, columns: ColumnSchema | None) -> 
         raise BadFrame(name, f"a text file holds one column, a string, beside the key; it has {', '.join(fields)}")
     offered = column_schema([field.jsonValue() for field in fields.values()])
     wanted = reconcile(fileset, columns, offered)
-    return rows.select(*_select(wanted, set(fields)), *keys), wanted
+    return rows.select(*_select(wanted, fields), *keys), wanted
 
 
 def look_into(files: Files, name: str, file_format: FileFormat) -> tuple[int, ColumnSchema]:
@@ -92,13 +92,17 @@ def needs_value(frame: DataFrame, fileset: Fileset) -> str | None:
     return columns[0] if lines and len(columns) == 1 else None
 
 
-def _select(wanted: ColumnSchema, present: set[str]) -> list[Column]:
+def _select(wanted: ColumnSchema, present: Mapping[str, StructField]) -> list[Column]:
+    """The wanted columns. Each call on a column costs a call into the JVM or several: a cast only where it is due."""
     from pyspark.sql import functions as sf
 
-    return [
-        (sf.col(quoted(field.name)) if field.name in present else sf.lit(None)).cast(field.dataType).alias(field.name)
-        for field in columns_as_struct(wanted).fields
-    ]
+    columns = []
+    for field in columns_as_struct(wanted).fields:
+        given = present.get(field.name)
+        column = sf.lit(None) if given is None else sf.col(quoted(field.name))
+        as_it_is = given is not None and given.dataType == field.dataType and not given.metadata
+        columns.append(column if as_it_is else column.cast(field.dataType).alias(field.name))
+    return columns
 
 
 def _key_column(rows: DataFrame, field: KeyField) -> Column:

@@ -11,8 +11,8 @@ from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import write_plain
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
-from tidemill.lake.fileset.columns import column_schema
-from tidemill.lake.fileset.fileset import Fileset, find_schema
+from tidemill.lake.fileset.columns import column_schema, to_fields
+from tidemill.lake.fileset.fileset import Fileset, find_schema, show_type
 from tidemill.lake.fileset.monitor import declare_monitoring
 from tidemill.lake.fileset.publish import SQL as PUBLISH
 from tidemill.lake.fileset.stored import Storing
@@ -131,10 +131,10 @@ class _Tables(Noun):
         spec: dict[str, Any] = write_plain(Storing(keys, wanted))
         options, notices = leave_out(statement.options, monitored=adopted)
         spec["options"] = {key: value for key, value in options.items() if key not in CONNECTION}
-        spec["columns"] = dict(statement.columns)
+        spec["columns"] = {column: show_type(kind) for column, kind in statement.columns.items()}
         if statement.watermark is not None:
             spec["watermark_column"] = statement.watermark
-            _check_time(qualified(namespace, name), spec, statement.columns)
+            _check_time(qualified(namespace, name), spec, spec["columns"])
         _derive(qualified(namespace, name), spec, adopted=adopted)
         dataset = Dataset(DatasetId(self._world.new_id("ds")), namespace, name, DatasetKind.FILESET, files.url, spec)
 
@@ -146,11 +146,7 @@ class _Tables(Noun):
                     return Done(f"table {dataset.qualified_name} is there already")
                 raise BadTable(dataset.qualified_name, "it exists already: write CREATE TABLE IF NOT EXISTS")
             made = Fileset.of(datasets.declare(db, dataset))
-            fields = [
-                {"name": column, "type": kind, "nullable": True, "metadata": {}}
-                for column, kind in statement.columns.items()
-            ]
-            schema = column_schema(fields)
+            schema = column_schema(to_fields(statement.columns))
             db.run(
                 PUBLISH.insert_schema,
                 dataset_id=made.dataset_id,

@@ -119,9 +119,10 @@ def explain_window(db: Db, state: WindowState, program: Program, time: datetime)
 
     Of several windows that have the time, the window that begins at the time, else the window that begins last.
     """
-    size, slide, offset, zone_name = json.loads(state.definition)["windows"]
+    defined = json.loads(state.definition)
+    size, slide, offset, zone_name = defined["windows"]
     zone = Zone(zone_name)
-    grid = Grid(WindowShape(size, slide, offset), zone)
+    grid = Grid(WindowShape(size, slide, offset, defined.get("cumulative", False)), zone)
     try:
         opens = zone.opens(time)
         found = grid.touched(opens, opens + 1)

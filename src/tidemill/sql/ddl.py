@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+from tidemill.lake.fileset.columns import to_fields
 from tidemill.names import nearest
 from tidemill.sql.dialect import BadStatement, tokenize
 
@@ -36,6 +37,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "TIMESTAMP_NTZ": "timestamp_ntz",
 }
 """Spark's names of column types, by the names of Hive, Flink and Spark."""
+_NESTED: Final = ("ARRAY", "MAP", "STRUCT", "ROW")
 _KEYS: Final[Mapping[str, str]] = {
     "string": "string",
     "integer": "int",
@@ -48,12 +50,16 @@ _KEYS: Final[Mapping[str, str]] = {
 """Types of columns that may be keys of partitions."""
 
 
+ColumnType: TypeAlias = str | Mapping[str, object]
+"""The type of a column in Spark's JSON: a name, or an object for arrays, maps and structs."""
+
+
 @dataclass(frozen=True, slots=True)
 class CreateTable:
     """A file set with columns; `keys` have types that keys can have. `watermark` is its column of time."""
 
     name: str
-    columns: Mapping[str, str]
+    columns: Mapping[str, ColumnType]
     keys: Mapping[str, str]
     options: Mapping[str, str]
     watermark: str | None
@@ -155,8 +161,8 @@ def _create(words: _Words) -> CreateTable:
     )
 
 
-def _columns(words: _Words) -> tuple[dict[str, str], str | None]:
-    columns: dict[str, str] = {}
+def _columns(words: _Words) -> tuple[dict[str, ColumnType], str | None]:
+    columns: dict[str, ColumnType] = {}
     watermark: str | None = None
     words.expect("(")
     while True:
@@ -177,16 +183,15 @@ def _columns(words: _Words) -> tuple[dict[str, str], str | None]:
     return columns, watermark
 
 
-def _check_time(words: _Words, column: str, columns: Mapping[str, str]) -> str:
+def _check_time(words: _Words, column: str, columns: Mapping[str, ColumnType]) -> str:
     found = next((name for name in columns if name.lower() == column.lower()), None)
     if found is None:
         meant = nearest(column, columns)
         advice = f"did you mean {meant}?" if meant else f"there are {', '.join(columns)}"
         raise words.wrong(f"the watermark is for {column}, which is no column: {advice}")
-    if not columns[found].startswith("timestamp"):
-        raise words.wrong(
-            f"the watermark is for {found}, of type {columns[found]}: it must be TIMESTAMP or TIMESTAMP_NTZ"
-        )
+    kind = _name_of(columns[found])
+    if not kind.startswith("timestamp"):
+        raise words.wrong(f"the watermark is for {found}, of type {kind}: it must be TIMESTAMP or TIMESTAMP_NTZ")
     return found
 
 
@@ -202,11 +207,48 @@ def _watermark(words: _Words) -> str:
     return column
 
 
-def _type(words: _Words) -> str:
+def _type(words: _Words) -> ColumnType:
     given = words.name("a type").upper()
+    kind = _nested(words, given) if given in _NESTED else _simple(words, given)
+    if words.skip("NOT"):
+        words.expect("NULL")
+    if words.skip("COMMENT"):
+        words.text("a comment")
+    return kind
+
+
+def _nested(words: _Words, given: str) -> ColumnType:
+    """Read what is between the brackets of an array, a map or a struct, which Flink calls a row."""
+    words.expect("<")
+    kind: dict[str, object]
+    match given:
+        case "ARRAY":
+            kind = {"type": "array", "elementType": _type(words), "containsNull": True}
+        case "MAP":
+            key = _type(words)
+            words.expect(",")
+            kind = {"type": "map", "keyType": key, "valueType": _type(words), "valueContainsNull": True}
+        case _:
+            fields: dict[str, ColumnType] = {}
+            while not fields or words.skip(","):
+                name = words.name("a field")
+                if name.lower() in {known.lower() for known in fields}:
+                    raise words.wrong(f"the field {name} stands there twice")
+                words.skip(":")
+                fields[name] = _type(words)
+            kind = {"type": "struct", "fields": to_fields(fields)}
+    words.expect(">")
+    return kind
+
+
+def _name_of(kind: ColumnType) -> str:
+    return kind if isinstance(kind, str) else str(kind["type"])
+
+
+def _simple(words: _Words, given: str) -> str:
     known = _TYPES.get(given)
     if known is None:
-        meant = nearest(given, _TYPES)
+        meant = nearest(given, [*_TYPES, *_NESTED])
         raise words.wrong(f"the type {given} is not known" + (f": did you mean {meant}?" if meant else ""))
     numbers: list[int] = []
     if words.skip("("):
@@ -223,10 +265,6 @@ def _type(words: _Words) -> str:
     if given == "TIMESTAMP":
         # Flink's TIMESTAMP(3) has no time zone; Hive's timestamp has one.
         known = _zone_of(words) or ("timestamp_ntz" if numbers else known)
-    if words.skip("NOT"):
-        words.expect("NULL")
-    if words.skip("COMMENT"):
-        words.text("a comment")
     return known
 
 
@@ -245,7 +283,7 @@ def _zone_of(words: _Words) -> str | None:
     return kind
 
 
-def _keys(words: _Words, columns: Mapping[str, str]) -> dict[str, str]:
+def _keys(words: _Words, columns: Mapping[str, ColumnType]) -> dict[str, str]:
     keys: dict[str, str] = {}
     words.expect("(")
     while True:
@@ -255,9 +293,9 @@ def _keys(words: _Words, columns: Mapping[str, str]) -> dict[str, str]:
                 meant = nearest(name, columns)
                 advice = f"did you mean {meant}?" if meant else "give its type: PARTITIONED BY (day string)"
                 raise words.wrong(f"the key {name} is no column: {advice}")
-            kind = columns[name]
+            kind = _name_of(columns[name])
         else:
-            kind = _type(words)
+            kind = _name_of(_type(words))
         if kind not in _KEYS:
             raise words.wrong(f"the key {name} has the type {kind}: use {', '.join(sorted(set(_KEYS.values())))}")
         keys[name] = _KEYS[kind]

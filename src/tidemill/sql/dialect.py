@@ -6,7 +6,6 @@ own text, so that Spark gets what was written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlglot import exp
@@ -52,20 +51,27 @@ class _Parser(SparkParser):
     }
 
     def parse_window(self, name: str) -> exp.Expr:
-        """Return the text between the parentheses."""
-        arguments = self._parse_csv(self._parse_window_argument)
-        return exp.Anonymous(this=name, expressions=arguments)
+        """Parse the arguments of a window function, whose opening parenthesis was read last."""
+        first = self._tokens[self._index - 2]
+        call = exp.Anonymous(this=name, expressions=self._parse_csv(self._parse_window_argument))
+        return _placed(call, first, self._curr)
 
     def _parse_window_argument(self) -> exp.Expr | None:
         name = None
         if self._next and self._next.token_type == TokenType.FARROW:
             name = exp.var(self._curr.text.upper())
             self._advance(2)
-        if self._match(TokenType.TABLE):
-            value: exp.Expr | None = self._parse_table_parts()
-        else:
-            value = self._parse_bitwise()
+        is_table, first = self._match(TokenType.TABLE), self._curr
+        value: exp.Expr | None = self._parse_table_parts() if is_table else self._parse_bitwise()
+        if value is not None:
+            _placed(value, first, self._prev)
         return value if name is None else exp.Kwarg(this=name, expression=value)
+
+
+def _placed(node: exp.Expr, first: Token, last: Token) -> exp.Expr:
+    """Note from where to where `node` stands in the text, as sqlglot does for names."""
+    node.meta.update(line=first.line, col=first.col, start=first.start, end=last.end)
+    return node
 
 
 class WindowSql(Spark):
@@ -111,7 +117,8 @@ def split_statements(text: str) -> list[str]:
 def to_micros(interval: exp.Expr, what: str) -> int:
     """The microseconds of `INTERVAL '1' HOUR`; `BadStatement` for calendar units and for what is no interval."""
     if not isinstance(interval, exp.Interval) or not isinstance(interval.this, exp.Literal | exp.Neg):
-        raise BadStatement(f"{what} must be an interval, as INTERVAL '1' HOUR, not {interval.sql(dialect=WindowSql)}")
+        shown = interval.sql(dialect=WindowSql)
+        raise bad(f"{what} must be an interval, as INTERVAL '1' HOUR, not {shown}", interval)
     unit = str(interval.args.get("unit") or "").upper().rstrip("S")
     try:
         number = int(interval.this.name) * (-1 if isinstance(interval.this, exp.Neg) else 1)
@@ -119,27 +126,11 @@ def to_micros(interval: exp.Expr, what: str) -> int:
     except (ValueError, KeyError):
         advice = f"use a whole number of {', '.join(_UNITS)}"
         shown = interval.sql(dialect=WindowSql)
-        raise BadStatement(f"{what} {shown} is refused: {advice} (windows of months are not there)") from None
+        raise bad(f"{what} {shown} is refused: {advice} (windows of months are not there)", interval) from None
 
 
-def find_call(tokens: Sequence[Token], names: Sequence[str]) -> tuple[int, int] | None:
-    """Find the call of one of the functions `names`, with a `TABLE( )` around it: character offsets."""
-    for place, token in enumerate(tokens):
-        opens = place + 1 < len(tokens) and tokens[place + 1].token_type == TokenType.L_PAREN
-        if opens and token.text.upper() in names:
-            last = _closing(tokens, place + 1)
-            first = place
-            wrapped = place >= 2 and tokens[place - 1].token_type == TokenType.L_PAREN
-            if wrapped and tokens[place - 2].token_type == TokenType.TABLE:
-                first, last = place - 2, _closing(tokens, place - 1)
-            return tokens[first].start, tokens[last].end + 1
-    return None
-
-
-def _closing(tokens: Sequence[Token], opening: int) -> int:
-    depth = 0
-    for place in range(opening, len(tokens)):
-        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(tokens[place].token_type, 0)
-        if depth == 0:
-            return place
-    raise BadStatement("a parenthesis has no end", tokens[opening].line, tokens[opening].col)
+def bad(why: str, node: exp.Expr) -> BadStatement:
+    """The refusal of a statement for a part of it, at the first place in the part that is known."""
+    places = [(one.meta["start"], one.meta["line"], one.meta["col"]) for one in node.walk() if "start" in one.meta]
+    _, line, column = min(places, default=(0, None, None))
+    return BadStatement(why, line, column)

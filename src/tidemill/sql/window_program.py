@@ -144,9 +144,10 @@ class WindowProgram:
         query = self.query
         return json.dumps(
             {
-                "select": query.select("<table>"),
+                "select": query.select("<table>", _show_windows),
                 "column": spec.column,
                 "windows": [query.shape.size, query.shape.slide, query.shape.offset, spec.window_zone.name],
+                **({"cumulative": True} if query.shape.cumulative else {}),
                 "outside": spec.outside,
                 **describe_times(spec),
             },
@@ -174,8 +175,8 @@ class WindowProgram:
             raise UserError(f"{self.sink} cannot be its own source: write the windows into another file set")
         if spec.late is LatePolicy.RECOMPUTE and not self.query.bounds:
             raise UserError(
-                "SELECT window_start or window_end unchanged: a run finds by it the rows of a window that it computes "
-                "again (or declare late='drop')"
+                f"SELECT {' or '.join(self.query.shape.bounds)} unchanged: a run finds by it the rows of a window that "
+                "it computes again (or declare late='drop')"
             )
         if self.query.time_column.lower() != spec.column.lower():
             raise UserError(
@@ -445,6 +446,11 @@ def _find_final(spec: WatermarkSpec, state: WindowState) -> Instant | None:
 def _is_behind(grid: Grid, late: LateRows, final: Instant) -> bool:
     """Return whether rows of a late partition may lie in a window that late rows change no more."""
     return any(grid.closes(one) <= final for one in grid.touched(late.begins, late.ends))
+
+
+def _show_windows(rows: str, column: str) -> str:
+    """Return what a definition has in the place of windows of `rows`."""
+    return rows if rows == "<table>" else f"<windows of {column} of {rows}>"
 
 
 def _show(window: Window) -> str:

@@ -2,38 +2,34 @@
 
 A query is taken only if each window's rows can be computed from the rows of that window: then computing them in groups,
 one by one, or again gives the same. What cannot be computed so is refused when it is declared, with the reason.
+
+A query may nest: each SELECT reads the table, windows of rows, or another SELECT. Below the window function each row
+stands alone. Above it each group, each ranking and each distinct row lies within one window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from typing import Final, TypeAlias
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemill.lake.window.window_plan import WindowShape
-from tidemill.names import nearest
-from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, WindowSql, find_call, parse_one, to_micros, tokenize
+from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, WindowSql, bad, parse_one, tokenize
+from tidemill.sql.window_calls import KNOWN, WindowCall, example, read_call
 
 BOUNDS: Final = ("window_start", "window_end")
-_KNOWN: Final = ("TUMBLE", "HOP")
-_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
-    "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
-}
-_LATER: Final[tuple[tuple[type[exp.Expr], str], ...]] = (
-    (exp.Join, "joins of windows come later: one table is read"),
-    (exp.Lateral, "lateral views come later: one table is read"),
-    (exp.SetOperation, "UNION, INTERSECT and EXCEPT come later: declare a program for each"),
-    (exp.With, "WITH comes later: write the query without it"),
-    (exp.Subquery, "queries within queries come later: one table is read"),
-    (exp.Exists, "queries within queries come later: one table is read"),
-    (exp.GroupingSets, "GROUPING SETS come later: declare a program for each"),
-    (exp.Rollup, "ROLLUP comes later: declare a program for each"),
-    (exp.Cube, "CUBE comes later: declare a program for each"),
-    (exp.Limit, "LIMIT would cut the windows that one run computes, not each window"),
-    (exp.Offset, "OFFSET would cut the windows that one run computes, not each window"),
+_RANKED: Final = "rank the rows of each window by ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY …)"
+_REFUSED: Final[tuple[tuple[type[exp.Expr], str], ...]] = (
+    (exp.Join, "joins come later: one table is read"),
+    (exp.Limit, f"LIMIT would cut the windows that one run computes, not each window: {_RANKED}"),
+    (exp.Offset, f"OFFSET would cut the windows that one run computes, not each window: {_RANKED}"),
+    (exp.TableSample, "TABLESAMPLE takes other rows each time: a window is computed again"),
+    (exp.Pivot, "PIVOT comes later: use sum(CASE WHEN … THEN … END)"),
+    (exp.Version, "a window program reads the table as its run sees it: leave out VERSION and TIMESTAMP AS OF"),
 )
 _CHANGING: Final = {
     "RAND", "RANDN", "RANDOM", "RANDSTR", "UNIFORM", "UUID", "SHUFFLE", "NOW", "CURRENT_TIMESTAMP",
@@ -50,173 +46,306 @@ _METADATA: Final = "_METADATA"
 
 
 @dataclass(frozen=True, slots=True)
+class AllColumns:
+    """All columns of the table, but for those `without`, in small letters."""
+
+    without: frozenset[str] = frozenset()
+
+
+Columns: TypeAlias = tuple[str | AllColumns, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _TextPlace:
+    """A part of the text that stands for rows of the table, or for windows of the rows of `call`, with its alias."""
+
+    begin: int
+    end: int
+    alias: str
+    call: WindowCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WindowQuery:
-    """A checked query. `select` is the user's own text, with `{table}` in the place of the window function's call."""
+    """A checked query. `text` is the user's own, with the places of the table and of calls of window functions."""
 
     sink: str
     table: str
     time_column: str
     shape: WindowShape
-    before: str
-    after: str
-    aliased: bool
+    text: str
+    places: tuple[_TextPlace, ...]
     bounds: Mapping[str, str]
-    """Columns of the result that hold a bound of the window: `window_start`, `window_end`, by that name."""
-    columns: tuple[str, ...]
-    """The columns of the result; `*` stands for those of the table and of its windows."""
-    excluded: frozenset[str]
-    """The columns that `* EXCEPT (…)` leaves out, in small letters."""
+    """Columns of the result that tell its window: by `window_start`, `window_end`, their names."""
+    columns: Columns
+    """The columns of the result."""
 
     def find_columns(self, table: Sequence[str] | None) -> tuple[str, ...] | None:
-        """Return the columns of the result over a table with these columns; None for a `*` of unknown ones."""
-        if "*" not in self.columns:
-            return self.columns
-        if table is None:
-            return None
-        every = [name for name in (*table, *BOUNDS, "window_time") if name.lower() not in self.excluded]
-        return tuple(name for column in self.columns for name in (every if column == "*" else [column]))
+        """Return the columns of the result over a table with these columns; None if they depend on unknown ones."""
+        found: list[str] = []
+        for column in self.columns:
+            if isinstance(column, str):
+                found.append(column)
+            elif table is None:
+                return None
+            else:
+                found += [name for name in table if name.lower() not in column.without]
+        return tuple(found)
 
-    def select(self, view: str) -> str:
-        """The query over the rows of `view`, which has the columns of the table and those of the windows."""
-        alias = "" if self.aliased else f" AS `{self.table.rpartition('.')[2]}`"
-        return f"{self.before}{view}{alias}{self.after}"
+    def select(self, rows: str, windows: Callable[[str, str], str]) -> str:
+        """Return the query over the text `rows`. `windows` gives the text for windows of rows by a column."""
+        return self._write(0, len(self.text), rows, windows).strip()
+
+    def _write(self, begin: int, end: int, rows: str, windows: Callable[[str, str], str]) -> str:
+        text = ""
+        for place in self.places:
+            if begin <= place.begin and place.end <= end:
+                found = rows
+                if place.call is not None:
+                    data = place.call.data.meta
+                    found = windows(self._write(data["start"], data["end"] + 1, rows, windows), place.call.column)
+                text += f"{self.text[begin : place.begin]}{found}{place.alias}"
+                begin = place.end
+        return text + self.text[begin:end]
 
 
 def read_query(text: str) -> WindowQuery:
     """Check `INSERT INTO … SELECT …`; `BadStatement` says what cannot be, where, and what to write instead."""
-    later = next((kind for kind in WINDOW_FUNCTIONS if kind not in _KNOWN and find_call(tokenize(text), (kind,))), None)
-    if later is not None:
-        raise BadStatement(f"{later} windows come later: there are {' and '.join(_KNOWN)}")
+    tokens = tokenize(text)
+    for token, after in pairwise(tokens):
+        kind = token.text.upper()
+        if kind in WINDOW_FUNCTIONS and kind not in KNOWN and after.token_type == TokenType.L_PAREN:
+            raise BadStatement(f"{kind} windows come later: there are {', '.join(KNOWN)}", token.line, token.col)
     statement = parse_one(text)
-    if not isinstance(statement, exp.Insert) or not isinstance(statement.expression, exp.Select):
-        raise BadStatement("a window program is one INSERT INTO <file set> SELECT … FROM TABLE(TUMBLE(TABLE …))")
+    if not isinstance(statement, exp.Insert) or not isinstance(statement.expression, exp.Query):
+        raise bad("a window program is one INSERT INTO <file set> SELECT … FROM TABLE(TUMBLE(TABLE …))", statement)
     sink = statement.this
     if statement.args.get("overwrite") or statement.args.get("partition") or not isinstance(sink, exp.Table):
-        raise BadStatement("write INSERT INTO <file set> SELECT …: partitions follow from columns of their names")
-    select = statement.expression
-    call, shape = _read_call(select)
-    _refuse_later(select)
-    _check_windowed(select, shape)
-    tokens = tokenize(text)
-    place = find_call(tokens, WINDOW_FUNCTIONS)
-    begin = next(token.start for token in tokens if token.text.upper() == "SELECT")
-    assert place is not None, "the parser found the call"  # noqa: S101
+        raise bad("write INSERT INTO <file set> SELECT …: partitions follow from columns of their names", statement)
+    _refuse_parts(statement)
+    reader = _QueryReader(tokens)
+    found = reader.read(statement.expression, reader.add_queries({}, statement))
+    if reader.table is None or reader.shape is None or not found.windowed:
+        raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", statement.expression)
+    for query in statement.find_all(exp.Select):
+        if id(query) not in reader.read_already:
+            raise bad("queries within expressions come later: read one table", query)
     return WindowQuery(
         sink=_name(sink),
-        table=_name(_table(call["DATA"])),
-        time_column=_descriptor(call["TIMECOL"]),
-        shape=shape,
-        before=text[begin : place[0]],
-        after=text[place[1] :].rstrip().rstrip(";"),
-        aliased=bool(select.args["from_"].this.alias),
-        bounds=_find_bounds(select),
-        columns=tuple("*" if column.is_star else column.alias_or_name for column in select.expressions),
-        excluded=_find_excluded(select),
+        table=reader.table,
+        time_column=reader.column,
+        shape=reader.shape,
+        text=_blank_insert(text.rstrip().rstrip(";"), reader.tokens, sink),
+        places=tuple(sorted(reader.places, key=lambda place: place.begin)),
+        bounds=found.find_bounds(reader.shape),
+        columns=found.columns,
     )
 
 
-def _read_call(select: exp.Select) -> tuple[dict[str, exp.Expr], WindowShape]:
-    source = select.args.get("from_")
-    table = source.this if isinstance(source, exp.From) else None
-    call = table.this if isinstance(table, exp.Table) else None
-    if isinstance(call, exp.Anonymous) and call.name.upper() == "TABLE" and len(call.expressions) == 1:
-        call = call.expressions[0]
-    if not isinstance(call, exp.Anonymous) or call.name.upper() not in WINDOW_FUNCTIONS:
-        raise BadStatement(f"FROM must be a window function of a table: TABLE({_example('TUMBLE')})")
-    kind = call.name.upper()
-    given = _arguments(kind, call.expressions)
-    size = to_micros(given["SIZE"], f"the size of {kind}")
-    slide = to_micros(given["SLIDE"], f"the slide of {kind}") if kind == "HOP" else size
-    offset = to_micros(given["OFFSET"], f"the offset of {kind}") if "OFFSET" in given else 0
-    if size <= 0 or slide <= 0:
-        raise BadStatement(f"the size and the slide of {kind} must be longer than nothing")
-    if size % slide:
-        raise BadStatement("the size of HOP must be a multiple of its slide, and the slide comes first: SLIDE, SIZE")
-    if abs(offset) >= slide:
-        raise BadStatement(f"the offset of {kind} must be shorter than its {'slide' if kind == 'HOP' else 'size'}")
-    return given, WindowShape(size, slide, offset)
-
-
-def _arguments(kind: str, given: list[exp.Expr]) -> dict[str, exp.Expr]:
-    names = _ARGUMENTS[kind]
-    named = [argument for argument in given if isinstance(argument, exp.Kwarg)]
-    if named and len(named) < len(given):
-        raise BadStatement(f"give all arguments of {kind} by name, or none: {_example(kind)}")
-    if named:
-        found = {argument.this.name.upper(): argument.expression for argument in named}
-        for name in found:
-            if name not in names:
-                meant = nearest(name, names)
-                advice = f"did you mean {meant}?" if meant else f"there are {', '.join(names)}"
-                raise BadStatement(f"{kind} has no argument {name}: {advice}")
-    else:
-        if len(given) > len(names):
-            raise BadStatement(f"{kind} has at most {len(names)} arguments: {_example(kind)}")
-        found = dict(zip(names, given, strict=False))
-    missing = [name for name in names if name not in found and name != "OFFSET"]
-    if missing:
-        raise BadStatement(f"{kind} lacks {', '.join(missing)}: {_example(kind)}")
-    if not isinstance(found["DATA"], exp.Table):
-        raise BadStatement(f"the first argument of {kind} must be TABLE <name>: {_example(kind)}")
-    return found
-
-
-def _example(kind: str) -> str:
-    more = "INTERVAL '1' HOUR, INTERVAL '24' HOUR" if kind == "HOP" else "INTERVAL '1' HOUR"
-    return f"{kind}(TABLE clicks, DESCRIPTOR(ts), {more})"
-
-
-def _descriptor(argument: exp.Expr) -> str:
-    right = isinstance(argument, exp.Anonymous) and argument.name.upper() == "DESCRIPTOR"
-    if not right or len(argument.expressions) != 1 or not isinstance(argument.expressions[0], exp.Column):
-        raise BadStatement(f"the second argument must be DESCRIPTOR(<column>), not {argument.sql(dialect=WindowSql)}")
-    return str(argument.expressions[0].name)
-
-
-def _refuse_later(select: exp.Select) -> None:
-    for node in select.walk():
-        for kind, why in _LATER:
+def _refuse_parts(statement: exp.Expr) -> None:
+    for node in statement.walk():
+        for kind, why in _REFUSED:
             if isinstance(node, kind):
-                raise BadStatement(why)
+                raise bad(why, node)
         if _changes(node):
-            raise BadStatement(
-                f"{node.sql(dialect=WindowSql)} gives another value each time: a window is computed again"
+            shown = node.sql(dialect=WindowSql)
+            raise bad(f"{shown} gives another value each time: a window is computed again", node)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows that a FROM or a query gives."""
+
+    columns: Columns
+    windowed: bool
+    origins: Mapping[str, str | None]
+    """By the name in small letters: the column of the table or of the windows that a column is, unchanged, if any."""
+
+    def find_origin(self, name: str) -> str | None:
+        """Return the column that `name` is, unchanged; None for a computed one."""
+        low = name.lower()
+        if low in self.origins:
+            return self.origins[low]
+        every = any(isinstance(one, AllColumns) and low not in one.without for one in self.columns)
+        return name if every else None
+
+    def find_bounds(self, shape: WindowShape) -> dict[str, str]:
+        """Return the columns that tell the window of a row: by `window_start`, `window_end`, their names."""
+        found: dict[str, str] = {}
+        for column in self.columns if self.windowed else ():
+            origin = self.find_origin(column) if isinstance(column, str) else None
+            if isinstance(column, str) and origin is not None and origin in shape.bounds:
+                found.setdefault(origin, column)
+        return found
+
+
+class _QueryReader:
+    """Reads queries from the inside out, and finds the table, the windows, and where they stand in the text."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self.tokens = tokens
+        self.table: str | None = None
+        self.column = ""
+        self.shape: WindowShape | None = None
+        self.places: list[_TextPlace] = []
+        self.read_already: set[int] = set()
+
+    def add_queries(self, known: Mapping[str, _Rows], query: exp.Expr) -> dict[str, _Rows]:
+        """Return the queries that WITH names, beside those that are `known`."""
+        found = dict(known)
+        given = query.args.get("with_")
+        if given is not None and given.args.get("recursive"):
+            raise bad("WITH RECURSIVE is not supported: a window is computed from its rows alone", given)
+        for one in given.expressions if given is not None else ():
+            if one.args["alias"].columns:
+                raise bad("name the columns of a query in its SELECT", one.args["alias"])
+            found[one.alias.lower()] = self.read(one.this, found)
+        return found
+
+    def read(self, query: exp.Expr, known: Mapping[str, _Rows]) -> _Rows:
+        """Return the rows of `query`. `known` are the queries that it may name, in small letters."""
+        self.read_already.add(id(query))
+        known = self.add_queries(known, query)
+        match query:
+            case exp.Select():
+                return self._read_select(query, known)
+            case exp.SetOperation():
+                return _unite(query, self.read(query.this, known), self.read(query.expression, known), self.shape)
+            case exp.Subquery():
+                return self.read(query.this, known)
+            case _:
+                raise bad("a query is SELECT … FROM …, or several with UNION ALL between them", query)
+
+    def _read_select(self, select: exp.Select, known: Mapping[str, _Rows]) -> _Rows:
+        source = select.args.get("from_")
+        if source is None:
+            raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", select)
+        rows = _add_views(select, self._read_source(source.this, known))
+        if rows.windowed:
+            assert self.shape is not None, "a window function was read"  # noqa: S101
+            rows = _check_windowed(select, rows, self.shape)
+        else:
+            _check_below(select)
+        return _project(select, rows)
+
+    def _read_source(self, source: exp.Expr, known: Mapping[str, _Rows]) -> _Rows:
+        if (alias := source.args.get("alias")) is not None and alias.columns:
+            raise bad("name the columns of a query in its SELECT", alias)
+        if isinstance(source, exp.Subquery):
+            return self.read(source, known)
+        if (call := read_call(source)) is not None:
+            return self._read_windows(source, call, known)
+        return self._read_table(source, known, alias=True)
+
+    def _read_windows(self, source: exp.Expr, call: WindowCall, known: Mapping[str, _Rows]) -> _Rows:
+        data = call.data
+        rows = self.read(data, known) if isinstance(data, exp.Subquery) else self._read_table(data, known, alias=False)
+        if rows.windowed:
+            raise bad(
+                "windows of windows come later: write the inner windows into a file set with a watermark", call.node
             )
+        column = rows.find_origin(call.column)
+        if column is None:
+            raise bad(f"DESCRIPTOR({call.column}) must be the time column of the table, unchanged", call.node)
+        if self.shape not in {None, call.shape} or self.column.lower() not in {"", column.lower()}:
+            raise bad(
+                "all windows of a program are of one kind, size and column: declare a program for each", call.node
+            )
+        self.shape, self.column = call.shape, column
+        begin, end = call.node.meta["start"], call.node.meta["end"] + 1
+        if source.this is not call.node:
+            begin = source.this.meta["start"]
+            end = next(one.end for one in self.tokens if one.start >= end and one.token_type == TokenType.R_PAREN) + 1
+        name = data.name if isinstance(data, exp.Table) else ""
+        self.places.append(_TextPlace(begin, end, _alias(source, name), call))
+        origins = {**rows.origins, **{bound: bound for bound in BOUNDS}}
+        return _Rows((*rows.columns, *BOUNDS, "window_time"), windowed=True, origins=origins)
+
+    def _read_table(self, source: exp.Expr, known: Mapping[str, _Rows], *, alias: bool) -> _Rows:
+        if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
+            raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", source)
+        if not source.db and source.name.lower() in known:
+            return known[source.name.lower()]
+        name = _name(source)
+        if self.table not in {None, name}:
+            raise bad(f"a window program reads one table: {self.table} or {name}", source)
+        self.table = name
+        places = [part.meta for part in source.parts]
+        begin, end = places[0]["start"], places[-1]["end"] + 1
+        self.places.append(_TextPlace(begin, end, _alias(source, source.name) if alias else ""))
+        return _Rows((AllColumns(),), windowed=False, origins={})
 
 
-def _changes(node: exp.Expr) -> bool:
-    """Return whether a node has another value when the same rows are computed again."""
-    if isinstance(node, exp.Anonymous):
-        return node.name.upper() in _CHANGING
-    if isinstance(node, exp.Func):
-        return node.key.upper() in _CHANGING or not _CHANGING.isdisjoint(node.sql_names())
-    if isinstance(node, exp.Column):
-        return _METADATA in {node.name.upper(), node.table.upper()} or (
-            not node.table and not node.this.args.get("quoted") and node.name.upper() in _LITERALS
-        )
-    return False
+def _alias(source: exp.Expr, name: str) -> str:
+    """Return the text of the alias of a source that gives none itself."""
+    return "" if source.args.get("alias") is not None or not name else f" AS `{name}`"
 
 
-def _check_windowed(select: exp.Select, shape: WindowShape) -> None:
-    """Each group, each ranking and each distinct row has to lie within one window."""
-    del shape
+def _blank_insert(text: str, tokens: Sequence[Token], sink: exp.Table) -> str:
+    """Return the text with blanks for `INSERT INTO <sink>`: all places in the text stay."""
+    name, end = sink.parts[0].meta["start"], sink.parts[-1].meta["end"] + 1
+    begin = max(token.start for token in tokens if token.token_type == TokenType.INSERT and token.start < name)
+    return f"{text[:begin]}{' ' * (end - begin)}{text[end:]}"
+
+
+def _check_below(select: exp.Select) -> None:
+    """Refuse all but columns and conditions: each row of the table stands alone until it is in a window."""
+    for part in ("group", "having", "distinct", "qualify"):
+        if (found := select.args.get(part)) is not None:
+            name = "GROUP BY" if part == "group" else part.upper()
+            raise bad(f"{name} below the window function would see rows of several windows", found)
+    for node in _own(select, exp.Window, exp.AggFunc):
+        shown = node.sql(dialect=WindowSql)
+        raise bad(f"{shown} below the window function would see rows of several windows", node)
+
+
+def _check_windowed(select: exp.Select, rows: _Rows, shape: WindowShape) -> _Rows:
+    """Refuse groups, rankings and distinct rows that are not within one window. Return the rows as grouped."""
+    wanted = " or ".join(shape.bounds)
+
+    def bounds_of(nodes: Iterable[exp.Expr]) -> set[str]:
+        origins = (rows.find_origin(one.name) for one in nodes if isinstance(one, exp.Column))
+        return {origin for origin in origins if origin in shape.bounds}
+
     group = select.args.get("group")
-    aggregates = any(node.find_ancestor(exp.Window) is None for node in select.find_all(exp.AggFunc))
-    if group is not None and not any(_is_bound(_resolve(one, select)) for one in group.expressions):
-        raise BadStatement("GROUP BY needs window_start, window_end: else rows of several windows are one group")
-    if group is None and (aggregates or select.args.get("having")):
-        raise BadStatement("an aggregate needs GROUP BY window_start, window_end: else all windows are one group")
-    for over in select.find_all(exp.Window):
-        if not any(_is_bound(one) for one in over.args.get("partition_by") or []):
-            raise BadStatement(
-                f"{over.sql(dialect=WindowSql)} needs PARTITION BY window_start, window_end: else it sees other windows"
-            )
-    if select.args.get("distinct") and not _find_bounds(select):
-        raise BadStatement("SELECT DISTINCT needs window_start or window_end among its columns")
+    if group is not None:
+        sets = [bounds_of(each) for each in _sets_of(group, select)]
+        if not all(sets):
+            raise bad(f"each set of GROUP BY needs {wanted}: else rows of several windows are one group", group)
+        lost = {bound for bound in shape.bounds if not all(bound in each for each in sets)}
+        origins = {name: None if origin in lost else origin for name, origin in rows.origins.items()}
+        rows = replace(rows, origins=origins)
+    elif select.args.get("having") or any(not one.find_ancestor(exp.Window) for one in _own(select, exp.AggFunc)):
+        raise bad("an aggregate needs GROUP BY window_start, window_end: else all windows are one group", select)
+    for over in _own(select, exp.Window):
+        if not bounds_of(over.args.get("partition_by") or []):
+            shown = over.sql(dialect=WindowSql)
+            raise bad(f"{shown} needs PARTITION BY window_start, window_end: else it sees other windows", over)
+    if select.args.get("distinct") and not _project(select, rows).find_bounds(shape):
+        raise bad(f"SELECT DISTINCT needs {wanted} among its columns", select)
+    return rows
 
 
-def _is_bound(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Column) and node.name.lower() in BOUNDS
+def _own(select: exp.Select, *kinds: type[exp.Expr]) -> Iterator[exp.Expr]:
+    """Yield the nodes of a SELECT that are not of a query within the SELECT."""
+    return (node for node in select.find_all(*kinds) if node.find_ancestor(exp.Select) is select)
+
+
+def _sets_of(group: exp.Expr, select: exp.Select) -> Iterator[list[exp.Expr]]:
+    """Yield the expressions of each set by which GROUP BY groups; of ROLLUP and CUBE the smallest set alone."""
+    if group.args.get("all"):
+        yield [one.unalias() for one in select.expressions if not one.find(exp.AggFunc)]
+        return
+    several = (exp.GroupingSets, exp.Rollup, exp.Cube)
+    common = [_resolve(one, select) for one in group.expressions if not isinstance(one, several)]
+    given = [one for one in group.expressions if isinstance(one, exp.GroupingSets)]
+    if older := group.args.get("grouping_sets"):
+        common, given = [], older  # GROUP BY a, b GROUPING SETS (…) groups by these sets alone
+    if group.args.get("rollup") or group.args.get("cube"):
+        common = []  # GROUP BY a, b WITH ROLLUP
+    for sets in product(*(one.expressions for one in given)):
+        members = [each.expressions if isinstance(each, exp.Tuple) else [each.unnest()] for each in sets]
+        yield common + [_resolve(one, select) for each in members for one in each]
 
 
 def _resolve(node: exp.Expr, select: exp.Select) -> exp.Expr:
@@ -233,27 +362,77 @@ def _resolve(node: exp.Expr, select: exp.Select) -> exp.Expr:
     return node
 
 
-def _table(node: exp.Expr) -> exp.Table:
-    assert isinstance(node, exp.Table), "it was checked with the arguments"  # noqa: S101
-    return node
+def _project(select: exp.Select, rows: _Rows) -> _Rows:
+    """Return the rows that a SELECT makes of `rows`."""
+    columns: list[str | AllColumns] = []
+    origins: dict[str, str | None] = {}
+    for given in select.expressions:
+        if given.is_star:
+            left_out = (star.args.get("except_") or [] for star in given.find_all(exp.Star))
+            without = frozenset(one.name.lower() for names in left_out for one in names)
+            every = [AllColumns(one.without | without) if isinstance(one, AllColumns) else one for one in rows.columns]
+            kept = [one for one in every if isinstance(one, AllColumns) or one.lower() not in without]
+            columns += kept
+            passed = {one: rows.find_origin(one) for one in kept if isinstance(one, str)}
+        else:
+            columns.append(given.alias_or_name)
+            inner = given.unalias()
+            origin = rows.find_origin(inner.name) if isinstance(inner, exp.Column) else None
+            passed = {given.alias_or_name: origin}
+        for name, origin in passed.items():
+            origins.setdefault(name.lower(), origin)
+    return _Rows(tuple(columns), rows.windowed, origins)
 
 
-def _find_bounds(select: exp.Select) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for column in select.expressions:
-        if column.is_star:
-            return {bound: bound for bound in BOUNDS if bound not in _find_excluded(select)}
-        if _is_bound(column.unalias()):
-            found.setdefault(column.unalias().name.lower(), column.alias_or_name)
-    return found
+def _add_views(select: exp.Select, rows: _Rows) -> _Rows:
+    """Return the rows with the columns of LATERAL VIEW."""
+    views = select.args.get("laterals") or []
+    names = [str(column.name) for view in views for column in view.args["alias"].columns]
+    origins = {**rows.origins, **{name.lower(): None for name in names}}
+    return _Rows((*rows.columns, *names), rows.windowed, origins)
 
 
-def _find_excluded(select: exp.Select) -> frozenset[str]:
-    stars = [star for column in select.expressions if column.is_star for star in column.find_all(exp.Star)]
-    return frozenset(name.name.lower() for star in stars for name in star.args.get("except_") or [])
+def _unite(query: exp.SetOperation, left: _Rows, right: _Rows, shape: WindowShape | None) -> _Rows:
+    """Return the rows of UNION, INTERSECT or EXCEPT, which take columns by their place."""
+    kind = query.key.upper()
+    if query.args.get("by_name"):
+        raise bad(f"{kind} BY NAME comes later: give both queries the columns in one order", query)
+    if left.windowed != right.windowed:
+        raise bad(f"both queries of {kind} must be over windows", query)
+    several = any(isinstance(one, AllColumns) for one in (*left.columns, *right.columns))
+    if (several and left.columns != right.columns) or len(left.columns) != len(right.columns):
+        raise bad(f"both queries of {kind} must have the same columns: name them", query)
+    origins: dict[str, str | None] = {}
+    for one, other in zip(left.columns, right.columns, strict=True):
+        if isinstance(one, str) and isinstance(other, str):
+            origin = left.find_origin(one)
+            origins[one.lower()] = origin if origin == right.find_origin(other) else None
+    rows = _Rows(left.columns, left.windowed, origins)
+    if isinstance(query, exp.Union) and not query.args.get("distinct"):
+        return rows
+    if shape is None or not rows.find_bounds(shape):
+        raise bad(
+            f"{kind} needs window_start, window_end in one place of both queries: else it compares rows of "
+            "several windows (UNION ALL compares none)",
+            query,
+        )
+    return rows
+
+
+def _changes(node: exp.Expr) -> bool:
+    """Return whether a node has another value when the same rows are computed again."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.upper() in _CHANGING
+    if isinstance(node, exp.Func):
+        return node.key.upper() in _CHANGING or not _CHANGING.isdisjoint(node.sql_names())
+    if isinstance(node, exp.Column):
+        return _METADATA in {node.name.upper(), node.table.upper()} or (
+            not node.table and not node.this.args.get("quoted") and node.name.upper() in _LITERALS
+        )
+    return False
 
 
 def _name(table: exp.Table) -> str:
     if table.args.get("catalog") is not None:
-        raise BadStatement(f"{table.sql(dialect=WindowSql)} has too many parts: write <namespace>.<file set>")
+        raise bad(f"{table.sql(dialect=WindowSql)} has too many parts: write <namespace>.<file set>", table)
     return f"{table.db}.{table.name}" if table.db else str(table.name)

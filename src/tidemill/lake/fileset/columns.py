@@ -44,6 +44,11 @@ def column_schema(fields: Sequence[Mapping[str, Any]]) -> ColumnSchema:
     return ColumnSchema(json.dumps(plain, separators=(",", ":"), sort_keys=True, ensure_ascii=False))
 
 
+def to_fields(columns: Mapping[str, object]) -> list[dict[str, object]]:
+    """Return columns, by name their types in Spark's JSON, as the fields of a struct."""
+    return [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
+
+
 def are_same(one: ColumnSchema, other: ColumnSchema) -> bool:
     """Return whether both have the same columns, in any order."""
     first, second = ({field["name"]: field for field in _fields(columns)} for columns in (one, other))

@@ -82,13 +82,27 @@ class ColumnSchema:
 
     @property
     def types(self) -> dict[str, str]:
-        """Spark's types by column."""
-        return {str(field["name"]): str(field["type"]) for field in json.loads(self.text)["fields"]}
+        """Spark's types by column, nested ones as `array<string>`."""
+        return {str(field["name"]): show_type(field["type"]) for field in json.loads(self.text)["fields"]}
 
     @property
     def schema_id(self) -> str:
         """The same for the same columns, in the same order."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+
+
+def show_type(kind: object) -> str:
+    """Return a type of Spark's JSON as statements write it."""
+    match kind:
+        case {"type": "array", "elementType": element}:
+            return f"array<{show_type(element)}>"
+        case {"type": "map", "keyType": key, "valueType": value}:
+            return f"map<{show_type(key)},{show_type(value)}>"
+        case {"type": "struct", "fields": fields}:
+            inner = (f"{field['name']}:{show_type(field['type'])}" for field in fields)
+            return f"struct<{','.join(inner)}>"
+        case _:
+            return str(kind)
 
 
 @dataclass(frozen=True, slots=True)

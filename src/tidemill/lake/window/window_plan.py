@@ -6,7 +6,7 @@ A window needs the partitions whose rows may lie in it, and no others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -31,11 +31,34 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
-    """Shape of windows: `size` long, one each `slide`, moved by `offset`; all in microseconds of the wall clock."""
+    """Shape of windows: `size` long, one each `slide`, moved by `offset`; all in microseconds of the wall clock.
+
+    Those that are `cumulative` begin each `size`, and end each `slide` after the begin, up to `size`.
+    """
 
     size: int
     slide: int
     offset: int
+    cumulative: bool = False
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The columns of which each tells the window of a row."""
+        return ("window_end",) if self.cumulative else ("window_start", "window_end")
+
+    @property
+    def step(self) -> int:
+        """The time from one start of windows to the next."""
+        return self.size if self.cumulative else self.slide
+
+    def list_between(self, low: int, high: int) -> Iterator[Window]:
+        """Yield the windows in which wall-clock times from `low` to `high` may lie, by their start."""
+        for number in range((low - self.size - self.offset) // self.step + 1, (high - self.offset) // self.step + 1):
+            start = number * self.step + self.offset
+            last = start + self.size
+            for end in range(start + self.slide, last + 1, self.slide) if self.cumulative else (last,):
+                if end > low:
+                    yield Window(WallTime(start), WallTime(end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +80,11 @@ class Grid:
             low, high = self._walls(begins, ends)
         except OverflowError:
             return []  # at the ends of the calendar there are no windows
-        slide, size, offset = self.shape.slide, self.shape.size, self.shape.offset
-        first = (low - size - offset) // slide + 1
-        last = (high - offset) // slide
-        starts = (number * slide + offset for number in range(first, last + 1))
-        windows = (Window(WallTime(start), WallTime(start + size)) for start in starts)
-        return [one for one in windows if self._touches(one, begins, ends)]
+        return [one for one in self.shape.list_between(low, high) if self._touches(one, begins, ends)]
 
     def first_open(self, instant: Instant) -> WallTime:
         """The start of the first window that is not closed at `instant`: earlier rows lie in closed windows alone."""
-        slide, size, offset = self.shape.slide, self.shape.size, self.shape.offset
+        slide, size, offset = self.shape.step, self.shape.size, self.shape.offset
         local = to_wall(self.zone.local(instant)) - offset
         low, high = (local - size - MARGIN) // slide, (local + MARGIN) // slide + 1
         while high - low > 1:

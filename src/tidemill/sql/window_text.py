@@ -1,0 +1,165 @@
+"""Spark SQL of window programs: texts for the rows of partitions, and for the windows that the rows lie in.
+
+A text costs Spark one call. The same plan made of data frames took some 300 calls from Python into the JVM, each of
+which analyzed the plan again: half of the time of one small window (benchmark B7).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from typing import Final
+
+from tidemill.epoch import EPOCH, to_micros
+from tidemill.frames.schema import quoted
+from tidemill.lake.window.side import name_partition
+from tidemill.lake.window.window_plan import Window, WindowShape
+from tidemill.shapes.keys import Key, KeySchema, KeyText, KeyType, KeyValue
+from tidemill.shapes.partition_time import Zone, from_wall, to_wall
+
+SPANS_AS_TEXT: Final = 16
+"""The instants of up to so many partitions are conditions. More are a table, which Spark joins by a job of its own."""
+_JSON_TYPES: Final[Mapping[KeyType, str]] = {
+    KeyType.STRING: "string",
+    KeyType.INT: "int",
+    KeyType.LONG: "bigint",
+    KeyType.DATE: "int",
+    KeyType.TIMESTAMP: "bigint",
+}
+_KEY_OF: Final[Mapping[KeyType, str]] = {
+    KeyType.DATE: "date_from_unix_date({})",
+    KeyType.TIMESTAMP: "timestamp_micros({})",
+}
+
+
+def text_literal(text: str) -> str:
+    """A string as SQL wants it, whatever characters are in it, and whatever the session says of escapes."""
+    return f"CAST(X'{text.encode().hex()}' AS STRING)"
+
+
+def is_inside(keys: KeySchema, instants: Mapping[KeyText, tuple[int, int]], time: str) -> str:
+    """Return the condition that the instant `time` lies between the instants of the row's partition."""
+    cases = [
+        f"({_is_partition(keys, keys.decode(key))} AND {time} >= {begins} AND {time} < {ends})"
+        for key, (begins, ends) in instants.items()
+    ]
+    return " OR ".join(cases) or "false"
+
+
+def _is_partition(keys: KeySchema, key: Key) -> str:
+    return " AND ".join(
+        f"{quoted(field.name)} = {_key_literal(field.type, value)}"
+        for field, value in zip(keys.fields, key, strict=True)
+    )
+
+
+def _key_literal(kind: KeyType, value: KeyValue) -> str:
+    plain = _plain(value)
+    if isinstance(plain, str):
+        return text_literal(plain)
+    return _KEY_OF.get(kind, "{}").format(f"CAST('{plain}' AS {_JSON_TYPES[kind]})")
+
+
+def spans_table(keys: KeySchema, instants: Mapping[KeyText, tuple[int, int]]) -> str:
+    """Return a query of the keys of partitions, each with its place, its name, and the instants of its rows.
+
+    The columns are `__partition`, `__name` as in side tables, `__begins` and `__ends`.
+    One literal: rows that come from Python cost a job through a Python worker, and Spark reads a list of VALUES slowly.
+    """
+    rows: list[dict[str, str | int]] = [
+        {
+            **{f"k{n}": _plain(value) for n, value in enumerate(keys.decode(key))},
+            "p": place,
+            "n": name_partition(keys, key),
+            "b": begins,
+            "e": ends,
+        }
+        for place, (key, (begins, ends)) in enumerate(instants.items())
+    ]
+    columns = [f"k{n}: {_JSON_TYPES[field.type]}" for n, field in enumerate(keys.fields)]
+    shape = f"array<struct<{', '.join([*columns, 'p: int, n: string, b: bigint, e: bigint'])}>>"
+    named = [
+        f"{_KEY_OF.get(field.type, '{}').format(f'k{n}')} AS {quoted(field.name)}"
+        for n, field in enumerate(keys.fields)
+    ]
+    return (
+        f"SELECT {', '.join(named)}, p AS __partition, n AS __name, b AS __begins, e AS __ends "
+        f"FROM (SELECT inline(from_json({text_literal(json.dumps(rows))}, '{shape}')))"
+    )
+
+
+def _plain(value: KeyValue) -> str | int:
+    match value:
+        case datetime():
+            return to_micros(value)
+        case date():
+            return (value - EPOCH.date()).days
+        case _:
+            return value
+
+
+def assign_windows(rows: str, column: str, shape: WindowShape, windows: Sequence[Window], time: str) -> str:
+    """Return a query of `rows`, each with those of `windows` that its `column` lies in.
+
+    `time` is the expression of `window_time`, of a `window_end`.
+    """
+    local = f"CAST({quoted(column)} AS TIMESTAMP_NTZ)"
+    if shape.cumulative:
+        step = _window(local, shape.slide, shape.slide, shape.offset % shape.slide)
+        ends = f"sequence(__step.end, __window.end, INTERVAL '{shape.slide / 1_000_000:.6f}' SECOND)"
+        rows = f"(SELECT *, {step} AS __step FROM {rows})"
+        bounds = f"* EXCEPT (__step, __window), __window.start AS window_start, explode({ends}) AS window_end"
+    else:
+        bounds = "* EXCEPT (__window), __window.start AS window_start, __window.end AS window_end"
+    window = _window(local, shape.size, shape.step, shape.offset)
+    wanted = are_among(shape, windows, {bound: bound for bound in shape.bounds})
+    return (
+        f"SELECT *, {time} AS window_time FROM ("
+        f"SELECT {bounds} FROM (SELECT *, {window} AS __window FROM {rows})) WHERE {wanted}"
+    )
+
+
+def _window(local: str, size: int, slide: int, offset: int) -> str:
+    lengths = ", ".join(f"'{micros} microseconds'" for micros in (size, slide, offset))
+    return f"window({local}, {lengths})"
+
+
+def are_among(shape: WindowShape, windows: Iterable[Window], columns: Mapping[str, str]) -> str:
+    """Return the condition that a row is of one of `windows`. `columns` hold the bounds of the row's window."""
+    bound, column = max(columns.items())
+    return is_among(column, [one.end if bound == "window_end" else one.start for one in windows], shape.slide)
+
+
+def window_time(zone: Zone | None, windows: Iterable[Window]) -> str:
+    """Return the expression of the last millisecond of a window: an instant in `zone`, None for a wall-clock time."""
+    if zone is None:
+        return "window_end - INTERVAL '0.001' SECOND"
+    # When clocks change, Spark takes the first of two instants, or one beyond the gap.
+    cases = ""
+    for local in sorted({from_wall(window.end) for window in windows}):
+        closes = zone.closes(local)
+        if zone.opens(local) != closes or zone.local(closes) != local:
+            cases += f" WHEN window_end = {wall_literal(to_wall(local))} THEN timestamp_micros({closes})"
+    instant = "CAST(window_end AS TIMESTAMP)"
+    return f"{f'CASE{cases} ELSE {instant} END' if cases else instant} - INTERVAL '0.001' SECOND"
+
+
+def is_among(column: str, walls: Iterable[int], step: int) -> str:
+    """Return the condition that a wall-clock time is among `walls`; stretches in even steps are asked as one."""
+    ordered = sorted(set(walls))
+    stretches = [[ordered[0], ordered[0]]]
+    for wall in ordered[1:]:
+        if wall - stretches[-1][1] == step:
+            stretches[-1][1] = wall
+        else:
+            stretches.append([wall, wall])
+    if all(low == high for low, high in stretches):
+        return f"{column} IN ({', '.join(wall_literal(low) for low, _ in stretches)})"
+    cases = [f"{column} BETWEEN {wall_literal(low)} AND {wall_literal(high)}" for low, high in stretches]
+    return f"({' OR '.join(cases)})"
+
+
+def wall_literal(wall: int) -> str:
+    """A wall-clock time as SQL wants it."""
+    return f"TIMESTAMP_NTZ'{from_wall(wall).isoformat(' ')}'"

@@ -1,0 +1,120 @@
+"""Kinds of window queries by Spark: results are worked out by hand, before and after a late partition."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sql.conftest import open_windows
+
+pytestmark = pytest.mark.spark
+
+HOUR = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
+APP = f"""
+import tidemill as tm
+
+app = tm.App("shop")
+clicks = app.fileset("clicks", keys={{"day": "date", "hour": "int"}}, watermark=tm.Watermark(
+    "ts", pattern="$day $hour:00:00", interval="1h"))
+for name in ("sums", "best", "latest", "tags"):
+    app.fileset(name, keys={{"day": "date"}})
+app.window_sql("add_up", '''
+    INSERT INTO sums SELECT window_start, window_end, sum(amount) AS amount, to_date(window_start) AS day
+      FROM TABLE(CUMULATE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '3' HOUR))
+     GROUP BY window_start, window_end''')
+app.window_sql("rank", '''
+    INSERT INTO best
+      WITH paid AS (SELECT ts AS time, who.name AS name, amount FROM clicks WHERE amount > 0)
+    SELECT * FROM (
+        SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY amount DESC) AS place FROM (
+            SELECT window_start, window_end, name, sum(amount) AS amount, to_date(window_start) AS day
+              FROM TABLE(TUMBLE(TABLE paid, DESCRIPTOR(time), INTERVAL '1' HOUR))
+             GROUP BY window_start, window_end, name)
+    ) WHERE place <= 2''')
+app.window_sql("keep_latest", '''
+    INSERT INTO latest SELECT * EXCEPT (place) FROM (
+        SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, who.name ORDER BY ts DESC) AS place
+          FROM {HOUR}) WHERE place = 1''')
+app.window_sql("count_tags", '''
+    INSERT INTO tags
+    SELECT window_start, tag, count(*) AS n, to_date(window_start) AS day
+      FROM {HOUR} LATERAL VIEW explode(tags) AS tag GROUP BY window_start, window_end, ROLLUP (tag)
+     UNION ALL
+    SELECT window_start, 'rows', count(*), to_date(window_start) FROM {HOUR} GROUP BY window_start, window_end''')
+"""
+
+
+def clicks(spark, *rows: tuple[str, int, str, list[str] | None]):
+    """Rows of one day (time, amount, name, tags), in UTC, with columns of every nested type."""
+    found = []
+    for time, amount, name, tags in rows:
+        listed = "NULL" if tags is None else f"CAST(array({', '.join(repr(tag) for tag in tags)}) AS ARRAY<STRING>)"
+        nested = f"named_struct('name', '{name}', 'age', 7) AS who, {listed} AS tags, map('k', {amount}L) AS more"
+        keys = f"DATE'2021-03-19' AS day, {int(time[:2])} AS hour"
+        found.append(f"SELECT TIMESTAMP'2021-03-19 {time}:00Z' AS ts, {amount}L AS amount, {nested}, {keys}")
+    return spark.sql(" UNION ALL ".join(found))
+
+
+@pytest.fixture
+def opened(sqlite_catalog_url, tmp_path, spark):
+    """Clicks of four hours, of which hour 8 has three senders."""
+    windows = open_windows(tmp_path / "project", sqlite_catalog_url, APP, spark=spark)
+    rows = [("07:15", 100, "cal", ["a"]), ("08:10", 5, "ann", ["a", "b"]), ("08:20", -1, "bob", ["a"])]
+    rows += [("08:40", 7, "bob", []), ("08:45", 3, "cal", None), ("09:30", 2, "ann", ["b"]), ("11:05", 1, "cal", ["b"])]
+    windows.commit("clicks", clicks(spark, *rows))
+    yield windows
+    windows.mill.close()
+
+
+def before_and_after(windows, program, output, *columns):
+    """Rows of an output after a run, and after another one when four more clicks of ann have come at 07:50."""
+    found = []
+    for late in (False, True):
+        if late:
+            windows.commit("clicks", clicks(windows.spark, ("07:50", 4, "ann", ["b"])))
+        run = windows.run(f"shop.{program}")
+        assert run.state == "COMPLETED", (run.exit_reason, windows.spawner.complaints)
+        hours = [
+            f"date_format({bound}, 'H') AS {bound}" for bound in ("window_start", "window_end") if bound in columns
+        ]
+        rest = [column for column in columns if not column.startswith("window_")]
+        rows = windows.read(output).selectExpr(*hours, *rest).collect()
+        found.append(sorted((tuple(row) for row in rows), key=repr))
+    return found
+
+
+def test_cumulated_windows_grow_from_one_start(opened):
+    """A late row counts in each window of its start that ends after the row, and in no other."""
+    before, after = before_and_after(opened, "add_up", "sums", "window_start", "window_end", "amount")
+
+    assert before == [("6", "8", 100), ("6", "9", 114), ("9", "10", 2), ("9", "11", 2), ("9", "12", 3)]
+    assert after == [("6", "8", 104), ("6", "9", 118), ("9", "10", 2), ("9", "11", 2), ("9", "12", 3)]
+
+
+def test_the_best_of_each_window_are_found_by_nested_queries_as_in_flink(opened):
+    """Over a query by WITH, which filters rows and names columns below the windows."""
+    before, after = before_and_after(opened, "rank", "best", "window_start", "place", "name", "amount")
+
+    others = [("11", 1, "cal", 1), ("8", 1, "bob", 7), ("8", 2, "ann", 5), ("9", 1, "ann", 2)]
+    assert before == sorted([("7", 1, "cal", 100), *others], key=repr)
+    assert after == sorted([("7", 1, "cal", 100), ("7", 2, "ann", 4), *others], key=repr)
+
+
+def test_the_latest_row_of_each_window_keeps_columns_of_every_nested_type(opened):
+    """Nested columns go through the windows, and through the partition that a late row has overwritten."""
+    before, after = before_and_after(opened, "keep_latest", "latest", "window_start", "who.name", "tags", "more['k']")
+
+    others = [("11", "cal", ["b"], 1), ("7", "cal", ["a"], 100), ("8", "ann", ["a", "b"], 5), ("8", "bob", [], 7)]
+    others += [("8", "cal", None, 3), ("9", "ann", ["b"], 2)]
+    assert before == sorted(others, key=repr)
+    assert after == sorted([*others, ("7", "ann", ["b"], 4)], key=repr)
+
+
+def test_grouping_sets_and_several_queries_are_replaced_window_by_window(opened):
+    """Rows of both queries of UNION ALL, each over the windows, are replaced together."""
+    before, after = before_and_after(opened, "count_tags", "tags", "window_start", "tag", "n")
+
+    others = [("8", "a", 2), ("8", "b", 1), ("8", None, 3), ("8", "rows", 4)]
+    for hour in ("9", "11"):
+        others += [(hour, "b", 1), (hour, None, 1), (hour, "rows", 1)]
+    assert before == sorted([*others, ("7", "a", 1), ("7", None, 1), ("7", "rows", 1)], key=repr)
+    assert after == sorted([*others, ("7", "a", 1), ("7", "b", 1), ("7", None, 2), ("7", "rows", 2)], key=repr)

@@ -87,6 +87,18 @@ MUTANTS: Final = (
         first=Killer.SIMULATION,
     ),
     _mutant(
+        "late_not_kept",
+        "late rows that count in no window are in the side table",
+        In("Aside.put_late").swap("not partitions", "True"),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "late_kept_again",
+        "a run keeps the late rows of the commits that no earlier run has seen",
+        In("Aside.put_late").swap("state.seen <= c.commit_seq < seen", "c.commit_seq < seen"),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
         "seen_until_the_commit",
         "a run has seen what its snapshot shows, not what was published while it ran",
         Sql("windows.move_state").swap(

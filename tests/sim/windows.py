@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.sql.plain import replace_whole, write_windows
 from tidemill import App, Watermark, WatermarkPassed
 from tidemill.lake.fileset.fileset import Partition
+from tidemill.lake.window.side import SIDE_KEYS, SideReason, side_of, to_side_path
 from tidemill.lake.window.window_plan import Window
 from tidemill.mill.project import Project
 from tidemill.mill.watermarks import MovedWatermark, Watermarks
@@ -33,6 +34,7 @@ FIRST: Final = NOON.replace(tzinfo=None) - timedelta(hours=6)
 HOUR: Final = timedelta(hours=1)
 PARTS: Final = ("x", "y")
 EVER: Final = 2**62
+SIDE: Final = side_of("gather")
 Reader = Callable[[Any, Partition], list[str]]
 
 
@@ -53,7 +55,7 @@ class Kind:
     def of(cls, chance: random.Random) -> Kind:
         """Draw a kind."""
         size, slide = chance.choice([(1, 1), (2, 2), (2, 1), (3, 1)])
-        return cls(
+        kind = cls(
             size,
             slide,
             gap=chance.choice(["skip", "skip", "wait"]),
@@ -61,6 +63,8 @@ class Kind:
             pairs=chance.random() < 0.3,
             mode=chance.choice(["coalesce", "each"]),
         )
+        # Drawn from the kind itself, so that the rest of the story is as it was.
+        return replace(kind, late="side") if kind.late == "drop" and kind.mode == "coalesce" else kind
 
 
 @dataclass
@@ -103,6 +107,7 @@ def declare(app: App, kind: Kind, folder: Path, read: Reader) -> None:
         ),
     )
     app.fileset("hourly", keys={"start": "string"}, location=str(folder / "hourly"))
+    app.fileset(SIDE, keys=SIDE_KEYS, schema="evolve", location=str(folder / SIDE))
     shape = write_windows("ticks", kind.slide, kind.size, "HOUR")
     program = WindowProgram(
         "gather",
@@ -137,6 +142,16 @@ class Hours:
         """Ticks have no time of their own."""
         del run, batch
         return {}
+
+    def pick_late(self, run: Any, batch: Batch, before: int) -> dict[str, list[str]]:
+        """The ticks of the hours that begin before `before`."""
+        found: dict[str, list[str]] = {}
+        for partition in batch.partitions:
+            begins, _ = batch.instants[partition.partition_key]
+            if begins < before:
+                path = to_side_path(batch.source.keys, SideReason.LATE, partition.partition_key)
+                found["!".join(part.partition("=")[2] for part in path.split("/"))] = self._read(run, partition)
+        return found
 
     def replace(self, run: Any, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]) -> Any:
         """Overwrite the present partitions."""

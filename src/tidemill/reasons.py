@@ -166,6 +166,8 @@ class Reason(StrEnum):
     """An open transaction has declared earlier times, and holds the watermark."""
     WATERMARK_MISSES_PARTITIONS = "watermark_misses_partitions"
     """A time slot is missing, or has fewer partitions than expected."""
+    WATERMARK_WAITS_FOR_PARTITION = "watermark_waits_for_partition"
+    """A partition is there and not complete: its marker is missing, or something has changed in it lately."""
     WATERMARK_WAITS_FOR_TIME = "watermark_waits_for_time"
     """The next complete slot lies ahead of the clock. The keeper moves the watermark at a known time."""
     WATERMARK_WAITS_FOR_DATA = "watermark_waits_for_data"

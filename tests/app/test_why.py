@@ -31,6 +31,8 @@ clicks = app.fileset("clicks", keys={"day": "date", "hour": "int"}, format="text
     "ts", pattern="$day $hour:00:00", interval="1h"))
 regions = app.fileset("regions", keys={"day": "date", "region": "string"}, format="text", watermark=tm.Watermark(
     "ts", pattern="$day 00:00:00", interval="1d", expected={"region": ["eu", "us"]}))
+slow = app.fileset("slow", keys={"day": "date"}, format="text", watermark=tm.Watermark(
+    "ts", interval="1d", completeness="delay(1h)"))
 named = app.fileset("named", keys={"name": "string"}, format="text", watermark=tm.Watermark("ts", interval="1h"))
 hourly = app.fileset("hourly", keys={"day": "date"})
 always = app.fileset("always", keys={"day": "date"})
@@ -649,6 +651,12 @@ def _(stage):
 def _(stage):
     stage.publish("regions", "day=2026-02-01/region=eu")
     return "regions"
+
+
+@case(Reason.WATERMARK_WAITS_FOR_PARTITION)
+def _(stage):
+    stage.publish("slow", "day=2026-03-01")
+    return "slow"
 
 
 @case(Reason.WATERMARK_WAITS_FOR_TIME)

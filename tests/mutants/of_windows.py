@@ -191,4 +191,18 @@ MUTANTS: Final = (
         ),
         first=Killer.SIMULATION,
     ),
+    _mutant(
+        "changed_file_added_again",
+        "a file of a monitored table that was written again takes the place of its old content",
+        In("monitor._compare_one").swap(
+            "partition is not None and len(same) < len(known)", "partition is None and len(same) < len(known)"
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "vanished_directory_stays",
+        "a partition of a monitored table is dropped when its directory vanishes",
+        In("monitor.find_changed").swap("sorted(memory.seen.keys() - signs.keys())", "[]"),
+        first=Killer.SIMULATION,
+    ),
 )

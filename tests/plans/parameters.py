@@ -378,6 +378,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     },
     "watermark.end_waits": {"dataset_id": "small_1"},
     "watermark.complete_waiting": {"dataset_id": "small_1", "expected": 0},
+    "watermark.list_waits": {"dataset_id": "small_1", "limit": 20},
     "watermark.list_unmarked": {"dataset_id": "small_1"},
     "watermark.delete_waits": {"dataset_id": "small_1"},
     "watermark.first_beyond": {"low": 298_900 * _HOUR, "ends": 298_990 * _HOUR},

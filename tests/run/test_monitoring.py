@@ -168,6 +168,7 @@ def test_an_hour_is_complete_when_nothing_has_changed_in_it_for_the_delay(others
     others.put(11)
     others.list()
     keeper.step()
+    told = [one.why.partition(": ")[2] for one in others.mill.why("clicks").because if "waits for" in one.why]
     early = others.watermark, others.sql("SELECT marked FROM slot_wait ORDER BY slot_time")
     others.sql("UPDATE slot_wait SET due_at = 1 RETURNING 1")
     others.put(10, "b.parquet")
@@ -176,6 +177,7 @@ def test_an_hour_is_complete_when_nothing_has_changed_in_it_for_the_delay(others
     others.sql("UPDATE slot_wait SET due_at = 1 RETURNING 1")
     keeper.step()
 
+    assert told == ["something has changed in it lately", "its directory has no file _SUCCESS"]
     assert early == (None, [(1,), (0,)])
     assert changed is None
     assert others.watermark == "11"
@@ -344,3 +346,29 @@ def test_the_table_is_its_directory_after_any_course_with_deaths(others):
     assert known == there
     assert sum(rows.values()) == sum(parquet.read_metadata(others.root / name).num_rows for name in there)
     assert others.list() == rows
+
+
+def test_a_file_of_csv_says_its_columns_in_the_first_line(others):
+    """Without the names Spark would lose the first row. Other programs may leave out the end of the last line."""
+    others.create(file_format="csv")
+    place = others.root / "pt_day=2021-03-19"
+    for hour, text in ("10", "id,ts\n1,2021-03-19T10:00:00.000000Z"), ("11", "1,2021-03-19T11:00:00.000000Z\n"):
+        (place / f"pt_hour={hour}").mkdir(parents=True)
+        (place / f"pt_hour={hour}" / "a.csv").write_text(text)
+
+    assert others.list() == {"10": 1}
+    assert "the first line has to be id,ts, not '1,2021-03-19T11:00:00.000000Z'" in others.told[0]
+
+
+def test_a_table_is_monitored_as_long_as_its_declaration_says_so(others):
+    """Other programs may write for years to a table that no program reads any more."""
+    others.create()
+    others.mill.sql("ALTER TABLE clicks RESET ('streaming-source.enable')")
+    off = others.sql("SELECT count(*) FROM inbox_marker")
+    others.put(10)
+    before = others.list()
+    others.mill.sql("ALTER TABLE clicks SET ('streaming-source.enable'='true')")
+    others.restart()  # a running process leaves what comes due to other processes for a moment
+
+    assert (off, before) == ([(0,)], {})
+    assert others.list() == {"10": 2}

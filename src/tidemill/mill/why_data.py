@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
@@ -18,7 +18,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
 from tidemill.lake.expectations import find_expectations
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.discovery import find_listing
-from tidemill.lake.window.watermark import find_watermark, list_holders, list_holes, list_incomplete
+from tidemill.lake.window.watermark import find_watermark, list_holders, list_holes, list_incomplete, list_waits
 from tidemill.lake.window.window_plan import Grid, Window, WindowShape
 from tidemill.lake.window.windows import WindowState, list_states
 from tidemill.mill.access import Access
@@ -30,7 +30,7 @@ from tidemill.run.step.inputs import consumer_kind_of
 from tidemill.shapes.filters import KeyFilter
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, WallTime, Zone, from_wall
-from tidemill.shapes.watermark_spec import GapPolicy
+from tidemill.shapes.watermark_spec import GapPolicy, WatermarkSpec
 
 if TYPE_CHECKING:
     from tidemill.mill.why_data_sql import Sql
@@ -175,6 +175,7 @@ def explain_watermark(db: Db, fileset: Fileset) -> Iterator[Because]:
     missing: list[dict[str, object]] = [
         {"slot": str(from_wall(time)), "have": have, "of": spec.expected_count}
         for time, have in list_incomplete(db, of, _FEW)
+        if have < spec.expected_count
     ]
     if spec.gap is GapPolicy.WAIT:
         holes = list_holes(db, of, _FEW)
@@ -184,6 +185,9 @@ def explain_watermark(db: Db, fileset: Fileset) -> Iterator[Because]:
         why = f"the watermark of {name} stands at {stands}: {len(missing)} time slots miss partitions"
         cure = f"the partitions arrive, or `tidemill watermark advance {name} TIME`"
         yield Because(Reason.WATERMARK_MISSES_PARTITIONS, why, {**evidence, "missing": missing}, cure)
+    waiting = list(_incomplete_partitions(db, fileset, spec, evidence))
+    yield from waiting
+    waits |= bool(waiting)
     if row.next_check_at is not None:
         waits = True
         why = f"the next complete slot of {name} lies ahead of the clock"
@@ -191,6 +195,21 @@ def explain_watermark(db: Db, fileset: Fileset) -> Iterator[Because]:
     if not waits and row.value is not None:
         why = f"the watermark of {name} stands at {stands}, and nothing holds it"
         yield Because(Reason.WATERMARK_WAITS_FOR_DATA, why, evidence, "a commit publishes a later partition")
+
+
+def _incomplete_partitions(
+    db: Db, fileset: Fileset, spec: WatermarkSpec, evidence: Mapping[str, object]
+) -> Iterator[Because]:
+    for wait in list_waits(db, fileset.dataset_id, _FEW):
+        shown, marker = fileset.show(wait.partition_key), spec.completeness.marker
+        why = f"the watermark of {fileset.qualified_name} waits for partition {shown}: "
+        if wait.marked:
+            why += "something has changed in it lately"
+            cure, at = "nothing changes until the time comes", wait.due_at
+        else:
+            why += f"its directory has no file {marker}"
+            cure, at = f"the writer of the directory adds {marker}, and a listing finds it", None
+        yield Because(Reason.WATERMARK_WAITS_FOR_PARTITION, why, {**evidence, "partition": shown}, cure, at)
 
 
 def _missing(db: Db, dataset: Dataset) -> Iterator[Because]:

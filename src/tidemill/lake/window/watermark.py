@@ -142,6 +142,15 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionWait:
+    """A partition that is not complete: its directory is not `marked`, or something may change until `due_at`."""
+
+    partition_key: KeyText
+    marked: bool
+    due_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class MoveWatermark(Effect):
     """Move W of a file set to its current value, and publish the move if there is one.
 
@@ -578,6 +587,11 @@ def list_holes(db: Db, dataset_id: DatasetId, limit: int) -> list[WallTime]:
 def list_incomplete(db: Db, dataset_id: DatasetId, limit: int) -> list[tuple[WallTime, int]]:
     """Slots of which something is missing, earliest first, with how much of them has come."""
     return db.records(SQL.list_incomplete, tuple[WallTime, int], dataset_id=dataset_id, limit=limit)
+
+
+def list_waits(db: Db, dataset_id: DatasetId, limit: int) -> list[PartitionWait]:
+    """Partitions that are there and not complete, by time slot and key."""
+    return db.records(SQL.list_waits, PartitionWait, dataset_id=dataset_id, limit=limit)
 
 
 def _is_alone(spec: WatermarkSpec) -> bool:

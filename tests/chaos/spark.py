@@ -497,6 +497,11 @@ class Site:
         self.order(number, "none")
         self.until(lambda: self.run(run_id).state.ended, taking=True)
 
+    def _course(self, run_id: RunId) -> str:
+        """Return the attempts of a run, with the reason of each lost transaction."""
+        reasons = {one.epoch: one.reason for one in self.mill.runs.show(run_id).attempts}
+        return f"{run_id} had {self.run(run_id).epoch} attempts: {reasons}"
+
     def _committed(self, strike: Strike, run: RunRecord) -> bool:
         """Return whether the attempt that was struck had committed; at a mark that is known beforehand."""
         committed = run.state is RunState.COMPLETED
@@ -524,7 +529,7 @@ class Site:
         self.compare(number + committed, f"after run {number} was killed")
         self._retry(number, run_id)
         epoch = self.run(run_id).epoch
-        self.found.check(epoch == (1 if committed else 2), "not repeated", f"{run_id} had {epoch} attempts")
+        self.found.check(epoch == (1 if committed else 2), "not repeated", self._course(run_id))
         self.found.check(self.files(struck) == left, "late writes", f"{self.directory(struck)} has changed")
 
     def _has_driver(self, run: RunRecord) -> bool:
@@ -549,9 +554,7 @@ class Site:
         self._retry(number, run_id)
         epoch = self.run(run_id).epoch
         most = 2 if strike.blow is Blow.WORKER and self.mill.project.config.spark.on_cluster else 1
-        self.found.check(
-            epoch <= most, "not repeated", f"{run_id} had {epoch} attempts: {self.run(run_id).exit_reason}"
-        )
+        self.found.check(epoch <= most, "not repeated", self._course(run_id))
 
     def _nap(self, number: int, strike: Strike, run_id: RunId) -> None:
         struck = self.run(run_id)
@@ -579,7 +582,7 @@ class Site:
         self.compare(number + committed, f"after run {number} was stopped")
         self._retry(number, run_id)
         epoch = self.run(run_id).epoch
-        self.found.check(epoch == (1 if committed else 2), "not repeated", f"{run_id} had {epoch} attempts")
+        self.found.check(epoch == (1 if committed else 2), "not repeated", self._course(run_id))
         if strike.blow is Blow.STOP:
             if strike.moment != ANY_TIME or not committed:
                 self.until(lambda: state_of(struck.pid) in "ZX")

@@ -788,10 +788,13 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "discovery.forget_absent": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(100)))},
     "discovery.have_listed": {"dataset_id": "landing"},
     "discovery.find_listing": {"dataset_id": "landing"},
-    "discovery.take_listing": {"dataset_id": "landing"},
+    "discovery.take_listing": {"dataset_id": "landing", "process": "node_7"},
+    "discovery.hold_charge": {"process": "node_7"},
+    "discovery.delete_ended_charges": {},
+    "discovery.select_held": {"process": "node_7"},
     "discovery.select_listings": {},
-    "discovery.select_due_listings": {"lead": 100, "held": _list("landing")},
-    "discovery.select_next_listing": {"left": _list("landing")},
+    "discovery.select_due_listings": {"process": "node_7", "lead": 100, "held": _list("landing")},
+    "discovery.select_next_listing": {"process": "node_7", "left": _list("landing")},
     "inbox.insert_marker": {"dataset_id": "landing", "afterwards": "delete", "archive": None},
     "leaving.note_left": {
         "files": _files(_LEAVING, afterwards="archived", archive="file:///archive", error=None, wait=None)

@@ -24,7 +24,7 @@ from tests.yardstick import patience
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.lake.inbox import discovery, leaving
-from tidemill.lake.inbox.discovery import all_listings
+from tidemill.lake.inbox.discovery import all_listings, due_listings, take_listing
 from tidemill.lake.inbox.inbox import After
 from tidemill.narration import Narrator
 from tidemill.roles import keeper as keepers
@@ -149,11 +149,16 @@ def test_a_minute_of_many_idle_inboxes_is_one_commit(slow):
     keeper.step()
     taken = mill.catalog.read(all_listings)
     clock.elapsed += timedelta(seconds=61)
-    with patch.object(mill.catalog, "write", side_effect=mill.catalog.write) as written:
+    write, take = mill.catalog.write, discovery.take_listing
+    with (
+        patch.object(mill.catalog, "write", side_effect=write) as written,
+        patch.object(discovery, "take_listing", side_effect=take) as rows,
+    ):
         keeper.step()
     renewed = mill.catalog.read(all_listings)
 
     assert written.call_count == 1
+    assert rows.call_count == 0
     assert all(after > before for (_, before), (_, after) in zip(taken, renewed, strict=True))
 
 
@@ -244,6 +249,28 @@ def test_processes_take_the_inbox_of_a_dead_process_at_different_times(sqlite_ca
     # A renewal shows each process that another one has the inbox. When the inbox is due, both leave it for a while.
     assert [count for count, _ in tries] == [0, 0, 1]
     assert timedelta(0) < min(tries[1][1]) < max(tries[1][1]) < timedelta(milliseconds=200)
+
+
+def test_a_late_renewal_keeps_the_inboxes_that_no_other_process_has_taken(sqlite_catalog_url, tmp_path):
+    """A machine that slept for a while must not list the inboxes of its successor, nor lose its own."""
+    mill = make_mill(sqlite_catalog_url, tmp_path / "raw")
+    more = add_inbox(mill.catalog, "more", tmp_path / "more").dataset_id
+    clock = VirtualClock()
+    discoverer, catalog = make_node(sqlite_catalog_url, clock, 1)
+    clock.pass_by(timedelta(minutes=2))
+    ended = dict(catalog.read(due_listings))
+    catalog.write(lambda db: take_listing(db, more, ended[more], "other", timedelta(minutes=9)))
+    with patch.object(discovery, "discover", side_effect=discovery.discover) as listed:
+        for _ in range(2):
+            discoverer.list_due()
+            clock.pass_by(timedelta(seconds=20))
+    due = catalog.read(due_listings)
+    for opened in (catalog, mill.catalog):
+        opened.close()
+
+    assert ended.keys() == {mill.inbox.dataset_id, more}
+    assert {call.args[1].dataset_id for call in listed.call_args_list} == {mill.inbox.dataset_id}
+    assert due == []
 
 
 def test_an_inbox_that_another_process_has_taken_is_not_written(postgres_catalog_url, tmp_path):

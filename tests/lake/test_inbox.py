@@ -664,11 +664,12 @@ def test_one_of_several_schedulers_lists_a_folder_when_it_is_due(mill):
     [(dataset_id, due_at)] = mill.catalog.read(due_listings)
 
     hold = timedelta(minutes=1)
-    taken = [mill.catalog.write(lambda db: take_listing(db, mill.inbox, due_at, hold)) for _ in range(2)]
-    won = [until is not None for until in taken]
+    taken = [
+        mill.catalog.write(lambda db, one=one: take_listing(db, dataset_id, due_at, one, hold)) for one in ("a", "b")
+    ]
 
     assert dataset_id == mill.inbox.dataset_id
-    assert won == [True, False]
+    assert taken == [True, False]
     assert mill.catalog.read(next_listing) > due_at
     assert mill.catalog.read(due_listings) == []
 

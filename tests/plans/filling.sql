@@ -225,10 +225,16 @@ UPDATE inbox_file SET afterwards = 'archive', archive = 'file:///archive', leave
 UPDATE inbox_file SET absent_since = 1 WHERE dataset_id = 'landing' AND name IN ('f7', 'f8', 'f9', 'f29700', 'f29701')
 
 -- name: fill_inbox_marker
-INSERT INTO inbox_marker (dataset_id, next_listing_at, attempts, retry_after)
-SELECT 'landing', 1000, 3, 60000
+INSERT INTO inbox_marker (dataset_id, next_listing_at, in_charge, attempts, retry_after)
+SELECT 'landing', 1000, NULL, 3, 60000
  UNION ALL
-SELECT 'inbox_' || i, CASE WHEN i < 20 THEN 1000 + i ELSE :now + 3600000 + i END, 3, 60000 FROM series WHERE i < 20000
+SELECT 'inbox_' || i, CASE WHEN i < 20 THEN 1000 + i ELSE :now + 3600000 + i END,
+       CASE WHEN i < 20 THEN NULL ELSE 'node_' || (i / 200) END, 3, 60000
+  FROM series WHERE i < 20000
+
+-- name: fill_inbox_charge
+INSERT INTO inbox_charge (process, until)
+SELECT 'node_' || i, CASE WHEN i IN (1, 2, 100) THEN 1000 ELSE :now + 3600000 END FROM series WHERE i <= 100
 
 -- name: fill_app
 INSERT INTO app (namespace, name, version, spec, deployed_at)

@@ -15,7 +15,6 @@ from pyarrow import parquet
 
 from tests.seed_of_the_day import TODAY
 from tests.stage import EMPTY, Stage, open_stage
-from tidemill.epoch import from_ms
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.lake.fileset.monitor import TreeMemory
 from tidemill.lake.fileset.time_travel import now
@@ -290,10 +289,10 @@ def test_partitions_come_in_the_order_of_the_table_from_its_start_on(others, ord
         written.parent.rename(written.parent.with_name(f"pt_hour={hour}"))
     catalog = others.mill.project.catalog
     others.list()
-    ((until,),) = others.sql("SELECT next_listing_at FROM inbox_marker")
+    ((process,),) = others.sql("SELECT in_charge FROM inbox_marker")
     others.sql("DELETE FROM partition_change RETURNING 1")
 
-    follow_table(catalog, others.fileset, TreeMemory(), from_ms(until), batch=1)
+    follow_table(catalog, others.fileset, TreeMemory(), str(process), batch=1)
 
     found = others.sql("SELECT partition_key FROM partition_change ORDER BY write_pointer")
     assert [key.rpartition("!")[2] for (key,) in found] == wanted

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -23,6 +21,9 @@ from tidemill.storage.files import StorageUnavailable
 from tidemill.storage.hints import FolderHints
 
 _LIST_WATCHED_EVERY: Final = timedelta(minutes=1)
+_RENEW_EVERY: Final = timedelta(minutes=1)
+_HOLD: Final = _RENEW_EVERY * 1.5
+"""Longer than the time between renewals: no other process sees an inbox due before the renewal."""
 _LEAVE_FOR: Final = timedelta(seconds=5)
 """The time for which a process leaves an inbox to others that the process could not list."""
 _LONGEST_LEAD: Final = timedelta(milliseconds=200)
@@ -30,19 +31,12 @@ _LONGEST_LEAD: Final = timedelta(milliseconds=200)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Charge:
-    """Charge of an inbox or a table that this process lists: its end in the catalog, its renewal by the own clock."""
-
-    until: datetime
-    renew_at: timedelta
-
-
 class Discoverer:
     """Lists the inboxes and the monitored tables that are due. The rules for inboxes hold for tables too.
 
-    One process has charge of an inbox for a while. The process renews the charge in the catalog once a minute. Listings
-    in between follow the clock of the process: every `list_every`, or after a hint while the folder is watched.
+    One process has charge of an inbox for a while. The process renews the charge of all its inboxes in the catalog once
+    a minute, by one row. Listings follow the clock of the process: every `list_every`; while the folder is watched,
+    after a hint, or once a minute.
 
     A process that cannot reach the location of an inbox gives the charge up, and leaves the inbox to other processes
     for some seconds: the location may be away on one node alone.
@@ -59,7 +53,11 @@ class Discoverer:
         self._hints = hints
         self._memories: defaultdict[DatasetId, discovery.Memory] = defaultdict(discovery.Memory)
         self._tables: defaultdict[DatasetId, TreeMemory] = defaultdict(TreeMemory)
-        self._charges: dict[DatasetId, _Charge] = {}
+        self._process = catalog.world.new_id("discoverer")
+        self._charges: set[DatasetId] = set()
+        """The inboxes that this process has charge of."""
+        self._renew_at = timedelta(0)
+        """The renewal of the charge, by the clock of this process."""
         self._looks: dict[DatasetId, timedelta] = {}
         """The next listing of an inbox, by the clock of this process."""
         self._left: dict[DatasetId, timedelta] = {}
@@ -81,13 +79,12 @@ class Discoverer:
         due = dict(self._catalog.read(self._find_due if self._started else discovery.all_listings))
         now = self._clock.monotonic()
         self._left = {one: until for one, until in self._left.items() if until > now}
-        own = {one: charge.until for one, charge in self._charges.items() if charge.renew_at <= now and one not in due}
         order = [one for one in due if one not in self._left]
         self._world.random.shuffle(order)
         for dataset_id in order:
-            self._take({dataset_id: due[dataset_id]}, now)
-        # In one commit: a hundred idle inboxes were a hundred commits a minute. No other process wants them yet.
-        self._take({one: own[one] for one in sorted(own) if one not in self._left}, now)
+            self._take(dataset_id, due[dataset_id], now)
+        if self._charges and self._renew_at <= now:
+            self._renew(now)
         self._lead = self._world.between(timedelta(0), _LONGEST_LEAD)
         for dataset_id in sorted(hinted | {one for one, at in self._looks.items() if at <= now}):
             self._list(dataset_id)
@@ -95,8 +92,8 @@ class Discoverer:
 
     def find_next(self, db: Db) -> datetime | None:
         """Return the time of the next listing or renewal, maybe past; None without an inbox."""
-        times = [*self._looks.values(), *(charge.renew_at for charge in self._charges.values()), *self._left.values()]
-        listing = discovery.next_listing(db, self._left)
+        times = [*self._looks.values(), *([self._renew_at] if self._charges else []), *self._left.values()]
+        listing = discovery.next_listing(db, self._process, self._left)
         if listing is not None:
             listing += self._lead
         if not times:
@@ -106,50 +103,50 @@ class Discoverer:
         return own if listing is None else min(own, listing)
 
     def _find_due(self, db: Db) -> list[tuple[DatasetId, datetime]]:
-        return discovery.due_listings(db, lead=self._lead, held=self._charges)
+        return discovery.due_listings(db, process=self._process, lead=self._lead, held=self._charges)
 
-    def _take(self, due: Mapping[DatasetId, datetime], now: timedelta) -> None:
-        """Take or renew the charge of inboxes, and have them listed now. Another process may be faster."""
-        found = self._catalog.read(lambda db: [_find_if_due(db, *one) for one in due.items()]) if due else []
-        # Of the others another process has charge, and a write would wait for that process.
-        still = [_listed(dataset) for dataset in found if dataset is not None]
-        every = {one.dataset_id: max(_interval(one), _LIST_WATCHED_EVERY) for one in still}
+    def _take(self, dataset_id: DatasetId, due_at: datetime, now: timedelta) -> None:
+        """Take charge of an inbox, and have it listed now. Another process may be faster."""
+        # Of another process's inbox nothing is written: a write would wait for that process.
+        still = self._catalog.read(lambda db: discovery.find_listing(db, dataset_id)).get(dataset_id) == due_at
+        if still and self._catalog.write(
+            lambda db: discovery.take_listing(db, dataset_id, due_at, self._process, _HOLD)
+        ):
+            self._charges.add(dataset_id)
+            self._looks[dataset_id] = now
+            self._renew_at = now + _RENEW_EVERY
+        else:
+            self._lose(dataset_id)
 
-        def block(db: Db) -> dict[DatasetId, datetime | None]:
-            # Half as long again, so that no other process sees an inbox due before the renewal.
-            return {
-                one.dataset_id: discovery.take_listing(db, one, due[one.dataset_id], every[one.dataset_id] * 1.5)
-                for one in still
-            }
-
-        taken = self._catalog.write(block) if still else {}
-        for dataset_id in due:
-            until = taken.get(dataset_id)
-            if until is None:
-                self._lose(dataset_id)
-            else:
-                self._charges[dataset_id] = _Charge(until, now + every[dataset_id])
-                self._looks[dataset_id] = now
+    def _renew(self, now: timedelta) -> None:
+        """Renew the charge of all inboxes, apart from those that other processes have taken."""
+        held = self._catalog.write(lambda db: discovery.renew_charge(db, self._process, _HOLD))
+        for dataset_id in self._charges.difference(held):
+            self._lose(dataset_id)
+        self._renew_at = now + _RENEW_EVERY
 
     def _lose(self, dataset_id: DatasetId) -> None:
-        self._charges.pop(dataset_id, None)
+        self._charges.discard(dataset_id)
         self._looks.pop(dataset_id, None)
 
     def _list(self, dataset_id: DatasetId) -> None:
         now = self._clock.monotonic()
         self._looks.pop(dataset_id, None)
         if not self._catalog.read(lambda db: discovery.find_listing(db, dataset_id)):
-            self._charges.pop(dataset_id, None)  # the inbox was dropped
+            self._charges.discard(dataset_id)  # the inbox was dropped
             self._settling.discard(dataset_id)
             return
         watched = _listed(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
         if isinstance(watched, Fileset):
             self._follow(watched, now)
             return
-        waits = [watched.spec.list_every] if dataset_id in self._charges else []
+        every = watched.spec.list_every
+        waits: list[timedelta] = []
         try:
             if self._hints and self._hints.watch(dataset_id, watched.files(self._catalog.world)):
-                waits = []  # the renewal of the charge lists the inbox
+                every = max(every, _LIST_WATCHED_EVERY)
+            if dataset_id in self._charges:
+                waits.append(every)
             found = discovery.discover(self._catalog, watched, self._memories[dataset_id])
             if found.look_again is not None:
                 waits.append(found.look_again)
@@ -171,13 +168,12 @@ class Discoverer:
 
     def _follow(self, table: Fileset, now: timedelta) -> None:
         """Bring a monitored table up to its directories, if this process has charge of the table."""
-        charge = self._charges.get(table.dataset_id)
-        if charge is None:
+        if table.dataset_id not in self._charges:
             return  # the next look takes the charge, or leaves the table to another process
         self._looks[table.dataset_id] = now + _interval(table)
         memory = self._tables[table.dataset_id]
         try:
-            found = follow_table(self._catalog, table, memory, charge.until)
+            found = follow_table(self._catalog, table, memory, self._process)
             self._narrator.followed(table, found)
         except (Conflict, Fenced, Unavailable, UserError) as error:
             memory.forget()
@@ -187,8 +183,9 @@ class Discoverer:
 
     def _leave(self, watched: Inbox | Fileset, now: timedelta) -> bool:
         """Leave what cannot be reached to other processes for a while; return False without a charge."""
-        if self._charges.pop(watched.dataset_id, None) is None:
+        if watched.dataset_id not in self._charges:
             return False
+        self._charges.discard(watched.dataset_id)
         self._left[watched.dataset_id] = now + max(_LEAVE_FOR, _interval(watched))
         self._catalog.write(lambda db: discovery.have_listed(db, watched))
         return True
@@ -202,10 +199,3 @@ def _interval(listed: Inbox | Fileset) -> timedelta:
     if isinstance(listed, Inbox):
         return listed.spec.list_every
     return listed.storing.monitor_every or _LIST_WATCHED_EVERY
-
-
-def _find_if_due(db: Db, dataset_id: DatasetId, due_at: datetime) -> Dataset | None:
-    """Return the data set of an inbox whose listing is still due at `due_at`; None if a process has moved the time."""
-    if discovery.find_listing(db, dataset_id).get(dataset_id) != due_at:
-        return None
-    return datasets.find_by_id(db, dataset_id)

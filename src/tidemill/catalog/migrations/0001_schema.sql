@@ -388,9 +388,18 @@ CREATE TABLE inbox_marker (
     afterwards      {text} CHECK (afterwards IN ('archive', 'delete')),
     archive         {text},
     -- Names that can never be processed, as the last whole listing saw them: JSON, [reason, number, example].
-    unusable        {text} NOT NULL DEFAULT '[]'
+    unusable        {text} NOT NULL DEFAULT '[]',
+    -- The process that lists the inbox while its charge lasts. NULL if the inbox is due at `next_listing_at`.
+    in_charge       {text}
 ) {hot};
-CREATE INDEX inbox_marker_due ON inbox_marker (next_listing_at);
+CREATE INDEX inbox_marker_due ON inbox_marker (next_listing_at) WHERE in_charge IS NULL;
+CREATE INDEX inbox_marker_in_charge ON inbox_marker (in_charge);
+
+-- The end of the charge that a process has of inboxes: one row for all inboxes of the process.
+CREATE TABLE inbox_charge (
+    process {text} PRIMARY KEY,
+    until   BIGINT NOT NULL
+) {hot};
 
 -- Arrival expectations of data sets of all kinds: one row for each data set that declares one.
 CREATE TABLE expectation (

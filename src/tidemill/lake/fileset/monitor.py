@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db, refusal
@@ -57,20 +56,21 @@ class ListedElsewhere(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class HoldListings(Effect):
-    """Commit only while this process has charge of the listings of a table: `until` is the end of the charge.
+    """Commit only while `process` has charge of the listings of a table.
 
-    Without it two processes could publish the same new file, each as an append.
+    Without it two processes could publish the same new file, each as an append. A charge that has ended counts until
+    another process has taken it.
     """
 
     phase = Phase.ANNOUNCE
 
     fileset: Fileset
-    until: datetime
+    process: str
 
     def guards(self) -> Sequence[Call]:
-        """Lock the charge, so that no other process takes it before the commit, and compare its end."""
+        """Lock the charge, so that no other process takes it before the commit, and compare its holder."""
         one: dict[str, Param] = {"dataset_id": self.fileset.dataset_id}
-        compared: dict[str, Param] = {**one, "dataset": self.fileset.qualified_name, "until": self.until}
+        compared: dict[str, Param] = {**one, "dataset": self.fileset.qualified_name, "process": self.process}
         return SQL.lock_charge(**one), SQL.refuse_other_charge(**compared)
 
     def writes(self) -> Sequence[Call]:

@@ -669,13 +669,14 @@ def read_listed(db: Db, dataset_id: DatasetId) -> tuple[datetime | None, tuple[t
 
 
 def due_listings(
-    db: Db, limit: int = 100, *, lead: timedelta = timedelta(0), held: Iterable[DatasetId] = ()
+    db: Db, limit: int = 100, *, process: str = "", lead: timedelta = timedelta(0), held: Iterable[DatasetId] = ()
 ) -> list[tuple[DatasetId, datetime]]:
     """Return the inboxes whose time to be listed has come, longest due first, each with that time.
 
-    For inboxes that are not among `held`, the time has come `lead` later.
+    For inboxes that are not among `held`, the time has come `lead` later. An inbox that `process` has charge of is due
+    at once when another process asks for a listing.
     """
-    params: dict[str, Param] = {"lead": lead, "held": json.dumps(sorted(held)), "limit": limit}
+    params: dict[str, Param] = {"process": process, "lead": lead, "held": json.dumps(sorted(held)), "limit": limit}
     return db.records(SQL.select_due_listings, tuple[DatasetId, datetime], **params)
 
 
@@ -686,18 +687,30 @@ def find_listing(db: Db, dataset_id: DatasetId) -> dict[DatasetId, datetime]:
 
 
 def all_listings(db: Db) -> list[tuple[DatasetId, datetime]]:
-    """List all inboxes, each with the time up to which a process has charge of it; for a process that starts."""
+    """Return all inboxes, each with the time of its next listing."""
     return db.records(SQL.select_listings, tuple[DatasetId, datetime])
 
 
-def take_listing(db: Db, inbox: Inbox | Fileset, due_at: datetime, hold: timedelta) -> datetime | None:
-    """Take charge of the listings of an inbox or a table for `hold`, if they are still due at `due_at`; return its end.
+def take_listing(db: Db, dataset_id: DatasetId, due_at: datetime, process: str, hold: timedelta) -> bool:
+    """Take charge of the listings of an inbox or a table for `hold`, if they are still due at `due_at`.
 
-    None if another process has taken the charge.
+    Return whether they were.
 
-    Until then its holder lists it by its own clock, without a word to the catalog.
+    Until the charge ends, `process` lists the inbox by its own clock, and writes nothing to the catalog.
     """
-    return db.value(SQL.take_listing, datetime, dataset_id=inbox.dataset_id, next_listing_at=due_at, interval=hold)
+    # First its row, then the inbox: no two processes wait for each other.
+    db.run(SQL.hold_charge, process=process, interval=hold)
+    return bool(db.all(SQL.take_listing, dataset_id=dataset_id, next_listing_at=due_at, process=process, interval=hold))
+
+
+def renew_charge(db: Db, process: str, hold: timedelta) -> list[DatasetId]:
+    """Renew the charge that `process` has of its inboxes, and return these inboxes.
+
+    A charge that has ended is renewed too. The inboxes that other processes have taken meanwhile stay with these.
+    """
+    db.run(SQL.hold_charge, process=process, interval=hold)
+    db.run(SQL.delete_ended_charges)
+    return db.records(SQL.select_held, DatasetId, process=process)
 
 
 def have_listed(db: Db, inbox: Inbox | Fileset) -> None:
@@ -705,9 +718,12 @@ def have_listed(db: Db, inbox: Inbox | Fileset) -> None:
     db.run(SQL.have_listed, dataset_id=inbox.dataset_id)
 
 
-def next_listing(db: Db, left: Iterable[DatasetId] = ()) -> datetime | None:
-    """Return the time, maybe past, of the next listing of an inbox that is not among `left`; None without one."""
-    return db.value(SQL.select_next_listing, datetime, left=json.dumps(sorted(left)))
+def next_listing(db: Db, process: str = "", left: Iterable[DatasetId] = ()) -> datetime | None:
+    """Return the time, maybe past, at which an inbox is due that is not among `left`; None without one.
+
+    An inbox that `process` has charge of is due at once when another process asks for a listing.
+    """
+    return db.value(SQL.select_next_listing, datetime, process=process, left=json.dumps(sorted(left)))
 
 
 def _chunks(items: Sequence[_T]) -> Iterable[Sequence[_T]]:

@@ -180,33 +180,70 @@ DELETE FROM inbox_file
 
 -- name: select_due_listings
 -- gives: dataset_id, next_listing_at
-SELECT dataset_id, next_listing_at FROM inbox_marker
- WHERE next_listing_at <= tidemill_now()
+-- The inboxes without a process in charge, and those of other processes whose charge has ended.
+-- SQLite takes neither the order of the join nor the small index of its own accord.
+SELECT dataset_id, next_listing_at FROM inbox_marker {indexed_by:inbox_marker_due}
+ WHERE in_charge IS NULL AND next_listing_at <= tidemill_now()
    AND (next_listing_at <= tidemill_now() - :lead OR dataset_id IN ({texts:held}))
+ UNION ALL
+SELECT marker.dataset_id, charge.until AS next_listing_at
+  FROM inbox_charge AS charge CROSS JOIN inbox_marker AS marker
+ WHERE charge.until <= tidemill_now() - :lead AND charge.process <> :process AND marker.in_charge = charge.process
  ORDER BY next_listing_at LIMIT :limit
 
 -- name: find_listing
 -- gives: next_listing_at
-SELECT next_listing_at FROM inbox_marker WHERE dataset_id = :dataset_id
+SELECT coalesce((SELECT charge.until FROM inbox_charge AS charge WHERE charge.process = marker.in_charge),
+                marker.next_listing_at) AS next_listing_at
+  FROM inbox_marker AS marker WHERE marker.dataset_id = :dataset_id
 
 -- name: select_listings
 -- gives: dataset_id, next_listing_at
-SELECT dataset_id, next_listing_at FROM inbox_marker ORDER BY dataset_id
+SELECT marker.dataset_id,
+       coalesce((SELECT charge.until FROM inbox_charge AS charge WHERE charge.process = marker.in_charge),
+                marker.next_listing_at) AS next_listing_at
+  FROM inbox_marker AS marker ORDER BY marker.dataset_id
 
 -- name: take_listing
 -- gives: next_listing_at
 -- quiet
 -- The process that moves the time lists the folder. A time in the future wakes no process. If another process moves the
 -- time at this moment, there is nothing to wait for.
-UPDATE inbox_marker SET next_listing_at = tidemill_now() + :interval
+UPDATE inbox_marker SET next_listing_at = tidemill_now() + :interval, in_charge = :process
  WHERE dataset_id = (SELECT due.dataset_id FROM inbox_marker AS due
-                      WHERE due.dataset_id = :dataset_id AND due.next_listing_at = :next_listing_at {skip_locked})
+                      WHERE due.dataset_id = :dataset_id
+                        AND coalesce((SELECT charge.until FROM inbox_charge AS charge
+                                       WHERE charge.process = due.in_charge),
+                                     due.next_listing_at) = :next_listing_at {skip_locked})
 RETURNING next_listing_at
+
+-- name: hold_charge
+-- quiet
+INSERT INTO inbox_charge (process, until) VALUES (:process, tidemill_now() + :interval)
+    ON CONFLICT (process) DO UPDATE SET until = excluded.until
+
+-- name: delete_ended_charges
+-- quiet
+-- An inbox of a process that has ended stays due by the row, until another process takes the inbox.
+DELETE FROM inbox_charge
+ WHERE until <= tidemill_now()
+   AND NOT EXISTS (SELECT 1 FROM inbox_marker AS marker WHERE marker.in_charge = inbox_charge.process)
+
+-- name: select_held
+-- gives: dataset_id
+SELECT dataset_id FROM inbox_marker WHERE in_charge = :process
 
 -- name: have_listed
 -- Wakes the process that lists, whichever has charge of the inbox.
-UPDATE inbox_marker SET next_listing_at = tidemill_now() WHERE dataset_id = :dataset_id
+UPDATE inbox_marker SET next_listing_at = tidemill_now(), in_charge = NULL WHERE dataset_id = :dataset_id
 
 -- name: select_next_listing
 -- gives: next_listing_at
-SELECT min(next_listing_at) AS next_listing_at FROM inbox_marker WHERE dataset_id NOT IN ({texts:left})
+SELECT min(found.next_listing_at) AS next_listing_at
+  FROM (SELECT min(next_listing_at) AS next_listing_at FROM inbox_marker
+         WHERE in_charge IS NULL AND dataset_id NOT IN ({texts:left})
+         UNION ALL
+        SELECT min(charge.until) FROM inbox_charge AS charge
+         WHERE charge.process <> :process
+           AND EXISTS (SELECT 1 FROM inbox_marker AS marker
+                        WHERE marker.in_charge = charge.process AND marker.dataset_id NOT IN ({texts:left}))) AS found

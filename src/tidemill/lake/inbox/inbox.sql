@@ -2,8 +2,8 @@
 INSERT INTO inbox_marker (dataset_id, next_listing_at, attempts, retry_after, afterwards, archive)
 VALUES (:dataset_id, tidemill_now(), :attempts, :retry_after, :afterwards, :archive)
     ON CONFLICT (dataset_id) DO UPDATE
-   SET next_listing_at = excluded.next_listing_at, attempts = excluded.attempts, retry_after = excluded.retry_after,
-       afterwards = excluded.afterwards, archive = excluded.archive
+   SET next_listing_at = excluded.next_listing_at, in_charge = NULL, attempts = excluded.attempts,
+       retry_after = excluded.retry_after, afterwards = excluded.afterwards, archive = excluded.archive
 
 -- name: list_files
 -- gives: name, content_version, bytes, modified_at, first_seen, status, failures, retry_at, error, run_id,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
@@ -57,13 +56,13 @@ class Followed:
 
 
 def follow_table(
-    catalog: Catalog, fileset: Fileset, memory: TreeMemory, until: datetime, *, batch: int = MOST_CHANGES
+    catalog: Catalog, fileset: Fileset, memory: TreeMemory, process: str, *, batch: int = MOST_CHANGES
 ) -> Followed:
     """List the directories of a table and publish what has appeared, changed and vanished since, in one transaction.
 
-    `until` is the end of this process's charge of the listings; `ListedElsewhere` if the charge is lost. A
-    transaction has at most `batch` partitions. A process that dies leaves nothing half done: the next listing finds
-    the same. A listing that finds nothing new writes nothing.
+    `process` has charge of the listings; `ListedElsewhere` if the charge is lost. A transaction has at most `batch`
+    partitions. A process that dies leaves nothing half done: the next listing finds the same. A listing that finds
+    nothing new writes nothing.
 
     Cost: the listing, and a look into each new file. With an empty `memory` also all partitions of the table.
     """
@@ -84,7 +83,7 @@ def follow_table(
     look = _look_for(fileset, columns)
     found = compare(fileset, files, changed, vanished, present, unmarked, columns, look)
     memory.forget()
-    own = _publish(catalog, fileset, found, columns, HoldListings(fileset, until), batch)
+    own = _publish(catalog, fileset, found, columns, HoldListings(fileset, process), batch)
     signs |= {refusal.directory: _NO_SIGN for refusal in found.refused if refusal.directory in signs}
 
     def find_known(db: Db) -> tuple[CommitSeq, int] | None:

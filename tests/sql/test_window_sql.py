@@ -44,12 +44,12 @@ app.window_sql("count_tags", '''
 
 
 def clicks(spark, *rows: tuple[str, int, str, list[str] | None]):
-    """Rows of one day (time, amount, name, tags), in UTC, with columns of every nested type."""
+    """Rows of one day (time, amount, name, tags), in UTC, with columns of every nested type, and one of a window."""
     found = []
     for time, amount, name, tags in rows:
         listed = "NULL" if tags is None else f"CAST(array({', '.join(repr(tag) for tag in tags)}) AS ARRAY<STRING>)"
         nested = f"named_struct('name', '{name}', 'age', 7) AS who, {listed} AS tags, map('k', {amount}L) AS more"
-        keys = f"DATE'2021-03-19' AS day, {int(time[:2])} AS hour"
+        keys = f"DATE'2021-03-19' AS day, {int(time[:2])} AS hour, 'old' AS Window_End"
         found.append(f"SELECT TIMESTAMP'2021-03-19 {time}:00Z' AS ts, {amount}L AS amount, {nested}, {keys}")
     return spark.sql(" UNION ALL ".join(found))
 

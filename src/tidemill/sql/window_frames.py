@@ -29,7 +29,7 @@ from tidemill.sql.window_text import (
     wall_literal,
     window_time,
 )
-from tidemill.sql.windows import WindowQuery
+from tidemill.sql.windows import WINDOW_COLUMNS, WindowQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,8 +63,12 @@ class SparkWindows:
         time = window_time(zone, batch.windows)
         shape = self._query.shape
 
-        def windows(rows: str, column: str) -> str:
-            return f"({assign_windows(rows, column, shape, batch.windows, time)})"
+        # A table may be the output of a window program.
+        own = [quoted(name) for name in rows.columns if name.lower() in WINDOW_COLUMNS]
+
+        def windows(given: str, column: str) -> str:
+            hidden = own if given == checked else []
+            return f"({assign_windows(given, column, shape, batch.windows, time, hidden)})"
 
         return workspace.spark.sql(self._query.select(checked, windows))
 

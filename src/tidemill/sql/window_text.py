@@ -99,19 +99,21 @@ def _plain(value: KeyValue) -> str | int:
             return value
 
 
-def assign_windows(rows: str, column: str, shape: WindowShape, windows: Sequence[Window], time: str) -> str:
+def assign_windows(
+    rows: str, column: str, shape: WindowShape, windows: Sequence[Window], time: str, hidden: Sequence[str]
+) -> str:
     """Return a query of `rows`, each with those of `windows` that its `column` lies in.
 
-    `time` is the expression of `window_time`, of a `window_end`.
+    `time` is the expression of `window_time`, of a `window_end`. The columns `hidden` of the rows are left out.
     """
     local = f"CAST({quoted(column)} AS TIMESTAMP_NTZ)"
+    left_out = ", ".join(["__window", *hidden])
+    end = "__window.end"
     if shape.cumulative:
         step = _window(local, shape.slide, shape.slide, shape.offset % shape.slide)
-        ends = f"sequence(__step.end, __window.end, INTERVAL '{shape.slide / 1_000_000:.6f}' SECOND)"
-        rows = f"(SELECT *, {step} AS __step FROM {rows})"
-        bounds = f"* EXCEPT (__step, __window), __window.start AS window_start, explode({ends}) AS window_end"
-    else:
-        bounds = "* EXCEPT (__window), __window.start AS window_start, __window.end AS window_end"
+        rows, left_out = f"(SELECT *, {step} AS __step FROM {rows})", f"__step, {left_out}"
+        end = f"explode(sequence(__step.end, __window.end, INTERVAL '{shape.slide / 1_000_000:.6f}' SECOND))"
+    bounds = f"* EXCEPT ({left_out}), __window.start AS window_start, {end} AS window_end"
     window = _window(local, shape.size, shape.step, shape.offset)
     wanted = are_among(shape, windows, {bound: bound for bound in shape.bounds})
     return (

@@ -22,6 +22,8 @@ from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, WindowSql, bad,
 from tidemill.sql.window_calls import KNOWN, WindowCall, example, read_call
 
 BOUNDS: Final = ("window_start", "window_end")
+WINDOW_COLUMNS: Final = (*BOUNDS, "window_time")
+"""The columns of a window function, in the place of columns of these names in its table."""
 _RANKED: Final = "rank the rows of each window by ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY …)"
 _REFUSED: Final[tuple[tuple[type[exp.Expr], str], ...]] = (
     (exp.Join, "joins come later: one table is read"),
@@ -259,7 +261,7 @@ class _QueryReader:
         name = data.name if isinstance(data, exp.Table) else ""
         self.places.append(_TextPlace(begin, end, _alias(source, name), call))
         origins = {**rows.origins, **{bound: bound for bound in BOUNDS}}
-        return _Rows((*rows.columns, *BOUNDS, "window_time"), windowed=True, origins=origins)
+        return _Rows((*rows.columns, *WINDOW_COLUMNS), windowed=True, origins=origins)
 
     def _read_table(self, source: exp.Expr, known: Mapping[str, _Rows], *, alias: bool) -> _Rows:
         if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):

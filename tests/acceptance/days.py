@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tests.sql.plain import replace_whole
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.window.window_plan import Window
+from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import from_wall
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
@@ -30,6 +31,11 @@ class Days:
                     lines = sum(files.read(name).count(b"\n") for name, _ in partition.files)
                     found[name_of(window)] = found.get(name_of(window), 0) + lines
         return {name: f"{number} lines\n" for name, number in found.items()}
+
+    def count_outside(self, run, batch: Batch) -> dict[KeyText, int]:
+        """Lines have no time of their own."""
+        del run, batch
+        return {}
 
     def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
         """Replace windows that are partitions of their own: each is overwritten whole."""

@@ -807,7 +807,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "monitor.put_charge": {"dataset_id": "new"},
     "monitor.delete_charge": {"dataset_id": "landing"},
     "monitor.lock_charge": {"dataset_id": "landing"},
-    "monitor.refuse_other_charge": {"dataset_id": "landing", "process": "node_7"},
+    "monitor.refuse_other_charge": {"dataset_id": "inbox_1500", "process": "node_7"},
     "monitor.find_newest": {"dataset_id": "deep"},
     "monitor.count_others": {"dataset_id": "deep", "since": 599_900, "own": _list(1)},
     "monitor.note_root": {"dataset_id": "landing", "location": "/data/landing", "root": "1:2"},

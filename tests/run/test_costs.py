@@ -9,6 +9,7 @@ from datetime import timedelta
 from tests.catalog.counting import TICK, CountingProxy, Statements
 from tests.stage import Stage, staged
 from tidemill.alerts.sending import Reach
+from tidemill.catalog.engine import open_catalog
 from tidemill.narration import Narrator
 from tidemill.roles.alerter import Alerter
 from tidemill.roles.discoverer import Discoverer
@@ -17,6 +18,7 @@ from tidemill.roles.keeper import Keeper
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
 from tidemill.run.processes.runner import Runner
 from tidemill.storage.hints import FolderHints
+from tidemill.world import World
 
 RUNS = 10
 MOST_A_SECOND = 2.0
@@ -75,6 +77,23 @@ def test_a_commit_of_another_node_costs_few_statements(postgres_catalog_url, tmp
             a_commit = sum(_count(line, step).work for step, _ in _settled([schedule, run]))
 
     assert a_commit <= MOST_A_COMMIT
+
+
+def test_a_run_that_leaves_nothing_for_later_wakes_no_keeper(postgres_catalog_url, tmp_path):
+    """The end of each run had the keeper of each node look for retries and listings, five times a second."""
+    with staged(tmp_path, postgres_catalog_url) as stage:
+        stage.declare(APP)
+        other = open_catalog(postgres_catalog_url, World())
+        waiter = other.waiter(Keeper.AWAITED)
+        waiter.wait(timedelta(0))
+        stage.publish("bell", "n=1")
+        stage.schedule()
+        stage.work()
+        woken = waiter.wait(timedelta(milliseconds=300))
+        waiter.close()
+        other.close()
+
+    assert not woken
 
 
 def _count(line: CountingProxy, step: Callable[[], timedelta]) -> Statements:

@@ -104,6 +104,8 @@ _KINDS: Final = {
     "schedule": WakeKind.JOB,
     "inbox_marker": WakeKind.TIME,
     "expectation": WakeKind.TIME,
+    "time_slot": WakeKind.TIME,
+    "slot_wait": WakeKind.TIME,
     "alert_rule": WakeKind.ALERT_RULE,
     "delivery": WakeKind.DELIVERY,
     "outside_subscriber": WakeKind.DELIVERY,

@@ -79,7 +79,9 @@ class Discoverer:
         due = dict(self._catalog.read(self._find_due if self._started else discovery.all_listings))
         now = self._clock.monotonic()
         self._left = {one: until for one, until in self._left.items() if until > now}
-        order = [one for one in due if one not in self._left]
+        # A first step that has failed has left charges, and by their ends all listings are due.
+        own = set() if self._started else self._charges
+        order = [one for one in due if one not in self._left and one not in own]
         self._world.random.shuffle(order)
         for dataset_id in order:
             self._take(dataset_id, due[dataset_id], now)
@@ -109,20 +111,25 @@ class Discoverer:
         """Take charge of an inbox, and have it listed now. Another process may be faster."""
         # Of another process's inbox nothing is written: a write would wait for that process.
         still = self._catalog.read(lambda db: discovery.find_listing(db, dataset_id)).get(dataset_id) == due_at
-        if still and self._catalog.write(
-            lambda db: discovery.take_listing(db, dataset_id, due_at, self._process, _HOLD)
-        ):
+        if still:
+            renew_at = self._renew_at if self._charges else now + _RENEW_EVERY
+            # A reply may be lost. Then the charge may be ours, and the renewal of the next step says so.
             self._charges.add(dataset_id)
-            self._looks[dataset_id] = now
-            self._renew_at = now + _RENEW_EVERY
-        else:
-            self._lose(dataset_id)
+            self._renew_at = now
+            taken = self._catalog.write(lambda db: discovery.take_listing(db, dataset_id, due_at, self._process, _HOLD))
+            self._renew_at = renew_at
+            if taken:
+                self._looks[dataset_id] = now
+                return
+        self._lose(dataset_id)
 
     def _renew(self, now: timedelta) -> None:
         """Renew the charge of all inboxes, apart from those that other processes have taken."""
         held = self._catalog.write(lambda db: discovery.renew_charge(db, self._process, _HOLD))
         for dataset_id in self._charges.difference(held):
             self._lose(dataset_id)
+        for dataset_id in self._charges:
+            self._looks.setdefault(dataset_id, now)
         self._renew_at = now + _RENEW_EVERY
 
     def _lose(self, dataset_id: DatasetId) -> None:
@@ -185,9 +192,9 @@ class Discoverer:
         """Leave what cannot be reached to other processes for a while; return False without a charge."""
         if watched.dataset_id not in self._charges:
             return False
+        self._catalog.write(lambda db: discovery.have_listed(db, watched))
         self._charges.discard(watched.dataset_id)
         self._left[watched.dataset_id] = now + max(_LEAVE_FOR, _interval(watched))
-        self._catalog.write(lambda db: discovery.have_listed(db, watched))
         return True
 
 

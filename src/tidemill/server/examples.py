@@ -115,6 +115,7 @@ _VALUES: Final[Mapping[str, object]] = {
     "new": 7,
     "old": 3,
     "older_than": "90d",
+    "keep_state": False,
     "open_only": True,
     "owner": "airflow",
     "partition": "day=2026-01-31",

@@ -64,6 +64,7 @@ SELECT CAST(:id AS TEXT), unread.write_pointer, unread.partition_key, unread.com
 
 -- name: postpone
 -- locks: consumer_work
+-- wakes: time
 -- One row with a time is enough: the keeper then announces the consumer. A take may claim the other rows at once. The
 -- wait is as long as the change has waited so far. So the waits double without a counter. (As NOT EXISTS, PostgreSQL
 -- read all held rows.)

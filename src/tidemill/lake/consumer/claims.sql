@@ -11,6 +11,7 @@ UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, not_before 
 
 -- name: return_for_later
 -- locks: consumer_work
+-- wakes: time
 -- As long again as the change has waited, as with postponed work; the keeper announces it then.
 UPDATE consumer_work
    SET state = 'new', run_id = NULL, epoch = NULL,

@@ -25,6 +25,7 @@ SELECT tidemill_refuse('claims_lost', CAST(:run_id AS TEXT), CAST(CAST(:files AS
 
 -- name: close_files
 -- locks: inbox_file
+-- wakes: time
 -- What is to be tried again, and was replaced meanwhile, is never delivered: of one name one content waits. What
 -- succeeded is to leave as its inbox says: the intent, on which the janitor acts.
 UPDATE inbox_file
@@ -136,6 +137,7 @@ SELECT 'data', {commit_seq},
 
 -- name: postpone
 -- locks: inbox_file
+-- wakes: time
 -- One file with a time is enough: the keeper then announces the inbox. A take may claim the other files at once. The
 -- wait is as long as the file has waited so far. So the waits double without a counter.
 UPDATE inbox_file

@@ -1,4 +1,5 @@
 -- name: postpone
+-- wakes: time
 -- The longer it has failed the later, up to an hour, and never sooner than :wait.
 UPDATE window_program
    SET failing_since = found.since,

@@ -201,7 +201,8 @@ SELECT tidemill_refuse('attempt_moved', CAST(:run_id AS TEXT))
 
 -- name: complete_run
 -- locks: run
--- wakes: run, job, time
+-- wakes: run, job
+-- What a completed run leaves for a later time wakes the keeper by itself.
 -- The driver knows how long its transaction had been open when it began to commit. So no clock of two machines differs.
 UPDATE run
    SET state = 'COMPLETED', ended_at = tidemill_now(), lease_until = NULL, losses = 0, exit_cause = NULL,

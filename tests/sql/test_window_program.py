@@ -504,6 +504,8 @@ def test_another_query_goes_on_from_a_state_that_was_kept(plain):
     plain.settle()
 
     plain.mill.watermarks.reset("shop.count_hours", keep_state=True)
+    with pytest.raises(UserError, match="until it is deployed again"):
+        plain.mill.why("shop.count_hours/2021-03-19 08:00")
     plain.deploy(write_app(windows=TUMBLE.replace("'1' HOUR", "'30' MINUTE")))
     plain.settle()
     kept = plain.results()

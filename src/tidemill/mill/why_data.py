@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Param, load_sql
 from tidemill.epoch import show_time
-from tidemill.errors import NotFound
+from tidemill.errors import NotFound, UserError
 from tidemill.lake.consumer.managed import Consumer, WorkState, list_consumers
 from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
 from tidemill.lake.expectations import find_expectations
@@ -118,7 +118,11 @@ def explain_window(db: Db, state: WindowState, program: Program, time: datetime)
     """Explain the window of a window program that has `time`, on the wall clock of its zone; `NotFound`.
 
     Of several windows that have the time, the window that begins at the time, else the window that begins last.
+    `UserError` after a reset that has kept the state, until the next deployment.
     """
+    if not state.definition:
+        why = f"{program.qualified_name} was reset with its state kept: which windows it has is not known until it is"
+        raise UserError(f"{why} deployed again", "deploy its app, and ask again")
     defined = json.loads(state.definition)
     size, slide, offset, zone_name = defined["windows"]
     zone = Zone(zone_name)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.run.test_programs import PROGRAM
-from tests.stub_cluster import stub_cluster
+from tests.stub_cluster import StubCluster, stub_cluster
 from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
 from tidemill.names import RunId
@@ -155,6 +155,26 @@ class PlayedMachine(Machine):
 Play = Callable[[Callable[[Stage], None]], None]
 
 
+def _stage_of(
+    launcher: Launcher,
+    world: World,
+    code: AppCode,
+    processes: StubSpawner | StubCluster,
+    kind: ProgramKind = ProgramKind.PYTHON,
+) -> Stage:
+    """Return a stage of real processes."""
+    return Stage(
+        launcher,
+        world,
+        code,
+        processes.count,
+        processes.count_living,
+        lambda: os.kill(processes.newest(), signal.SIGSTOP),
+        lambda: os.kill(processes.newest(), signal.SIGCONT),
+        kind,
+    )
+
+
 @pytest.fixture(params=["local-warm", "local-cold", "played-warm", "played-cold", "client-warm", "cluster-warm"])
 def play(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     """Play a test on each launcher: without Spark, and with drivers of a Spark cluster in both of its modes."""
@@ -172,17 +192,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         spawner = StubSpawner()
         world = dataclasses.replace(World(), spawner=spawner)
         with closing(LocalLauncher(world, options)) as launcher:
-            test(
-                Stage(
-                    launcher,
-                    world,
-                    code,
-                    spawner.count,
-                    spawner.count_living,
-                    lambda: os.kill(spawner.newest(), signal.SIGSTOP),
-                    lambda: os.kill(spawner.newest(), signal.SIGCONT),
-                )
-            )
+            test(_stage_of(launcher, world, code, spawner))
 
     def with_spark(test: Callable[[Stage], None]) -> None:
         spawner = StubSpawner() if where == "client" else LocalSpawner()
@@ -193,18 +203,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
             launcher._spark_env = {}  # no JVM is started
             with closing(launcher):
                 processes = spawner if isinstance(spawner, StubSpawner) else cluster
-                test(
-                    Stage(
-                        launcher,
-                        world,
-                        code,
-                        processes.count,
-                        processes.count_living,
-                        lambda: os.kill(processes.newest(), signal.SIGSTOP),
-                        lambda: os.kill(processes.newest(), signal.SIGCONT),
-                        ProgramKind.SPARK,
-                    )
-                )
+                test(_stage_of(launcher, world, code, processes, ProgramKind.SPARK))
 
     def played(test: Callable[[Stage], None]) -> None:
         clock = VirtualClock()

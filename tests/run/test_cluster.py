@@ -12,19 +12,26 @@ from tests.run.conftest import Works
 from tests.stub_cluster import page_of_a_master
 from tests.yardstick import patience
 from tidemill.run.processes.cluster import end_application_of, end_submitted, note_submitted
+from tidemill.run.records.runs import RunRecord
 
 FIELD = '<input type="hidden" name="csrfToken" value="a&amp;b"/>'
+
+
+def forms_sent(run: RunRecord, field: str, **facts: str) -> list[dict[str, list[str]]]:
+    """Have the master of an attempt with these facts end it. Return the forms that the master's page has got."""
+    with page_of_a_master(field) as (port, taken):
+        conf = {"spark.master": "spark://127.0.0.1:7077", "spark.master.ui.port": str(port)}
+        asking = end_application_of(replace(run, facts={**facts, "spark_conf": conf}))
+        assert asking is not None
+        asking.join()
+    return taken
 
 
 @pytest.mark.parametrize("field", [FIELD, ""], ids=["Spark 4.3", "before"])
 def test_the_application_of_an_attempt_is_ended_by_the_form_of_the_page(works: Works, field):
     """Spark 4.3 answers 403 to a form without the token of its page: no application was ended."""
     run = works.under_way(works.program("load"))
-    with page_of_a_master(field) as (port, taken):
-        conf = {"spark.master": "spark://127.0.0.1:7077", "spark.master.ui.port": str(port)}
-        asking = end_application_of(replace(run, facts={"spark": "app-1", "spark_conf": conf}))
-        assert asking is not None
-        asking.join()
+    taken = forms_sent(run, field, spark="app-1")
 
     assert [(form["id"], form["terminate"]) for form in taken] == [(["app-1"], ["true"])]
 
@@ -32,12 +39,7 @@ def test_the_application_of_an_attempt_is_ended_by_the_form_of_the_page(works: W
 def test_the_driver_of_an_attempt_on_the_cluster_is_ended_with_its_application(works: Works):
     """Its node may be beyond reach, and any other node asks the master."""
     run = works.under_way(works.program("load"))
-    with page_of_a_master(FIELD) as (port, taken):
-        conf = {"spark.master": "spark://127.0.0.1:7077", "spark.master.ui.port": str(port)}
-        facts = {"spark": "app-1", "spark_driver": "driver-1", "spark_conf": conf}
-        asking = end_application_of(replace(run, facts=facts))
-        assert asking is not None
-        asking.join()
+    taken = forms_sent(run, FIELD, spark="app-1", spark_driver="driver-1")
 
     assert [(form["path"], form["id"]) for form in taken] == [
         (["/app/kill/"], ["app-1"]),
@@ -48,11 +50,7 @@ def test_the_driver_of_an_attempt_on_the_cluster_is_ended_with_its_application(w
 def test_the_master_is_not_asked_to_end_what_has_ended(works: Works, caplog: pytest.LogCaptureFixture):
     """A page without forms has no token, and refuses each form. The log had a false warning for each such end."""
     run = works.under_way(works.program("load"))
-    with page_of_a_master(FIELD) as (port, taken):
-        conf = {"spark.master": "spark://127.0.0.1:7077", "spark.master.ui.port": str(port)}
-        asking = end_application_of(replace(run, facts={"spark": "app-2", "spark_conf": conf}))
-        assert asking is not None
-        asking.join()
+    taken = forms_sent(run, FIELD, spark="app-2")
 
     assert (taken, caplog.records) == ([], [])
 

@@ -112,6 +112,19 @@ def pair(tmp_path):
     assert not pair.thread.is_alive()
 
 
+def connected() -> tuple[DriverLink, DriverLink]:
+    """Return the near and the far end of a link."""
+    with link.listen("127.0.0.1") as listener:
+        port = listener.getsockname()[1]
+        far: list[DriverLink] = []
+        thread = threading.Thread(target=lambda: far.append(link.connect("127.0.0.1", port, KEY)))
+        thread.start()
+        near = link.accept(listener, KEY, WITHIN)
+        thread.join()
+    assert near is not None
+    return near, far[0]
+
+
 def test_a_driver_gets_attempts_and_its_words_and_logs_come_back(pair):
     """A launcher finds in the folders of its node what a driver of the node would have written there, byte for byte."""
     pair.begin()
@@ -172,14 +185,7 @@ def test_a_silent_link_is_noted_until_the_next_message(monkeypatch, tmp_path):
     monkeypatch.setattr(near_end, "_SILENT_AFTER", timedelta(milliseconds=50))
     settings = {"spark.master": "spark://nowhere"}
     setup = DriverSetup("", AppCode("app.py", "d"), str(tmp_path), str(tmp_path), True, True, settings)
-    with link.listen("127.0.0.1") as listener:
-        port = listener.getsockname()[1]
-        far: list[DriverLink] = []
-        thread = threading.Thread(target=lambda: far.append(link.connect("127.0.0.1", port, KEY)))
-        thread.start()
-        near = link.accept(listener, KEY, WITHIN)
-        thread.join()
-    assert near is not None
+    near, far = connected()
     served = threading.Thread(target=NearEnd(World(), setup)._receive, args=(near,))
     served.start()
 
@@ -187,8 +193,8 @@ def test_a_silent_link_is_noted_until_the_next_message(monkeypatch, tmp_path):
     give_up_at = time.monotonic() + patience(20)
     while not words.exists() and time.monotonic() < give_up_at:
         time.sleep(0.01)
-    far[0].send(MessageKind.STATE, WORKS.encode())
-    far[0].send(MessageKind.ENDED, b"0")
+    far.send(MessageKind.STATE, WORKS.encode())
+    far.send(MessageKind.ENDED, b"0")
     served.join(patience(20))
 
     assert words.read_text().split()[:2] == [SILENT, WORKS]
@@ -227,16 +233,9 @@ def test_a_stranger_gets_no_link(stranger, monkeypatch):
 def test_a_link_may_be_silent_for_long(monkeypatch):
     """Runs take hours: only the proof has a time limit."""
     monkeypatch.setattr(link, "_PROVE_WITHIN", timedelta(seconds=1))
-    with link.listen("127.0.0.1") as listener:
-        port = listener.getsockname()[1]
-        far: list[DriverLink] = []
-        thread = threading.Thread(target=lambda: far.append(link.connect("127.0.0.1", port, KEY)))
-        thread.start()
-        near = link.accept(listener, KEY, WITHIN)
-        thread.join()
-    assert near is not None
+    near, far = connected()
 
-    threading.Thread(target=lambda: (time.sleep(1.5), far[0].send("late"))).start()
+    threading.Thread(target=lambda: (time.sleep(1.5), far.send("late"))).start()
 
     assert near.receive() == ("late", b"")
 

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.sql.plain import replace_whole, write_windows
+from tests.sql.plain import SIDE_SCHEMA, replace_whole, write_windows
 from tidemill import App, Watermark, WatermarkPassed
 from tidemill.lake.fileset.fileset import Partition
-from tidemill.lake.window.side import SIDE_KEYS, SideReason, side_of, to_side_path
+from tidemill.lake.window.side import SIDE_KEYS, SideReason, side_of, to_side_key
 from tidemill.lake.window.window_plan import Window
 from tidemill.mill.project import Project
 from tidemill.mill.watermarks import MovedWatermark, Watermarks
@@ -149,7 +149,8 @@ class Hours:
         for partition in batch.partitions:
             begins, _ = batch.instants[partition.partition_key]
             if begins < before:
-                path = to_side_path(batch.source.keys, SideReason.LATE, partition.partition_key)
+                side_key = to_side_key(batch.source.keys, SideReason.LATE, partition.partition_key)
+                path = SIDE_SCHEMA.to_path(SIDE_SCHEMA.decode(side_key))
                 found["!".join(part.partition("=")[2] for part in path.split("/"))] = self._read(run, partition)
         return found
 

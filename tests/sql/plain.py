@@ -11,15 +11,17 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tidemill.lake.fileset.fileset import Partition
-from tidemill.lake.window.side import SideReason, to_side_path
+from tidemill.lake.window.side import SIDE_KEYS, SideReason, to_side_key
 from tidemill.lake.window.window_plan import Window, WindowShape
-from tidemill.shapes.keys import KeyText
+from tidemill.shapes.keys import KeySchema, KeyText
 from tidemill.shapes.partition_time import Zone, from_wall, to_wall
 from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
 from tidemill.testing.plain import read_lines
 
+SIDE_SCHEMA: Final = KeySchema.of(SIDE_KEYS)
+"""The keys of side tables."""
 _ALIGNED: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # a wall-clock time, to which windows are
 Texts = Mapping[str, str]
 """By the directory of a partition (`day=2021-03-19`) its lines."""
@@ -133,7 +135,8 @@ class PlainWindows:
             lines = read_lines(run.world, batch.source, partition)
             span = batch.instants[partition.partition_key]
             text = "".join(f"{line}\n" for line in lines if belongs(int(line.split()[0]), *span))
-            texts |= {to_side_path(keys, reason, partition.partition_key): text} if text else {}
+            side_key = SIDE_SCHEMA.decode(to_side_key(keys, reason, partition.partition_key))
+            texts |= {SIDE_SCHEMA.to_path(side_key): text} if text else {}
         return texts
 
     def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):

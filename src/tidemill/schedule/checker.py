@@ -270,20 +270,7 @@ def _ask_trigger(job: Job, schedule: Schedule, now: datetime) -> Answer:
 def _satisfied(job: Job, schedule: Schedule, now: datetime) -> Job:
     at = job.satisfied_at or now
     deadline = None if schedule.spec.deadline is None else at + schedule.spec.deadline
-    return Job(
-        job.job_id,
-        job.schedule_id,
-        job.generation,
-        JobState.PENDING_CONSTRAINT,
-        job.created_at,
-        at,
-        job.next_check_at,
-        job.priority,
-        deadline,
-        job.progress,
-        job.verdict,
-        job.revision,
-    )
+    return replace(job, state=JobState.PENDING_CONSTRAINT, satisfied_at=at, deadline=deadline)
 
 
 def _decide(facts: FactSheet, ready: Sequence[_Ready], now: datetime) -> tuple[list[_Ready], list[_Ready]]:

@@ -230,9 +230,10 @@ class WindowProgram:
         moved: MoveWindows,
         windows: Iterable[Window],
     ) -> MoveWindows:
-        """Return `moved` with the rows that count in no window; write rows of the side table.
+        """Return `moved` with the number of rows that count in no window, and write such rows to the side table.
 
-        Those are rows of late partitions, and rows outside the partitions of the computed `windows`.
+        A row counts in no window for one of two reasons. Its partition came after its window was computed. Or its time
+        is not in the time of its partition, and the partition was read for one of `windows`.
         """
         late = self._find_late(workspace, look, moved.seen)
         kept = late if _spec(look.source).keeps_late else []

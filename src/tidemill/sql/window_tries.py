@@ -13,11 +13,11 @@ from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.suspects import halve
 from tidemill.lake.window.window_plan import Window
 from tidemill.shapes.manifest import DamagedFiles
+from tidemill.sql.aside import name_some
 
 MOST_FAILING: Final = 8
 """After this many windows of one batch have failed alone, the rest is left. Finding each costs some jobs."""
 _SAMPLES: Final = 4
-_MOST_NAMED: Final = 5
 
 
 class WindowFailed(UserError):
@@ -30,8 +30,7 @@ class WindowFailed(UserError):
         self.window = window
         self.partitions = tuple(partitions)
         self.reason = reason
-        shown = ", ".join(partitions[:_MOST_NAMED]) + (" …" if len(partitions) > _MOST_NAMED else "")
-        super().__init__(f"window {window} cannot be computed from {shown or 'no partition'}: {reason}")
+        super().__init__(f"window {window} cannot be computed from {name_some(partitions) or 'no partition'}: {reason}")
 
 
 class Tries:

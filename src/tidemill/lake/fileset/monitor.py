@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.epoch import to_micros
 from tidemill.errors import Conflict
 from tidemill.lake.fileset.adopt import (
     NOT_READABLE,
@@ -99,14 +100,13 @@ class Comparison:
     """Difference between a listing and the catalog.
 
     `columns` are those of the table, merged with those of new files. `marked` are partitions whose markers are there
-    now. `signs` are the directories to remember: all but the refused ones.
+    now.
     """
 
     columns: ColumnSchema | None
     writes: list[PartitionWrite] = field(default_factory=list)
     marked: list[Key] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
-    signs: dict[str, int] = field(default_factory=dict)
 
 
 def declare_monitoring(db: Db, fileset: Fileset) -> None:
@@ -267,8 +267,7 @@ def _is_before_start(fileset: Fileset, key: Key, directory: TreeDirectory) -> bo
 
 def _created(directory: TreeDirectory) -> int:
     """Return the time of the oldest file, in microseconds."""
-    times = [int(one.modified_at.timestamp() * 1_000_000) for one in directory.files]
-    return min(times, default=0)
+    return min((to_micros(one.modified_at) for one in directory.files), default=0)
 
 
 def _in_order(

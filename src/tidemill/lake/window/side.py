@@ -35,11 +35,6 @@ def name_partition(keys: KeySchema, key: KeyText) -> str:
     return keys.to_path(keys.decode(key))
 
 
-def to_side_path(keys: KeySchema, reason: SideReason, key: KeyText) -> str:
-    """Return the directories of the side table that hold the rows of a partition."""
-    return _SCHEMA.to_path((reason.value, name_partition(keys, key)))
-
-
 def to_side_key(keys: KeySchema, reason: SideReason, key: KeyText) -> KeyText:
     """Return the partition of the side table that holds the rows of a partition."""
     return _SCHEMA.encode((reason.value, name_partition(keys, key)))

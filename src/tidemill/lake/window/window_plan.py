@@ -33,7 +33,8 @@ class Window(NamedTuple):
 class WindowShape:
     """Shape of windows: `size` long, one each `slide`, moved by `offset`; all in microseconds of the wall clock.
 
-    Those that are `cumulative` begin each `size`, and end each `slide` after the begin, up to `size`.
+    With `cumulative`, several windows share a begin. The first of them is one `slide` long, each further one is a
+    `slide` longer, and the last one is `size` long. The next begin is `size` later.
     """
 
     size: int

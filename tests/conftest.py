@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MANY = 6
 """The number of cases from which a test plays each case on one database alone in `make test`, in turn."""
+TURNS = ("alerts", "cli", "client", "mill", "server")
+"""Folders whose files play each case so, however few: their rooms have no SQL, and each statement has tests on both."""
 EMPTIED = ("alerts", "app", "cli", "client", "lake", "mill", "run", "schedule", "server", "sql")
 """Folders whose tests do not ask how a catalog is made: on PostgreSQL they take one that was emptied."""
 
@@ -50,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as `long` each case of a test with a `share` that is not in the share, before `-m` selects tests.
 
-    Mark as `twin` each second case of a test with many cases, now on the one database and now on the other.
+    Mark as `twin` a case of a test with many cases, or of a folder of `TURNS`, on the one database or on the other.
     """
     _mark_twins(items)
     kept: dict[tuple[Path, tuple[str, ...]], set[str]] = {}
@@ -70,15 +72,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mark_twins(items: list[pytest.Item]) -> None:
-    databases: dict[tuple[Path, str, str], dict[str, dict[str, pytest.Item]]] = {}
+    turns = [Path(__file__).parent / folder for folder in TURNS]
+    tests: dict[tuple[Path, str], dict[str, dict[str, pytest.Item]]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             others = dict(item.callspec.params)
             if (database := others.pop("catalog_url", None)) is not None:
-                test = (item.path, getattr(item.cls, "__name__", ""), item.originalname)
-                databases.setdefault(test, {}).setdefault(repr(others), {})[database] = item
-    for cases in databases.values():
-        if len(cases) >= MANY:
+                name = f"{getattr(item.cls, '__name__', '')}.{item.originalname}"
+                group = "" if any(folder in item.path.parents for folder in turns) else name
+                tests.setdefault((item.path, group), {}).setdefault(f"{name}{others!r}", {})[database] = item
+    for (_, group), cases in tests.items():
+        if not group or len(cases) >= MANY:
             for number, case in enumerate(cases.values()):
                 if len(case) > 1:
                     case["sqlite" if number % 2 else "postgres"].add_marker(pytest.mark.twin)

@@ -21,8 +21,9 @@ from tidemill.storage.files import StorageUnavailable
 from tidemill.storage.hints import FolderHints
 
 _LIST_WATCHED_EVERY: Final = timedelta(minutes=1)
-_RENEW_EVERY: Final = timedelta(minutes=1)
-_HOLD: Final = _RENEW_EVERY * 1.5
+_RENEW_EVERY: Final = timedelta(seconds=90)
+"""A renewal has SQLite write 16 to 20 kB (measured): each minute, that was 23 to 28 MB a day."""
+_HOLD: Final = timedelta(minutes=2)
 """Longer than the time between renewals: no other process sees an inbox due before the renewal."""
 _LEAVE_FOR: Final = timedelta(seconds=5)
 """The time for which a process leaves an inbox to others that the process could not list."""
@@ -34,8 +35,8 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 class Discoverer:
     """Lists the inboxes and the monitored tables that are due. The rules for inboxes hold for tables too.
 
-    One process has charge of an inbox for a while. The process renews the charge of all its inboxes in the catalog once
-    a minute, by one row. Listings follow the clock of the process: every `list_every`; while the folder is watched,
+    One process has charge of an inbox for a while. The process renews the charge of all its inboxes in the catalog every
+    90 s, by one row. Listings follow the clock of the process: every `list_every`; while the folder is watched,
     after a hint, or once a minute.
 
     A process that cannot reach the location of an inbox gives the charge up, and leaves the inbox to other processes

@@ -157,7 +157,7 @@ fmt: set-up-test ## format and mend what can be mended without thinking
 
 lock: set-up-test ## lock what pyproject.toml asks for (ARGS=--upgrade: the newest it allows)
 	@$(PYTHON) tools/install.py test lock
-	@$(COMPILE) $(ARGS) $(SPARK_AND_DATA) --extra postgres --group test --group lint -o requirements/test.txt
+	@$(COMPILE) $(ARGS) $(SPARK_AND_DATA) --extra postgres --extra hive --group test --group lint -o requirements/test.txt
 	@$(COMPILE) $(SPARK_AND_DATA) -c requirements/test.txt -o requirements/demo.txt
 	@$(COMPILE) $(ARGS) --group build -o requirements/build.txt
 	@$(COMPILE) $(ARGS) --group pgserver -o requirements/pgserver.txt

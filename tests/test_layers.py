@@ -78,6 +78,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     "cattrs": ("json_specs",),
     "pydantic": ("client.forms", "server"),
     "obstore": ("storage",),
+    "pymetastore": ("storage.metastore",),
+    "thrift": ("storage.metastore",),
     "watchdog": ("storage.hints",),
     "pyspark": ("frames", "run.processes.session", "sql.window_frames"),
     "sqlglot": ("sql",),

@@ -157,6 +157,8 @@ class Config:
     """The settings of `[spark]`."""
     spark_class_data: bool
     jdbc_drivers: str
+    hive_metastore: str
+    """The address of the Hive metastore, `thrift://HOST:PORT`; empty for none."""
     update_schedules: bool
     suspend_new: bool
     most_launches: int
@@ -191,6 +193,7 @@ class Config:
             **_shown(self.spark),
             "spark.class_data": self.spark_class_data,
             "jdbc.drivers": self.jdbc_drivers,
+            "hive.metastore": self.hive_metastore,
             "deploy.update_schedules": self.update_schedules,
             "schedules.suspended": self.suspend_new,
             "schedules.max_launches_per_second": self.most_launches,
@@ -255,6 +258,13 @@ def _header(text: str) -> str:
     return text
 
 
+def _metastore(text: str) -> str:
+    for one in filter(None, text.split(",")):
+        if not re.fullmatch(r"thrift://[^/@]+", one.strip()):
+            raise ValueError(f"use thrift://HOST:PORT, not {one.strip()!r}")
+    return text
+
+
 def _one_of(kinds: type[StrEnum], text: str) -> StrEnum:
     if text not in list(kinds):
         raise ValueError(f"use {' or '.join(kinds)}, not {text!r}")
@@ -307,6 +317,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "spark.deploy_mode": _Setting("client", partial(_one_of, DeployMode)),
     "spark.class_data": _Setting("true", _yes_or_no),
     "jdbc.drivers": _Setting("", str),
+    "hive.metastore": _Setting("", _metastore),
     "deploy.update_schedules": _Setting("true", _yes_or_no),
     "schedules.suspended": _Setting("false", _yes_or_no),
     "schedules.max_launches_per_second": _Setting("0", _whole(0, 1000)),
@@ -375,6 +386,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         spark=spark,
         spark_class_data=_typed(parsed["spark.class_data"], bool),
         jdbc_drivers=str(parsed["jdbc.drivers"]),
+        hive_metastore=str(parsed["hive.metastore"]),
         update_schedules=_typed(parsed["deploy.update_schedules"], bool),
         suspend_new=_typed(parsed["schedules.suspended"], bool),
         most_launches=_typed(parsed["schedules.max_launches_per_second"], int),

@@ -379,6 +379,7 @@ def _config(folder: Path, url: str) -> Config:
         spark=SparkProfile(master="local", warm=0),
         spark_class_data=False,
         jdbc_drivers="",
+        hive_metastore="",
         update_schedules=True,
         suspend_new=False,
         most_launches=0,

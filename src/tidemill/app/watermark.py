@@ -99,9 +99,12 @@ class Watermark:
         for key, values in self.expected.items():
             texts[f"{options.EXPECTED}{key}"] = ", ".join(map(str, values))
         try:
-            return WatermarkSpec.of(self.column, {options.ENABLE: "true", **texts}, keys)
+            spec = WatermarkSpec.of(self.column, {options.ENABLE: "true", **texts}, keys)
         except UserError as error:
             raise BadWatermark(fileset, str(error)) from None
+        if spec.completeness.metastore:
+            raise BadWatermark(fileset, options.NOT_OF_HIVE)
+        return spec
 
 
 def _text(value: object) -> str:

@@ -12,31 +12,36 @@ from tidemill.json_specs import write_plain
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.columns import column_schema, to_fields
-from tidemill.lake.fileset.fileset import Fileset, find_schema, show_type
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema, show_type
 from tidemill.lake.fileset.monitor import declare_monitoring
 from tidemill.lake.fileset.publish import SQL as PUBLISH
-from tidemill.lake.fileset.stored import Storing
+from tidemill.lake.fileset.stored import HiveName, Storing
 from tidemill.lake.window.watermark import Reread, declare_watermark
 from tidemill.lake.window.windows import list_states
 from tidemill.mill.plain import to_plain
 from tidemill.mill.project import Noun, Project
 from tidemill.names import DatasetId, qualified
+from tidemill.run.processes.monitoring import properties_of
 from tidemill.shapes.formats import FileFormat
 from tidemill.shapes.keys import KeySchema
 from tidemill.shapes.watermark_spec import (
     CONNECTION,
     ENABLE,
     INTERVAL,
+    NOT_OF_HIVE,
     WatermarkSpec,
     find_column_fault,
+    is_option,
     leave_out,
 )
 from tidemill.storage.locations import open_files
+from tidemill.storage.metastore import HiveTable, MetastoreUnavailable, open_metastore
 
 if TYPE_CHECKING:
     from tidemill.sql.ddl import CreateTable, Statement
 
 _CONNECTORS: Final = ("filesystem", "hive")
+_HIVE_FORMATS: Final = (FileFormat.PARQUET.value, FileFormat.ORC.value, FileFormat.JSON.value)
 _FORMATS: Final = (FileFormat.PARQUET.value, *sorted(one.value for one in FileFormat if one is not FileFormat.PARQUET))
 
 
@@ -99,24 +104,78 @@ class _Tables(Noun):
             return self._create_table(statement)
         if isinstance(statement, ddl.Describe):
             return self._catalog.read(lambda db: self._describe(db, statement.name))
+        hive = self._find_in_metastore(statement.name)
+        changed: list[tuple[Fileset, Fileset]] = []
 
         def block(db: Db) -> Done:
             db.tick()
             try:
                 dataset = self._project.dataset(db, statement.name)
             except NotFound:
-                if statement.if_exists:
+                if hive is None and statement.if_exists:
                     return Done(f"there is no table {statement.name}")
-                raise
+                if hive is None:
+                    raise
+                dataset = self._declare(db, *hive).dataset
             spec = dict(Fileset.of(dataset).dataset.spec)
             said, notices = _alter(dataset.qualified_name, spec, statement, adopted=self._is_adopted(dataset))
             reread = self._change(db, dataset, spec)
             before, after = ({name: one.get(name) for name in _ALTERED} for one in (dataset.spec, spec))
             self._project.note("sql", dataset.qualified_name, statement=said).between(before, after).write(db)
             told = [] if reread is None else [str(reread)]
+            changed[:] = [(Fileset.of(dataset), Fileset.of(replace(dataset, spec=spec)))]
             return Done(said, (*told, *notices))
 
-        return self._write(block)
+        done = self._write(block)
+        return replace(done, notices=(*done.notices, *(note for pair in changed for note in _note_in_hive(*pair))))
+
+    def _find_in_metastore(self, name: str) -> tuple[Dataset, ColumnSchema] | None:
+        """Return a table of the Hive metastore as a data set that is not declared yet, with its columns.
+
+        None for a table that the catalog has, for one that the metastore lacks, and without a metastore.
+        """
+        from tidemill.sql.ddl import read_keys, read_types
+
+        address = self._config.hive_metastore
+        if not address or self._catalog.read(lambda db: self._knows(db, name)):
+            return None
+        namespace, (table,) = self._project.split("table", name, 1)
+        with open_metastore(address) as metastore:
+            found = metastore.find_table(namespace, table)
+        if found is None:
+            return None
+        if why := _why_not(found):
+            raise BadTable(qualified(namespace, table), f"Hive has it, but it cannot have a watermark: {why}")
+        given = {one: text for one, text in found.properties.items() if is_option(one)}
+        schema = column_schema(found.columns or to_fields(read_types(found.hive_columns)))
+        storing = Storing(
+            KeySchema.of(read_keys(found.keys)),
+            FileFormat(found.file_format),
+            columns=schema.types,
+            options=leave_out(given, monitored=True)[0],
+            hive=HiveName(address, namespace, table),
+        )
+        dataset_id, location = DatasetId(self._world.new_id("ds")), open_files(found.location, self._world).url
+        spec = write_plain(storing)
+        return Dataset(dataset_id, namespace, table, DatasetKind.FILESET, location, spec), schema
+
+    def _knows(self, db: Db, name: str) -> bool:
+        try:
+            self._project.dataset(db, name)
+        except NotFound:
+            return False
+        return True
+
+    def _declare(self, db: Db, dataset: Dataset, schema: ColumnSchema) -> Fileset:
+        made = Fileset.of(datasets.declare(db, dataset))
+        db.run(
+            PUBLISH.insert_schema,
+            dataset_id=made.dataset_id,
+            schema_id=schema.schema_id,
+            schema=schema.text,
+            run_id="statement",
+        )
+        return made
 
     def _create_table(self, statement: CreateTable) -> Done:
         namespace, (name,) = self._project.split("table", statement.name, 1)
@@ -140,20 +199,11 @@ class _Tables(Noun):
 
         def block(db: Db) -> Done:
             db.tick()
-            present = [one for one in datasets.list_datasets(db) if (one.namespace, one.name) == (namespace, name)]
-            if present:
+            if self._knows(db, statement.name):
                 if statement.if_not_exists:
                     return Done(f"table {dataset.qualified_name} is there already")
                 raise BadTable(dataset.qualified_name, "it exists already: write CREATE TABLE IF NOT EXISTS")
-            made = Fileset.of(datasets.declare(db, dataset))
-            schema = column_schema(to_fields(statement.columns))
-            db.run(
-                PUBLISH.insert_schema,
-                dataset_id=made.dataset_id,
-                schema_id=schema.schema_id,
-                schema=schema.text,
-                run_id="statement",
-            )
+            made = self._declare(db, dataset, column_schema(to_fields(statement.columns)))
             declare_monitoring(db, made)
             declare_watermark(db, made, "statement")
             record = {"location": files.url, "columns": spec["columns"], "watermark": spec.get("watermark_column")}
@@ -204,6 +254,33 @@ class _Tables(Noun):
             for field in fileset.keys.fields
         ]
         return Done(fileset.qualified_name, (), tuple(rows))
+
+
+def _why_not(table: HiveTable) -> str:
+    """Return why a table of Hive cannot be monitored; empty if it can be."""
+    if not table.keys:
+        return "it has no partitions"
+    if table.file_format not in _HIVE_FORMATS:
+        return f"its files have none of the formats {', '.join(_HIVE_FORMATS)}"
+    return table.why_not
+
+
+def _note_in_hive(before: Fileset, after: Fileset) -> list[str]:
+    """Note the declaration of a table in its properties in Hive; return a notice if the metastore is away.
+
+    The catalog decides. A note that is missing is made up for by the next process that lists the table.
+    """
+    hive = after.storing.hive
+    if hive is None:
+        return []
+    properties = properties_of(after)
+    try:
+        with open_metastore(hive.metastore) as metastore:
+            gone = properties_of(before).keys() - properties.keys()
+            metastore.put_properties(hive.database, hive.table, properties, gone)
+    except MetastoreUnavailable as error:
+        return [f"{error}: the properties of the table in Hive follow when Tidemill lists the table"]
+    return []
 
 
 def _alter(  # noqa: C901  # four kinds of statements
@@ -265,6 +342,8 @@ def _derive(table: str, spec: dict[str, Any], *, adopted: bool) -> None:
         checked = WatermarkSpec.of(column or "no column", given, keys)
     except UserError as error:
         raise BadTable(table, str(error)) from None
+    if checked.completeness.metastore and "hive" not in spec:
+        raise BadTable(table, NOT_OF_HIVE)
     if enabled and column is not None:
         spec["watermark"] = write_plain(replace(checked.stored, by="statement"))
     if enabled and adopted:

@@ -19,6 +19,7 @@ from tidemill.narration import Narrator
 from tidemill.run.processes.monitoring import follow_table
 from tidemill.storage.files import StorageUnavailable
 from tidemill.storage.hints import FolderHints
+from tidemill.storage.metastore import MetastoreUnavailable
 
 _LIST_WATCHED_EVERY: Final = timedelta(minutes=1)
 _RENEW_EVERY: Final = timedelta(seconds=90)
@@ -35,8 +36,8 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 class Discoverer:
     """Lists the inboxes and the monitored tables that are due. The rules for inboxes hold for tables too.
 
-    One process has charge of an inbox for a while. The process renews the charge of all its inboxes in the catalog every
-    90 s, by one row. Listings follow the clock of the process: every `list_every`; while the folder is watched,
+    One process has charge of an inbox for a while. The process renews the charge of all its inboxes in the catalog
+    every 90 s, by one row. Listings follow the clock of the process: every `list_every`; while the folder is watched,
     after a hint, or once a minute.
 
     A process that cannot reach the location of an inbox gives the charge up, and leaves the inbox to other processes
@@ -186,7 +187,7 @@ class Discoverer:
         except (Conflict, Fenced, Unavailable, UserError) as error:
             memory.forget()
             self._narrator.tell("table", table.dataset.name, str(error), error=error.code)
-            if isinstance(error, StorageUnavailable) and self._leave(table, now):
+            if isinstance(error, StorageUnavailable | MetastoreUnavailable) and self._leave(table, now):
                 self._looks.pop(table.dataset_id, None)
 
     def _leave(self, watched: Inbox | Fileset, now: timedelta) -> bool:

@@ -51,6 +51,8 @@ COMPLETENESS: Final = "partition.completeness"
 SUCCESS_FILE: Final = "sink.partition-commit.success-file.name"
 EXPECTED: Final = "partition.expected."
 
+NOT_OF_HIVE: Final = f"'{COMPLETENESS}' names the metastore, and the table is in none: leave it out"
+_RULES: Final = ("commit", "success-file", "metastore")
 _DELAY: Final = re.compile(r"delay\(([^()]*)\)")
 CONNECTION: Final = ("connector", "path", "format")
 """Options of CREATE TABLE alone, about the files of the table."""
@@ -65,6 +67,7 @@ _OPTIONS: Final = (
     WINDOW_ZONE, PARTIAL_FIRST, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, MONITOR, ORDER, START, COMPLETENESS,
     SUCCESS_FILE, *_ONE_VALUE,
 )  # fmt: skip
+_PREFIXES: Final = ("partition.", "streaming-source.", "watermark.", "window.")
 _LATER: Final[Mapping[str, str]] = {
     "partition.time-extractor.class": "a class of your own comes later: use a timestamp pattern",
     "watermark.idle-timeout": "it comes with windows over several tables, later",
@@ -149,23 +152,25 @@ class Completeness:
     """The name of a file in the directory of the partition."""
     delay: timedelta = timedelta(0)
     """The time for which nothing in the partition has changed."""
+    metastore: bool = False
+    """True if a Hive metastore has to list the partition, as it does each partition of a table of Hive."""
 
     @classmethod
     def parse(cls, text: str, marker: str) -> Completeness:
         """Read rules that are joined by `+`; `BadPartitionTime` says what is wrong."""
         rules = [rule.strip() for rule in text.split("+")]
         delays = [match[1] for rule in rules if (match := _DELAY.fullmatch(rule))]
-        unknown = [rule for rule in rules if rule not in {"commit", "success-file"} and not _DELAY.fullmatch(rule)]
-        if "metastore" in unknown:
-            raise BadPartitionTime("completeness", text, "tables of a Hive metastore come later")
+        unknown = [rule for rule in rules if rule not in _RULES and not _DELAY.fullmatch(rule)]
         if unknown or len(set(rules)) < len(rules) or len(delays) > 1:
-            why = "use commit, success-file and delay(D), each once, joined by +: 'success-file+delay(10 min)'"
+            why = (
+                "use commit, success-file, metastore and delay(D), each once, joined by +: 'success-file+delay(10 min)'"
+            )
             raise BadPartitionTime("completeness", text, advise(unknown[0] if unknown else "", ["success-file"], why))
         try:
             delay = parse_duration(delays[0]) if delays else timedelta(0)
         except BadDuration as error:
             raise BadPartitionTime("completeness", text, str(error)) from None
-        return cls(marker if "success-file" in rules else None, delay)
+        return cls(marker if "success-file" in rules else None, delay, "metastore" in rules)
 
     @property
     def waits(self) -> bool:
@@ -368,6 +373,11 @@ def read_start(text: str) -> datetime:
     if found is None or found.tzinfo is not None:
         raise BadPartitionTime("start offset", text, "use a time without a zone, as '2021-03-19 10:00:00'")
     return found
+
+
+def is_option(name: str) -> bool:
+    """Return whether a property of a table is one of the options here, or is meant to be one."""
+    return name.startswith(_PREFIXES) or name in {SUCCESS_FILE, *_ALIASES}
 
 
 def leave_out(given: Mapping[str, str], *, monitored: bool) -> tuple[dict[str, str], list[str]]:

@@ -120,6 +120,16 @@ def read_statement(text: str) -> Statement:
     return statement
 
 
+def read_types(columns: Mapping[str, str]) -> dict[str, ColumnType]:
+    """Return the types of columns that Hive names, by the names of the columns; `BadStatement` for an unknown type."""
+    return {name: _type(_Words(kind)) for name, kind in columns.items()}
+
+
+def read_keys(keys: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of partition keys that Hive names, by the names of the keys; `BadStatement` for other types."""
+    return {name: _key(words := _Words(kind), name, _name_of(_type(words))) for name, kind in keys.items()}
+
+
 def _read(words: _Words) -> Statement:
     match words.one_of("CREATE", "ALTER", "DESCRIBE", "DESC"):
         case "CREATE":
@@ -296,13 +306,17 @@ def _keys(words: _Words, columns: Mapping[str, ColumnType]) -> dict[str, str]:
             kind = _name_of(columns[name])
         else:
             kind = _name_of(_type(words))
-        if kind not in _KEYS:
-            raise words.wrong(f"the key {name} has the type {kind}: use {', '.join(sorted(set(_KEYS.values())))}")
-        keys[name] = _KEYS[kind]
+        keys[name] = _key(words, name, kind)
         if not words.skip(","):
             break
     words.expect(")")
     return keys
+
+
+def _key(words: _Words, name: str, kind: str) -> str:
+    if kind not in _KEYS:
+        raise words.wrong(f"the key {name} has the type {kind}: use {', '.join(sorted(set(_KEYS.values())))}")
+    return _KEYS[kind]
 
 
 def _alter(words: _Words) -> Statement:

@@ -38,11 +38,17 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class TreeDirectory:
-    """Directory of a tree, with the data files directly in it and the names of its hidden files."""
+    """Directory of a tree, with the data files directly in it and the names of its hidden files.
+
+    With `listed`, a metastore names it as a partition, which may have no files. `elsewhere` is the location of such a
+    partition where it is not this directory.
+    """
 
     name: str
     files: list[FileStatus]
     hidden: frozenset[str]
+    listed: bool = False
+    elsewhere: str = ""
 
 
 @dataclass(slots=True)

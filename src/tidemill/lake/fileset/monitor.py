@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
+_ELSEWHERE: Final = "the metastore says that its files are at {}: they have to be in the directory of the table"
 _OURS: Final = "Tidemill has written to the partition too: move one of the two to another partition"
 
 
@@ -139,7 +140,7 @@ def find_changed(
     marker = _marker(fileset)
     signs, changed = {}, []
     for one in listed:
-        if not one.files and marker not in one.hidden:
+        if not one.files and marker not in one.hidden and not one.listed:
             continue
         signs[one.name] = sign = _sign(one, marker)
         if memory.seen.get(one.name) != sign:
@@ -213,6 +214,8 @@ def _compare_one(  # the two sides of a comparison
     look: Look,
 ) -> PartitionWrite | None:
     """Return the write by which the catalog gets `directory`; None if it has it."""
+    if directory.elsewhere:
+        raise BadKey(None, _ELSEWHERE.format(directory.elsewhere))
     named = {status.name.rpartition("/")[2]: status for status in directory.files}
     known: dict[str, DataFile] = {}
     if partition is not None:

@@ -76,6 +76,15 @@ class SchemaPolicy(StrEnum):
     """New columns are added, and types made wider where that loses nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class HiveName:
+    """Table of a Hive metastore: the address of the metastore, and the table's database and name there."""
+
+    metastore: str
+    database: str
+    table: str
+
+
 @sparse
 @dataclass(frozen=True, slots=True)
 class Storing:
@@ -85,7 +94,8 @@ class Storing:
     checksums of their own.) `keep_superseded` is the time for which replaced files stay readable, by default the
     site's. `retention` is the age, by partition time, at which whole partitions are dropped, by default never.
     `columns`, `options` and `watermark_column` are those of a table that a statement has declared. `monitor_every` is
-    the interval of the listings of a monitored table, whose files other programs write.
+    the interval of the listings of a monitored table, whose files other programs write. The partitions of a table with
+    a name in `hive` are those of the Hive metastore.
     """
 
     keys: KeySchema
@@ -100,6 +110,7 @@ class Storing:
     options: Mapping[str, str] | None = None
     watermark_column: str | None = None
     monitor_every: timedelta | None = None
+    hive: HiveName | None = None
 
     def __post_init__(self) -> None:
         """Refuse to evolve what has no room for it, and times in which nothing could be read."""

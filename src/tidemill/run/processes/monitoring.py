@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
-from tidemill.lake.fileset.adopt import Look, Refusal, list_directories
+from tidemill.lake.fileset.adopt import Look, Refusal, TreeDirectory, list_directories
 from tidemill.lake.fileset.columns import as_orc, column_schema
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, read_partitions
 from tidemill.lake.fileset.monitor import (
@@ -24,7 +24,7 @@ from tidemill.lake.fileset.monitor import (
     note_root,
 )
 from tidemill.lake.fileset.publish import MOST_CHANGES
-from tidemill.lake.fileset.stored import count_rows
+from tidemill.lake.fileset.stored import HiveName, count_rows
 from tidemill.lake.fileset.time_travel import now
 from tidemill.lake.window.watermark import MarkPartitions, list_unmarked
 from tidemill.names import CommitSeq
@@ -32,8 +32,11 @@ from tidemill.run.processes.external import open_transaction, outputs_of
 from tidemill.shapes.formats import BadFormat, FileFormat
 from tidemill.shapes.keys import BadKey, KeyText
 from tidemill.storage.files import Files
-from tidemill.storage.locations import open_files
+from tidemill.storage.locations import open_files, path_for_readers
+from tidemill.storage.metastore import open_metastore
 
+WATERMARK_COLUMN: Final = "tidemill.watermark"
+"""The property of a table of Hive that names its column of time."""
 _MOST_LOOK_UPS: Final = 100
 """Changed directories whose partitions are looked up one by one. For more, all partitions are read."""
 _NO_SIGN: Final = 0
@@ -70,7 +73,10 @@ def follow_table(
     newest = catalog.read(lambda db: find_newest(db, fileset.dataset_id))
     if memory.known != (newest, fileset.dataset.generation):
         memory.forget()
-    changed, signs, vanished = find_changed(fileset, memory, list_directories(files, ""))
+    listed: Iterable[TreeDirectory] = list_directories(files, "")
+    if fileset.storing.hive is not None:
+        listed = list_in_metastore(fileset, fileset.storing.hive, memory, listed)
+    changed, signs, vanished = find_changed(fileset, memory, listed)
     root = files.check_location()  # an unmounted disk is no table without files
     if root != fileset.dataset.root:
         catalog.write(lambda db: note_root(db, fileset, root))
@@ -92,6 +98,34 @@ def follow_table(
 
     memory.seen, memory.known = signs, catalog.read(find_known)
     return _summarize(found)
+
+
+def list_in_metastore(
+    fileset: Fileset, hive: HiveName, memory: TreeMemory, listed: Iterable[TreeDirectory]
+) -> list[TreeDirectory]:
+    """Return the partitions that the metastore has, with what is `listed` of their directories.
+
+    A process that begins, and one that sees a changed declaration, notes the declaration in the table's properties.
+    Errors: `MetastoreUnavailable`. Cost: the names of all partitions, and the locations of those that are new.
+    """
+    with open_metastore(hive.metastore) as metastore:
+        if memory.known is None:
+            metastore.put_properties(hive.database, hive.table, properties_of(fileset))
+        names = metastore.list_partitions(hive.database, hive.table)
+        new = [one for one in names if not memory.seen.get(one)]
+        places = metastore.find_locations(hive.database, hive.table, new)
+    trees = {one.name: one for one in listed}
+    trees |= {one: TreeDirectory(one, [], frozenset()) for one in names if one not in trees}
+    base = path_for_readers(fileset.dataset.location)
+    # Hadoop's locations are no URLs: nothing in them is encoded.
+    elsewhere = {one: place for one, place in places.items() if place.removeprefix("file://") != f"{base}/{one}"}
+    return [replace(trees[one], listed=True, elsewhere=elsewhere.get(one, "")) for one in sorted(names)]
+
+
+def properties_of(fileset: Fileset) -> dict[str, str]:
+    """Return the declaration of a table as Hive keeps it, in the properties of the table."""
+    column = fileset.storing.watermark_column
+    return {**(fileset.storing.options or {}), **({} if column is None else {WATERMARK_COLUMN: column})}
 
 
 def _publish(

@@ -1,0 +1,190 @@
+"""Hive metastores: what they know of a table and of its partitions, asked over Thrift, without a JVM.
+
+A metastore is the service that Hive, Spark and Flink ask for their tables (Apache Hive, `HiveMetaStore`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from tidemill.errors import Unavailable
+
+_ANSWER_WITHIN_MS: Final = 20_000
+_USUAL_PORT: Final = 9083
+_AT_ONCE: Final = 500
+"""The partitions of one request."""
+_SCHEMA: Final = "spark.sql.sources.schema"
+_PROVIDER: Final = "spark.sql.sources.provider"
+_FORMATS: Final = {"parquet": "parquet", "orc": "orc", "json": "json"}
+"""Formats by a part of the name of Hive's class that reads them."""
+_STATISTICS_STAY: Final = {"DO_NOT_UPDATE_STATS": "true"}
+
+
+class MetastoreUnavailable(Unavailable):
+    """The Hive metastore cannot be asked: it does not answer, or answers with an error."""
+
+    code = "metastore_unavailable"
+    hint = "bring the metastore back, or correct its address (`hive.metastore` in tidemill.toml)"
+
+    def __init__(self, address: str, why: str) -> None:
+        self.address = address
+        self.why = why
+        super().__init__(f"the Hive metastore {address} fails: {why}")
+
+
+class NoPymetastore(MetastoreUnavailable):
+    """A Hive metastore is to be asked where the library for it is not installed."""
+
+    code = "no_pymetastore"
+    hint = '`pip install "tidemill[hive]"`'
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address, "pymetastore, which asks it, is not installed")
+
+
+@dataclass(frozen=True, slots=True)
+class HiveTable:
+    """A table as the metastore describes it.
+
+    `keys` and `hive_columns` are Hive's types by name. `columns` are the fields of Spark's JSON for a struct, empty for
+    a table that Spark has not made. `file_format` is empty for a format that Tidemill does not read. `why_not` says why
+    the files alone are not the table; empty where they are.
+    """
+
+    location: str
+    file_format: str
+    keys: Mapping[str, str]
+    columns: tuple[Mapping[str, Any], ...]
+    hive_columns: Mapping[str, str]
+    properties: Mapping[str, str]
+    why_not: str = ""
+
+
+@contextmanager
+def open_metastore(address: str) -> Iterator[Metastore]:
+    """Connect to the metastore at `thrift://HOST:PORT`; of several addresses with commas, to the first that answers.
+
+    Errors: `MetastoreUnavailable`, also for what fails inside the block, and `NoPymetastore`.
+    """
+    try:
+        from pymetastore.hive_metastore import ThriftHiveMetastore  # type: ignore[import-untyped]
+        from thrift.protocol.TBinaryProtocol import TBinaryProtocol  # type: ignore[import-untyped]
+        from thrift.Thrift import TException  # type: ignore[import-untyped]
+        from thrift.transport.TSocket import TSocket  # type: ignore[import-untyped]
+        from thrift.transport.TTransport import TBufferedTransport  # type: ignore[import-untyped]
+    except ImportError:
+        raise NoPymetastore(address) from None
+
+    why = ""
+    for one in address.split(","):
+        parts = urlsplit(one.strip())
+        socket = TSocket(parts.hostname, parts.port or _USUAL_PORT)
+        socket.setTimeout(_ANSWER_WITHIN_MS)
+        transport = TBufferedTransport(socket)
+        try:
+            transport.open()
+        except TException as error:
+            why = _one_line(error)
+            continue
+        try:
+            yield Metastore(ThriftHiveMetastore.Client(TBinaryProtocol(transport)))
+        except TException as error:
+            raise MetastoreUnavailable(address, _one_line(error)) from error
+        finally:
+            transport.close()
+        return
+    raise MetastoreUnavailable(address, why)
+
+
+class Metastore:
+    """A connection to a metastore."""
+
+    def __init__(self, client: Any) -> None:  # noqa: ANN401  # generated code has no types
+        self._client = client
+
+    def find_table(self, database: str, name: str) -> HiveTable | None:
+        """Return what is known of a table; None if there is none of this name."""
+        from pymetastore.hive_metastore.ttypes import NoSuchObjectException  # type: ignore[import-untyped]
+
+        try:
+            return describe(self._client.get_table(database, name))
+        except NoSuchObjectException:
+            return None
+
+    def list_partitions(self, database: str, name: str) -> list[str]:
+        """Return the names of all partitions of a table, such as `day=2026-01-01/hour=5`."""
+        return list(self._client.get_partition_names(database, name, -1))
+
+    def find_locations(self, database: str, name: str, partitions: Iterable[str]) -> dict[str, str]:
+        """Return the locations of partitions, by their names."""
+        named = {tuple(unquote(part.partition("=")[2]) for part in one.split("/")): one for one in partitions}
+        asked, found = list(named.values()), {}
+        for start in range(0, len(asked), _AT_ONCE):
+            for one in self._client.get_partitions_by_names(database, name, asked[start : start + _AT_ONCE]):
+                found[named[tuple(one.values)]] = as_url(one.sd.location)
+        return found
+
+    def put_properties(self, database: str, name: str, put: Mapping[str, str], without: Iterable[str] = ()) -> None:
+        """Set these properties of a table and remove the properties `without`; the rest of the table stays.
+
+        Nothing is written if the table has them so already.
+        """
+        from pymetastore.hive_metastore.ttypes import EnvironmentContext
+
+        table = self._client.get_table(database, name)
+        before = dict(table.parameters or {})
+        after = {**{one: value for one, value in before.items() if one not in {*without}}, **put}
+        if after != before:
+            table.parameters = after
+            context = EnvironmentContext(_STATISTICS_STAY)
+            self._client.alter_table_with_environment_context(database, name, table, context)
+
+
+def describe(table: Any) -> HiveTable:  # noqa: ANN401  # generated code has no types
+    """Return what Thrift's structure of a table says, without the parts that only Hive uses."""
+    storage, properties = table.sd, dict(table.parameters or {})
+    classes = f"{storage.inputFormat} {storage.serdeInfo.serializationLib if storage.serdeInfo else ''}".lower()
+    provider = properties.get(_PROVIDER, "").lower()
+    known = (name for part, name in _FORMATS.items() if (part == provider if provider else part in classes))
+    keys = {one.name: one.type for one in table.partitionKeys or ()}
+    return HiveTable(
+        location=as_url(storage.location or ""),
+        file_format=next(known, ""),
+        keys=keys,
+        columns=tuple(one for one in _spark_fields(properties) if one["name"] not in keys),
+        hive_columns={one.name: one.type for one in storage.cols or ()},
+        properties=properties,
+        why_not=_why_not(table.tableType, properties),
+    )
+
+
+def as_url(location: str) -> str:
+    """Return a location of Hadoop as Tidemill writes it: `file:///…` for `file:/…`, `s3://` for `s3a://`."""
+    if location.startswith("file:/") and not location.startswith("file://"):
+        return f"file://{location.removeprefix('file:')}"
+    return f"s3://{location.partition('://')[2]}" if location.startswith(("s3a://", "s3n://")) else location
+
+
+def _spark_fields(properties: Mapping[str, str]) -> list[Mapping[str, Any]]:
+    """Return the fields of the schema that Spark keeps in the properties, in parts where it is long."""
+    parts = range(int(properties.get(f"{_SCHEMA}.numParts", "0")))
+    text = properties.get(_SCHEMA) or "".join(properties[f"{_SCHEMA}.part.{number}"] for number in parts)
+    fields: list[Mapping[str, Any]] = json.loads(text)["fields"] if text else []
+    return fields
+
+
+def _why_not(kind: str, properties: Mapping[str, str]) -> str:
+    if kind == "VIRTUAL_VIEW":
+        return "it is a view"
+    if properties.get("transactional", "").lower() == "true":
+        return "it is transactional: which of its files count, only Hive knows"
+    return ""
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join((getattr(error, "message", "") or str(error) or type(error).__name__).split())[:500]

@@ -1,0 +1,164 @@
+"""Tables of a Hive metastore: monitored as they are, while Spark reads and writes them as before."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pymetastore.hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Table
+
+from tests.hive_server import running_metastore, running_spark
+from tests.sql.conftest import Windows
+from tests.stage import open_stage
+from tidemill.mill.statements import BadTable
+from tidemill.narration import Narrator
+from tidemill.roles.discoverer import Discoverer
+from tidemill.storage.metastore import MetastoreUnavailable, describe
+
+APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+hourly = app.fileset("hourly", keys={"day": "date"})
+app.window_sql("count_hours", '''
+    INSERT INTO hourly SELECT window_start, window_end, count(*) AS n, max(y) AS y, sum(z) AS z,
+           to_date(window_start) AS day
+      FROM TABLE(TUMBLE(TABLE hive_table, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start, window_end''')
+"""
+CREATE = """
+CREATE TABLE hive_table (x int, y string, z int, ts timestamp)
+PARTITIONED BY (pt_day string, pt_hour string) STORED AS PARQUET
+TBLPROPERTIES ('partition.time-interval'='1h')
+"""
+"""The seed's table, as Hive and Spark make it: without the watermark, which they do not know."""
+PAGE = Path(__file__).parent.parent.parent / "docs" / "hive.md"
+SCHEMA = '{"fields":[{"metadata":{},"name":"ts","nullable":true,"type":"timestamp_ntz"}],"type":"struct"}'
+
+
+def write(hour: int, *rows: int) -> str:
+    """Return the statement by which Spark replaces the rows of an hour."""
+    values = ", ".join(f"({row}, '{row}', {row}, TIMESTAMP '2021-03-19 {hour}:05:00')" for row in rows)
+    return f"INSERT OVERWRITE hive_table PARTITION (pt_day='2021-03-19', pt_hour='{hour}') VALUES {values}"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_table_of_hive_has_windows_while_spark_reads_and_writes_it_as_before(sqlite_catalog_url, tmp_path, spark):
+    """An hour that the metastore lists is counted; a directory that it does not list is no partition."""
+    folder = tmp_path / "hive"
+    folder.mkdir()
+    with running_metastore(folder) as address, running_spark(address, folder) as other:
+        other(CREATE)
+        other(write(10, 1, 2))
+        before = other("SELECT * FROM hive_table")
+        stage = open_stage(
+            Windows,
+            tmp_path / "project",
+            sqlite_catalog_url,
+            "import tidemill as tm\n",
+            environ={**os.environ, "TIDEMILL_HIVE_METASTORE": f"thrift://127.0.0.1:1,{address}"},
+            spark=spark,
+        )
+        (statements,) = re.findall(r"^```sql\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        said = stage.mill.sql(statements)
+        stage.deploy(APP)
+        told: list[str] = []
+        discoverer = Discoverer(stage.mill.project.catalog, Narrator(stage.world, told.append, as_json=False))
+
+        def count() -> list[tuple[str, int, str, int]]:
+            stage.world.clock.sleep(timedelta(seconds=1))
+            discoverer.list_due()
+            run = stage.run()
+            assert run.state == "COMPLETED", told
+            return sorted((f"{row.window_start:%H:%M}", row.n, row.y, row.z) for row in stage.read("hourly").collect())
+
+        first = count()
+        meanwhile = other("SELECT * FROM hive_table")
+        other(write(11, 3))
+        other(write(10, 7))
+        day = folder / "warehouse/hive_table/pt_day=2021-03-19"
+        shutil.copytree(day / "pt_hour=11", day / "pt_hour=20")  # Hive sees none of it
+        second = count()
+        other("ALTER TABLE hive_table ADD PARTITION (pt_day='2021-03-19', pt_hour='12')")
+        other(f"ALTER TABLE hive_table ADD PARTITION (pt_day='2021-03-19', pt_hour='13') LOCATION '{tmp_path}/away'")
+        other("ALTER TABLE hive_table DROP PARTITION (pt_day='2021-03-19', pt_hour='10')")
+        third = count()
+        after = other("SELECT x FROM hive_table")
+        properties = {row["key"]: row["value"] for row in other("SHOW TBLPROPERTIES hive_table")}
+        (described,) = stage.mill.sql("DESCRIBE hive_table")
+        watermark = str(stage.mill.watermarks.show("hive_table").watermark)
+        stage.mill.close()
+
+    assert [one.notices for one in said] == [(), ()]
+    assert first == [("10:00", 2, "2", 3)], told
+    assert meanwhile == before
+    assert second == [("10:00", 1, "7", 7), ("11:00", 1, "3", 3)], told
+    assert third == [("11:00", 1, "3", 3)], told
+    assert any("pt_hour=13" in line and f"its files are at file://{tmp_path}/away" in line for line in told), told
+    assert watermark.startswith("2021-03-19 13:00:00"), watermark
+    assert after == [{"x": 3}]
+    assert properties["tidemill.watermark"] == "ts"
+    assert properties["partition.time-interval"] == "1h"
+    assert {row["column"]: row["watermark"] for row in described.rows}["ts"] == "SOURCE_WATERMARK"
+
+
+def table(**changed: object) -> Table:
+    """A table as Thrift gives it."""
+    reads = "org.apache.hadoop.hive.ql.io.orc.OrcInputFormat"
+    columns = [FieldSchema("ts", "timestamp"), FieldSchema("tags", "array<struct<a:int,b:string>>")]
+    storage = StorageDescriptor(cols=columns, location="s3a://lake/clicks", inputFormat=reads, serdeInfo=SerDeInfo())
+    facts = {"tableType": "EXTERNAL_TABLE", "parameters": {}, "partitionKeys": [FieldSchema("day", "string")]}
+    return Table(sd=storage, **{**facts, **changed})
+
+
+def test_a_table_is_described_as_hive_and_spark_describe_it():
+    """Spark keeps its own types in the properties: Hive has no TIMESTAMP_NTZ."""
+    of_hive = describe(table())
+    of_spark = describe(table(parameters={"spark.sql.sources.provider": "parquet", "spark.sql.sources.schema": SCHEMA}))
+    in_parts = {"spark.sql.sources.schema.numParts": "2"}
+    in_parts |= {f"spark.sql.sources.schema.part.{n}": SCHEMA[40 * n : 40 * n + 40 + 999 * n] for n in range(2)}
+
+    assert (of_hive.location, of_hive.file_format, of_hive.keys) == ("s3://lake/clicks", "orc", {"day": "string"})
+    assert of_hive.hive_columns == {"ts": "timestamp", "tags": "array<struct<a:int,b:string>>"}
+    assert of_hive.columns == ()
+    assert of_spark.file_format == "parquet"
+    assert [one["type"] for one in of_spark.columns] == ["timestamp_ntz"]
+    assert describe(table(parameters=in_parts)).columns == of_spark.columns
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"tableType": "VIRTUAL_VIEW"}, "it is a view"),
+        ({"parameters": {"transactional": "TRUE"}}, "it is transactional: which of its files count, only Hive knows"),
+    ],
+)
+def test_a_table_that_is_not_its_files_says_why(changed, why):
+    """Such a table would be read wrong."""
+    assert describe(table(**changed)).why_not == why
+
+
+def test_a_metastore_that_is_away_is_named_with_its_address(sqlite_catalog_url, tmp_path):
+    """Nothing is changed then."""
+    environ = {"TIDEMILL_HIVE_METASTORE": "thrift://127.0.0.1:1"}
+    stage = open_stage(Windows, tmp_path / "project", sqlite_catalog_url, "import tidemill as tm\n", environ=environ)
+    with pytest.raises(MetastoreUnavailable, match=r"thrift://127\.0\.0\.1:1 fails: Could not connect"):
+        stage.mill.sql("ALTER TABLE clicks ADD WATERMARK FOR ts AS SOURCE_WATERMARK")
+    stage.mill.close()
+
+
+def test_only_a_table_of_hive_waits_for_the_metastore(sqlite_catalog_url, tmp_path):
+    """Each partition of such a table is in the metastore; no partition of another one is."""
+    stage = open_stage(Windows, tmp_path / "project", sqlite_catalog_url, "import tidemill as tm\n")
+    with pytest.raises(BadTable, match="names the metastore, and the table is in none"):
+        stage.mill.sql(
+            "CREATE TABLE t (ts timestamp, WATERMARK FOR ts AS SOURCE_WATERMARK) PARTITIONED BY (day string)"
+            " WITH ('streaming-source.enable'='true', 'partition.time-interval'='1d', 'path'='there',"
+            " 'partition.completeness'='metastore')"
+        )
+    stage.mill.close()

@@ -237,8 +237,9 @@ class Mill:
     def sql(self, text: str) -> list[Done]:
         """Carry out the SQL statements in `text`, divided by semicolons, one after the other.
 
-        `CREATE TABLE`, `ALTER TABLE … ADD|MODIFY|DROP WATERMARK`, `SET`, `RESET`, `DESCRIBE`. All are read before the
-        first is carried out. `BadStatement` says where one cannot be read, `BadTable` and others what does not fit.
+        `CREATE TABLE`, `ALTER TABLE … ADD|MODIFY|DROP WATERMARK`, `SET`, `RESET`, `DROP TABLE [IF EXISTS]`,
+        `SHOW TABLES [IN namespace]`, `DESCRIBE`. All are read before the first is carried out. `BadStatement` says
+        where one cannot be read, `BadTable` and others what does not fit.
         """
         from tidemill.mill.statements import carry_out
 

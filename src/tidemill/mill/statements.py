@@ -12,6 +12,7 @@ from tidemill.json_specs import write_plain
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.columns import column_schema, to_fields
+from tidemill.lake.fileset.expiry import release_files
 from tidemill.lake.fileset.fileset import Fileset, find_schema, show_type
 from tidemill.lake.fileset.monitor import declare_monitoring
 from tidemill.lake.fileset.publish import SQL as PUBLISH
@@ -20,7 +21,8 @@ from tidemill.lake.window.watermark import Reread, declare_watermark
 from tidemill.lake.window.windows import list_states
 from tidemill.mill.plain import to_plain
 from tidemill.mill.project import Noun, Project
-from tidemill.names import DatasetId, qualified
+from tidemill.mill.table_uses import find_uses
+from tidemill.names import DatasetId, Namespace, check_name, qualified
 from tidemill.shapes.formats import FileFormat
 from tidemill.shapes.keys import KeySchema
 from tidemill.shapes.watermark_spec import (
@@ -34,7 +36,7 @@ from tidemill.shapes.watermark_spec import (
 from tidemill.storage.locations import open_files
 
 if TYPE_CHECKING:
-    from tidemill.sql.ddl import CreateTable, Statement
+    from tidemill.sql.ddl import Alteration, CreateTable, DropTable, Statement
 
 _CONNECTORS: Final = ("filesystem", "hive")
 _FORMATS: Final = (FileFormat.PARQUET.value, *sorted(one.value for one in FileFormat if one is not FileFormat.PARQUET))
@@ -97,9 +99,15 @@ class _Tables(Noun):
 
         if isinstance(statement, ddl.CreateTable):
             return self._create_table(statement)
+        if isinstance(statement, ddl.ShowTables):
+            return self._catalog.read(lambda db: self._show_tables(db, statement.namespace))
         if isinstance(statement, ddl.Describe):
             return self._catalog.read(lambda db: self._describe(db, statement.name))
+        if isinstance(statement, ddl.DropTable):
+            return self._write(lambda db: self._drop_table(db, statement))
+        return self._alter_table(statement)
 
+    def _alter_table(self, statement: Alteration) -> Done:
         def block(db: Db) -> Done:
             db.tick()
             try:
@@ -163,6 +171,48 @@ class _Tables(Noun):
         files.prepare()
         return self._write(block)
 
+    def _drop_table(self, db: Db, statement: DropTable) -> Done:
+        """Drop a table that nothing uses. Files of a table with a path of its own stay as they are.
+
+        Other files are deleted as the files of replaced partitions are.
+        """
+        seq = db.tick()
+        try:
+            dataset = self._project.dataset(db, statement.name)
+        except NotFound:
+            if statement.if_exists:
+                return Done(f"there is no table {statement.name}")
+            raise
+        name, fileset = dataset.qualified_name, Fileset.of(dataset)
+        if dataset.app is not None:
+            raise BadTable(name, f"it is declared by app {dataset.app}, and statements drop their own tables alone")
+        if uses := find_uses(db, self._project, dataset):
+            raise BadTable(name, f"it is used by {', '.join(uses)}")
+        spec = {key: value for key, value in dataset.spec.items() if key not in {"watermark", "monitor_every"}}
+        idle = Fileset.of(replace(dataset, spec=spec))
+        notices = []
+        if self._is_adopted(dataset):
+            notices.append(f"the files in {dataset.location} stay: other programs write that directory")
+        else:
+            release_files(db, dataset.dataset_id, seq)
+        datasets.drop_dataset(db, dataset)
+        declare_monitoring(db, idle)
+        declare_watermark(db, idle, "statement")
+        record = {"location": dataset.location, "keys": fileset.keys.names}
+        self._project.note("sql", name, statement="DROP TABLE").between(record, None).write(db)
+        return Done(f"table {name} is dropped", tuple(notices))
+
+    def _show_tables(self, db: Db, given: str | None) -> Done:
+        namespace = Namespace(check_name("namespace", given or self._config.namespace))
+        self._project.check(namespace, "namespace", namespace)
+        found = datasets.list_datasets(db, kind=DatasetKind.FILESET, after=(namespace, ""))
+        tables = [Fileset.of(one) for one in found if one.namespace == namespace]
+        rows: list[dict[str, object]] = [
+            {"table": one.qualified_name, "watermark": one.watermark.column if one.watermark else None}
+            for one in tables
+        ]
+        return Done(f"namespace {namespace} has {len(rows)} tables", (), tuple(rows))
+
     def _change(self, db: Db, dataset: Dataset, spec: dict[str, Any]) -> Reread | None:
         before = Fileset.of(dataset)
         _check_column(db, before, spec)
@@ -207,7 +257,7 @@ class _Tables(Noun):
 
 
 def _alter(  # noqa: C901  # four kinds of statements
-    table: str, spec: dict[str, Any], statement: Statement, *, adopted: bool
+    table: str, spec: dict[str, Any], statement: Alteration, *, adopted: bool
 ) -> tuple[str, list[str]]:
     """Change `spec` as the statement says; return what was done, and notices."""
     from tidemill.sql import ddl
@@ -235,14 +285,12 @@ def _alter(  # noqa: C901  # four kinds of statements
             given, notices = leave_out(statement.options, monitored=adopted)
             options |= given
             said = f"{table} has {len(options)} options"
-        case ddl.ResetOptions():
+        case _:
             for name in statement.options:
                 if name not in options:
                     raise BadTable(table, f"the option '{name}' is not set")
                 del options[name]
             said = f"{table} has {len(options)} options"
-        case _:
-            raise AssertionError(statement)
     spec["options"] = options
     spec.pop("watermark_column", None)
     if column is not None:

@@ -1,4 +1,4 @@
-"""The statements of the seed that declare tables and their watermarks: `CREATE TABLE`, `ALTER TABLE`, `DESCRIBE`.
+"""The statements that declare tables and their watermarks: `CREATE`, `ALTER`, `DROP TABLE`, `SHOW TABLES`, `DESCRIBE`.
 
 The parser reads word by word, so that an error names its place and what was expected there.
 """
@@ -109,7 +109,23 @@ class Describe:
     name: str
 
 
-Statement: TypeAlias = CreateTable | SetWatermark | DropWatermark | SetOptions | ResetOptions | Describe
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    """List the tables of a namespace, None for that of plain names."""
+
+    namespace: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """Drop a table that nothing uses."""
+
+    name: str
+    if_exists: bool
+
+
+Alteration: TypeAlias = SetWatermark | DropWatermark | SetOptions | ResetOptions
+Statement: TypeAlias = CreateTable | DropTable | Alteration | Describe | ShowTables
 
 
 def read_statement(text: str) -> Statement:
@@ -121,16 +137,31 @@ def read_statement(text: str) -> Statement:
 
 
 def _read(words: _Words) -> Statement:
-    match words.one_of("CREATE", "ALTER", "DESCRIBE", "DESC"):
+    match words.one_of("CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "DESC"):
         case "CREATE":
             words.expect("TABLE")
             return _create(words)
         case "ALTER":
             words.expect("TABLE")
             return _alter(words)
+        case "DROP":
+            words.expect("TABLE")
+            if_exists = _if_exists(words)
+            return DropTable(words.table(), if_exists)
+        case "SHOW":
+            words.expect("TABLES")
+            named = words.skip("IN") or words.skip("FROM")
+            return ShowTables(words.name("a namespace") if named else None)
         case _:
             words.skip("TABLE")
             return Describe(words.table())
+
+
+def _if_exists(words: _Words) -> bool:
+    if not words.skip("IF"):
+        return False
+    words.expect("EXISTS")
+    return True
 
 
 def _create(words: _Words) -> CreateTable:
@@ -305,10 +336,8 @@ def _keys(words: _Words, columns: Mapping[str, ColumnType]) -> dict[str, str]:
     return keys
 
 
-def _alter(words: _Words) -> Statement:
-    if_exists = words.skip("IF")
-    if if_exists:
-        words.expect("EXISTS")
+def _alter(words: _Words) -> Alteration:
+    if_exists = _if_exists(words)
     name = words.table()
     match words.one_of("ADD", "MODIFY", "DROP", "SET", "RESET"):
         case "DROP":

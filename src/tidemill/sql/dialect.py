@@ -79,6 +79,13 @@ class WindowSql(Spark):
 
     Parser = _Parser
 
+    class Tokenizer(Spark.Tokenizer):
+        """Spark's words. What follows SHOW and EXPLAIN is read word by word too."""
+
+        KEYWORDS = {  # noqa: RUF012  # a table of sqlglot's
+            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word not in {"SHOW", "EXPLAIN"}
+        }
+
 
 def tokenize(text: str) -> list[Token]:
     """The words of `text`; `BadStatement` for a quote without an end."""

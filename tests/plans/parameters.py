@@ -432,6 +432,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "expiry.find_claimed": {"horizon": 0},
     "expiry.mark_expired": {"dataset_id": "deep", "changes": _deep(11)},
     "expiry.insert_garbage": {"dataset_id": "deep", "changes": _deep(1)},
+    "expiry.supersede_all": {"dataset_id": "small_1"},
+    "expiry.supersede_compactions": {"dataset_id": "deep"},
     "expiry.raise_horizon": {"dataset_id": "deep"},
     "expiry.mark_compactions": {"dataset_id": "deep", "changes": _deep(11)},
     "compaction.refuse_replaced": {"named": _CURRENT},

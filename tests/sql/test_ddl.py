@@ -292,7 +292,7 @@ def test_a_directory_of_another_program_outlives_its_table(mill):
         ("ALTER TABLE hive_table SET ('format'='csv')", "the option 'format' is of CREATE TABLE alone"),
         ("ALTER TABLE hive_tabel DROP WATERMARK", "did you mean 'default.hive_table'?"),
         ("DESCRIBE hive_table now", "the end of the statement is wanted, not 'now'"),
-        ("DELETE FROM hive_table", "CREATE or ALTER or DROP or SHOW or DESCRIBE or DESC is wanted"),
+        ("DELETE FROM hive_table", "SELECT or WITH or CREATE or ALTER or DROP or SHOW or DESCRIBE or DESC is wanted"),
         ("ALTER TABLE t SET ('a", "cannot be read"),
         ("DROP TABEL t", "line 1, column 10: TABLE is wanted, not 'TABEL': did you mean TABLE?"),
         ("DROP TABLE hive_tabel", "did you mean 'default.hive_table'?"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -34,11 +35,14 @@ from tidemill.shapes.watermark_spec import (
     leave_out,
 )
 from tidemill.storage.locations import open_files
+from tidemill.texts import count_of
 
 if TYPE_CHECKING:
-    from tidemill.sql.ddl import Alteration, CreateTable, DropTable, Statement
+    from tidemill.sql.ddl import Alteration, CreateTable, DropTable, Select, Statement
 
 _CONNECTORS: Final = ("filesystem", "hive")
+_MOST_ROWS: Final = 1000
+"""The most rows that a query shows."""
 _FORMATS: Final = (FileFormat.PARQUET.value, *sorted(one.value for one in FileFormat if one is not FileFormat.PARQUET))
 
 
@@ -99,6 +103,8 @@ class _Tables(Noun):
 
         if isinstance(statement, ddl.CreateTable):
             return self._create_table(statement)
+        if isinstance(statement, ddl.Select):
+            return self._select(statement)
         if isinstance(statement, ddl.ShowTables):
             return self._catalog.read(lambda db: self._show_tables(db, statement.namespace))
         if isinstance(statement, ddl.Describe):
@@ -202,6 +208,29 @@ class _Tables(Noun):
         self._project.note("sql", name, statement="DROP TABLE").between(record, None).write(db)
         return Done(f"table {name} is dropped", tuple(notices))
 
+    def _select(self, statement: Select) -> Done:
+        """Compute the rows of a query at one snapshot. The read is a run of kind external that writes nothing."""
+        from tidemill.run.processes.external import open_transaction, workspace_of
+        from tidemill.run.processes.session import spark_of_our_own
+        from tidemill.sql.bare_select import TableQuery, compute_closed, compute_tables
+
+        query = statement.query
+        names = query.tables if isinstance(query, TableQuery) else (query.table,)
+        found = self._catalog.read(lambda db: [Fileset.of(self._project.dataset(db, name)) for name in names])
+        lease = self._config.lease
+        with (
+            spark_of_our_own(self._world, self._config) as spark,
+            open_transaction(self._catalog, self._world, [], lease=lease) as tx,
+        ):
+            workspace = workspace_of(tx, spark)
+            if isinstance(query, TableQuery):
+                answer = compute_tables(workspace, query, Namespace(self._config.namespace))
+            else:
+                answer = compute_closed(workspace, query, found[0])
+            texts, more = answer.collect(_MOST_ROWS)
+        notices = (f"only the first {_MOST_ROWS} rows are shown",) if more else ()
+        return Done(f"{answer.said}{count_of(len(texts), 'row')}", notices, tuple(json.loads(text) for text in texts))
+
     def _show_tables(self, db: Db, given: str | None) -> Done:
         namespace = Namespace(check_name("namespace", given or self._config.namespace))
         self._project.check(namespace, "namespace", namespace)
@@ -211,7 +240,7 @@ class _Tables(Noun):
             {"table": one.qualified_name, "watermark": one.watermark.column if one.watermark else None}
             for one in tables
         ]
-        return Done(f"namespace {namespace} has {len(rows)} tables", (), tuple(rows))
+        return Done(f"namespace {namespace} has {count_of(len(rows), 'table')}", (), tuple(rows))
 
     def _change(self, db: Db, dataset: Dataset, spec: dict[str, Any]) -> Reread | None:
         before = Fileset.of(dataset)

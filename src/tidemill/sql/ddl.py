@@ -1,4 +1,4 @@
-"""The statements that declare tables and their watermarks: `CREATE`, `ALTER`, `DROP TABLE`, `SHOW TABLES`, `DESCRIBE`.
+"""The statements about tables and their watermarks: `CREATE`, `ALTER`, `DROP`, `SHOW TABLES`, `DESCRIBE`, `SELECT`.
 
 The parser reads word by word, so that an error names its place and what was expected there.
 """
@@ -14,7 +14,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemill.lake.fileset.columns import to_fields
 from tidemill.names import nearest
+from tidemill.sql.bare_select import TableQuery, read_select
 from tidemill.sql.dialect import BadStatement, tokenize
+from tidemill.sql.windows import WindowQuery
 
 _TYPES: Final[Mapping[str, str]] = {
     "STRING": "string",
@@ -124,20 +126,31 @@ class DropTable:
     if_exists: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Compute rows once, and show them."""
+
+    query: WindowQuery | TableQuery
+
+
 Alteration: TypeAlias = SetWatermark | DropWatermark | SetOptions | ResetOptions
-Statement: TypeAlias = CreateTable | DropTable | Alteration | Describe | ShowTables
+Statement: TypeAlias = CreateTable | DropTable | Alteration | Describe | ShowTables | Select
 
 
 def read_statement(text: str) -> Statement:
     """Parse `text`; `BadStatement` names line and column of an error."""
     words = _Words(text)
-    statement = _read(words)
-    words.end()
-    return statement
+    match words.one_of("SELECT", "WITH", "CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "DESC"):
+        case "SELECT" | "WITH":
+            return Select(read_select(text))
+        case verb:
+            statement = _read(words, verb)
+            words.end()
+            return statement
 
 
-def _read(words: _Words) -> Statement:
-    match words.one_of("CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "DESC"):
+def _read(words: _Words, verb: str) -> Statement:
+    match verb:
         case "CREATE":
             words.expect("TABLE")
             return _create(words)

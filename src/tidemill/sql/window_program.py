@@ -140,7 +140,7 @@ class WindowProgram:
 
         If the definition changes, all windows must be computed again.
         """
-        spec = _spec(source)
+        spec = spec_of(source)
         query = self.query
         return json.dumps(
             {
@@ -160,7 +160,7 @@ class WindowProgram:
         Also rows without a key of the output, which say no partition, and a column that cannot be their time. `schema`
         are the columns of the source, None before its first commit: a run asks again before it computes anything.
         """
-        spec = _spec(source)
+        spec = spec_of(source)
         given = self.query.find_columns(None if schema is None else [*schema.names, *source.keys.names])
         known = {name.lower() for name in given or sink.keys.names}
         missing = [name for name in sink.keys.names if name.lower() not in known]
@@ -169,8 +169,6 @@ class WindowProgram:
                 f"{', '.join(missing)} of {sink.qualified_name} is not among the columns of the query "
                 f"({', '.join(given or ())}): SELECT each key of the output, by its name"
             )
-        if schema is not None and (fault := find_column_fault(spec.column, spec.options, schema.types)):
-            raise BadTimeColumn(source.qualified_name, spec.column, fault)
         if self.sink == source.qualified_name:
             raise UserError(f"{self.sink} cannot be its own source: write the windows into another file set")
         if spec.late is LatePolicy.RECOMPUTE and not self.query.bounds:
@@ -178,11 +176,7 @@ class WindowProgram:
                 f"SELECT {' or '.join(self.query.shape.bounds)} unchanged: a run finds by it the rows of a window that "
                 "it computes again (or declare late='drop')"
             )
-        if self.query.time_column.lower() != spec.column.lower():
-            raise UserError(
-                f"the watermark of {source.qualified_name} is for {spec.column}: DESCRIPTOR({self.query.time_column}) "
-                f"must be DESCRIPTOR({spec.column})"
-            )
+        check_time(self.query, source, schema)
 
     def __call__(self, run: Run, spark: SparkSession | None = None) -> None:
         """Compute what is due, and have the commit move the state."""
@@ -201,7 +195,7 @@ class WindowProgram:
         )
         late = tries.compute(look.plan.late)
         # Not one by one: once their cause is gone, they may be many and of one partition.
-        tries.compute(look.postponed[: _spec(look.source).max_windows])
+        tries.compute(look.postponed[: spec_of(look.source).max_windows])
         new = tries.compute(look.plan.new)
         moved = self._find_move(workspace, look, tries, late, new)
         if tries.failed and not tries.done and (look.plan.late or look.plan.new):
@@ -236,12 +230,12 @@ class WindowProgram:
         is not in the time of its partition, and the partition was read for one of `windows`.
         """
         late = self._find_late(workspace, look, moved.seen)
-        kept = late if _spec(look.source).keeps_late else []
+        kept = late if spec_of(look.source).keeps_late else []
         batch = self._batch(workspace, look, sorted(windows), kept)
         aside = Aside(workspace, calculator, self.side, batch, look.state)
         outside = aside.put_outside()
         if kept:
-            final = _find_final(_spec(look.source), look.state)
+            final = _find_final(spec_of(look.source), look.state)
             assert final is not None, "there are late rows"  # noqa: S101
             late = aside.put_late(kept, moved.seen, self._grid(look.source).first_open(final))
         for text in (*aside.say_late(late), *aside.say_outside(outside)):
@@ -250,7 +244,7 @@ class WindowProgram:
 
     def _find_late(self, workspace: Workspace, look: _Look, seen: int) -> list[LateRows]:
         """Return the partitions that got rows before the commit `seen` of windows that are not computed again."""
-        final = _find_final(_spec(look.source), look.state)
+        final = _find_final(spec_of(look.source), look.state)
         if final is None:
             return []
         late = workspace.ask(lambda db, _: list_late(db, look.source, look.state.seen, seen))
@@ -285,7 +279,7 @@ class WindowProgram:
         def block(db: Db, tx: Transaction) -> _Look:
             source = Fileset.of(find_dataset(db, self.source))
             sink = Fileset.of(find_dataset(db, self.sink))
-            spec = _spec(source)
+            spec = spec_of(source)
             state = find_state(db, workspace.program_id)
             if state is None:
                 raise NoWatermark(source.qualified_name)
@@ -418,7 +412,7 @@ class WindowProgram:
         return found
 
     def _grid(self, source: Fileset) -> Grid:
-        return Grid(self.query.shape, _spec(source).window_zone)
+        return Grid(self.query.shape, spec_of(source).window_zone)
 
     def _make_calculator(self) -> Calculator:
         if self._calculator is not None:
@@ -426,6 +420,21 @@ class WindowProgram:
         from tidemill.sql.window_frames import SparkWindows
 
         return SparkWindows(self.query)
+
+
+def check_time(query: WindowQuery, source: Fileset, schema: ColumnSchema | None) -> None:
+    """Refuse another time column than that of the table's watermark, and a column that cannot be a time.
+
+    `schema` are the columns of the table, None before its first commit.
+    """
+    spec = spec_of(source)
+    if query.time_column.lower() != spec.column.lower():
+        raise UserError(
+            f"the watermark of {source.qualified_name} is for {spec.column}: DESCRIPTOR({query.time_column}) "
+            f"must be DESCRIPTOR({spec.column})"
+        )
+    if schema is not None and (fault := find_column_fault(spec.column, spec.options, schema.types)):
+        raise BadTimeColumn(source.qualified_name, spec.column, fault)
 
 
 def _to_postpone(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
@@ -469,7 +478,8 @@ def _merged(spans: Iterable[tuple[Instant, Instant]]) -> list[tuple[Instant, Ins
     return merged
 
 
-def _spec(source: Fileset) -> WatermarkSpec:
+def spec_of(source: Fileset) -> WatermarkSpec:
+    """Return the watermark of a table; `NoWatermark` if it has none, or one that does not move."""
     if source.watermark is None or not source.watermark.enabled:
         raise NoWatermark(source.qualified_name)
     return source.watermark

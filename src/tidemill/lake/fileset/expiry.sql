@@ -96,10 +96,12 @@ SELECT CAST(:dataset_id AS TEXT) || '/' || expired.location || ' ' || CAST(expir
     ON CONFLICT (location) DO NOTHING
 
 -- name: supersede_all
-UPDATE partition_change SET superseded_seq = :commit_seq WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
+UPDATE partition_change {indexed_by:partition_current} SET superseded_seq = :commit_seq
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
 
 -- name: supersede_compactions
-UPDATE compaction SET superseded_seq = :commit_seq WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
+UPDATE compaction {indexed_by:compaction_current} SET superseded_seq = :commit_seq
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
 
 -- name: raise_horizon
 -- locks: dataset

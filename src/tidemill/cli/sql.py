@@ -15,7 +15,7 @@ from tidemill.mill.plain import to_plain
 @click.option("-e", "statement", metavar="SQL", help="The statements, instead of a file.")
 @json_option
 def command(file: Path | None, statement: str | None, *, as_json: bool) -> None:
-    """Carry out SQL statements: CREATE, ALTER, DROP TABLE, SHOW TABLES, DESCRIBE, SELECT."""
+    """Carry out SQL statements: CREATE, ALTER, DROP TABLE, INSERT, SELECT and others."""
     if (file is None) == (statement is None):
         raise BadOption("sql", str(file or statement or ""), "give a file, or statements by -e")
     with open_mill(create=True) as mill:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from tidemill.app.statements import NAME as STATEMENTS
 from tidemill.catalog.db import Db, write_effects
 from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import write_plain
@@ -99,19 +100,27 @@ class _Tables(Noun):
         return self._catalog.write(kept)
 
     def carry_out(self, statement: Statement) -> Done:
+        from tidemill.mill.inserts import declare_insert, drop_program
         from tidemill.sql import ddl
 
-        if isinstance(statement, ddl.CreateTable):
-            return self._create_table(statement)
-        if isinstance(statement, ddl.Select):
-            return self._select(statement)
-        if isinstance(statement, ddl.ShowTables):
-            return self._catalog.read(lambda db: self._show_tables(db, statement.namespace))
-        if isinstance(statement, ddl.Describe):
-            return self._catalog.read(lambda db: self._describe(db, statement.name))
-        if isinstance(statement, ddl.DropTable):
-            return self._write(lambda db: self._drop_table(db, statement))
-        return self._alter_table(statement)
+        match statement:
+            case ddl.CreateTable():
+                done = self._create_table(statement)
+            case ddl.DropTable():
+                done = self._write(lambda db: self._drop_table(db, statement))
+            case ddl.Insert(text):
+                done = Done(declare_insert(self._project, text))
+            case ddl.DropProgram(name, if_exists):
+                done = Done(drop_program(self._project, name, if_exists=if_exists))
+            case ddl.Select():
+                done = self._select(statement)
+            case ddl.ShowTables(namespace):
+                done = self._catalog.read(lambda db: self._show_tables(db, namespace))
+            case ddl.Describe(name):
+                done = self._catalog.read(lambda db: self._describe(db, name))
+            case _:
+                done = self._alter_table(statement)
+        return done
 
     def _alter_table(self, statement: Alteration) -> Done:
         def block(db: Db) -> Done:
@@ -190,7 +199,7 @@ class _Tables(Noun):
                 return Done(f"there is no table {statement.name}")
             raise
         name, fileset = dataset.qualified_name, Fileset.of(dataset)
-        if dataset.app is not None:
+        if dataset.app not in {None, STATEMENTS}:
             raise BadTable(name, f"it is declared by app {dataset.app}, and statements drop their own tables alone")
         if uses := find_uses(db, self._project, dataset):
             raise BadTable(name, f"it is used by {', '.join(uses)}")

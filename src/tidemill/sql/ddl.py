@@ -16,7 +16,7 @@ from tidemill.lake.fileset.columns import to_fields
 from tidemill.names import nearest
 from tidemill.sql.bare_select import TableQuery, read_select
 from tidemill.sql.dialect import BadStatement, tokenize
-from tidemill.sql.windows import WindowQuery
+from tidemill.sql.windows import WindowQuery, read_query
 
 _TYPES: Final[Mapping[str, str]] = {
     "STRING": "string",
@@ -133,16 +133,34 @@ class Select:
     query: WindowQuery | TableQuery
 
 
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Declare the window program that `text` says."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropProgram:
+    """Drop a program that an INSERT has declared."""
+
+    name: str
+    if_exists: bool
+
+
 Alteration: TypeAlias = SetWatermark | DropWatermark | SetOptions | ResetOptions
-Statement: TypeAlias = CreateTable | DropTable | Alteration | Describe | ShowTables | Select
+Statement: TypeAlias = CreateTable | DropTable | Alteration | Describe | ShowTables | Select | Insert | DropProgram
 
 
 def read_statement(text: str) -> Statement:
     """Parse `text`; `BadStatement` names line and column of an error."""
     words = _Words(text)
-    match words.one_of("SELECT", "WITH", "CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "DESC"):
+    match words.one_of("SELECT", "WITH", "INSERT", "CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "DESC"):
         case "SELECT" | "WITH":
             return Select(read_select(text))
+        case "INSERT":
+            read_query(text)
+            return Insert(text.strip())
         case verb:
             statement = _read(words, verb)
             words.end()
@@ -158,9 +176,9 @@ def _read(words: _Words, verb: str) -> Statement:
             words.expect("TABLE")
             return _alter(words)
         case "DROP":
-            words.expect("TABLE")
+            kind = DropTable if words.one_of("TABLE", "PROGRAM") == "TABLE" else DropProgram
             if_exists = _if_exists(words)
-            return DropTable(words.table(), if_exists)
+            return kind(words.table(), if_exists)
         case "SHOW":
             words.expect("TABLES")
             named = words.skip("IN") or words.skip("FROM")

@@ -294,7 +294,7 @@ def test_a_directory_of_another_program_outlives_its_table(mill):
         ("DESCRIBE hive_table now", "the end of the statement is wanted, not 'now'"),
         (
             "DELETE FROM hive_table",
-            "SELECT or WITH or INSERT or CREATE or ALTER or DROP or SHOW or DESCRIBE or DESC is wanted",
+            "SELECT or WITH or INSERT or EXPLAIN or CREATE or ALTER or DROP or SHOW or DESCRIBE or DESC is wanted",
         ),
         ("ALTER TABLE t SET ('a", "cannot be read"),
         ("DESCRIBE hive_table;\n DESCRIBE hive_table; DROP\n TABEL t", "line 3, column 6: TABLE or PROGRAM is wanted"),

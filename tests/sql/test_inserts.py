@@ -10,6 +10,7 @@ from tidemill.app.declared import BadDeclaration
 from tidemill.errors import UserError
 from tidemill.mill.inserts import BadInsert
 from tidemill.mill.statements import BadTable
+from tidemill.run.step.spans import DeclaredSpan
 
 CLICKS = """
 import tidemill as tm
@@ -21,6 +22,7 @@ TABLE = "CREATE TABLE hourly (window_start TIMESTAMP(3), n bigint) PARTITIONED B
 INSERT = """
 INSERT INTO hourly SELECT window_start, {what} AS n, to_date(window_start) AS day
   FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start"""
+KEY = "day=2021-03-19 hour={}"
 COUNT, SUM = INSERT.format(what="count(*)"), INSERT.format(what="sum(amount)")
 
 
@@ -79,6 +81,8 @@ def test_a_table_can_be_dropped_once_its_program_is(clicked):
         (COUNT.replace("TABLE clicks", "TABLE clickz"), "did you mean 'default.clicks'?"),
         (COUNT.replace("INTO hourly", "INTO other.hourly"), "write into a table of the configured namespace, default"),
         (COUNT.replace("GROUP BY window_start", ""), "line 2, column 38: an aggregate needs GROUP BY"),
+        ("EXPLAIN\n" + COUNT.replace("GROUP BY window_start", ""), "line 3, column 38: an aggregate needs GROUP BY"),
+        ("EXPLAIN DROP TABLE t", "SELECT or WITH or INSERT is wanted, not 'DROP'"),
         ("DROP PROGRAM count_hours", "'default.sql.count_hours'"),
     ],
 )
@@ -91,6 +95,65 @@ def test_a_wrong_insert_is_refused_and_declares_nothing(clicked, statement, told
 
     assert told in str(refused.value)
     assert [one.name for one in clicked.mill.apps.list()] == ["default.shop"]
+
+
+def explained(mill, text):
+    """Return the line of an EXPLAIN, and its rows except those of waits."""
+    (done,) = mill.sql(f"EXPLAIN {text}")
+    rows = [(row["part"], row["value"], row["why"], row["partitions"]) for row in done.rows if row["part"] != "waits"]
+    return done.said, rows
+
+
+def test_explain_shows_the_windows_and_partitions_of_the_next_run(clicked):
+    """Hour 9 has come after the program computed up to 11:00: its window is late. Nothing is declared or changed."""
+    for hour in (10, 11):
+        clicked.commit("clicks", {f"day=2021-03-19/hour={hour}": "a line"})
+    clicked.mill.sql(f"{TABLE}")
+    window, zone = [("window", "[2021-03-19 11:00:00, 2021-03-19 12:00:00)", "closed", [KEY.format(11)])], "2021-03-19 "
+    ten = ("window", "[2021-03-19 10:00:00, 2021-03-19 11:00:00)", "closed", [KEY.format(10)])
+
+    new = explained(clicked.mill, COUNT)
+    select = explained(clicked.mill, COUNT.replace("INSERT INTO hourly", ""))
+    clicked.mill.sql(COUNT)
+    computed = 1616151600000000  # 2021-03-19 11:00 UTC
+    seen = clicked.sql("SELECT max(commit_seq) FROM tx")[0][0] + 1
+    clicked.sql(f"UPDATE window_program SET computed = {computed}, seen = {seen} RETURNING 1")
+    clicked.commit("clicks", {"day=2021-03-19/hour=9": "a line"})
+    after = explained(clicked.mill, COUNT)
+    changed = explained(clicked.mill, SUM)
+
+    watermark = ("watermark", f"{zone}12:00:00", "of default.clicks", [])
+    assert new == (
+        "the next run of sql.hourly would compute 2 windows of default.clicks",
+        [watermark, ("computed", None, "by sql.hourly", []), ten, *window],
+    )
+    assert select == ("the query would compute 2 windows of default.clicks", [watermark, ten, *window])
+    late = ("window", "[2021-03-19 09:00:00, 2021-03-19 10:00:00)", "late partitions", [KEY.format(9)])
+    assert after[1] == [watermark, ("computed", f"{zone}11:00:00", "by sql.hourly", []), late, *window]
+    assert changed[0].startswith("default.sql.hourly has another query now; after a reset the next run")
+    assert clicked.sql("SELECT revision FROM window_program") == [(0,)]
+
+
+def test_explain_shows_what_holds_the_watermark_and_the_tables_of_a_query(clicked):
+    """A window that does not come has a reason: here an open transaction that has declared its times."""
+    clicked.commit("clicks", {"day=2021-03-19/hour=10": "a line"})
+    clicked.mill.sql(TABLE)
+    span = DeclaredSpan("default.clicks", "2021-03-19 11:00", "2021-03-19 12:00")
+
+    with clicked.mill.transaction([span]) as tx:
+        clicked.commit("clicks", {"day=2021-03-19/hour=12": "a line"})
+        (held,) = clicked.mill.sql(f"EXPLAIN {COUNT}")
+    tables = explained(clicked.mill, "SELECT * FROM clicks c, hourly")
+
+    waits = [row["why"] for row in held.rows if row["part"] == "waits"]
+    assert f"transaction {tx.write_pointer} of {tx.run_id} holds the watermark of default.clicks" in waits[0]
+    assert tables == (
+        "the query would read",
+        [
+            ("table", "default.clicks", "current", [KEY.format(10), KEY.format(12)]),
+            ("table", "default.hourly", "current", []),
+        ],
+    )
 
 
 @pytest.mark.spark

@@ -238,9 +238,9 @@ class Mill:
         """Carry out the SQL statements in `text`, divided by semicolons, one after the other.
 
         `CREATE TABLE`, `ALTER TABLE … ADD|MODIFY|DROP WATERMARK`, `SET`, `RESET`, `DROP TABLE [IF EXISTS]`,
-        `SHOW TABLES [IN namespace]`, `DESCRIBE`, `SELECT`, `INSERT INTO … SELECT`, `DROP PROGRAM [IF EXISTS]`. All are
-        read before the first is carried out. `BadStatement` says where one cannot be read, `BadTable`, `BadInsert` and
-        others what does not fit.
+        `SHOW TABLES [IN namespace]`, `DESCRIBE`, `SELECT`, `INSERT INTO … SELECT`, `EXPLAIN`, `DROP PROGRAM [IF
+        EXISTS]`. All are read before the first is carried out. `BadStatement` says where one cannot be read.
+        `BadTable`, `BadInsert` and others say what does not fit.
 
         An `INSERT` declares a window program of the app `sql`, with the name of its output, and a schedule.
 

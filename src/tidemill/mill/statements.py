@@ -100,6 +100,7 @@ class _Tables(Noun):
         return self._catalog.write(kept)
 
     def carry_out(self, statement: Statement) -> Done:
+        from tidemill.mill.explaining import explain_statement
         from tidemill.mill.inserts import declare_insert, drop_program
         from tidemill.sql import ddl
 
@@ -114,6 +115,9 @@ class _Tables(Noun):
                 done = Done(drop_program(self._project, name, if_exists=if_exists))
             case ddl.Select():
                 done = self._select(statement)
+            case ddl.Explain(explained):
+                said, rows = self._catalog.read(lambda db: explain_statement(db, self._project, explained))
+                done = Done(said, (), tuple(rows))
             case ddl.ShowTables(namespace):
                 done = self._catalog.read(lambda db: self._show_tables(db, namespace))
             case ddl.Describe(name):

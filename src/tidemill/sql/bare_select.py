@@ -12,10 +12,10 @@ from sqlglot.optimizer.scope import traverse_scope
 from sqlglot.tokenizer_core import TokenType
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.transactions import Transaction
+from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.lake.fileset.fileset import Fileset, find_schema
 from tidemill.lake.window.watermark import find_first_begin, value_at
-from tidemill.lake.window.window_plan import Grid, Limits, Reached, plan
+from tidemill.lake.window.window_plan import Grid, Limits, Reached, Stored, Window, plan
 from tidemill.lake.window.windows import list_waiting, read_keys
 from tidemill.names import Namespace, qualified
 from tidemill.shapes.keys import KeyText
@@ -23,7 +23,7 @@ from tidemill.shapes.partition_time import Instant
 from tidemill.shapes.watermark_spec import PartialFirst
 from tidemill.sql.batches import Batch
 from tidemill.sql.dialect import WINDOW_FUNCTIONS, bad, parse_one, tokenize
-from tidemill.sql.window_program import check_time, spec_of
+from tidemill.sql.window_program import NextWindow, check_time, list_needed, spec_of
 from tidemill.sql.windows import WindowQuery, name_of, read_query
 from tidemill.texts import count_of
 
@@ -117,18 +117,15 @@ def compute_closed(workspace: Workspace, query: WindowQuery, source: Fileset) ->
     grid = Grid(query.shape, spec.window_zone)
 
     def block(db: Db, tx: Transaction) -> tuple[Batch, Instant | None]:
-        check_time(query, source, find_schema(db, source.dataset_id))
-        passed = value_at(db, source.dataset_id, tx.write_pointer)
-        first = find_first_begin(db, source.dataset_id) if spec.partial_first is PartialFirst.SKIP else None
-        waiting = list_waiting(db, source, tx, None)
-        windows = plan(grid, Reached(None, 0, passed, tx.write_pointer, first), waiting, (), _NO_LIMIT).new
+        windows, waiting = _plan_closed(db, tx, query, source)
         due = set(windows)
         near = {
             KeyText(one.key): (one.begins, one.ends)
             for one in waiting
             if not due.isdisjoint(grid.touched(one.begins, one.ends))
         }
-        return Batch(source, source, windows, tuple(read_keys(db, source, tx, near)), near), passed
+        batch = Batch(source, source, windows, tuple(read_keys(db, source, tx, near)), near)
+        return batch, value_at(db, source.dataset_id, tx.write_pointer)
 
     batch, passed = workspace.ask(block)
     if passed is None:
@@ -138,3 +135,23 @@ def compute_closed(workspace: Workspace, query: WindowQuery, source: Fileset) ->
     value = spec.partition_time.zone.local(passed)
     said = f"{count_of(len(batch.windows), 'closed window')} of {source.qualified_name}, at its watermark {value}: "
     return SelectedRows(SparkWindows(query).compute(workspace, batch) if batch.windows else None, said)
+
+
+def list_closed(db: Db, snapshot: Snapshot, query: WindowQuery, source: Fileset) -> list[NextWindow]:
+    """List the windows that `compute_closed` would compute, in the order of their ends."""
+    windows, _ = _plan_closed(db, snapshot, query, source)
+    needed = list_needed(db, source, snapshot, Grid(query.shape, spec_of(source).window_zone), windows)
+    return [NextWindow(window, "closed", needed.get(window, ())) for window in windows]
+
+
+def _plan_closed(
+    db: Db, snapshot: Snapshot, query: WindowQuery, source: Fileset
+) -> tuple[tuple[Window, ...], list[Stored]]:
+    """Return the closed windows, and all partitions with a time."""
+    check_time(query, source, find_schema(db, source.dataset_id))
+    spec = spec_of(source)
+    passed = value_at(db, source.dataset_id, snapshot.write_pointer)
+    first = find_first_begin(db, source.dataset_id) if spec.partial_first is PartialFirst.SKIP else None
+    waiting = list_waiting(db, source, snapshot, None)
+    reached = Reached(None, 0, passed, snapshot.write_pointer, first)
+    return plan(Grid(query.shape, spec.window_zone), reached, waiting, (), _NO_LIMIT).new, waiting

@@ -141,6 +141,13 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
+class Explain:
+    """Show what a statement would compute and read next."""
+
+    statement: Insert | Select
+
+
+@dataclass(frozen=True, slots=True)
 class DropProgram:
     """Drop a program that an INSERT has declared."""
 
@@ -149,22 +156,31 @@ class DropProgram:
 
 
 Alteration: TypeAlias = SetWatermark | DropWatermark | SetOptions | ResetOptions
-Statement: TypeAlias = CreateTable | DropTable | Alteration | Describe | ShowTables | Select | Insert | DropProgram
+Query: TypeAlias = Select | Insert
+Statement: TypeAlias = CreateTable | DropTable | Alteration | Describe | ShowTables | Query | Explain | DropProgram
 
 
 def read_statement(text: str) -> Statement:
     """Parse `text`; `BadStatement` names line and column of an error."""
     words = _Words(text)
-    match words.one_of("SELECT", "WITH", "INSERT", "CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "DESC"):
-        case "SELECT" | "WITH":
-            return Select(read_select(text))
-        case "INSERT":
-            read_query(text)
-            return Insert(text.strip())
+    match words.one_of("SELECT", "WITH", "INSERT", "EXPLAIN", "CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "DESC"):
+        case "SELECT" | "WITH" | "INSERT" as verb:
+            return _read_query(verb, text)
+        case "EXPLAIN":
+            first = tokenize(text)[0]
+            blanked = f"{text[: first.start]}{' ' * len(first.text)}{text[first.end + 1 :]}"
+            return Explain(_read_query(words.one_of("SELECT", "WITH", "INSERT"), blanked))
         case verb:
             statement = _read(words, verb)
             words.end()
             return statement
+
+
+def _read_query(verb: str, text: str) -> Query:
+    if verb != "INSERT":
+        return Select(read_select(text))
+    read_query(text)
+    return Insert(text.strip())
 
 
 def _read(words: _Words, verb: str) -> Statement:

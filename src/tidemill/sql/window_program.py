@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.transactions import Transaction
+from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
@@ -110,6 +110,18 @@ class _Look:
     """Windows that were postponed: those whose partitions have changed first, then what was tried longest ago."""
 
 
+@dataclass(frozen=True, slots=True)
+class NextWindow:
+    """A window that the next run would compute, the reason, and the partitions that it would read for the window."""
+
+    window: Window
+    why: str
+    partitions: tuple[KeyText, ...]
+
+    def __str__(self) -> str:
+        return _show(self.window)
+
+
 class WindowProgram:
     """The code of a window program: `app.window_sql` makes it, a driver calls it."""
 
@@ -182,7 +194,7 @@ class WindowProgram:
         """Compute what is due, and have the commit move the state."""
         del spark
         workspace = workspace_of(run)
-        look = workspace.ask(self._look(workspace))
+        look = workspace.ask(lambda db, tx: self._look(db, tx, find_state(db, workspace.program_id)))
         world = workspace.world
         world.mark("windows.planned")
         calculator = self._make_calculator()
@@ -275,40 +287,53 @@ class WindowProgram:
             more=plan.more or late < len(plan.late) or new < len(plan.new),
         )
 
-    def _look(self, workspace: Workspace) -> Callable[[Db, Transaction], _Look]:
-        def block(db: Db, tx: Transaction) -> _Look:
-            source = Fileset.of(find_dataset(db, self.source))
-            sink = Fileset.of(find_dataset(db, self.sink))
-            spec = spec_of(source)
-            state = find_state(db, workspace.program_id)
-            if state is None:
-                raise NoWatermark(source.qualified_name)
-            self.check(source, sink, find_schema(db, source.dataset_id))
-            passed = value_at(db, source.dataset_id, tx.write_pointer)
-            grid = self._grid(source)
-            recomputes = spec.late in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}
-            dirty = list_dirty(db, source, tx, state.seen) if recomputes and state.computed else []
-            final = _find_final(spec, state) if spec.late is LatePolicy.RECOMPUTE else None
-            skips = spec.partial_first is PartialFirst.SKIP
-            first = find_first_begin(db, source.dataset_id) if skips else None
-            at = Reached(state.computed, state.seen, passed, tx.write_pointer, first, final)
-            limits = Limits(spec.max_windows, spec.max_partitions, spec.max_bytes)
-            # A window that is not computed yet may begin as much before `computed` as it is long.
-            since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
-            planned = plan(grid, at, list_waiting(db, source, tx, since), dirty, limits)
-            if spec.late is LatePolicy.ERROR and planned.late:
-                raise LateData(state.name, source.qualified_name, [_show(window) for window in planned.late])
-            postponed = list_postponed(db, state.program_id, _MOST_STALE)
-            found = planned.without({*postponed})  # else the run would meet first what has failed before
-            changed = {*planned.late}
-            postponed.sort(key=lambda window: window not in changed)
-            wanted = (*found.new, *found.late, *postponed)
-            written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
-            gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
-            written_by |= gone
-            return _Look(state, source, sink, found, written_by, tuple(gone), tuple(postponed))
+    def _look(self, db: Db, tx: Snapshot, state: WindowState | None) -> _Look:
+        source = Fileset.of(find_dataset(db, self.source))
+        sink = Fileset.of(find_dataset(db, self.sink))
+        spec = spec_of(source)
+        if state is None:
+            raise NoWatermark(source.qualified_name)
+        self.check(source, sink, find_schema(db, source.dataset_id))
+        passed = value_at(db, source.dataset_id, tx.write_pointer)
+        grid = self._grid(source)
+        recomputes = spec.late in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}
+        dirty = list_dirty(db, source, tx, state.seen) if recomputes and state.computed else []
+        final = _find_final(spec, state) if spec.late is LatePolicy.RECOMPUTE else None
+        skips = spec.partial_first is PartialFirst.SKIP
+        first = find_first_begin(db, source.dataset_id) if skips else None
+        at = Reached(state.computed, state.seen, passed, tx.write_pointer, first, final)
+        limits = Limits(spec.max_windows, spec.max_partitions, spec.max_bytes)
+        # A window that is not computed yet may begin as much before `computed` as it is long.
+        since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
+        planned = plan(grid, at, list_waiting(db, source, tx, since), dirty, limits)
+        if spec.late is LatePolicy.ERROR and planned.late:
+            raise LateData(state.name, source.qualified_name, [_show(window) for window in planned.late])
+        postponed = list_postponed(db, state.program_id, _MOST_STALE)
+        found = planned.without({*postponed})  # else the run would meet first what has failed before
+        changed = {*planned.late}
+        postponed.sort(key=lambda window: window not in changed)
+        wanted = (*found.new, *found.late, *postponed)
+        written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
+        gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
+        written_by |= gone
+        return _Look(state, source, sink, found, written_by, tuple(gone), tuple(postponed))
 
-        return block
+    def list_next(self, db: Db, snapshot: Snapshot, state: WindowState | None) -> list[NextWindow]:
+        """List the windows that the next run would compute or delete, in its order. None: the program is new.
+
+        Raises what the run would raise.
+        """
+        source = Fileset.of(find_dataset(db, self.source))
+        fresh = WindowState(ProgramId(""), source.dataset_id, self.__name__, "", spec_of(source).late, None, 0, 0)
+        look = self._look(db, snapshot, state or fresh)
+        each = {
+            **dict.fromkeys(look.gone, "deleted, since a reset"),
+            **dict.fromkeys(look.plan.late, "late partitions"),
+            **dict.fromkeys(look.postponed, "postponed"),
+            **dict.fromkeys(look.plan.new, "closed"),
+        }
+        needed = list_needed(db, source, snapshot, self._grid(source), each)
+        return [NextWindow(window, why, needed.get(window, ())) for window, why in each.items()]
 
     def _gone(
         self, db: Db, program_id: ProgramId, grid: Grid, computed: Instant | None, kept: AbstractSet[Window]
@@ -420,6 +445,24 @@ class WindowProgram:
         from tidemill.sql.window_frames import SparkWindows
 
         return SparkWindows(self.query)
+
+
+def list_needed(
+    db: Db, source: Fileset, snapshot: Snapshot, grid: Grid, windows: Iterable[Window]
+) -> dict[Window, tuple[KeyText, ...]]:
+    """Return for each of `windows` the partitions whose rows may lie in the window, in their order of time."""
+    wanted = set(windows)
+    near = {
+        one.key: one
+        for found in list_around(db, source, snapshot, _merged(map(grid.spans, wanted))).values()
+        for one in found
+    }
+    needed: dict[Window, tuple[KeyText, ...]] = {}
+    for one in sorted(near.values(), key=lambda one: (one.begins, one.key)):
+        for window in grid.touched(one.begins, one.ends):
+            if window in wanted:
+                needed[window] = (*needed.get(window, ()), KeyText(one.key))
+    return needed
 
 
 def check_time(query: WindowQuery, source: Fileset, schema: ColumnSchema | None) -> None:

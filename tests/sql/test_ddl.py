@@ -214,6 +214,7 @@ def test_a_dropped_table_frees_its_name_and_its_files(on_each):
     assert (dropped.said, missing.said) == ("table default.hive_table is dropped", "there is no table hive_table")
     assert list(described(on_each, "hive_table")) == ["x", "day"]
     assert expired == len(files) == 1
+    assert on_each.catalog.audit().findings == ()
     assert not Path(files[0]).exists()
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 
+import pytest
+
 import tidemill as tm
+from tests.first_minutes import type_in
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "windows.md").read_text(encoding="utf-8")
 
@@ -29,5 +34,19 @@ def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
     assert [(view.dataset, view.zone, view.programs) for view in views] == [
         ("default.clicks", "Europe/Berlin", ("default.clicks.count_hours", "default.clicks.rank_customers")),
         ("default.orders", "UTC", ()),
+        ("default.sales", "UTC", ("default.sql.sales_by_hour",)),
         ("default.visits", "UTC", ()),
     ]
+
+
+@pytest.mark.spark
+def test_the_ten_minutes_print_the_rows_that_the_page_shows(tmp_path):
+    """A user of Flink types the first section as it stands. The window is out without a row of the next hour."""
+    section = PAGE.split("\n## ")[1]
+    typed = re.findall(r"^\$ (.*)$", section, re.MULTILINE)
+    (statements,), (rows,) = (re.findall(rf"```{one}\n(.*?)```", section, re.DOTALL) for one in ("sql", "text"))
+    (tmp_path / "sales.sql").write_text(statements, encoding="utf-8")
+
+    printed = type_in(typed, tmp_path, {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
+
+    assert printed.endswith(rows), printed

@@ -1,4 +1,4 @@
-"""Texts from outside, as the catalog can keep them."""
+"""Texts from outside, as the catalog can keep them, and counts in words."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def printable(text: str) -> str:
     For what users and their files say: an exception's text, the first line of a file that is no text at all.
     """
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def count_of(number: int, one: str) -> str:
+    """Return a number of things in words: `1 row`, `2 rows`."""
+    return f"{number} {one}{'' if number == 1 else 's'}"

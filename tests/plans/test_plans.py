@@ -32,6 +32,7 @@ READS_ALL: Final[Mapping[str, str]] = {
     "completed.find_commits_of_runs": "of what should not be there: runs without a record",
     "audit.list_declarations": "audits all that is declared",
     "audit.list_garbage": "audits all that is to be deleted",
+    "audit.list_named": "audits data sets, of which there are few",
     "audit.list_pins": "audits all pins",
     "audit.list_slots": "audits all slots",
     "resets.forget_waiting": "deletes all that waits for a consumer that is reset, for a person who asks",

@@ -4,15 +4,23 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pyarrow import parquet
 
 from tidemill.cli.main import cli
 from tidemill.durations import parse_duration
 from tidemill.errors import UserError
+from tidemill.lake.fileset.expiry import expire_superseded
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.janitor import sweep
 from tidemill.mill.mill import open_project
+from tidemill.mill.statements import BadTable
+from tidemill.narration import Narrator
+from tidemill.roles.discoverer import Discoverer
 from tidemill.sql.ddl import read_statement
 from tidemill.sql.windows import read_query
 
@@ -133,6 +141,104 @@ def test_the_query_of_the_seed_is_one_window_program(mill):
     assert "TUMBLE" not in query.select("rows", lambda rows, _: rows)
 
 
+def test_the_tables_of_a_namespace_are_listed(mill):
+    """Plain names are of the configured namespace, and so is the list without a name."""
+    mill.sql(f"{HIVE}; {WITHOUT.replace('hive_table', 'other.plain')}")
+
+    own, other = mill.sql("SHOW TABLES; SHOW TABLES IN other")
+
+    assert own.rows == ({"table": "default.hive_table", "watermark": "ts"},)
+    assert other.rows == ({"table": "other.plain", "watermark": None},)
+
+
+USES = """
+import tidemill as tm
+
+app = tm.App("shop")
+
+@app.python(writes=["default.hive_table"])
+def fill(run):
+    pass
+
+app.schedule("on_hive", fill, trigger=tm.NewPartitions("default.hive_table"))
+app.fileset("hourly", keys={"day": "date"})
+app.window_sql("count_hours", '''
+    INSERT INTO hourly SELECT window_start, to_date(window_start) AS day
+      FROM TABLE(TUMBLE(TABLE hive_table, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start''')
+"""
+
+
+def test_a_table_that_something_uses_is_not_dropped(on_each):
+    """The refusal names each use: what reads or writes the table would fail later, and say less."""
+    on_each.sql(HIVE)
+    on_each.project.config.app.write_text(USES, encoding="utf-8")
+    on_each.deploy()
+
+    with on_each.transaction(["hive_table"]) as tx, pytest.raises(BadTable) as refused:
+        on_each.sql("DROP TABLE hive_table")
+    with pytest.raises(BadTable) as declared:
+        on_each.sql("DROP TABLE hourly")
+
+    used = "program default.shop.count_hours, program default.shop.fill, schedule default.shop.on_hive"
+    assert f"it is used by {used}, the open transaction {tx.write_pointer}; nothing" in str(refused.value)
+    assert "it is declared by app shop" in str(declared.value)
+    assert [one.dataset for one in on_each.watermarks.list()] == ["default.hive_table"]
+
+
+DAY = "pt_day=2021-03-19"
+
+
+def write_file(folder):
+    """Write a row of the partition DAY, and return the file as a commit names it."""
+    path = folder / DAY / "a.parquet"
+    path.parent.mkdir(parents=True)
+    parquet.write_table(pa.table({"x": pa.array([1], pa.int32())}), path)
+    return {"name": f"{DAY}/a.parquet", "bytes": path.stat().st_size, "rows": 1}
+
+
+def test_a_dropped_table_frees_its_name_and_its_files(on_each):
+    """Another table of that name can be made at once. The janitor deletes the files like those of replaced partitions."""
+    on_each.sql("CREATE TABLE hive_table (x int) PARTITIONED BY (pt_day string)")
+    catalog, begun = on_each.project.catalog, on_each.transactions.begin(["hive_table"])
+    written = write_file(Path(begun.outputs[0].location))
+    change = {"dataset": "hive_table", "key": DAY, "op": "append", "files": [written]}
+    on_each.transactions.commit(begun.write_pointer, [change])
+    files = [file.path for file in on_each.datasets.files("hive_table")]
+
+    (dropped, missing) = on_each.sql("DROP TABLE hive_table; DROP TABLE IF EXISTS hive_table")
+    on_each.sql("CREATE TABLE hive_table (x string) PARTITIONED BY (day date)")
+    on_each.transactions.commit(on_each.transactions.begin(["hive_table"]).write_pointer, [])
+    expired = expire_superseded(catalog, timedelta(0))
+    sweep(catalog)
+
+    assert (dropped.said, missing.said) == ("table default.hive_table is dropped", "there is no table hive_table")
+    assert list(described(on_each, "hive_table")) == ["x", "day"]
+    assert expired == len(files) == 1
+    assert on_each.catalog.audit().findings == ()
+    assert not Path(files[0]).exists()
+
+
+def test_a_directory_of_another_program_outlives_its_table(mill):
+    """Tidemill stops the listings, and deletes none of the files, not even later."""
+    mill.sql(
+        "CREATE TABLE fs_table (x int) PARTITIONED BY (pt_day string) WITH ("
+        "'path'='others', 'streaming-source.enable'='true', 'partition.time-interval'='1d')"
+    )
+    catalog = mill.project.catalog
+    write_file(mill.project.config.folder / "others")
+    told: list[str] = []
+    Discoverer(catalog, Narrator(mill.project.world, told.append, as_json=False)).list_due()
+    listed = [file.path for file in mill.datasets.files("fs_table")]
+
+    (dropped,) = mill.sql("DROP TABLE fs_table")
+    expire_superseded(catalog, timedelta(0))
+    sweep(catalog)
+
+    assert [Path(path).exists() for path in listed] == [True], told
+    assert "stay: other programs write that directory" in dropped.notices[0]
+    assert list(mill.datasets.list()) == []
+
+
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
@@ -187,8 +293,15 @@ def test_the_query_of_the_seed_is_one_window_program(mill):
         ("ALTER TABLE hive_table SET ('format'='csv')", "the option 'format' is of CREATE TABLE alone"),
         ("ALTER TABLE hive_tabel DROP WATERMARK", "did you mean 'default.hive_table'?"),
         ("DESCRIBE hive_table now", "the end of the statement is wanted, not 'now'"),
-        ("DELETE FROM hive_table", "CREATE or ALTER or DESCRIBE or DESC is wanted"),
+        (
+            "DELETE FROM hive_table",
+            "SELECT or WITH or INSERT or EXPLAIN or CREATE or ALTER or DROP or SHOW or DESCRIBE or DESC is wanted",
+        ),
         ("ALTER TABLE t SET ('a", "cannot be read"),
+        ("DESCRIBE hive_table;\n DESCRIBE hive_table; DROP\n TABEL t", "line 3, column 6: TABLE or PROGRAM is wanted"),
+        ("DROP TABEL t", "line 1, column 10: TABLE or PROGRAM is wanted, not 'TABEL': did you mean TABLE?"),
+        ("DROP TABLE hive_tabel", "did you mean 'default.hive_table'?"),
+        ("SHOW TABLES IN 5", "a namespace is wanted, not '5'"),
     ],
 )
 def test_a_wrong_statement_is_refused_with_what_where_and_the_cure(mill, statement, told):
@@ -410,7 +523,7 @@ def test_statements_come_from_a_file_or_the_command_line(mill, tmp_path):
     shown = CliRunner().invoke(cli, [*command, "-e", "DESCRIBE hive_table"])
 
     assert made.output.splitlines()[0] == "table default.hive_table is there"
-    assert "  ts  timestamp  WATERMARK AS SOURCE_WATERMARK" in shown.output.splitlines()
+    assert "ts timestamp False SOURCE_WATERMARK" in [" ".join(line.split()) for line in shown.output.splitlines()]
 
 
 def test_reading_needs_no_catalog():

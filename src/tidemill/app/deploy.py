@@ -27,6 +27,7 @@ from tidemill.app.declared import (
 from tidemill.app.deployments import NewDeployment, forget_code, put_deployment
 from tidemill.app.difference import PartChange, compare, read_parts
 from tidemill.app.reads import Changes, Reads
+from tidemill.app.statements import is_of_statements
 from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import GREATEST, load_sql
@@ -311,7 +312,7 @@ class _Deploying:
         was = None if present is None or present.deleted else present.spec
         self.version = 0 if present is None or present.deleted else present.version
         check_generation("app", qualified(app.namespace, app.name), self.version, if_generation)
-        _refuse_unknown_profiles(config, app)
+        _refuse_app(config, app, was)
         self.code.put(db)
         digest = self.code.digest
         old_sums = {} if was is None else find_sums(db, was.bundle)
@@ -410,7 +411,7 @@ def find_left(db: Db, world: World, config: Config, declared: Iterable[tuple[Nam
     left = []
     for namespace, name, spec in db.records(SQL.list_apps, tuple[Namespace, str, AppSpec]):
         file = Path(spec.file)
-        is_of_file = file == config.app or not world.disk.exists(file)
+        is_of_file = file == config.app or not (is_of_statements(spec.file) or world.disk.exists(file))
         if is_of_file and Path(spec.project) == config.folder and (namespace, name) not in present:
             left.append(qualified(namespace, name))
     return tuple(left)
@@ -491,7 +492,10 @@ def _dataset(
     )
 
 
-def _refuse_unknown_profiles(config: Config, app: App) -> None:
+def _refuse_app(config: Config, app: App, present: AppSpec | None) -> None:
+    """Refuse the name of the app of statements, and Spark profiles that are not configured."""
+    if present is not None and is_of_statements(present.file) and not is_of_statements(str(config.app)):
+        raise BadDeclaration(f"app {app.name!r}", "has the name of the app of statements: give it another name")
     for declared in app.programs.values():
         if declared.spark_profile and declared.spark_profile not in config.spark_profiles:
             program = qualified(app.namespace, app.name, declared.name)

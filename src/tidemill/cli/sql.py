@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from tidemill.cli.output import BadOption, json_option, open_mill, read_file, say
+from tidemill.cli.output import BadOption, json_option, open_mill, read_file, say, show_rows
+from tidemill.mill.plain import to_plain
 
 
 @click.command(name="sql")
@@ -14,18 +15,16 @@ from tidemill.cli.output import BadOption, json_option, open_mill, read_file, sa
 @click.option("-e", "statement", metavar="SQL", help="The statements, instead of a file.")
 @json_option
 def command(file: Path | None, statement: str | None, *, as_json: bool) -> None:
-    """Carry out SQL statements: CREATE TABLE, ALTER TABLE (watermarks and options), DESCRIBE."""
+    """Carry out SQL statements: CREATE, ALTER, DROP TABLE, INSERT, SELECT and others."""
     if (file is None) == (statement is None):
         raise BadOption("sql", str(file or statement or ""), "give a file, or statements by -e")
     with open_mill(create=True) as mill:
         text = read_file(file).decode() if file is not None else str(statement)
         done = mill.sql(text)
-    record = [{"said": one.said, "notices": list(one.notices), "rows": list(one.rows)} for one in done]
-    lines = []
+    if as_json:
+        say({"statements": [to_plain(one) for one in done]}, "", as_json=True)
+        return
     for one in done:
-        lines += [one.said, *(f"  notice: {notice}" for notice in one.notices)]
-        for row in one.rows:
-            time = f"WATERMARK AS {row['watermark']}" if row["watermark"] else ""
-            marks = [str(row["type"]), "key" if row["key"] else "", time]
-            lines.append(f"  {row['column']}  {'  '.join(filter(None, marks))}")
-    say({"statements": record}, "\n".join(lines), as_json=as_json)
+        say({}, "\n".join([one.said, *(f"  notice: {notice}" for notice in one.notices)]), as_json=False)
+        if one.rows:
+            show_rows([to_plain(row) for row in one.rows], as_json=False, empty="")

@@ -12,7 +12,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import ALL_ROWS, Row, load_sql
 from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import read_plain
-from tidemill.names import DatasetId, Namespace, check_name, nearest, qualified
+from tidemill.names import DatasetId, Namespace, WritePointer, check_name, nearest, qualified
 from tidemill.shapes.expectation import Arrivals
 from tidemill.storage.locations import resolved
 
@@ -133,6 +133,19 @@ def change_spec(db: Db, dataset: Dataset) -> None:
         location=dataset.location,
         spec=json.dumps(dataset.spec),
     )
+
+
+def drop_dataset(db: Db, dataset: Dataset) -> None:
+    """Mark a data set as dropped: its name is free, its rows stay as history. Call it after a tick.
+
+    The caller has checked that nothing uses the data set.
+    """
+    db.run(SQL.drop_dataset, dataset_id=dataset.dataset_id)
+
+
+def list_writers(db: Db, dataset: Dataset) -> list[WritePointer]:
+    """List the open transactions that have declared to write the data set, oldest first."""
+    return db.records(SQL.list_writers, WritePointer, dataset_id=dataset.dataset_id)
 
 
 def find(db: Db, namespace: Namespace, name: str, *, everywhere: bool = False) -> Dataset:

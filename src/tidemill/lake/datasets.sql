@@ -45,3 +45,12 @@ SELECT dataset_id, namespace, name, kind, location, spec, app, root, generation 
 -- gives: dataset_id, namespace, name, kind, location, spec, app, root, generation
 SELECT dataset_id, namespace, name, kind, location, spec, app, root, generation FROM dataset
  WHERE dataset_id IN ({texts:dataset_ids})
+
+-- name: drop_dataset
+-- locks: dataset
+UPDATE dataset SET dropped_at = tidemill_now(), generation = generation + 1 WHERE dataset_id = :dataset_id
+
+-- name: list_writers
+-- gives: write_pointer
+-- Open transactions that have declared to write the data set.
+SELECT write_pointer FROM in_progress WHERE dataset_id = :dataset_id ORDER BY write_pointer

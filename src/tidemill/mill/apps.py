@@ -59,7 +59,7 @@ class Apps(Noun):
         def block(db: Db) -> Page[AppView]:
             found = self._rows(
                 lambda behind, most: db.records(
-                    SQL.list_apps, _Deployed, after_namespace=behind[0], after_name=behind[1], until=until, limit=most
+                    SQL.list_apps, DeployedApp, after_namespace=behind[0], after_name=behind[1], until=until, limit=most
                 ),
                 place,
                 limit,
@@ -76,7 +76,7 @@ class Apps(Noun):
         """Return an app; `NotFound` with the nearest name."""
         namespace, (local,) = self._project.split("app", name, 1)
         return self._catalog.read(
-            lambda db: _view(db, _find(db, namespace, local, everywhere=self._project.everywhere))
+            lambda db: _view(db, find_deployed(db, namespace, local, everywhere=self._project.everywhere))
         )
 
     @operation(Right.READ)
@@ -165,7 +165,7 @@ class Apps(Noun):
         namespace, (local,) = self._project.split("app", name, 1)
 
         def look(db: Db) -> Deployment:
-            app = _find(db, namespace, local, everywhere=self._project.everywhere)
+            app = find_deployed(db, namespace, local, everywhere=self._project.everywhere)
             return find_target(db, namespace, local, app.version, to)
 
         target = self._catalog.read(look)
@@ -194,7 +194,7 @@ class Apps(Noun):
 
         def block(db: Db) -> Deleted:
             seq = db.tick()
-            app = _find(db, namespace, local, everywhere=self._project.everywhere)
+            app = find_deployed(db, namespace, local, everywhere=self._project.everywhere)
             check_generation("app", qualified(namespace, local), app.version, if_generation)
             deleted = delete_app(db, self._world, seq, namespace, local)
             before = {
@@ -223,11 +223,11 @@ def check_app(db: Db, namespace: Namespace, name: str, *, everywhere: bool = Fal
 
     `everywhere` is for a caller that may read all namespaces.
     """
-    _find(db, namespace, name, everywhere=everywhere)
+    find_deployed(db, namespace, name, everywhere=everywhere)
 
 
 @dataclass(frozen=True, slots=True)
-class _Deployed:
+class DeployedApp:
     """A row of a deployed app."""
 
     namespace: Namespace
@@ -237,8 +237,9 @@ class _Deployed:
     deployed_at: datetime
 
 
-def _find(db: Db, namespace: Namespace, name: str, *, everywhere: bool = False) -> _Deployed:
-    found = db.record(SQL.find_app, _Deployed, namespace=namespace, name=name)
+def find_deployed(db: Db, namespace: Namespace, name: str, *, everywhere: bool = False) -> DeployedApp:
+    """Return a deployed app; `NotFound` as `check_app` raises it."""
+    found = db.record(SQL.find_app, DeployedApp, namespace=namespace, name=name)
     if found is None:
         wanted = qualified(namespace, name)
         names = db.records(SQL.list_names, tuple[Namespace, str])
@@ -247,7 +248,7 @@ def _find(db: Db, namespace: Namespace, name: str, *, everywhere: bool = False) 
     return found
 
 
-def _view(db: Db, app: _Deployed) -> AppView:
+def _view(db: Db, app: DeployedApp) -> AppView:
     owned: dict[str, list[str]] = {}
     profiles: dict[str, str] = {}
     for kind, name, profile in db.records(SQL.list_owned, tuple[str, str, str], namespace=app.namespace, app=app.name):

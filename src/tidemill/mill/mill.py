@@ -237,8 +237,15 @@ class Mill:
     def sql(self, text: str) -> list[Done]:
         """Carry out the SQL statements in `text`, divided by semicolons, one after the other.
 
-        `CREATE TABLE`, `ALTER TABLE … ADD|MODIFY|DROP WATERMARK`, `SET`, `RESET`, `DESCRIBE`. All are read before the
-        first is carried out. `BadStatement` says where one cannot be read, `BadTable` and others what does not fit.
+        `CREATE TABLE`, `ALTER TABLE … ADD|MODIFY|DROP WATERMARK`, `SET`, `RESET`, `DROP TABLE [IF EXISTS]`,
+        `SHOW TABLES [IN namespace]`, `DESCRIBE`, `SELECT`, `INSERT INTO … SELECT`, `EXPLAIN`, `DROP PROGRAM [IF
+        EXISTS]`. All are read before the first is carried out. `BadStatement` says where one cannot be read.
+        `BadTable`, `BadInsert` and others say what does not fit.
+
+        An `INSERT` declares a window program of the app `sql`, with the name of its output, and a schedule.
+
+        A `SELECT` uses the Spark of this process, which is started if there is none, and has up to 1,000 rows. With a
+        window function it computes all closed windows. It reads one snapshot, and writes nothing.
         """
         from tidemill.mill.statements import carry_out
 

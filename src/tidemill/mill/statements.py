@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from tidemill.app.statements import NAME as STATEMENTS
 from tidemill.catalog.db import Db, write_effects
 from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import write_plain
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.columns import column_schema, to_fields
+from tidemill.lake.fileset.expiry import release_files
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema, show_type
 from tidemill.lake.fileset.monitor import declare_monitoring
 from tidemill.lake.fileset.publish import SQL as PUBLISH
@@ -20,7 +23,8 @@ from tidemill.lake.window.watermark import Reread, declare_watermark
 from tidemill.lake.window.windows import list_states
 from tidemill.mill.plain import to_plain
 from tidemill.mill.project import Noun, Project
-from tidemill.names import DatasetId, qualified
+from tidemill.mill.table_uses import find_uses
+from tidemill.names import DatasetId, Namespace, check_name, qualified
 from tidemill.run.processes.monitoring import properties_of
 from tidemill.shapes.formats import FileFormat
 from tidemill.shapes.keys import KeySchema
@@ -36,12 +40,15 @@ from tidemill.shapes.watermark_spec import (
 )
 from tidemill.storage.locations import open_files
 from tidemill.storage.metastore import HiveTable, MetastoreUnavailable, open_metastore
+from tidemill.texts import count_of
 
 if TYPE_CHECKING:
-    from tidemill.sql.ddl import CreateTable, Statement
+    from tidemill.sql.ddl import Alteration, CreateTable, DropTable, Select, Statement
 
 _CONNECTORS: Final = ("filesystem", "hive")
 _HIVE_FORMATS: Final = (FileFormat.PARQUET.value, FileFormat.ORC.value, FileFormat.JSON.value)
+_MOST_ROWS: Final = 1000
+"""The most rows that a query shows."""
 _FORMATS: Final = (FileFormat.PARQUET.value, *sorted(one.value for one in FileFormat if one is not FileFormat.PARQUET))
 
 
@@ -98,12 +105,33 @@ class _Tables(Noun):
         return self._catalog.write(kept)
 
     def carry_out(self, statement: Statement) -> Done:
+        from tidemill.mill.explaining import explain_statement
+        from tidemill.mill.inserts import declare_insert, drop_program
         from tidemill.sql import ddl
 
-        if isinstance(statement, ddl.CreateTable):
-            return self._create_table(statement)
-        if isinstance(statement, ddl.Describe):
-            return self._catalog.read(lambda db: self._describe(db, statement.name))
+        match statement:
+            case ddl.CreateTable():
+                done = self._create_table(statement)
+            case ddl.DropTable():
+                done = self._write(lambda db: self._drop_table(db, statement))
+            case ddl.Insert(text):
+                done = Done(declare_insert(self._project, text))
+            case ddl.DropProgram(name, if_exists):
+                done = Done(drop_program(self._project, name, if_exists=if_exists))
+            case ddl.Select():
+                done = self._select(statement)
+            case ddl.Explain(explained):
+                said, rows = self._catalog.read(lambda db: explain_statement(db, self._project, explained))
+                done = Done(said, (), tuple(rows))
+            case ddl.ShowTables(namespace):
+                done = self._catalog.read(lambda db: self._show_tables(db, namespace))
+            case ddl.Describe(name):
+                done = self._catalog.read(lambda db: self._describe(db, name))
+            case _:
+                done = self._alter_table(statement)
+        return done
+
+    def _alter_table(self, statement: Alteration) -> Done:
         hive = self._find_in_metastore(statement.name)
         changed: list[tuple[Fileset, Fileset]] = []
 
@@ -213,6 +241,71 @@ class _Tables(Noun):
         files.prepare()
         return self._write(block)
 
+    def _drop_table(self, db: Db, statement: DropTable) -> Done:
+        """Drop a table that nothing uses. Files of a table with a path of its own stay as they are.
+
+        Other files are deleted as the files of replaced partitions are.
+        """
+        seq = db.tick()
+        try:
+            dataset = self._project.dataset(db, statement.name)
+        except NotFound:
+            if statement.if_exists:
+                return Done(f"there is no table {statement.name}")
+            raise
+        name, fileset = dataset.qualified_name, Fileset.of(dataset)
+        if dataset.app not in {None, STATEMENTS}:
+            raise BadTable(name, f"it is declared by app {dataset.app}, and statements drop their own tables alone")
+        if uses := find_uses(db, self._project, dataset):
+            raise BadTable(name, f"it is used by {', '.join(uses)}")
+        spec = {key: value for key, value in dataset.spec.items() if key not in {"watermark", "monitor_every"}}
+        idle = Fileset.of(replace(dataset, spec=spec))
+        notices = []
+        if self._is_adopted(dataset):
+            notices.append(f"the files in {dataset.location} stay: other programs write that directory")
+        else:
+            release_files(db, dataset.dataset_id, seq)
+        datasets.drop_dataset(db, dataset)
+        declare_monitoring(db, idle)
+        declare_watermark(db, idle, "statement")
+        record = {"location": dataset.location, "keys": fileset.keys.names}
+        self._project.note("sql", name, statement="DROP TABLE").between(record, None).write(db)
+        return Done(f"table {name} is dropped", tuple(notices))
+
+    def _select(self, statement: Select) -> Done:
+        """Compute the rows of a query at one snapshot. The read is a run of kind external that writes nothing."""
+        from tidemill.run.processes.external import open_transaction, workspace_of
+        from tidemill.run.processes.session import spark_of_our_own
+        from tidemill.sql.bare_select import TableQuery, compute_closed, compute_tables
+
+        query = statement.query
+        names = query.tables if isinstance(query, TableQuery) else (query.table,)
+        found = self._catalog.read(lambda db: [Fileset.of(self._project.dataset(db, name)) for name in names])
+        lease = self._config.lease
+        with (
+            spark_of_our_own(self._world, self._config) as spark,
+            open_transaction(self._catalog, self._world, [], lease=lease) as tx,
+        ):
+            workspace = workspace_of(tx, spark)
+            if isinstance(query, TableQuery):
+                answer = compute_tables(workspace, query, Namespace(self._config.namespace))
+            else:
+                answer = compute_closed(workspace, query, found[0])
+            texts, more = answer.collect(_MOST_ROWS)
+        notices = (f"only the first {_MOST_ROWS} rows are shown",) if more else ()
+        return Done(f"{answer.said}{count_of(len(texts), 'row')}", notices, tuple(json.loads(text) for text in texts))
+
+    def _show_tables(self, db: Db, given: str | None) -> Done:
+        namespace = Namespace(check_name("namespace", given or self._config.namespace))
+        self._project.check(namespace, "namespace", namespace)
+        found = datasets.list_datasets(db, kind=DatasetKind.FILESET, after=(namespace, ""))
+        tables = [Fileset.of(one) for one in found if one.namespace == namespace]
+        rows: list[dict[str, object]] = [
+            {"table": one.qualified_name, "watermark": one.watermark.column if one.watermark else None}
+            for one in tables
+        ]
+        return Done(f"namespace {namespace} has {count_of(len(rows), 'table')}", (), tuple(rows))
+
     def _change(self, db: Db, dataset: Dataset, spec: dict[str, Any]) -> Reread | None:
         before = Fileset.of(dataset)
         _check_column(db, before, spec)
@@ -284,7 +377,7 @@ def _note_in_hive(before: Fileset, after: Fileset) -> list[str]:
 
 
 def _alter(  # noqa: C901  # four kinds of statements
-    table: str, spec: dict[str, Any], statement: Statement, *, adopted: bool
+    table: str, spec: dict[str, Any], statement: Alteration, *, adopted: bool
 ) -> tuple[str, list[str]]:
     """Change `spec` as the statement says; return what was done, and notices."""
     from tidemill.sql import ddl
@@ -312,14 +405,12 @@ def _alter(  # noqa: C901  # four kinds of statements
             given, notices = leave_out(statement.options, monitored=adopted)
             options |= given
             said = f"{table} has {len(options)} options"
-        case ddl.ResetOptions():
+        case _:
             for name in statement.options:
                 if name not in options:
                     raise BadTable(table, f"the option '{name}' is not set")
                 del options[name]
             said = f"{table} has {len(options)} options"
-        case _:
-            raise AssertionError(statement)
     spec["options"] = options
     spec.pop("watermark_column", None)
     if column is not None:

@@ -1,4 +1,4 @@
-"""The statements of the seed that declare tables and their watermarks: `CREATE TABLE`, `ALTER TABLE`, `DESCRIBE`.
+"""The statements about tables and their watermarks: `CREATE`, `ALTER`, `DROP`, `SHOW TABLES`, `DESCRIBE`, `SELECT`.
 
 The parser reads word by word, so that an error names its place and what was expected there.
 """
@@ -14,7 +14,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemill.lake.fileset.columns import to_fields
 from tidemill.names import nearest
+from tidemill.sql.bare_select import TableQuery, read_select
 from tidemill.sql.dialect import BadStatement, tokenize
+from tidemill.sql.windows import WindowQuery, read_query
 
 _TYPES: Final[Mapping[str, str]] = {
     "STRING": "string",
@@ -109,15 +111,69 @@ class Describe:
     name: str
 
 
-Statement: TypeAlias = CreateTable | SetWatermark | DropWatermark | SetOptions | ResetOptions | Describe
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    """List the tables of a namespace, None for that of plain names."""
+
+    namespace: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """Drop a table that nothing uses."""
+
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Compute rows once, and show them."""
+
+    query: WindowQuery | TableQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Declare the window program that `text` says."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """Show what a statement would compute and read next."""
+
+    statement: Insert | Select
+
+
+@dataclass(frozen=True, slots=True)
+class DropProgram:
+    """Drop a program that an INSERT has declared."""
+
+    name: str
+    if_exists: bool
+
+
+Alteration: TypeAlias = SetWatermark | DropWatermark | SetOptions | ResetOptions
+Query: TypeAlias = Select | Insert
+Statement: TypeAlias = CreateTable | DropTable | Alteration | Describe | ShowTables | Query | Explain | DropProgram
 
 
 def read_statement(text: str) -> Statement:
     """Parse `text`; `BadStatement` names line and column of an error."""
     words = _Words(text)
-    statement = _read(words)
-    words.end()
-    return statement
+    match words.one_of("SELECT", "WITH", "INSERT", "EXPLAIN", "CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "DESC"):
+        case "SELECT" | "WITH" | "INSERT" as verb:
+            return _read_query(verb, text)
+        case "EXPLAIN":
+            first = tokenize(text)[0]
+            blanked = f"{text[: first.start]}{' ' * len(first.text)}{text[first.end + 1 :]}"
+            return Explain(_read_query(words.one_of("SELECT", "WITH", "INSERT"), blanked))
+        case verb:
+            statement = _read(words, verb)
+            words.end()
+            return statement
 
 
 def read_types(columns: Mapping[str, str]) -> dict[str, ColumnType]:
@@ -130,17 +186,39 @@ def read_keys(keys: Mapping[str, str]) -> dict[str, str]:
     return {name: _key(words := _Words(kind), name, _name_of(_type(words))) for name, kind in keys.items()}
 
 
-def _read(words: _Words) -> Statement:
-    match words.one_of("CREATE", "ALTER", "DESCRIBE", "DESC"):
+def _read_query(verb: str, text: str) -> Query:
+    if verb != "INSERT":
+        return Select(read_select(text))
+    read_query(text)
+    return Insert(text.strip())
+
+
+def _read(words: _Words, verb: str) -> Statement:
+    match verb:
         case "CREATE":
             words.expect("TABLE")
             return _create(words)
         case "ALTER":
             words.expect("TABLE")
             return _alter(words)
+        case "DROP":
+            kind = DropTable if words.one_of("TABLE", "PROGRAM") == "TABLE" else DropProgram
+            if_exists = _if_exists(words)
+            return kind(words.table(), if_exists)
+        case "SHOW":
+            words.expect("TABLES")
+            named = words.skip("IN") or words.skip("FROM")
+            return ShowTables(words.name("a namespace") if named else None)
         case _:
             words.skip("TABLE")
             return Describe(words.table())
+
+
+def _if_exists(words: _Words) -> bool:
+    if not words.skip("IF"):
+        return False
+    words.expect("EXISTS")
+    return True
 
 
 def _create(words: _Words) -> CreateTable:
@@ -319,10 +397,8 @@ def _key(words: _Words, name: str, kind: str) -> str:
     return _KEYS[kind]
 
 
-def _alter(words: _Words) -> Statement:
-    if_exists = words.skip("IF")
-    if if_exists:
-        words.expect("EXISTS")
+def _alter(words: _Words) -> Alteration:
+    if_exists = _if_exists(words)
     name = words.table()
     match words.one_of("ADD", "MODIFY", "DROP", "SET", "RESET"):
         case "DROP":

@@ -6,6 +6,7 @@ own text, so that Spark gets what was written.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from sqlglot import exp
@@ -79,6 +80,13 @@ class WindowSql(Spark):
 
     Parser = _Parser
 
+    class Tokenizer(Spark.Tokenizer):
+        """Spark's words. What follows SHOW and EXPLAIN is read word by word too."""
+
+        KEYWORDS = {  # noqa: RUF012  # a table of sqlglot's
+            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word not in {"SHOW", "EXPLAIN"}
+        }
+
 
 def tokenize(text: str) -> list[Token]:
     """The words of `text`; `BadStatement` for a quote without an end."""
@@ -104,14 +112,14 @@ def parse_one(text: str) -> exp.Expr:
 
 
 def split_statements(text: str) -> list[str]:
-    """The statements of a file, divided by semicolons."""
+    """The statements of a file, divided by semicolons. Each keeps its place: blanks stand for what is before it."""
     statements, begin = [], 0
-    for token in tokenize(text):
-        if token.token_type == TokenType.SEMICOLON:
-            statements.append(text[begin : token.start])
-            begin = token.end + 1
-    statements.append(text[begin:])
-    return [one.strip() for one in statements if tokenize(one)]
+    ends = [(one.start, one.end + 1) for one in tokenize(text) if one.token_type == TokenType.SEMICOLON]
+    for end, after in (*ends, (len(text), 0)):
+        blanks = re.sub(r"[^\n]+(?=\n)", "", text[:begin])
+        statements.append(re.sub(r"[^\n]", " ", blanks) + text[begin:end].rstrip())
+        begin = after
+    return [one for one in statements if tokenize(one)]
 
 
 def to_micros(interval: exp.Expr, what: str) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.transactions import Transaction
+from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
@@ -110,6 +110,18 @@ class _Look:
     """Windows that were postponed: those whose partitions have changed first, then what was tried longest ago."""
 
 
+@dataclass(frozen=True, slots=True)
+class NextWindow:
+    """A window that the next run would compute, the reason, and the partitions that it would read for the window."""
+
+    window: Window
+    why: str
+    partitions: tuple[KeyText, ...]
+
+    def __str__(self) -> str:
+        return _show(self.window)
+
+
 class WindowProgram:
     """The code of a window program: `app.window_sql` makes it, a driver calls it."""
 
@@ -140,7 +152,7 @@ class WindowProgram:
 
         If the definition changes, all windows must be computed again.
         """
-        spec = _spec(source)
+        spec = spec_of(source)
         query = self.query
         return json.dumps(
             {
@@ -160,7 +172,7 @@ class WindowProgram:
         Also rows without a key of the output, which say no partition, and a column that cannot be their time. `schema`
         are the columns of the source, None before its first commit: a run asks again before it computes anything.
         """
-        spec = _spec(source)
+        spec = spec_of(source)
         given = self.query.find_columns(None if schema is None else [*schema.names, *source.keys.names])
         known = {name.lower() for name in given or sink.keys.names}
         missing = [name for name in sink.keys.names if name.lower() not in known]
@@ -169,8 +181,6 @@ class WindowProgram:
                 f"{', '.join(missing)} of {sink.qualified_name} is not among the columns of the query "
                 f"({', '.join(given or ())}): SELECT each key of the output, by its name"
             )
-        if schema is not None and (fault := find_column_fault(spec.column, spec.options, schema.types)):
-            raise BadTimeColumn(source.qualified_name, spec.column, fault)
         if self.sink == source.qualified_name:
             raise UserError(f"{self.sink} cannot be its own source: write the windows into another file set")
         if spec.late is LatePolicy.RECOMPUTE and not self.query.bounds:
@@ -178,17 +188,13 @@ class WindowProgram:
                 f"SELECT {' or '.join(self.query.shape.bounds)} unchanged: a run finds by it the rows of a window that "
                 "it computes again (or declare late='drop')"
             )
-        if self.query.time_column.lower() != spec.column.lower():
-            raise UserError(
-                f"the watermark of {source.qualified_name} is for {spec.column}: DESCRIPTOR({self.query.time_column}) "
-                f"must be DESCRIPTOR({spec.column})"
-            )
+        check_time(self.query, source, schema)
 
     def __call__(self, run: Run, spark: SparkSession | None = None) -> None:
         """Compute what is due, and have the commit move the state."""
         del spark
         workspace = workspace_of(run)
-        look = workspace.ask(self._look(workspace))
+        look = workspace.ask(lambda db, tx: self._look(db, tx, find_state(db, workspace.program_id)))
         world = workspace.world
         world.mark("windows.planned")
         calculator = self._make_calculator()
@@ -201,7 +207,7 @@ class WindowProgram:
         )
         late = tries.compute(look.plan.late)
         # Not one by one: once their cause is gone, they may be many and of one partition.
-        tries.compute(look.postponed[: _spec(look.source).max_windows])
+        tries.compute(look.postponed[: spec_of(look.source).max_windows])
         new = tries.compute(look.plan.new)
         moved = self._find_move(workspace, look, tries, late, new)
         if tries.failed and not tries.done and (look.plan.late or look.plan.new):
@@ -236,12 +242,12 @@ class WindowProgram:
         is not in the time of its partition, and the partition was read for one of `windows`.
         """
         late = self._find_late(workspace, look, moved.seen)
-        kept = late if _spec(look.source).keeps_late else []
+        kept = late if spec_of(look.source).keeps_late else []
         batch = self._batch(workspace, look, sorted(windows), kept)
         aside = Aside(workspace, calculator, self.side, batch, look.state)
         outside = aside.put_outside()
         if kept:
-            final = _find_final(_spec(look.source), look.state)
+            final = _find_final(spec_of(look.source), look.state)
             assert final is not None, "there are late rows"  # noqa: S101
             late = aside.put_late(kept, moved.seen, self._grid(look.source).first_open(final))
         for text in (*aside.say_late(late), *aside.say_outside(outside)):
@@ -250,7 +256,7 @@ class WindowProgram:
 
     def _find_late(self, workspace: Workspace, look: _Look, seen: int) -> list[LateRows]:
         """Return the partitions that got rows before the commit `seen` of windows that are not computed again."""
-        final = _find_final(_spec(look.source), look.state)
+        final = _find_final(spec_of(look.source), look.state)
         if final is None:
             return []
         late = workspace.ask(lambda db, _: list_late(db, look.source, look.state.seen, seen))
@@ -281,40 +287,53 @@ class WindowProgram:
             more=plan.more or late < len(plan.late) or new < len(plan.new),
         )
 
-    def _look(self, workspace: Workspace) -> Callable[[Db, Transaction], _Look]:
-        def block(db: Db, tx: Transaction) -> _Look:
-            source = Fileset.of(find_dataset(db, self.source))
-            sink = Fileset.of(find_dataset(db, self.sink))
-            spec = _spec(source)
-            state = find_state(db, workspace.program_id)
-            if state is None:
-                raise NoWatermark(source.qualified_name)
-            self.check(source, sink, find_schema(db, source.dataset_id))
-            passed = value_at(db, source.dataset_id, tx.write_pointer)
-            grid = self._grid(source)
-            recomputes = spec.late in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}
-            dirty = list_dirty(db, source, tx, state.seen) if recomputes and state.computed else []
-            final = _find_final(spec, state) if spec.late is LatePolicy.RECOMPUTE else None
-            skips = spec.partial_first is PartialFirst.SKIP
-            first = find_first_begin(db, source.dataset_id) if skips else None
-            at = Reached(state.computed, state.seen, passed, tx.write_pointer, first, final)
-            limits = Limits(spec.max_windows, spec.max_partitions, spec.max_bytes)
-            # A window that is not computed yet may begin as much before `computed` as it is long.
-            since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
-            planned = plan(grid, at, list_waiting(db, source, tx, since), dirty, limits)
-            if spec.late is LatePolicy.ERROR and planned.late:
-                raise LateData(state.name, source.qualified_name, [_show(window) for window in planned.late])
-            postponed = list_postponed(db, state.program_id, _MOST_STALE)
-            found = planned.without({*postponed})  # else the run would meet first what has failed before
-            changed = {*planned.late}
-            postponed.sort(key=lambda window: window not in changed)
-            wanted = (*found.new, *found.late, *postponed)
-            written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
-            gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
-            written_by |= gone
-            return _Look(state, source, sink, found, written_by, tuple(gone), tuple(postponed))
+    def _look(self, db: Db, tx: Snapshot, state: WindowState | None) -> _Look:
+        source = Fileset.of(find_dataset(db, self.source))
+        sink = Fileset.of(find_dataset(db, self.sink))
+        spec = spec_of(source)
+        if state is None:
+            raise NoWatermark(source.qualified_name)
+        self.check(source, sink, find_schema(db, source.dataset_id))
+        passed = value_at(db, source.dataset_id, tx.write_pointer)
+        grid = self._grid(source)
+        recomputes = spec.late in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}
+        dirty = list_dirty(db, source, tx, state.seen) if recomputes and state.computed else []
+        final = _find_final(spec, state) if spec.late is LatePolicy.RECOMPUTE else None
+        skips = spec.partial_first is PartialFirst.SKIP
+        first = find_first_begin(db, source.dataset_id) if skips else None
+        at = Reached(state.computed, state.seen, passed, tx.write_pointer, first, final)
+        limits = Limits(spec.max_windows, spec.max_partitions, spec.max_bytes)
+        # A window that is not computed yet may begin as much before `computed` as it is long.
+        since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
+        planned = plan(grid, at, list_waiting(db, source, tx, since), dirty, limits)
+        if spec.late is LatePolicy.ERROR and planned.late:
+            raise LateData(state.name, source.qualified_name, [_show(window) for window in planned.late])
+        postponed = list_postponed(db, state.program_id, _MOST_STALE)
+        found = planned.without({*postponed})  # else the run would meet first what has failed before
+        changed = {*planned.late}
+        postponed.sort(key=lambda window: window not in changed)
+        wanted = (*found.new, *found.late, *postponed)
+        written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
+        gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
+        written_by |= gone
+        return _Look(state, source, sink, found, written_by, tuple(gone), tuple(postponed))
 
-        return block
+    def list_next(self, db: Db, snapshot: Snapshot, state: WindowState | None) -> list[NextWindow]:
+        """List the windows that the next run would compute or delete, in its order. None: the program is new.
+
+        Raises what the run would raise.
+        """
+        source = Fileset.of(find_dataset(db, self.source))
+        fresh = WindowState(ProgramId(""), source.dataset_id, self.__name__, "", spec_of(source).late, None, 0, 0)
+        look = self._look(db, snapshot, state or fresh)
+        each = {
+            **dict.fromkeys(look.gone, "deleted, since a reset"),
+            **dict.fromkeys(look.plan.late, "late partitions"),
+            **dict.fromkeys(look.postponed, "postponed"),
+            **dict.fromkeys(look.plan.new, "closed"),
+        }
+        needed = list_needed(db, source, snapshot, self._grid(source), each)
+        return [NextWindow(window, why, needed.get(window, ())) for window, why in each.items()]
 
     def _gone(
         self, db: Db, program_id: ProgramId, grid: Grid, computed: Instant | None, kept: AbstractSet[Window]
@@ -418,7 +437,7 @@ class WindowProgram:
         return found
 
     def _grid(self, source: Fileset) -> Grid:
-        return Grid(self.query.shape, _spec(source).window_zone)
+        return Grid(self.query.shape, spec_of(source).window_zone)
 
     def _make_calculator(self) -> Calculator:
         if self._calculator is not None:
@@ -426,6 +445,39 @@ class WindowProgram:
         from tidemill.sql.window_frames import SparkWindows
 
         return SparkWindows(self.query)
+
+
+def list_needed(
+    db: Db, source: Fileset, snapshot: Snapshot, grid: Grid, windows: Iterable[Window]
+) -> dict[Window, tuple[KeyText, ...]]:
+    """Return for each of `windows` the partitions whose rows may lie in the window, in their order of time."""
+    wanted = set(windows)
+    near = {
+        one.key: one
+        for found in list_around(db, source, snapshot, _merged(map(grid.spans, wanted))).values()
+        for one in found
+    }
+    needed: dict[Window, tuple[KeyText, ...]] = {}
+    for one in sorted(near.values(), key=lambda one: (one.begins, one.key)):
+        for window in grid.touched(one.begins, one.ends):
+            if window in wanted:
+                needed[window] = (*needed.get(window, ()), KeyText(one.key))
+    return needed
+
+
+def check_time(query: WindowQuery, source: Fileset, schema: ColumnSchema | None) -> None:
+    """Refuse another time column than that of the table's watermark, and a column that cannot be a time.
+
+    `schema` are the columns of the table, None before its first commit.
+    """
+    spec = spec_of(source)
+    if query.time_column.lower() != spec.column.lower():
+        raise UserError(
+            f"the watermark of {source.qualified_name} is for {spec.column}: DESCRIPTOR({query.time_column}) "
+            f"must be DESCRIPTOR({spec.column})"
+        )
+    if schema is not None and (fault := find_column_fault(spec.column, spec.options, schema.types)):
+        raise BadTimeColumn(source.qualified_name, spec.column, fault)
 
 
 def _to_postpone(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
@@ -469,7 +521,8 @@ def _merged(spans: Iterable[tuple[Instant, Instant]]) -> list[tuple[Instant, Ins
     return merged
 
 
-def _spec(source: Fileset) -> WatermarkSpec:
+def spec_of(source: Fileset) -> WatermarkSpec:
+    """Return the watermark of a table; `NoWatermark` if it has none, or one that does not move."""
     if source.watermark is None or not source.watermark.enabled:
         raise NoWatermark(source.qualified_name)
     return source.watermark

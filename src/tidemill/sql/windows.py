@@ -33,6 +33,8 @@ _REFUSED: Final[tuple[tuple[type[exp.Expr], str], ...]] = (
     (exp.Pivot, "PIVOT comes later: use sum(CASE WHEN … THEN … END)"),
     (exp.Version, "a window program reads the table as its run sees it: leave out VERSION and TIMESTAMP AS OF"),
 )
+_WHOLE: Final = (exp.Limit, exp.Offset)
+"""Parts that choose among all rows of a bare SELECT."""
 _CHANGING: Final = {
     "RAND", "RANDN", "RANDOM", "RANDSTR", "UNIFORM", "UUID", "SHUFFLE", "NOW", "CURRENT_TIMESTAMP",
     "CURRENT_DATE", "CURDATE", "LOCALTIMESTAMP", "CURRENT_TIME", "LOCALTIME", "CURRENT_TIMEZONE",
@@ -69,7 +71,10 @@ class _TextPlace:
 
 @dataclass(frozen=True, slots=True)
 class WindowQuery:
-    """A checked query. `text` is the user's own, with the places of the table and of calls of window functions."""
+    """A checked query. `sink` is empty for a bare SELECT.
+
+    `text` is the user's own, with the places of the table and of calls of window functions.
+    """
 
     sink: str
     table: str
@@ -111,43 +116,56 @@ class WindowQuery:
         return text + self.text[begin:end]
 
 
-def read_query(text: str) -> WindowQuery:
-    """Check `INSERT INTO … SELECT …`; `BadStatement` says what cannot be, where, and what to write instead."""
+def read_query(text: str, *, bare: bool = False) -> WindowQuery:
+    """Check `INSERT INTO … SELECT …`; `BadStatement` says what cannot be, where, and what to write instead.
+
+    With `bare` the text is the SELECT alone, and the query has no output.
+    """
     tokens = tokenize(text)
     for token, after in pairwise(tokens):
         kind = token.text.upper()
         if kind in WINDOW_FUNCTIONS and kind not in KNOWN and after.token_type == TokenType.L_PAREN:
             raise BadStatement(f"{kind} windows come later: there are {', '.join(KNOWN)}", token.line, token.col)
     statement = parse_one(text)
+    if bare and isinstance(statement, exp.Query):
+        return _check(text, tokens, statement, statement, None)
     if not isinstance(statement, exp.Insert) or not isinstance(statement.expression, exp.Query):
         raise bad("a window program is one INSERT INTO <file set> SELECT … FROM TABLE(TUMBLE(TABLE …))", statement)
     sink = statement.this
     if statement.args.get("overwrite") or statement.args.get("partition") or not isinstance(sink, exp.Table):
         raise bad("write INSERT INTO <file set> SELECT …: partitions follow from columns of their names", statement)
-    _refuse_parts(statement)
+    return _check(text, tokens, statement, statement.expression, sink)
+
+
+def _check(
+    text: str, tokens: Sequence[Token], statement: exp.Expr, query: exp.Query, sink: exp.Table | None
+) -> WindowQuery:
+    _refuse_parts(statement, kept=() if sink is not None else _WHOLE)
     reader = _QueryReader(tokens)
-    found = reader.read(statement.expression, reader.add_queries({}, statement))
+    found = reader.read(query, {} if query is statement else reader.add_queries({}, statement))
     if reader.table is None or reader.shape is None or not found.windowed:
-        raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", statement.expression)
-    for query in statement.find_all(exp.Select):
-        if id(query) not in reader.read_already:
-            raise bad("queries within expressions come later: read one table", query)
+        raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", query)
+    for select in statement.find_all(exp.Select):
+        if id(select) not in reader.read_already:
+            raise bad("queries within expressions come later: read one table", select)
+    text = text.rstrip().rstrip(";")
     return WindowQuery(
-        sink=_name(sink),
+        sink="" if sink is None else name_of(sink),
         table=reader.table,
         time_column=reader.column,
         shape=reader.shape,
-        text=_blank_insert(text.rstrip().rstrip(";"), reader.tokens, sink),
+        text=text if sink is None else _blank_insert(text, reader.tokens, sink),
         places=tuple(sorted(reader.places, key=lambda place: place.begin)),
         bounds=found.find_bounds(reader.shape),
         columns=found.columns,
     )
 
 
-def _refuse_parts(statement: exp.Expr) -> None:
+def _refuse_parts(statement: exp.Expr, kept: tuple[type[exp.Expr], ...]) -> None:
+    """Refuse parts that cannot be computed window by window. Parts `kept` may stand at the end of the whole text."""
     for node in statement.walk():
         for kind, why in _REFUSED:
-            if isinstance(node, kind):
+            if isinstance(node, kind) and not (kind in kept and node.parent is statement):
                 raise bad(why, node)
         if _changes(node):
             shown = node.sql(dialect=WindowSql)
@@ -268,7 +286,7 @@ class _QueryReader:
             raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", source)
         if not source.db and source.name.lower() in known:
             return known[source.name.lower()]
-        name = _name(source)
+        name = name_of(source)
         if self.table not in {None, name}:
             raise bad(f"a window program reads one table: {self.table} or {name}", source)
         self.table = name
@@ -434,7 +452,8 @@ def _changes(node: exp.Expr) -> bool:
     return False
 
 
-def _name(table: exp.Table) -> str:
+def name_of(table: exp.Table) -> str:
+    """Return the name of a table as the text has it; `BadStatement` for a name of more than two parts."""
     if table.args.get("catalog") is not None:
         raise bad(f"{table.sql(dialect=WindowSql)} has too many parts: write <namespace>.<file set>", table)
     return f"{table.db}.{table.name}" if table.db else str(table.name)

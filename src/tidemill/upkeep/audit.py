@@ -107,7 +107,16 @@ def audit(catalog: Catalog, datasets: Sequence[Dataset] | None = None) -> Audit:
     snapshots = {d.dataset_id: SnapshotDataset.of(d) for d in chosen if d.kind is DatasetKind.SNAPSHOT}
     inboxes = [d for d in chosen if d.kind is DatasetKind.INBOX]
     files = [audit_inbox(search, inbox) for inbox in inboxes]
-    announced = _audit_commits(search, {**filesets, **{key: one.fileset for key, one in snapshots.items()}})
+    named = json.dumps(sorted(dataset.qualified_name for dataset in chosen))
+    former = search.records(SQL.list_named, Dataset, datasets=named)
+    announced = _audit_commits(
+        search,
+        {
+            **{dataset.dataset_id: Fileset.of(dataset) for dataset in former if dataset.kind is DatasetKind.FILESET},
+            **filesets,
+            **{key: one.fileset for key, one in snapshots.items()},
+        },
+    )
     return Audit(
         tick=tick,
         commits=announced.commits,

@@ -235,3 +235,9 @@ SELECT (SELECT count(*) FROM partition_change
 -- name: read_state
 -- gives: start_version, versions_to_check
 SELECT start_version, versions_to_check FROM consumer WHERE consumer_id = :consumer_id
+
+-- name: list_named
+-- gives: dataset_id, namespace, name, kind, location, spec, app, root, generation
+-- Dropped ones too: a message names a data set by its name, which a later data set may have.
+SELECT dataset_id, namespace, name, kind, location, spec, app, root, generation FROM dataset
+ WHERE namespace || '.' || name IN ({texts:datasets})

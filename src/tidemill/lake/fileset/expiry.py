@@ -17,7 +17,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.lake.datasets import find_some
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.fileset.time_travel import seq_before
-from tidemill.names import DatasetId, WritePointer
+from tidemill.names import CommitSeq, DatasetId, WritePointer
 from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:
@@ -52,6 +52,16 @@ def expire_superseded(catalog: Catalog, keep: timedelta = KEEP_SUPERSEDED) -> in
         return [(dataset_id, bounds[age], min(age, BEFORE_DELETION)) for dataset_id, age in due.items()]
 
     return sum(_expire_up_to(catalog, *one) for one in catalog.read(find))
+
+
+def release_files(db: Db, dataset_id: DatasetId, seq: CommitSeq) -> None:
+    """Have all files of a dropped file set expire like replaced ones. `seq` is the tick that the caller took first.
+
+    The age of replaced files is known by commits: the files expire after a later transaction has committed. Cost: the
+    current partitions.
+    """
+    for statement in (SQL.supersede_all, SQL.supersede_compactions):
+        db.run(statement, dataset_id=dataset_id, commit_seq=seq)
 
 
 def _expire_up_to(catalog: Catalog, dataset_id: DatasetId, old: int, wait: timedelta) -> int:

@@ -1,14 +1,14 @@
 -- name: list_next_superseded
 -- gives: dataset_id, changed, merged
--- Of each file set that has any: the first commits behind its horizon that replaced a change, and a compaction. They are
--- the oldest whose files are still kept.
+-- Of each file set that has any, a dropped one too: the first commits behind its horizon that replaced a change, and a
+-- compaction. They are the oldest whose files are still kept.
 SELECT dataset_id, changed, merged FROM (
     SELECT own.dataset_id,
            (SELECT min(superseded_seq) FROM partition_change {indexed_by:partition_superseded}
              WHERE partition_change.dataset_id = own.dataset_id AND superseded_seq >= own.horizon) AS changed,
            (SELECT min(superseded_seq) FROM compaction {indexed_by:compaction_superseded}
              WHERE compaction.dataset_id = own.dataset_id AND superseded_seq >= own.horizon) AS merged
-      FROM dataset AS own WHERE own.kind = 'fileset' AND own.dropped_at IS NULL) AS found
+      FROM dataset AS own WHERE own.kind = 'fileset') AS found
  WHERE changed IS NOT NULL OR merged IS NOT NULL
 
 -- name: lock_horizon
@@ -94,6 +94,14 @@ SELECT CAST(:dataset_id AS TEXT) || '/' || expired.location || ' ' || CAST(expir
            AND merged.partition_key = listed.partition_key AND merged.expired_at IS NOT NULL) AS expired
  WHERE true
     ON CONFLICT (location) DO NOTHING
+
+-- name: supersede_all
+UPDATE partition_change {indexed_by:partition_current} SET superseded_seq = :commit_seq
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
+
+-- name: supersede_compactions
+UPDATE compaction {indexed_by:compaction_current} SET superseded_seq = :commit_seq
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
 
 -- name: raise_horizon
 -- locks: dataset

@@ -31,6 +31,7 @@ from tidemill.run.step.outputs import Compacted, Outputs, Writer, write_frames
 from tidemill.run.step.spans import find_spans
 from tidemill.run.step.step import NOTHING, Step
 from tidemill.run.step.version_reads import find_snapshot
+from tidemill.run.step.workspace import Workspace
 from tidemill.shapes.filters import KeyFilter, Where
 from tidemill.shapes.partition_time import Instant
 from tidemill.world import World
@@ -119,6 +120,13 @@ class ExternalTransaction:
 def outputs_of(opened: ExternalTransaction) -> Outputs:
     """Return the outputs of a transaction, for what a person or a rule does to partitions (`partitions.py`)."""
     return opened._outputs  # noqa: SLF001  # users have no business there
+
+
+def workspace_of(opened: ExternalTransaction, spark: SparkSession) -> Workspace:
+    """Return the workspace of a transaction that reads with `spark`, for a statement (`bare_select.py`)."""
+    workspace = opened._step.workspace  # noqa: SLF001  # users have no business there
+    workspace.session = spark
+    return workspace
 
 
 @contextmanager

@@ -1,0 +1,60 @@
+"""The app of statements: window programs that `INSERT INTO … SELECT …` has declared, without an app file of the user.
+
+The app has a bundle like any other, whose app file is written here. So each node can load the programs, deployments of
+other apps leave them alone, and `tidemill app history`, `rollback` and `delete` know them.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+from tidemill.app.app import App
+from tidemill.names import Namespace
+from tidemill.run.records.bundles import Bundle
+from tidemill.schedule.data_triggers import WatermarkPassed
+
+if TYPE_CHECKING:
+    from tidemill.sql.window_program import WindowProgram
+
+NAME: Final = "sql"
+"""The name of the app in its namespace."""
+FILE: Final = "tidemill_statements.py"
+"""The app file in its bundle. No such file lies in the project."""
+
+
+def is_of_statements(file: str) -> bool:
+    """Return whether an app with this app file is that of statements."""
+    return PurePath(file).name == FILE
+
+
+def put_program(app: App, code: WindowProgram) -> None:
+    """Declare a window program, in the place of the program of its name, with a schedule that starts it."""
+    name = code.__name__
+    app.programs.pop(name, None)
+    app.schedules.pop(name, None)
+    app.window_sql(name, code.statement)
+    slide = timedelta(microseconds=code.query.shape.slide)
+    app.schedule(name, name, trigger=WatermarkPassed(code.source, every=slide))
+
+
+def drop_program(app: App, name: str) -> None:
+    """Declare a program no more. Its side table stays in the catalog."""
+    side = app.programs.pop(name).writes[-1]
+    app.schedules.pop(name)
+    app.datasets.pop(side.rpartition(".")[2])
+
+
+def write_bundle(app: App) -> Bundle:
+    """Return the code of the app: an app file that declares its programs."""
+    lines = ["import tidemill as tm", f"app = tm.App({app.name!r}, namespace={str(app.namespace)!r})"]
+    for name, program in app.programs.items():
+        assert program.windows is not None, "statements declare window programs alone"  # noqa: S101
+        lines.append(f"app.window_sql({name!r}, {program.windows.statement!r})")
+    return Bundle({FILE: "\n".join([*lines, ""]).encode()})
+
+
+def make_app(namespace: Namespace) -> App:
+    """Return the app of a namespace without programs."""
+    return App(NAME, namespace=namespace)

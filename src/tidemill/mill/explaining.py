@@ -1,0 +1,101 @@
+"""EXPLAIN: the windows that the next run of a statement would compute, the partitions that it would read, and W."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from tidemill.app.statements import NAME
+from tidemill.catalog.db import Db
+from tidemill.errors import NotFound
+from tidemill.lake.fileset.fileset import Fileset, read_partitions
+from tidemill.lake.fileset.time_travel import now
+from tidemill.lake.window.watermark import find_watermark
+from tidemill.lake.window.windows import WindowState, find_state
+from tidemill.mill.project import Project
+from tidemill.mill.why_data import explain_watermark
+from tidemill.names import Namespace
+from tidemill.run.records.programs import find_program
+from tidemill.shapes.keys import KeyText
+from tidemill.sql.bare_select import TableQuery, list_closed
+from tidemill.sql.ddl import Insert, Query
+from tidemill.sql.window_program import NextWindow, WindowProgram, spec_of
+
+Row = dict[str, object]
+_MOST_NAMED: Final = 20
+"""The most partitions that a row names."""
+
+
+def explain_statement(db: Db, project: Project, statement: Query) -> tuple[str, list[Row]]:
+    """Return a line for people, and rows of what the statement would read: each with `part`, `value` and more.
+
+    The parts are the watermark, what holds it, `computed` of the program, and the windows in their order; of a SELECT
+    without windows its tables. Raises what the statement would raise.
+    """
+    if isinstance(statement, Insert):
+        return _explain_program(db, project, statement.text)
+    query = statement.query
+    snapshot = now(db, project.catalog.incarnation)
+    if isinstance(query, TableQuery):
+        found = [Fileset.of(project.dataset(db, table)) for table in query.tables]
+        rows: list[Row] = []
+        for one in found:
+            keys = [partition.partition_key for partition in read_partitions(db, one.dataset_id, snapshot)]
+            rows.append(_row("table", one.qualified_name, "current", one, keys))
+        return "the query would read", rows
+    source = Fileset.of(project.dataset(db, query.table))
+    windows = list_closed(db, snapshot, query, source)
+    return f"the query would compute {len(windows)} windows of {source.qualified_name}", [
+        *_explain_watermark(db, source),
+        *_list_windows(source, windows),
+    ]
+
+
+def _explain_program(db: Db, project: Project, text: str) -> tuple[str, list[Row]]:
+    namespace = Namespace(project.config.namespace)
+    sink = WindowProgram("insert", text, namespace).sink.rpartition(".")[2]
+    code = WindowProgram(sink, text, namespace)
+    source = Fileset.of(project.dataset(db, code.source))
+    project.dataset(db, code.sink)
+    state = _find_state(db, namespace, sink)
+    said = ""
+    if state is not None and state.definition != code.definition(source):
+        said = f"{state.name} has another query now; after a reset "
+        state = None
+    windows = code.list_next(db, now(db, project.catalog.incarnation), state)
+    reached = None if state is None else state.computed
+    computed = None if reached is None else str(spec_of(source).window_zone.local(reached))
+    rows = [
+        *_explain_watermark(db, source),
+        _row("computed", computed, f"by {NAME}.{sink}"),
+        *_list_windows(source, windows),
+    ]
+    return f"{said}the next run of {NAME}.{sink} would compute {len(windows)} windows of {source.qualified_name}", rows
+
+
+def _find_state(db: Db, namespace: Namespace, name: str) -> WindowState | None:
+    try:
+        program = find_program(db, namespace, NAME, name)
+    except NotFound:
+        return None
+    return find_state(db, program.program_id)
+
+
+def _explain_watermark(db: Db, source: Fileset) -> Iterator[Row]:
+    row, spec = find_watermark(db, source.dataset_id), source.watermark
+    if row is None or spec is None:
+        return
+    value = None if row.value is None else str(spec.partition_time.zone.local(row.value))
+    yield _row("watermark", value, f"of {source.qualified_name}")
+    for because in explain_watermark(db, source):
+        yield _row("waits", because.code.value, f"{because.why}. Next: {because.unblock}")
+
+
+def _list_windows(source: Fileset, windows: Sequence[NextWindow]) -> Iterator[Row]:
+    return (_row("window", str(one), one.why, source, one.partitions) for one in windows)
+
+
+def _row(part: str, value: str | None, why: str, source: Fileset | None = None, keys: Sequence[KeyText] = ()) -> Row:
+    shown = [] if source is None else [source.show(key) for key in keys[:_MOST_NAMED]]
+    more = [f"and {len(keys) - _MOST_NAMED} more"] if len(keys) > _MOST_NAMED else []
+    return {"part": part, "value": value, "why": why, "partitions": shown + more}

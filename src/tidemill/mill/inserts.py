@@ -1,0 +1,145 @@
+"""Window programs of statements: `INSERT INTO … SELECT …` declares a program, and `DROP PROGRAM` drops it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tidemill.app import statements
+from tidemill.app.app import App
+from tidemill.app.declaration import restore_declaration
+from tidemill.app.declared import BadDeclaration
+from tidemill.app.deploy import Deployed, DeployedCode, delete_app, deploy
+from tidemill.app.deployments import find_declaration
+from tidemill.catalog.audit_log import NoteChange
+from tidemill.catalog.db import Db
+from tidemill.errors import NotFound, UserError
+from tidemill.lake.window.windows import find_state, reset_windows
+from tidemill.mill.apps import find_deployed
+from tidemill.mill.project import Project
+from tidemill.names import Namespace, nearest, qualified
+from tidemill.run.records.bundles import delete_unused, put_bundle, store_bundle
+from tidemill.run.records.programs import find_program
+from tidemill.sql.window_program import WindowProgram
+
+
+class BadInsert(UserError):
+    """An INSERT that cannot be declared as a window program."""
+
+    code = "bad_insert"
+    hint = "correct the statement as the reason says"
+
+    def __init__(self, program: str, why: str) -> None:
+        self.program = program
+        self.why = why
+        super().__init__(f"INSERT INTO {program}: {why}; nothing was changed")
+
+
+def declare_insert(project: Project, statement: str) -> str:
+    """Declare the window program of an INSERT, or change its query; return a line for people.
+
+    The program has the name of its output, and is of the app `sql` of the configured namespace.
+    """
+    namespace = Namespace(project.config.namespace)
+    code = WindowProgram("insert", statement, namespace)
+    space, (name,) = project.split("data set", code.sink, 1)
+    if space != namespace:
+        raise BadInsert(code.sink, f"write into a table of the configured namespace, {namespace}")
+    program = qualified(namespace, statements.NAME, name)
+
+    def look(db: Db) -> tuple[App, int]:
+        project.dataset(db, code.source)
+        try:
+            project.dataset(db, code.sink)
+        except NotFound:
+            why = "there is no such table: CREATE it first, PARTITIONED BY columns of the query"
+            raise BadInsert(code.sink, why) from None
+        return _find_app(db, namespace)
+
+    app, version = project.catalog.read(look)
+    statements.put_program(app, WindowProgram(name, statement, namespace))
+    note = project.note("sql", code.sink, statement="INSERT")
+    try:
+        deployed = _deploy(project, app, version, note)
+    except BadDeclaration as error:
+        raise BadInsert(code.sink, error.why.removeprefix("is refused: ")) from error
+    if not deployed.changed:
+        return f"program {program} has this query already"
+    return f"program {program} computes the windows of {code.source} into {code.sink}"
+
+
+def drop_program(project: Project, name: str, *, if_exists: bool) -> str:
+    """Drop a program that an INSERT has declared; return a line for people.
+
+    The rows in its tables stay. The program forgets what it has published: the same INSERT computes all windows again.
+    """
+    namespace = Namespace(project.config.namespace)
+
+    def look(db: Db) -> tuple[App, int]:
+        return _find_app(db, namespace)
+
+    app, version = project.catalog.read(look)
+    program = qualified(namespace, statements.NAME, name)
+    if name not in app.programs:
+        if if_exists:
+            return f"there is no program {program}"
+        raise NotFound("program", program, nearest(name, app.programs), hint="DROP PROGRAM is for programs of INSERT")
+    statements.drop_program(app, name)
+
+    def forget(db: Db) -> None:
+        program_id = find_program(db, namespace, statements.NAME, name).program_id
+        if state := find_state(db, program_id):
+            reset_windows(db, state, None, None, "DROP PROGRAM")
+
+    note = project.note("sql", program, statement="DROP PROGRAM")
+    if app.programs:
+        _deploy(project, app, version, note, forget)
+        return f"program {program} is dropped"
+
+    def block(db: Db) -> None:
+        seq = db.tick()
+        forget(db)
+        deleted = delete_app(db, project.world, seq, namespace, statements.NAME)
+        note.between({"version": version, "programs": list(deleted.programs)}, None).write(db)
+
+    project.catalog.write(block)
+    return f"program {program} is dropped"
+
+
+def _find_app(db: Db, namespace: Namespace) -> tuple[App, int]:
+    """Return the app of statements of a namespace, and its version; 0 without a program."""
+    try:
+        deployed = find_deployed(db, namespace, statements.NAME)
+    except NotFound:
+        return statements.make_app(namespace), 0
+    if not statements.is_of_statements(deployed.spec.file):
+        why = f"the app {statements.NAME}, which has the programs of statements, is that of {deployed.spec.file}"
+        raise BadInsert(qualified(namespace, statements.NAME), f"{why}: give that app another name")
+    return restore_declaration(find_declaration(db, namespace, statements.NAME, deployed.version)), deployed.version
+
+
+def _deploy(
+    project: Project, app: App, version: int, note: NoteChange, beside: Callable[[Db], None] = lambda _: None
+) -> Deployed:
+    """Deploy the app, which must have `version` still, with what `beside` does in the same transaction."""
+    catalog, config = project.catalog, project.config
+    bundle = statements.write_bundle(app)
+    stored = store_bundle(project.aside, config.data, bundle)
+
+    def put(db: Db) -> None:
+        put_bundle(db, stored)
+        beside(db)
+
+    try:
+        return deploy(
+            catalog,
+            project.world,
+            replace(config, app=config.folder / statements.FILE),
+            app,
+            update_schedules=True,
+            code=DeployedCode(bundle.digest, bundle.sums, put),
+            note=note,
+            if_generation=version,
+        )
+    finally:
+        delete_unused(project.aside, stored)

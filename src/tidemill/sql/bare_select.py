@@ -1,0 +1,157 @@
+"""Bare SELECT: rows that are computed once, of closed windows or of whole tables, and written nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import traverse_scope
+from sqlglot.tokenizer_core import TokenType
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.transactions import Snapshot, Transaction
+from tidemill.lake.fileset.fileset import Fileset, find_schema
+from tidemill.lake.window.watermark import find_first_begin, value_at
+from tidemill.lake.window.window_plan import Grid, Limits, Reached, Stored, Window, plan
+from tidemill.lake.window.windows import list_waiting, read_keys
+from tidemill.names import Namespace, qualified
+from tidemill.shapes.keys import KeyText
+from tidemill.shapes.partition_time import Instant
+from tidemill.shapes.watermark_spec import PartialFirst
+from tidemill.sql.batches import Batch
+from tidemill.sql.dialect import WINDOW_FUNCTIONS, bad, parse_one, tokenize
+from tidemill.sql.window_program import NextWindow, check_time, list_needed, spec_of
+from tidemill.sql.windows import WindowQuery, name_of, read_query
+from tidemill.texts import count_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidemill.run.step.workspace import Workspace
+
+_NO_LIMIT: Final = Limits(1 << 60, 1 << 60, 1 << 60)
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuery:
+    """A query without windows. `places` are the names of tables in its text: begin, end, table and alias."""
+
+    text: str
+    places: tuple[tuple[int, int, str, str], ...]
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables as the text names them, each once."""
+        return tuple(dict.fromkeys(table for _, _, table, _ in self.places))
+
+    def over(self, names: Mapping[str, str]) -> str:
+        """Return the text with other names of its tables."""
+        text, at = "", 0
+        for begin, end, table, alias in self.places:
+            text += f"{self.text[at:begin]}{names[table]}{alias}"
+            at = end
+        return text + self.text[at:]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedRows:
+    """Rows that were asked for, None for no rows. `said` is what people read before the number of rows."""
+
+    rows: DataFrame | None
+    said: str = ""
+
+    def collect(self, most: int) -> tuple[list[str], bool]:
+        """Return up to `most` rows, each as a JSON object with all columns, and whether there are more."""
+        if self.rows is None:
+            return [], False
+        text = "to_json(struct(*), map('ignoreNullFields', 'false'))"
+        found = [str(row[0]) for row in self.rows.selectExpr(text).limit(most + 1).collect()]
+        return found[:most], len(found) > most
+
+
+def read_select(text: str) -> WindowQuery | TableQuery:
+    """Check a query; `BadStatement`. A query with a window function follows the rules of window programs."""
+    tokens = tokenize(text)
+    for token, after in pairwise(tokens):
+        if token.text.upper() in WINDOW_FUNCTIONS and after.token_type == TokenType.L_PAREN:
+            return read_query(text, bare=True)
+    statement = parse_one(text)
+    if not isinstance(statement, exp.Query):
+        raise bad("a query is SELECT … FROM …, or several with UNION ALL between them", statement)
+    found = {
+        id(source): source
+        for scope in traverse_scope(statement)
+        for source in scope.sources.values()
+        if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
+    }
+    return TableQuery(text.rstrip().rstrip(";"), tuple(sorted(map(_find_place, found.values()))))
+
+
+def _find_place(table: exp.Table) -> tuple[int, int, str, str]:
+    places = [part.meta for part in table.parts]
+    alias = "" if table.args.get("alias") is not None else f" AS `{table.name}`"
+    return places[0]["start"], places[-1]["end"] + 1, name_of(table), alias
+
+
+def compute_tables(workspace: Workspace, query: TableQuery, namespace: Namespace) -> SelectedRows:
+    """Return the rows of a query over the current rows of tables. `namespace` is that of plain names."""
+    names: dict[str, str] = {}
+    for number, table in enumerate(query.tables):
+        names[table] = f"tidemill_table_{number}"
+        whole = table if "." in table else qualified(namespace, table)
+        workspace.read(whole, None).createOrReplaceTempView(names[table])
+    return SelectedRows(workspace.spark.sql(query.over(names)))
+
+
+def compute_closed(workspace: Workspace, query: WindowQuery, source: Fileset) -> SelectedRows:
+    """Return the rows of all closed windows, whatever a program has computed already.
+
+    Raises `NoWatermark`, `BadTimeColumn`. Cost: all partitions of the table.
+    """
+    from tidemill.sql.window_frames import SparkWindows
+
+    spec = spec_of(source)
+    grid = Grid(query.shape, spec.window_zone)
+
+    def block(db: Db, tx: Transaction) -> tuple[Batch, Instant | None]:
+        windows, waiting = _plan_closed(db, tx, query, source)
+        due = set(windows)
+        near = {
+            KeyText(one.key): (one.begins, one.ends)
+            for one in waiting
+            if not due.isdisjoint(grid.touched(one.begins, one.ends))
+        }
+        batch = Batch(source, source, windows, tuple(read_keys(db, source, tx, near)), near)
+        return batch, value_at(db, source.dataset_id, tx.write_pointer)
+
+    batch, passed = workspace.ask(block)
+    if passed is None:
+        return SelectedRows(
+            None, f"no window of {source.qualified_name} is closed, since its watermark has no value yet: "
+        )
+    value = spec.partition_time.zone.local(passed)
+    said = f"{count_of(len(batch.windows), 'closed window')} of {source.qualified_name}, at its watermark {value}: "
+    return SelectedRows(SparkWindows(query).compute(workspace, batch) if batch.windows else None, said)
+
+
+def list_closed(db: Db, snapshot: Snapshot, query: WindowQuery, source: Fileset) -> list[NextWindow]:
+    """List the windows that `compute_closed` would compute, in the order of their ends."""
+    windows, _ = _plan_closed(db, snapshot, query, source)
+    needed = list_needed(db, source, snapshot, Grid(query.shape, spec_of(source).window_zone), windows)
+    return [NextWindow(window, "closed", needed.get(window, ())) for window in windows]
+
+
+def _plan_closed(
+    db: Db, snapshot: Snapshot, query: WindowQuery, source: Fileset
+) -> tuple[tuple[Window, ...], list[Stored]]:
+    """Return the closed windows, and all partitions with a time."""
+    check_time(query, source, find_schema(db, source.dataset_id))
+    spec = spec_of(source)
+    passed = value_at(db, source.dataset_id, snapshot.write_pointer)
+    first = find_first_begin(db, source.dataset_id) if spec.partial_first is PartialFirst.SKIP else None
+    waiting = list_waiting(db, source, snapshot, None)
+    reached = Reached(None, 0, passed, snapshot.write_pointer, first)
+    return plan(Grid(query.shape, spec.window_zone), reached, waiting, (), _NO_LIMIT).new, waiting

@@ -1,0 +1,56 @@
+"""Statements that read: a SELECT computes once what a window program would compute, and changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sql.test_window_frames import clicks, hours
+from tidemill.errors import NotFound
+
+pytestmark = pytest.mark.spark
+
+HOURLY = """
+SELECT window_start, count(*) AS n, sum(amount) AS amount
+  FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start
+ ORDER BY window_start LIMIT 9"""
+
+
+def test_a_select_computes_the_closed_windows_and_changes_nothing(windows, spark):
+    """Windows that a program has computed are among the rows. The program goes on as before."""
+    windows.commit("clicks", clicks(spark, ("10:00:00", 1), ("10:30:00", 2)))
+    windows.run()
+    windows.commit("clicks", clicks(spark, ("11:00:00", 5)))
+    state = "SELECT computed, seen, revision FROM window_program"
+    before = windows.sql(state), hours(windows)
+
+    (done,) = windows.mill.sql(HOURLY)
+    after = windows.sql(state), hours(windows)
+    windows.run()
+
+    assert done.said == "2 closed windows of default.clicks, at its watermark 2021-03-19 12:00:00: 2 rows"
+    assert [(row["window_start"], row["n"], row["amount"]) for row in done.rows] == [
+        ("2021-03-19T10:00:00.000", 2, 3),
+        ("2021-03-19T11:00:00.000", 1, 5),
+    ]
+    assert after == before
+    assert hours(windows) == [("10:00", 2, 3), ("11:00", 1, 5)]
+
+
+def test_a_select_without_windows_reads_current_rows(windows, spark):
+    """A query joins tables, and may name a query in WITH like a table. Files outside the catalog are not read."""
+    windows.commit("clicks", clicks(spark, ("10:00:00", 1), ("11:30:00", 2)))
+    windows.run()
+
+    joined = "SELECT c.amount, h.n FROM clicks c JOIN default.hourly h ON c.hour = hour(h.window_start)"
+    (done,) = windows.mill.sql(f"WITH clicks AS (SELECT * FROM clicks WHERE hour > 10) {joined}")
+    with pytest.raises(NotFound):
+        windows.mill.sql("SELECT * FROM parquet.etc")
+
+    assert (done.said, done.rows) == ("1 row", ({"amount": 2, "n": 1},))
+
+
+def test_no_window_is_closed_before_the_first_partition(windows):
+    """An answer without rows says why."""
+    (done,) = windows.mill.sql(HOURLY)
+
+    assert done.said == "no window of default.clicks is closed, since its watermark has no value yet: 0 rows"

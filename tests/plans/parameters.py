@@ -336,6 +336,7 @@ _NEW_SCHEDULES: Final = _rows(
     ]
 )
 
+_LEFT_OUT: Final = _rows([{"dataset_id": "wide", "partition_key": f"k{i}"} for i in range(1, 30_000, 300)])
 _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "transactions.declare_writes": {
         "declared": _rows([{"dataset_id": name, "from_time": None, "to_time": None} for name in ("small_1", "small_2")])
@@ -355,15 +356,21 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         )
     },
     "windows.list_late": {"until": 600_000},
+    "windows.put_inputs": {"inputs": _rows([{"dataset_id": "small_1", "late": "recompute"}])},
+    "windows.forget_inputs": {"kept": _list("small_1")},
     "windows.add_left_out": {
-        "late": _rows([{"partition_key": f"k{i}", "slot_time": i, "late_rows": 1} for i in range(100)])
+        "late": _rows(
+            [{"dataset_id": "wide", "partition_key": f"k{i}", "slot_time": i, "late_rows": 1} for i in range(100)]
+        )
     },
     "windows.list_late_counted": {"keys": _list(*(f"k{i}" for i in range(30_001, 60_000, 300)))},
-    "windows.clear_outside": {"keys": _list(*(f"k{i}" for i in range(1, 30_000, 300)))},
+    "windows.clear_outside": {"partitions": _LEFT_OUT},
     "windows.put_outside": {
-        "outside": _rows([{"partition_key": f"k{i}", "slot_time": i, "outside_rows": 1} for i in range(100)])
+        "outside": _rows(
+            [{"dataset_id": "wide", "partition_key": f"k{i}", "slot_time": i, "outside_rows": 1} for i in range(100)]
+        )
     },
-    "windows.forget_without_rows": {"keys": _list(*(f"k{i}" for i in range(1, 30_000, 300)))},
+    "windows.forget_without_rows": {"partitions": _LEFT_OUT},
     "windows.set_late": {"dataset_id": "small_1", "late": "drop"},
     "watermark.complete_slots": {"dataset_id": "small_1"},
     "watermark.insert_waits": {

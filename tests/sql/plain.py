@@ -75,13 +75,20 @@ def to_texts(counted: Mapping[Window, tuple[int, int]]) -> dict[str, str]:
 
 
 class PlainWindows:
-    """Computes the windows of a query over lines."""
+    """Computes the windows of a query over lines: a count and a sum, by UNION ALL of its tables."""
 
     def __init__(self, query: WindowQuery) -> None:
         self._shape = query.shape
 
-    def compute(self, run, batch: Batch) -> Texts:
-        """The results of the batch, from the rows that belong to their partitions."""
+    def compute(self, run, batches: Sequence[Batch]) -> Texts:
+        """The results of the batches, from the rows that belong to their partitions."""
+        found: defaultdict[str, str] = defaultdict(str)
+        for batch in batches:
+            for path, text in self._count(run, batch).items():
+                found[path] += text
+        return dict(found)
+
+    def _count(self, run, batch: Batch) -> Texts:
         rows = []
         for partition in batch.partitions:
             begins, ends = batch.instants[partition.partition_key]
@@ -139,10 +146,11 @@ class PlainWindows:
             texts |= {SIDE_SCHEMA.to_path(side_key): text} if text else {}
         return texts
 
-    def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
+    def replace(self, run, batches: Sequence[Batch], gone: Sequence[Window], old: Sequence[Partition]):
         """Old lines without those of the windows, and the new ones, where there were some; the rest as new."""
+        batch = batches[0]
         replaced = {*batch.windows, *gone}
-        new = dict(self.compute(run, batch)) if batch.windows else {}
+        new = dict(self.compute(run, batches)) if batch.windows else {}
         over, keys = {}, []
         for partition in old:
             lines = read_lines(run.world, batch.sink, partition)

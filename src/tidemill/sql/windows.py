@@ -49,8 +49,9 @@ _METADATA: Final = "_METADATA"
 
 @dataclass(frozen=True, slots=True)
 class AllColumns:
-    """All columns of the table, but for those `without`, in small letters."""
+    """All columns of `table`, but for those `without`, in small letters."""
 
+    table: str
     without: frozenset[str] = frozenset()
 
 
@@ -59,21 +60,22 @@ Columns: TypeAlias = tuple[str | AllColumns, ...]
 
 @dataclass(frozen=True, slots=True)
 class _TextPlace:
-    """A part of the text that stands for rows of the table, or for windows of the rows of `call`, with its alias."""
+    """A part of the text that stands for rows of `table`, or for windows of the rows of `call`, with its alias."""
 
     begin: int
     end: int
     alias: str
+    table: str = ""
     call: WindowCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WindowQuery:
-    """A checked query. `text` is the user's own, with the places of the table and of calls of window functions."""
+    """A checked query. `text` is the user's own, with the places of tables and of calls of window functions."""
 
     sink: str
-    table: str
-    time_column: str
+    tables: Mapping[str, str]
+    """The time column of each table that the query reads, by the table's name in the query."""
     shape: WindowShape
     text: str
     places: tuple[_TextPlace, ...]
@@ -82,30 +84,35 @@ class WindowQuery:
     columns: Columns
     """The columns of the result."""
 
-    def find_columns(self, table: Sequence[str] | None) -> tuple[str, ...] | None:
-        """Return the columns of the result over a table with these columns; None if they depend on unknown ones."""
+    def find_columns(self, tables: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
+        """Return the columns of the result over tables with these columns; None if they depend on unknown ones."""
         found: list[str] = []
         for column in self.columns:
             if isinstance(column, str):
                 found.append(column)
-            elif table is None:
+            elif column.table not in tables:
                 return None
             else:
-                found += [name for name in table if name.lower() not in column.without]
+                found += [name for name in tables[column.table] if name.lower() not in column.without]
         return tuple(found)
 
-    def select(self, rows: str, windows: Callable[[str, str], str]) -> str:
-        """Return the query over the text `rows`. `windows` gives the text for windows of rows by a column."""
+    def select(self, rows: Callable[[str], str], windows: Callable[[str, str, str], str]) -> str:
+        """Return the query over the texts that `rows` gives for the names of tables.
+
+        `windows` gives the text for windows of rows, by a column, of a table.
+        """
         return self._write(0, len(self.text), rows, windows).strip()
 
-    def _write(self, begin: int, end: int, rows: str, windows: Callable[[str, str], str]) -> str:
+    def _write(self, begin: int, end: int, rows: Callable[[str], str], windows: Callable[[str, str, str], str]) -> str:
         text = ""
         for place in self.places:
             if begin <= place.begin and place.end <= end:
-                found = rows
-                if place.call is not None:
+                if place.call is None:
+                    found = rows(place.table)
+                else:
                     data = place.call.data.meta
-                    found = windows(self._write(data["start"], data["end"] + 1, rows, windows), place.call.column)
+                    inner = self._write(data["start"], data["end"] + 1, rows, windows)
+                    found = windows(inner, place.call.column, place.table)
                 text += f"{self.text[begin : place.begin]}{found}{place.alias}"
                 begin = place.end
         return text + self.text[begin:end]
@@ -127,15 +134,17 @@ def read_query(text: str) -> WindowQuery:
     _refuse_parts(statement)
     reader = _QueryReader(tokens)
     found = reader.read(statement.expression, reader.add_queries({}, statement))
-    if reader.table is None or reader.shape is None or not found.windowed:
+    if reader.shape is None or not found.windowed:
         raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", statement.expression)
     for query in statement.find_all(exp.Select):
         if id(query) not in reader.read_already:
-            raise bad("queries within expressions come later: read one table", query)
+            raise bad("queries within expressions come later", query)
+    for name, node in reader.named.items():
+        if name not in reader.tables:
+            raise bad(f"{name} is read without windows: FROM must be TABLE({example('TUMBLE')})", node)
     return WindowQuery(
         sink=_name(sink),
-        table=reader.table,
-        time_column=reader.column,
+        tables=reader.tables,
         shape=reader.shape,
         text=_blank_insert(text.rstrip().rstrip(";"), reader.tokens, sink),
         places=tuple(sorted(reader.places, key=lambda place: place.begin)),
@@ -159,9 +168,15 @@ class _Rows:
     """Rows that a FROM or a query gives."""
 
     columns: Columns
-    windowed: bool
+    table: str
+    """The table that the rows are of; empty for rows in windows, which may be of several tables."""
     origins: Mapping[str, str | None]
     """By the name in small letters: the column of the table or of the windows that a column is, unchanged, if any."""
+
+    @property
+    def windowed(self) -> bool:
+        """True for rows that lie in windows."""
+        return not self.table
 
     def find_origin(self, name: str) -> str | None:
         """Return the column that `name` is, unchanged; None for a computed one."""
@@ -182,12 +197,13 @@ class _Rows:
 
 
 class _QueryReader:
-    """Reads queries from the inside out, and finds the table, the windows, and where they stand in the text."""
+    """Reads queries from the inside out, and finds the tables, the windows, and where they stand in the text."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.tokens = tokens
-        self.table: str | None = None
-        self.column = ""
+        self.tables: dict[str, str] = {}
+        self.named: dict[str, exp.Expr] = {}
+        """The tables that the query names."""
         self.shape: WindowShape | None = None
         self.places: list[_TextPlace] = []
         self.read_already: set[int] = set()
@@ -249,19 +265,19 @@ class _QueryReader:
         column = rows.find_origin(call.column)
         if column is None:
             raise bad(f"DESCRIPTOR({call.column}) must be the time column of the table, unchanged", call.node)
-        if self.shape not in {None, call.shape} or self.column.lower() not in {"", column.lower()}:
-            raise bad(
-                "all windows of a program are of one kind, size and column: declare a program for each", call.node
-            )
-        self.shape, self.column = call.shape, column
+        if self.shape not in {None, call.shape}:
+            raise bad("all windows of a program are of one kind and size: declare a program for each", call.node)
+        if self.tables.setdefault(rows.table, column).lower() != column.lower():
+            raise bad(f"all windows of {rows.table} are of one column: declare a program for each", call.node)
+        self.shape = call.shape
         begin, end = call.node.meta["start"], call.node.meta["end"] + 1
         if source.this is not call.node:
             begin = source.this.meta["start"]
             end = next(one.end for one in self.tokens if one.start >= end and one.token_type == TokenType.R_PAREN) + 1
         name = data.name if isinstance(data, exp.Table) else ""
-        self.places.append(_TextPlace(begin, end, _alias(source, name), call))
+        self.places.append(_TextPlace(begin, end, _alias(source, name), rows.table, call))
         origins = {**rows.origins, **{bound: bound for bound in BOUNDS}}
-        return _Rows((*rows.columns, *WINDOW_COLUMNS), windowed=True, origins=origins)
+        return _Rows((*rows.columns, *WINDOW_COLUMNS), "", origins)
 
     def _read_table(self, source: exp.Expr, known: Mapping[str, _Rows], *, alias: bool) -> _Rows:
         if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
@@ -269,13 +285,11 @@ class _QueryReader:
         if not source.db and source.name.lower() in known:
             return known[source.name.lower()]
         name = _name(source)
-        if self.table not in {None, name}:
-            raise bad(f"a window program reads one table: {self.table} or {name}", source)
-        self.table = name
+        self.named.setdefault(name, source)
         places = [part.meta for part in source.parts]
         begin, end = places[0]["start"], places[-1]["end"] + 1
-        self.places.append(_TextPlace(begin, end, _alias(source, source.name) if alias else ""))
-        return _Rows((AllColumns(),), windowed=False, origins={})
+        self.places.append(_TextPlace(begin, end, _alias(source, source.name) if alias else "", name))
+        return _Rows((AllColumns(name),), name, origins={})
 
 
 def _alias(source: exp.Expr, name: str) -> str:
@@ -372,7 +386,10 @@ def _project(select: exp.Select, rows: _Rows) -> _Rows:
         if given.is_star:
             left_out = (star.args.get("except_") or [] for star in given.find_all(exp.Star))
             without = frozenset(one.name.lower() for names in left_out for one in names)
-            every = [AllColumns(one.without | without) if isinstance(one, AllColumns) else one for one in rows.columns]
+            every = [
+                replace(one, without=one.without | without) if isinstance(one, AllColumns) else one
+                for one in rows.columns
+            ]
             kept = [one for one in every if isinstance(one, AllColumns) or one.lower() not in without]
             columns += kept
             passed = {one: rows.find_origin(one) for one in kept if isinstance(one, str)}
@@ -383,7 +400,7 @@ def _project(select: exp.Select, rows: _Rows) -> _Rows:
             passed = {given.alias_or_name: origin}
         for name, origin in passed.items():
             origins.setdefault(name.lower(), origin)
-    return _Rows(tuple(columns), rows.windowed, origins)
+    return _Rows(tuple(columns), rows.table, origins)
 
 
 def _add_views(select: exp.Select, rows: _Rows) -> _Rows:
@@ -391,7 +408,7 @@ def _add_views(select: exp.Select, rows: _Rows) -> _Rows:
     views = select.args.get("laterals") or []
     names = [str(column.name) for view in views for column in view.args["alias"].columns]
     origins = {**rows.origins, **{name.lower(): None for name in names}}
-    return _Rows((*rows.columns, *names), rows.windowed, origins)
+    return _Rows((*rows.columns, *names), rows.table, origins)
 
 
 def _unite(query: exp.SetOperation, left: _Rows, right: _Rows, shape: WindowShape | None) -> _Rows:
@@ -399,8 +416,8 @@ def _unite(query: exp.SetOperation, left: _Rows, right: _Rows, shape: WindowShap
     kind = query.key.upper()
     if query.args.get("by_name"):
         raise bad(f"{kind} BY NAME comes later: give both queries the columns in one order", query)
-    if left.windowed != right.windowed:
-        raise bad(f"both queries of {kind} must be over windows", query)
+    if left.table != right.table:
+        raise bad(f"both queries of {kind} must be over windows, or below them over one table", query)
     several = any(isinstance(one, AllColumns) for one in (*left.columns, *right.columns))
     if (several and left.columns != right.columns) or len(left.columns) != len(right.columns):
         raise bad(f"both queries of {kind} must have the same columns: name them", query)
@@ -409,7 +426,7 @@ def _unite(query: exp.SetOperation, left: _Rows, right: _Rows, shape: WindowShap
         if isinstance(one, str) and isinstance(other, str):
             origin = left.find_origin(one)
             origins[one.lower()] = origin if origin == right.find_origin(other) else None
-    rows = _Rows(left.columns, left.windowed, origins)
+    rows = _Rows(left.columns, left.table, origins)
     if isinstance(query, exp.Union) and not query.args.get("distinct"):
         return rows
     if shape is None or not rows.find_bounds(shape):

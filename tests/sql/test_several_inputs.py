@@ -1,0 +1,127 @@
+"""Window programs over several tables, by UNION ALL of their windows: results are worked out by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.sql.conftest import open_windows
+from tests.sql.hours import Plain
+from tidemill.app.declared import BadDeclaration
+
+APP = """
+import tidemill as tm
+from tests.sql.plain import PlainWindows
+from tidemill.run.records.programs import ProgramKind
+from tidemill.sql.window_program import WindowProgram
+
+app = tm.App("shop")
+clicks, views = (
+    app.fileset(name, keys={{"day": "date", "hour": "int"}}, watermark=tm.Watermark(
+        "ts", pattern="$day $hour:00:00", interval="1h", zone=zone, late=late))
+    for name, zone, late in (("clicks", "UTC", "{clicks}"), ("views", "{zone}", "{views}")))
+hourly = app.fileset("hourly", keys={{"day": "date"}})
+app.add_windows(WindowProgram("count_hours", '''
+    INSERT INTO hourly
+    SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day
+      FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start, window_end
+     UNION ALL
+    SELECT window_start, window_end, count(*), to_date(window_start)
+      FROM TABLE(TUMBLE(TABLE views, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start, window_end''',
+    calculator=PlainWindows), ProgramKind.PYTHON)
+app.schedule("count", "count_hours", constraints=[], trigger=tm.AnyOf(
+    tm.WatermarkPassed(clicks, every="1h"), tm.WatermarkPassed(views, every="1h")))
+"""
+
+
+def write_app(clicks: str = "recompute", views: str = "recompute", zone: str = "UTC") -> str:
+    """The app file, with the late policies of both tables and the zone of the second."""
+    return APP.format(clicks=clicks, views=views, zone=zone)
+
+
+def open_both(tmp_path, catalog_url, **given: str) -> Plain:
+    """Such a project."""
+    return Plain(open_windows(tmp_path / "project", catalog_url, write_app(**given)).mill)
+
+
+def counts(plain: Plain) -> list[str]:
+    """The hour, and the number of rows, of each result."""
+    return [f"{(int(start) // 3_600_000_000) % 24} {n}" for start, _, n, _ in map(str.split, plain.lines("hourly"))]
+
+
+def test_a_window_is_computed_when_the_watermarks_of_all_inputs_have_passed(catalog_url, tmp_path):
+    """W of the query is the least of its inputs, and there is none while an input has none."""
+    plain = open_both(tmp_path, catalog_url)
+
+    found = []
+    for table, hour, rows in (("clicks", 10, 2), ("clicks", 11, 1), ("views", 10, 3), ("views", 12, 1)):
+        plain.add_to(table, f"2021-03-19 {hour}:00", *range(rows))
+        plain.settle()
+        found.append(counts(plain))
+
+    assert found == [[], [], ["10 2", "10 3"], ["10 2", "10 3", "11 1"]]
+    (message,) = plain.sql("SELECT payload FROM message WHERE event_type = 'windows' ORDER BY seq DESC LIMIT 1")
+    assert json.loads(message[0])["datasets"] == ["default.clicks", "default.views"]
+    plain.mill.close()
+
+
+def test_a_late_partition_of_any_input_has_its_windows_computed_again(catalog_url, tmp_path):
+    """And those windows alone: the other hour keeps its transaction. Each table has its own policy."""
+    plain = open_both(tmp_path, catalog_url, clicks="side")
+    for table in ("clicks", "views"):
+        plain.add_to(table, "2021-03-19 10:00", 1, 2)
+        plain.add_to(table, "2021-03-19 11:00", 1)
+    plain.settle()
+    before = dict(plain.sql("SELECT window_start / 3600000000 % 24, write_pointer FROM window_result"))
+
+    plain.add_to("views", "2021-03-19 10:00", 3)
+    plain.add_to("clicks", "2021-03-19 11:00", 3, 4)
+    is_told = plain.is_more()
+    plain.settle()
+
+    after = dict(plain.sql("SELECT window_start / 3600000000 % 24, write_pointer FROM window_result"))
+    assert is_told
+    assert counts(plain) == ["10 2", "10 3", "11 1", "11 1"]
+    assert {hour: before[hour] == after[hour] for hour in before} == {10: False, 11: True}
+    assert len(plain.lines("count_hours_side_clicks")) == 2
+    assert plain.mill.watermarks.show("clicks").programs[0].left_out.late_rows == 2
+    assert plain.mill.watermarks.show("views").programs[0].left_out.late_rows == 0
+    plain.mill.close()
+
+
+def test_why_names_the_input_that_holds_a_window(catalog_url, tmp_path):
+    """And how far it has come."""
+    plain = open_both(tmp_path, catalog_url)
+    plain.add_to("clicks", "2021-03-19 10:00", 1)
+    plain.add_to("clicks", "2021-03-19 11:00", 1)
+    plain.add_to("views", "2021-03-19 10:00", 1)
+    plain.settle()
+
+    why = plain.mill.why("shop.count_hours/2021-03-19 11:00")
+
+    assert why.because[0].why.endswith("is open: the watermark of default.views stands at 2021-03-19 11:00:00")
+    plain.mill.close()
+
+
+def test_inputs_with_windows_in_several_zones_are_refused(catalog_url, tmp_path):
+    """Since windows of one name would close at different times."""
+    plain = open_both(tmp_path, catalog_url)
+
+    with pytest.raises(BadDeclaration, match=r"one zone, not default.clicks in UTC, default.views in Asia/Tokyo"):
+        plain.deploy(write_app(zone="Asia/Tokyo"))
+
+    plain.mill.close()
+
+
+def test_a_program_that_reads_another_table_is_another_program(catalog_url, tmp_path):
+    """Its published windows are not those of the new query."""
+    plain = open_both(tmp_path, catalog_url)
+    for table in ("clicks", "views"):
+        plain.add_to(table, "2021-03-19 10:00", 1)
+    plain.settle()
+
+    with pytest.raises(BadDeclaration, match="would give other windows"):
+        plain.deploy(write_app().replace("TABLE views", "TABLE clicks"))
+
+    plain.mill.close()

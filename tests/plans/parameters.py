@@ -164,6 +164,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "from_end": 0,
     "gap": "skip",
     "gap_wait": 3_600_000,
+    "idle_timeout": 1,
     "high": 99_000 * _HOUR,
     "avoided": _list("bundle_2", "profile:big"),
     "heard_by": "",
@@ -349,6 +350,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "windows.publish_closed": {"ids": _list("program_1", "program_2"), "margin": _HOUR},
     "retries.clear_due": {"ids": _list("program_1", "program_2")},
     "retries.postpone": {"id": "program_1"},
+    "retries.wake_at": {"at": 0},
     "windows.announce_left": {"more": 0, "write_pointer": 599_990, "high": 200_000 * _HOUR},
     "retries.note_failures": {
         "failures": _rows(

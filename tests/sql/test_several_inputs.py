@@ -14,7 +14,10 @@ from tests.sql.hours import CUMULATE, HOP, HOUR, TUMBLE, Plain
 from tests.sql.plain import count, join_counts, to_texts
 from tests.sql.test_window_program import MARKS, kill
 from tidemill.app.declared import BadDeclaration
+from tidemill.lake.backlog import publish_due
+from tidemill.lake.window.retries import WINDOWS
 from tidemill.lake.window.window_plan import Grid, WindowShape
+from tidemill.reasons import Reason
 
 APP = """
 import tidemill as tm
@@ -25,8 +28,9 @@ from tidemill.sql.window_program import WindowProgram
 app = tm.App("shop")
 clicks, views = (
     app.fileset(name, keys={{"day": "date", "hour": "int"}}, watermark=tm.Watermark(
-        "ts", pattern="$day $hour:00:00", interval="1h", zone=zone, late=late))
-    for name, zone, late in (("clicks", "UTC", "{clicks}"), ("views", "{zone}", "{views}")))
+        "ts", pattern="$day $hour:00:00", interval="1h", zone=zone, late=late,
+        idle_timeout=idle))
+    for name, zone, late, idle in (("clicks", "UTC", "{clicks}", None), ("views", "{zone}", "{views}", {idle!r})))
 hourly = app.fileset("hourly", keys={{"day": "date"}})
 app.add_windows(WindowProgram("count_hours", '''
     INSERT INTO hourly
@@ -41,9 +45,9 @@ app.schedule("count", "count_hours", constraints=[], trigger=tm.AnyOf(
 """
 
 
-def write_app(clicks: str = "recompute", views: str = "recompute", zone: str = "UTC") -> str:
-    """The app file, with the late policies of both tables and the zone of the second."""
-    return APP.format(clicks=clicks, views=views, zone=zone)
+def write_app(clicks: str = "recompute", views: str = "recompute", zone: str = "UTC", idle: str | None = None) -> str:
+    """The app file, with the late policies of both tables, and the zone and the idle time-out of the second."""
+    return APP.format(clicks=clicks, views=views, zone=zone, idle=idle)
 
 
 def open_both(tmp_path, catalog_url, **given: str) -> Plain:
@@ -93,6 +97,36 @@ def test_a_late_partition_of_any_input_has_its_windows_computed_again(catalog_ur
     assert len(plain.lines("count_hours_side_clicks")) == 2
     assert plain.mill.watermarks.show("clicks").programs[0].left_out.late_rows == 2
     assert plain.mill.watermarks.show("views").programs[0].left_out.late_rows == 0
+    plain.mill.close()
+
+
+def test_an_idle_input_holds_no_window_and_is_late_when_it_returns(catalog_url, tmp_path):
+    """The keeper announces the program when the time comes, without a commit; once, and not again for nothing."""
+    plain = open_both(tmp_path, catalog_url, idle="1h")
+    for table, hour in (("clicks", 10), ("clicks", 11), ("views", 10)):
+        plain.add_to(table, f"2021-03-19 {hour}:00", 1)
+    plain.settle()
+    waits = plain.sql("SELECT p.retry_at - c.at FROM window_program AS p, partition_change AS c, dataset AS d"
+                      " WHERE d.name = 'views' AND c.dataset_id = d.dataset_id")  # fmt: skip
+    before = counts(plain)
+
+    plain.sql("UPDATE partition_change SET at = at - 7200000 RETURNING 1")
+    plain.sql("UPDATE window_program SET retry_at = 1 RETURNING 1")
+    due = len(publish_due(plain.mill.project.catalog, WINDOWS))
+    announced = plain.is_more()
+    why = plain.mill.why("shop.count_hours/2021-03-19 11:00").because[0].code
+    plain.settle()
+    idle = counts(plain)
+    plain.add_to("views", "2021-03-19 11:00", 1, 2)
+    plain.settle()
+
+    assert waits == [(3_600_000,)]
+    assert before == ["10 1", "10 1"]
+    assert (due, announced, why) == (1, True, Reason.WINDOW_WAITS_FOR_RUN)
+    assert idle == ["10 1", "10 1", "11 1"]
+    assert counts(plain) == ["10 1", "10 1", "11 1", "11 2"]
+    assert plain.sql("SELECT retry_at FROM window_program") == [(None,)]
+    assert not plain.is_more()
     plain.mill.close()
 
 
@@ -160,7 +194,7 @@ def test_a_join_is_that_of_one_computation_in_every_order_of_arrival(memory_fold
     query = JOIN.format(clicks=windows, views=windows.replace("clicks", "views"))
     begin, end = APP.index("\n    INSERT"), APP.index("''',\n    calculator")
     text = (APP[:begin] + query.replace("{", "{{").replace("}", "}}") + APP[end:]).replace("PlainWindows", "PlainJoin")
-    text = text.format(clicks="recompute", views="recompute", zone="UTC")
+    text = text.format(clicks="recompute", views="recompute", zone="UTC", idle=None)
     plain = Plain(open_windows(folder, f"sqlite:///{folder}.db", text).mill)
     plain.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0, windows == CUMULATE)
     for event, how, hour, minutes in events:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
@@ -19,7 +20,8 @@ from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
-from tidemill.lake.window.retries import Failure, NotePostponed, list_postponed
+from tidemill.lake.window.least import QueryInput, find_least, find_rise
+from tidemill.lake.window.retries import Failure, NotePostponed, WakeAt, list_postponed
 from tidemill.lake.window.side import side_of
 from tidemill.lake.window.watermark import find_first_begin, value_at
 from tidemill.lake.window.window_plan import MARGIN, Dirty, Grid, Limits, Plan, Reached, Stored, Window, plan
@@ -29,6 +31,7 @@ from tidemill.lake.window.windows import (
     OutsideRows,
     WindowState,
     describe_times,
+    find_last_commit,
     find_results,
     find_state,
     list_around,
@@ -107,6 +110,8 @@ class _Look:
     plan: Plan
     written_by: dict[Window, WritePointer]
     gone: tuple[Window, ...]
+    rises_at: datetime | None
+    """The time at which the watermark of the query rises, since an input becomes idle."""
     postponed: tuple[Window, ...]
     """Windows that were postponed: those whose partitions have changed first, then what was tried longest ago."""
 
@@ -239,6 +244,7 @@ class WindowProgram:
                 moved.mended,
                 left=not {*look.postponed} <= {*moved.mended, *tries.failed},
             ),
+            *([] if look.rises_at is None else [WakeAt(look.state.program_id, look.rises_at)]),
         )
 
     def _leave_out(
@@ -320,7 +326,8 @@ class WindowProgram:
             skipping = [one.dataset_id for one, spec in zip(sources, specs, strict=True) if _skips(spec)]
             begins = [first for one in skipping if (first := find_first_begin(db, one)) is not None]
             first = max(begins, default=None)
-            at = Reached(state.computed, state.seen, _find_passed(db, tx, sources), tx.write_pointer, first)
+            inputs = [_read_input(db, tx, source) for source in sources]
+            at = Reached(state.computed, state.seen, find_least(inputs, db.now()), tx.write_pointer, first)
             limits = Limits(
                 min(spec.max_windows for spec in specs),
                 min(spec.max_partitions for spec in specs),
@@ -343,7 +350,8 @@ class WindowProgram:
             written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
             gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
             written_by |= gone
-            return _Look(state, sources, sink, found, written_by, tuple(gone), tuple(postponed))
+            rises_at = find_rise(inputs, db.now())
+            return _Look(state, sources, sink, found, written_by, tuple(gone), rises_at, tuple(postponed))
 
         return block
 
@@ -489,11 +497,10 @@ def _to_postpone(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
     return tries.failed | {one: error for one, error in tries.untried.items() if one not in known}
 
 
-def _find_passed(db: Db, tx: Transaction, sources: Sequence[Fileset]) -> Instant | None:
-    """Return the least watermark of the sources that a transaction sees; None if a source has none."""
-    values = [value_at(db, source.dataset_id, tx.write_pointer) for source in sources]
-    known = [value for value in values if value is not None]
-    return min(known) if len(known) == len(values) else None
+def _read_input(db: Db, tx: Transaction, source: Fileset) -> QueryInput:
+    """Read the watermark of a source that a transaction sees, and the time from which on the source is idle."""
+    value, timeout = value_at(db, source.dataset_id, tx.write_pointer), _spec(source).idle_timeout
+    return QueryInput(value, None if timeout is None else find_last_commit(db, source.dataset_id) + timeout)
 
 
 def _list_dirty(db: Db, source: Fileset, tx: Transaction, state: WindowState) -> list[Dirty]:

@@ -428,6 +428,8 @@ CREATE TABLE watermark (
     gap_wait      BIGINT,
     row_lag       BIGINT NOT NULL,
     max_ahead     BIGINT NOT NULL,
+    -- Time without a commit (milliseconds) after which queries over several tables do not wait for this one. NULL: never.
+    idle_timeout  BIGINT,
     value         BIGINT,
     target        BIGINT,
     next_time     BIGINT,

@@ -288,6 +288,13 @@ def find_state(db: Db, program_id: ProgramId) -> WindowState | None:
     return db.record(SQL.find_state, WindowState, program_id=program_id)
 
 
+def find_last_commit(db: Db, dataset_id: DatasetId) -> datetime:
+    """Return the time of the last commit to a file set, or of its declaration if nothing was committed to it."""
+    found = db.value(SQL.find_last_commit, datetime, dataset_id=dataset_id)
+    assert found is not None, "a run has found the file set"  # noqa: S101
+    return found
+
+
 def list_inputs(db: Db, program_id: ProgramId) -> list[DatasetId]:
     """Return the file sets that a window program reads, by id."""
     return db.records(SQL.list_inputs, DatasetId, program_id=program_id)

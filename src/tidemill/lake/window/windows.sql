@@ -223,10 +223,25 @@ SELECT 'data', {commit_seq},
     OR EXISTS (SELECT 1 FROM partition_change {indexed_by:partition_commit}
                 WHERE dataset_id = :dataset_id AND commit_seq > :write_pointer AND +partition_time < :high)
 
+-- name: find_last_commit
+-- gives: at
+-- The time of the last commit to a file set, or of its declaration.
+SELECT coalesce((SELECT c.at FROM partition_change AS c WHERE c.dataset_id = d.dataset_id
+                  ORDER BY c.commit_seq DESC LIMIT 1), d.created_at) AS at
+  FROM dataset AS d WHERE d.dataset_id = :dataset_id
+
 -- name: publish_closed
--- For programs that begin to be listened for: windows that the watermarks of all inputs have passed, results of before a
--- reset, late changes that no run has seen, and failed windows whose next try was announced already. Rows lie before the
+-- For programs that begin to be listened for: windows that the watermarks of all inputs have passed but for idle inputs
+-- (`least.py` has the rule), results of before a reset, late changes that no run has seen, and failed windows whose next try was announced already. Rows lie before the
 -- time of their partition, by the row lag at most. A message for each input: a schedule may listen to any.
+WITH input AS (
+    SELECT i.program_id, w.value,
+           coalesce(w.idle_timeout + coalesce((SELECT c.at FROM partition_change AS c WHERE c.dataset_id = d.dataset_id
+                                                ORDER BY c.commit_seq DESC LIMIT 1), d.created_at),
+                    2305843009213693952) AS idle_at
+      FROM window_input AS i CROSS JOIN dataset AS d
+      LEFT JOIN watermark AS w ON w.dataset_id = d.dataset_id
+     WHERE i.program_id IN ({texts:ids}) AND d.dataset_id = i.dataset_id)
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', {commit_seq},
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq})
@@ -236,10 +251,12 @@ SELECT 'data', {commit_seq},
            || CAST(:heard_by AS TEXT) || '}'
   FROM window_program AS p CROSS JOIN window_input AS i CROSS JOIN dataset
  WHERE p.program_id IN ({texts:ids}) AND i.program_id = p.program_id AND dataset.dataset_id = i.dataset_id
-   AND (NOT EXISTS (SELECT 1 FROM window_input AS n
-                      LEFT JOIN watermark AS w ON w.dataset_id = n.dataset_id
+   AND (NOT EXISTS (SELECT 1 FROM input AS n
                      WHERE n.program_id = p.program_id
-                       AND (w.value IS NULL OR w.value <= coalesce(p.computed, -2305843009213693952)))
+                       AND (n.value IS NULL OR n.value <= coalesce(p.computed, -2305843009213693952))
+                       AND n.idle_at >= (SELECT CASE WHEN max(m.idle_at) > tidemill_now() THEN tidemill_now() + 1
+                                                     ELSE max(m.idle_at) END
+                                           FROM input AS m WHERE m.program_id = n.program_id))
         OR EXISTS (SELECT 1 FROM window_result AS r WHERE r.program_id = p.program_id AND r.stale = 1)
         OR EXISTS (SELECT 1 FROM window_input AS n CROSS JOIN watermark AS w
                     WHERE n.program_id = p.program_id AND n.late <> 'drop' AND w.dataset_id = n.dataset_id

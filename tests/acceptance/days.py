@@ -20,8 +20,9 @@ class Days:
     def __init__(self, query: WindowQuery) -> None:
         """Nothing of it is needed."""
 
-    def compute(self, run, batch: Batch) -> dict[str, str]:
+    def compute(self, run, batches: Sequence[Batch]) -> dict[str, str]:
         """The windows that have lines."""
+        (batch,) = batches
         files = open_files(batch.source.dataset.location, run.world)
         found: dict[str, int] = {}
         for partition in batch.partitions:
@@ -37,9 +38,10 @@ class Days:
         del run, batch
         return {}
 
-    def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
+    def replace(self, run, batches: Sequence[Batch], gone: Sequence[Window], old: Sequence[Partition]):
         """Replace windows that are partitions of their own: each is overwritten whole."""
-        new = self.compute(run, batch) if batch.windows else {}
+        (batch,) = batches
+        new = self.compute(run, batches) if batch.windows else {}
         return replace_whole(batch, gone, old, new, name_of)
 
 

@@ -67,8 +67,9 @@ class Counts:
     def __init__(self, query: WindowQuery) -> None:
         """Nothing of it is needed."""
 
-    def compute(self, run, batch: Batch) -> dict[tuple[str], list[str]]:
+    def compute(self, run, batches: Sequence[Batch]) -> dict[tuple[str], list[str]]:
         """The windows that have rows."""
+        (batch,) = batches
         return _by_key(self._count(run, batch))
 
     def count_outside(self, run, batch: Batch) -> dict[KeyText, int]:
@@ -76,8 +77,9 @@ class Counts:
         del run, batch
         return {}
 
-    def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
+    def replace(self, run, batches: Sequence[Batch], gone: Sequence[Window], old: Sequence[Partition]):
         """Return the new partition of each window. A window is a partition of its own."""
+        (batch,) = batches
         new = self._count(run, batch) if batch.windows else {}
         over, more, keys = replace_whole(batch, gone, old, new, lambda window: name_of(from_wall(window.start)))
         return _by_key(over), more and _by_key(more), keys

@@ -148,9 +148,10 @@ class Campaign:
         """Return whether nothing is left to do."""
         return not self.plain.sql(
             "SELECT 1 FROM run WHERE ended_at IS NULL UNION ALL SELECT 1 FROM job WHERE state <> 'PENDING_TRIGGER'"
-            " UNION ALL SELECT 1 FROM window_program AS p JOIN watermark AS w ON w.dataset_id = p.dataset_id"
+            " UNION ALL SELECT 1 FROM window_program AS p JOIN window_input AS i ON i.program_id = p.program_id"
+            " JOIN watermark AS w ON w.dataset_id = i.dataset_id"
             " WHERE w.value > coalesce(p.computed, -1) OR p.retry_at IS NOT NULL OR EXISTS (SELECT 1"
-            " FROM partition_change AS c WHERE c.dataset_id = p.dataset_id AND c.commit_seq >= p.seen"
+            " FROM partition_change AS c WHERE c.dataset_id = i.dataset_id AND c.commit_seq >= p.seen"
             " AND c.partition_time < p.computed)"
         )
 

@@ -70,20 +70,20 @@ MUTANTS: Final = (
         "watermark_of_another_moment",
         "what a run has computed ends where the watermark stood for its snapshot, not where it stands by now",
         In("WindowProgram._find_move").swap(
-            "plan.computed", "workspace.ask(lambda db, _: value_at(db, look.source.dataset_id, 1 << 60))"
+            "plan.computed", "workspace.ask(lambda db, _: value_at(db, look.sources[0].dataset_id, 1 << 60))"
         ),
         first=Killer.SIMULATION,
     ),
     _mutant(
         "late_not_recomputed",
         "late partitions have their windows computed again",
-        In("WindowProgram._look").swap("recomputes and state.computed", "not spec.late"),
+        In("window_program._list_dirty").swap("spec.late not in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}", "spec.late"),
         first=Killer.SIMULATION,
     ),
     _mutant(
         "late_recomputed_though_dropped",
         "late partitions may be dropped",
-        In("WindowProgram._look").swap("recomputes and state.computed", "state.computed"),
+        In("window_program._list_dirty").swap("spec.late not in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}", "False"),
         first=Killer.SIMULATION,
     ),
     _mutant(
@@ -110,7 +110,7 @@ MUTANTS: Final = (
         "late_in_silence",
         "the commit of a late partition says that computed windows have to be done again",
         Sql("announce_late").swap(
-            "p.late <> 'drop' AND p.computed > :begins", "p.late = 'never' AND p.computed > :begins"
+            "i.late <> 'drop' AND p.computed > :begins", "i.late = 'never' AND p.computed > :begins"
         ),
         first=Killer.SIMULATION,
     ),

@@ -67,9 +67,13 @@ SELECT 'wide', i * 3600000000, i * 3600000000, (i + 1) * 3600000000, (i + 1) * 3
  UNION ALL SELECT 'small_1', 2 * i * 3600000000, i, i, (2 * i + 1) * 3600000000, 0 FROM series WHERE i < 50
 
 -- name: fill_window_program
-INSERT INTO window_program (program_id, dataset_id, name, definition, late, computed, seen, revision, retry_at)
-SELECT 'program_' || i, CASE WHEN i < 3 THEN 'wide' ELSE 'small_' || (i % 200) END, 'default.app.p' || i, '{}',
-       'recompute', 297000 * 3600000000, 599900, 0, CASE WHEN i < 10 THEN 1 ELSE NULL END
+INSERT INTO window_program (program_id, name, definition, computed, seen, revision, retry_at)
+SELECT 'program_' || i, 'default.app.p' || i, '{}', 297000 * 3600000000, 599900, 0, CASE WHEN i < 10 THEN 1 ELSE NULL END
+  FROM series WHERE i < 300
+
+-- name: fill_window_input
+INSERT INTO window_input (program_id, dataset_id, late)
+SELECT 'program_' || i, CASE WHEN i < 3 THEN 'wide' ELSE 'small_' || (i % 200) END, 'recompute'
   FROM series WHERE i < 300
 
 -- name: fill_window_result
@@ -79,8 +83,8 @@ SELECT 'program_1', (i + 1) * 3600000000, i * 3600000000, 2 * i + 1, CASE WHEN i
 SELECT 'program_2', (i + 1) * 3600000000, i * 3600000000, 2 * i + 1, 0 FROM series WHERE i < 100
 
 -- name: fill_left_out
-INSERT INTO left_out (program_id, partition_key, slot_time, late_rows, counted_at)
-SELECT 'program_' || (i % 300), 'k' || i, i * 3600000000, CASE WHEN i < 30000 THEN 0 ELSE 1 END, i FROM series
+INSERT INTO left_out (program_id, dataset_id, partition_key, slot_time, late_rows, counted_at)
+SELECT 'program_' || (i % 300), 'wide', 'k' || i, i * 3600000000, CASE WHEN i < 30000 THEN 0 ELSE 1 END, i FROM series
 
 -- name: fill_window_failure
 INSERT INTO window_failure (program_id, window_end, window_start, reason, partitions, since, tried_at)

@@ -164,6 +164,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "from_end": 0,
     "gap": "skip",
     "gap_wait": 3_600_000,
+    "idle_timeout": 1,
     "high": 99_000 * _HOUR,
     "avoided": _list("bundle_2", "profile:big"),
     "heard_by": "",
@@ -336,6 +337,7 @@ _NEW_SCHEDULES: Final = _rows(
     ]
 )
 
+_LEFT_OUT: Final = _rows([{"dataset_id": "wide", "partition_key": f"k{i}"} for i in range(1, 30_000, 300)])
 _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "transactions.declare_writes": {
         "declared": _rows([{"dataset_id": name, "from_time": None, "to_time": None} for name in ("small_1", "small_2")])
@@ -348,6 +350,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "windows.publish_closed": {"ids": _list("program_1", "program_2"), "margin": _HOUR},
     "retries.clear_due": {"ids": _list("program_1", "program_2")},
     "retries.postpone": {"id": "program_1"},
+    "retries.wake_at": {"at": 0},
     "windows.announce_left": {"more": 0, "write_pointer": 599_990, "high": 200_000 * _HOUR},
     "retries.note_failures": {
         "failures": _rows(
@@ -355,15 +358,21 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         )
     },
     "windows.list_late": {"until": 600_000},
+    "windows.put_inputs": {"inputs": _rows([{"dataset_id": "small_1", "late": "recompute"}])},
+    "windows.forget_inputs": {"kept": _list("small_1")},
     "windows.add_left_out": {
-        "late": _rows([{"partition_key": f"k{i}", "slot_time": i, "late_rows": 1} for i in range(100)])
+        "late": _rows(
+            [{"dataset_id": "wide", "partition_key": f"k{i}", "slot_time": i, "late_rows": 1} for i in range(100)]
+        )
     },
     "windows.list_late_counted": {"keys": _list(*(f"k{i}" for i in range(30_001, 60_000, 300)))},
-    "windows.clear_outside": {"keys": _list(*(f"k{i}" for i in range(1, 30_000, 300)))},
+    "windows.clear_outside": {"partitions": _LEFT_OUT},
     "windows.put_outside": {
-        "outside": _rows([{"partition_key": f"k{i}", "slot_time": i, "outside_rows": 1} for i in range(100)])
+        "outside": _rows(
+            [{"dataset_id": "wide", "partition_key": f"k{i}", "slot_time": i, "outside_rows": 1} for i in range(100)]
+        )
     },
-    "windows.forget_without_rows": {"keys": _list(*(f"k{i}" for i in range(1, 30_000, 300)))},
+    "windows.forget_without_rows": {"partitions": _LEFT_OUT},
     "windows.set_late": {"dataset_id": "small_1", "late": "drop"},
     "watermark.complete_slots": {"dataset_id": "small_1"},
     "watermark.insert_waits": {

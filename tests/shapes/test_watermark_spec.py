@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tidemill.errors import UserError
@@ -37,6 +39,16 @@ def test_what_is_given_is_kept():
 
     assert again == found
     assert (found.row_lag, found.window_zone.name, found.enabled) == (HOUR // 4, "Europe/Berlin", True)
+
+
+@pytest.mark.parametrize("name", ["watermark", "scan__watermark", "table__exec__source"])
+def test_the_idle_time_out_has_the_names_of_flink(name):
+    """Statements for Flink run unchanged; zero is for ever, as there."""
+    found, never = (spec(**{f"{name}__idle_timeout": value}) for value in ("5 min", "0 ms"))
+
+    assert found.idle_timeout == timedelta(minutes=5)
+    assert found.options["watermark.idle-timeout"] == "5 min"
+    assert never.idle_timeout is None
 
 
 def test_expected_partitions_are_all_combinations():
@@ -83,7 +95,7 @@ def test_expected_partitions_are_all_combinations():
         ("formt", "csv", "did you mean 'format'?"),
         ("streaming-source.partition-order", "time", "use partition-time or partition-name or create-time"),
         ("streaming-source.partition.include", "latest", "only 'all' is known"),
-        ("scan.watermark.idle-timeout", "1h", "windows over several tables"),
+        ("watermark.idle-timeout", "soon", "use a number and a unit"),
         ("window.batch.max-bytes", "many", "use a whole number with a unit"),
         ("window.partial-first", "drop", "use emit or skip"),
         ("window.emit-empty", "true", "only 'false' is known"),

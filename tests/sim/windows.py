@@ -125,8 +125,9 @@ class Hours:
     def __init__(self, read: Reader) -> None:
         self._read = read
 
-    def compute(self, run: Any, batch: Batch) -> dict[str, list[str]]:
+    def compute(self, run: Any, batches: Sequence[Batch]) -> dict[str, list[str]]:
         """The windows that have ticks."""
+        (batch,) = batches
         found: dict[str, list[str]] = {}
         for partition in batch.partitions:
             begins, _ = batch.instants[partition.partition_key]
@@ -154,9 +155,10 @@ class Hours:
                 found["!".join(part.partition("=")[2] for part in path.split("/"))] = self._read(run, partition)
         return found
 
-    def replace(self, run: Any, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]) -> Any:
+    def replace(self, run: Any, batches: Sequence[Batch], gone: Sequence[Window], old: Sequence[Partition]) -> Any:
         """Overwrite the present partitions."""
-        new = self.compute(run, batch) if batch.windows else {}
+        (batch,) = batches
+        new = self.compute(run, batches) if batch.windows else {}
         return replace_whole(batch, gone, old, new, lambda window: name_of(from_wall(window.start)))
 
 

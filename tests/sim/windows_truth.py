@@ -24,14 +24,16 @@ Published = Mapping[str, list[str]]
 _HOUR: Final = HOUR // timedelta(microseconds=1)
 STILL_TO_DO: Final = {
     "watermarks": "SELECT dataset_id, target FROM watermark WHERE target > coalesce(value, -4611686018427387904)",
-    "windows": "SELECT p.name FROM window_program AS p JOIN watermark AS w ON w.dataset_id = p.dataset_id"
+    "windows": "SELECT p.name FROM window_program AS p JOIN window_input AS i ON i.program_id = p.program_id"
+    " JOIN watermark AS w ON w.dataset_id = i.dataset_id"
     # A person may advance it within an hour, or before there are any ticks: no window closes then.
     " WHERE w.value / 3600000000 > p.computed / 3600000000 OR p.computed IS NULL AND EXISTS"
-    " (SELECT 1 FROM partition_change AS c WHERE c.dataset_id = p.dataset_id"
+    " (SELECT 1 FROM partition_change AS c WHERE c.dataset_id = i.dataset_id"
     " AND c.partition_time / 3600000000 < w.value / 3600000000)",
-    "late": "SELECT p.name, c.partition_key FROM window_program AS p JOIN partition_change AS c"
-    " ON c.dataset_id = p.dataset_id AND c.commit_seq >= p.seen AND c.partition_time < p.computed"
-    " WHERE p.late <> 'drop'",
+    "late": "SELECT p.name, c.partition_key FROM window_program AS p JOIN window_input AS i"
+    " ON i.program_id = p.program_id JOIN partition_change AS c"
+    " ON c.dataset_id = i.dataset_id AND c.commit_seq >= p.seen AND c.partition_time < p.computed"
+    " WHERE i.late <> 'drop'",
     "set aside": "SELECT program_id, window_start, reason FROM window_failure",
     "boundaries": "SELECT schedule_id, next_at, last_at FROM boundary",
     "put off": "SELECT program_id, retry_at FROM window_program WHERE retry_at IS NOT NULL",

@@ -48,10 +48,14 @@ class Plain(Windows):
 
     def add(self, local: str, *minutes: int, how: str = "append") -> None:
         """Publish rows of the hour that begins at `local`, at these minutes of it (of a doubled hour: up to 120)."""
+        self.add_to("clicks", local, *minutes, how=how)
+
+    def add_to(self, table: str, local: str, *minutes: int, how: str = "append") -> None:
+        """Publish rows of a table, as `add` does."""
         time = datetime.fromisoformat(local)
         opens = self.zone.opens(time)
         text = "".join(f"{opens + minute * 60_000_000} {minute}\n" for minute in minutes)
-        self.commit("clicks", {f"day={time:%Y-%m-%d}/hour={time.hour}": text}, how)
+        self.commit(table, {f"day={time:%Y-%m-%d}/hour={time.hour}": text}, how)
 
     def lines(self, name: str) -> list[str]:
         """All that is published."""

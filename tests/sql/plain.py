@@ -75,13 +75,20 @@ def to_texts(counted: Mapping[Window, tuple[int, int]]) -> dict[str, str]:
 
 
 class PlainWindows:
-    """Computes the windows of a query over lines."""
+    """Computes the windows of a query over lines: a count and a sum, by UNION ALL of its tables."""
 
     def __init__(self, query: WindowQuery) -> None:
         self._shape = query.shape
 
-    def compute(self, run, batch: Batch) -> Texts:
-        """The results of the batch, from the rows that belong to their partitions."""
+    def compute(self, run, batches: Sequence[Batch]) -> Texts:
+        """The results of the batches, from the rows that belong to their partitions."""
+        found: defaultdict[str, str] = defaultdict(str)
+        for batch in batches:
+            for path, text in to_texts(self._count(run, batch)).items():
+                found[path] += text
+        return dict(found)
+
+    def _count(self, run, batch: Batch) -> dict[Window, tuple[int, int]]:
         rows = []
         for partition in batch.partitions:
             begins, ends = batch.instants[partition.partition_key]
@@ -91,7 +98,7 @@ class PlainWindows:
             rows += within
         wanted = set(batch.windows)
         counted = count(rows, self._shape, batch.watermark.window_zone)
-        return to_texts({window: found for window, found in counted.items() if window in wanted})
+        return {window: found for window, found in counted.items() if window in wanted}
 
     def count_outside(self, run, batch: Batch) -> dict[KeyText, int]:
         """By the definition."""
@@ -139,10 +146,11 @@ class PlainWindows:
             texts |= {SIDE_SCHEMA.to_path(side_key): text} if text else {}
         return texts
 
-    def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
+    def replace(self, run, batches: Sequence[Batch], gone: Sequence[Window], old: Sequence[Partition]):
         """Old lines without those of the windows, and the new ones, where there were some; the rest as new."""
+        batch = batches[0]
         replaced = {*batch.windows, *gone}
-        new = dict(self.compute(run, batch)) if batch.windows else {}
+        new = dict(self.compute(run, batches)) if batch.windows else {}
         over, keys = {}, []
         for partition in old:
             lines = read_lines(run.world, batch.sink, partition)
@@ -154,6 +162,22 @@ class PlainWindows:
                 text = "".join(f"{line}\n" for line in kept) + new.pop(path, "")
                 over |= {path: text} if text else {}
         return over, new or None, keys
+
+
+class PlainJoin(PlainWindows):
+    """Computes the full join of the windows of two tables: the number of rows in each."""
+
+    def compute(self, run, batches: Sequence[Batch]) -> Texts:
+        """The results of the batches, from the rows that belong to their partitions."""
+        return to_texts(join_counts(*(self._count(run, batch) for batch in batches)))
+
+
+def join_counts(
+    left: Mapping[Window, tuple[int, int]], right: Mapping[Window, tuple[int, int]]
+) -> dict[Window, tuple[int, int]]:
+    """Return the number of rows of both sides, for each window with rows of one side at least."""
+    none = (0, 0)
+    return {window: (left.get(window, none)[0], right.get(window, none)[0]) for window in left.keys() | right.keys()}
 
 
 def replace_whole(

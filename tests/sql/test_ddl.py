@@ -137,8 +137,8 @@ def test_the_query_of_the_seed_is_one_window_program(mill):
     """With an output named, it is what `app.window_sql` takes."""
     query = read_query(f"INSERT INTO hourly {SELECT}")
 
-    assert (query.table, query.time_column, query.shape.size) == ("hive_table", "ts", 3_600_000_000)
-    assert "TUMBLE" not in query.select("rows", lambda rows, _: rows)
+    assert (query.tables, query.shape.size) == ({"hive_table": "ts"}, 3_600_000_000)
+    assert "TUMBLE" not in query.select(str, lambda rows, *_: rows)
 
 
 def test_the_tables_of_a_namespace_are_listed(mill):
@@ -422,7 +422,7 @@ def below(select: str) -> str:
         (f"INSERT INTO o SELECT count(*) {FROM}", "an aggregate needs GROUP BY window_start"),
         (f"INSERT INTO o SELECT a, count(*) {FROM} GROUP BY a", "GROUP BY needs window_start"),
         (f"INSERT INTO o SELECT a {FROM} LIMIT 3", "LIMIT would cut"),
-        (f"INSERT INTO o SELECT window_start, a {FROM} JOIN x ON x.a = a", "joins come later"),
+        (f"INSERT INTO o SELECT window_start, a {FROM} JOIN x ON x.a = a", "a join is of windows"),
         *((f"INSERT INTO o SELECT window_start, {one} AS r {FROM}", "another value each time") for one in CHANGING),
         (
             f"INSERT INTO o SELECT a, row_number() OVER (PARTITION BY a ORDER BY ts) AS n {FROM}",
@@ -461,9 +461,10 @@ def below(select: str) -> str:
         (f"INSERT INTO o SELECT window_start, b {FROM} UNION ALL SELECT a, b FROM clicks", "must be over windows"),
         (f"INSERT INTO o SELECT window_start, b {FROM} UNION ALL SELECT window_start {FROM}", "the same columns"),
         (
-            f"INSERT INTO o SELECT window_start, b {FROM} UNION ALL SELECT window_start, b {FROM.replace('clicks', 'x')}",
-            "reads one table: clicks or x",
+            f"INSERT INTO o WITH x AS (SELECT a FROM\n y) SELECT window_start, b {FROM}",
+            "line 2, column 2: y is read without windows",
         ),
+        (f"INSERT INTO o SELECT * {FROM} UNION ALL SELECT * {FROM.replace('clicks', 'x')}", "the same columns"),
         (
             f"INSERT INTO o SELECT window_start, b {FROM} UNION ALL SELECT window_start, b {CUMULATE}",
             "all windows of a program are of one kind",
@@ -560,7 +561,7 @@ def test_the_columns_and_the_bounds_of_nested_queries_are_known(query, found, bo
     """By the columns a deployment looks for the keys of the output; by the bounds a run finds rows to replace."""
     read = read_query(f"INSERT INTO o {query}")
 
-    assert read.find_columns(["a", "b"]) == tuple(found.split())
+    assert read.find_columns({"clicks": ["a", "b"]}) == tuple(found.split())
     assert [*read.bounds] == (["window_start", "window_end"] if bounds == "both" else [bounds])
 
 
@@ -568,6 +569,6 @@ def test_a_query_by_with_may_stand_before_the_insert():
     """As Spark and Hive write it; the places of both are kept apart."""
     before = read_query(f"WITH x AS (SELECT ts FROM s.clicks c) INSERT INTO o SELECT * {FROM.replace('clicks', 'x')};")
 
-    assert before.table == "s.clicks"
-    text = before.select("rows", lambda rows, column: f"({column} of {rows})")
+    assert [*before.tables] == ["s.clicks"]
+    text = before.select(lambda _: "rows", lambda rows, column, _: f"({column} of {rows})")
     assert " ".join(text.split()) == "WITH x AS (SELECT ts FROM rows c) SELECT * FROM (ts of x) AS `x`"

@@ -425,8 +425,12 @@ def test_programs_that_are_due_at_one_time_are_announced_together(catalog_url, t
     """Each by a message of its own, in one commit."""
     plain = open_plain(tmp_path / "project", catalog_url)
     plain.sql(
-        "INSERT INTO window_program (program_id, dataset_id, name, definition, late, seen, revision)"
-        " SELECT 'program_2', dataset_id, 'default.shop.another', '', late, 0, 0 FROM window_program RETURNING 1"
+        "INSERT INTO window_program (program_id, name, definition, seen, revision)"
+        " VALUES ('program_2', 'default.shop.another', '', 0, 0) RETURNING 1"
+    )
+    plain.sql(
+        "INSERT INTO window_input (program_id, dataset_id, late)"
+        " SELECT 'program_2', dataset_id, late FROM window_input RETURNING 1"
     )
     plain.sql("UPDATE window_program SET retry_at = 1 RETURNING 1")
     plain.sql("UPDATE watermark SET value = 1 RETURNING 1")

@@ -39,9 +39,12 @@ def _give_up(stage: Stage) -> None:
     hour, begin = 3_600_000_000, 1_767_225_600_000_000  # of 1 January 2026
     start, definition = begin + 4 * hour, '{"windows": [1, 2, 3]}'
     stage.sql(
-        "INSERT INTO window_program (program_id, dataset_id, name, definition, late, computed, seen, revision) "
-        f"VALUES ('{program[0]}', '{dataset[0]}', 'default.shop.seed', '{definition}', 'recompute', {start}, 1, 1) "
-        "RETURNING 1"
+        "INSERT INTO window_program (program_id, name, definition, computed, seen, revision) "
+        f"VALUES ('{program[0]}', 'default.shop.seed', '{definition}', {start}, 1, 1) RETURNING 1"
+    )
+    stage.sql(
+        "INSERT INTO window_input (program_id, dataset_id, late) "
+        f"VALUES ('{program[0]}', '{dataset[0]}', 'recompute') RETURNING 1"
     )
     for number in range(4):
         start = begin + number * hour

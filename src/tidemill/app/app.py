@@ -36,7 +36,7 @@ from tidemill.lake.inbox.inbox import After, InboxSpec, OnRewrite, rejects_of
 from tidemill.lake.snapshot.guards import ColumnPolicy, Guards
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.lake.snapshot.version_retention import Retention
-from tidemill.lake.window.side import SIDE_KEYS, side_of
+from tidemill.lake.window.side import SIDE_KEYS
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, one_of, qualified
 from tidemill.run.records.declared import Declared
 from tidemill.run.records.programs import Argument, ArgumentType, Code, ProgramKind, Value
@@ -424,7 +424,7 @@ class App:
         backoff: str | timedelta = "10s",
         spark_profile: str = "",
     ) -> None:
-        """Declare a program without code: windows of a file set with a watermark, into another file set.
+        """Declare a program without code: windows of file sets with a watermark, into another file set.
 
         `INSERT INTO hourly SELECT window_start, …, to_date(window_start) AS day FROM TABLE(TUMBLE(TABLE clicks,
         DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start, window_end`, or `HOP(TABLE clicks, DESCRIPTOR(ts),
@@ -452,8 +452,9 @@ class App:
         name = code.__name__
         if name in self.programs:
             raise BadDeclaration(f"program {name!r}", "is declared twice")
-        if side_of(name) not in self.datasets:
-            self.fileset(side_of(name), keys=SIDE_KEYS, schema=SchemaPolicy.EVOLVE)
+        for side in code.side_names:
+            if side not in self.datasets:
+                self.fileset(side, keys=SIDE_KEYS, schema=SchemaPolicy.EVOLVE)
         self.programs[name] = DeclaredProgram(
             name,
             kind,

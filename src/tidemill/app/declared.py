@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -95,17 +95,20 @@ class WindowCode(Protocol):
     """The code of a window program, as a deployment needs to know it."""
 
     statement: str
-    source: str
+    sources: tuple[str, ...]
 
     def check(
-        self, source: lake_fileset.Fileset, sink: lake_fileset.Fileset, schema: lake_fileset.ColumnSchema | None
+        self,
+        sources: Sequence[lake_fileset.Fileset],
+        sink: lake_fileset.Fileset,
+        schemas: Sequence[lake_fileset.ColumnSchema | None],
     ) -> None:
         """Raise a `UserError` for file sets over which it cannot be computed, or into which it cannot be written.
 
-        `schema` are the columns of the source, None before its first commit.
+        `schemas` are the columns of the sources, None before their first commit.
         """
 
-    def definition(self, source: lake_fileset.Fileset) -> str:
+    def definition(self, sources: Sequence[lake_fileset.Fileset]) -> str:
         """Return the definition of the results beside the rows.
 
         A change of the definition makes computed windows stale.

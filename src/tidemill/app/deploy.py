@@ -571,8 +571,8 @@ def _put(
         dataset = known.get(name) or find_dataset(db, name)
         _put_input(db, program, dataset, declared.terms.get(name), tick)
     if declared.windows is not None:
-        source = known.get(declared.windows.source) or find_dataset(db, declared.windows.source)
-        _put_windows(db, program, declared.windows, Fileset.of(source), Fileset.of(written[0]))
+        sources = [Fileset.of(known.get(name) or find_dataset(db, name)) for name in declared.windows.sources]
+        _put_windows(db, program, declared.windows, sources, Fileset.of(written[0]))
     return program
 
 
@@ -619,28 +619,27 @@ def _forget_feeds(db: Db, app: App, programs: Mapping[str, Program]) -> None:
     forget_feeds(db, app.namespace, app.name, followed)
 
 
-def _put_windows(db: Db, program: Program, code: WindowCode, source: Fileset, sink: Fileset) -> None:
+def _put_windows(db: Db, program: Program, code: WindowCode, sources: Sequence[Fileset], sink: Fileset) -> None:
     """Register a window program; refuse another query than that of the windows which it has published.
 
-    When only the times of its table are read in another way, `declare_watermark` has the windows computed again.
+    When only the times of its tables are read in another way, `declare_watermark` has the windows computed again.
     """
     try:
-        code.check(source, sink, find_schema(db, source.dataset_id))
+        code.check(sources, sink, [find_schema(db, source.dataset_id) for source in sources])
     except UserError as error:
         raise BadDeclaration(f"window program {program.name!r}", f"is refused: {error}") from error
-    definition = code.definition(source)
+    definition = code.definition(sources)
     state = find_state(db, program.program_id)
-    assert source.watermark is not None, "as checked above"  # noqa: S101
-    published = state is not None and state.computed is not None and redefine(state.definition, source.watermark)
+    published = state is not None and state.computed is not None and redefine(state.definition, sources)
     if published and published != definition:
         why = (
             "would give other windows than those that it has published (its query, or the column or outside policy of "
-            f"{source.qualified_name}): `tidemill watermark reset {program.app}.{program.name}` first has all of them "
-            "computed again, or keeps them with --keep-state"
+            f"{' and '.join(code.sources)}): `tidemill watermark reset {program.app}.{program.name}` first has all of "
+            "them computed again, or keeps them with --keep-state"
         )
         raise BadDeclaration(f"window program {program.name!r}", why)
-    late = source.watermark.late
-    put_state(db, program.program_id, program.qualified_name, source.dataset_id, definition, late)
+    inputs = {source.dataset_id: source.watermark.late for source in sources if source.watermark is not None}
+    put_state(db, program.program_id, program.qualified_name, definition, inputs)
 
 
 def _schedule_changes(

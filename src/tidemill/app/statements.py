@@ -14,6 +14,7 @@ from tidemill.app.app import App
 from tidemill.names import Namespace
 from tidemill.run.records.bundles import Bundle
 from tidemill.schedule.data_triggers import WatermarkPassed
+from tidemill.schedule.triggers import AnyOf
 
 if TYPE_CHECKING:
     from tidemill.sql.window_program import WindowProgram
@@ -36,14 +37,16 @@ def put_program(app: App, code: WindowProgram) -> None:
     app.schedules.pop(name, None)
     app.window_sql(name, code.statement)
     slide = timedelta(microseconds=code.query.shape.slide)
-    app.schedule(name, name, trigger=WatermarkPassed(code.source, every=slide))
+    passed = [WatermarkPassed(source, every=slide) for source in code.sources]
+    app.schedule(name, name, trigger=passed[0] if len(passed) == 1 else AnyOf(*passed))
 
 
 def drop_program(app: App, name: str) -> None:
-    """Declare a program no more. Its side table stays in the catalog."""
-    side = app.programs.pop(name).writes[-1]
+    """Declare a program no more. Its side tables stay in the catalog."""
+    _, *sides = app.programs.pop(name).writes
     app.schedules.pop(name)
-    app.datasets.pop(side.rpartition(".")[2])
+    for side in sides:
+        app.datasets.pop(side.rpartition(".")[2])
 
 
 def write_bundle(app: App) -> Bundle:

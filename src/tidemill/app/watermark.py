@@ -25,6 +25,7 @@ _NAMES: Final = {
     options.OUTSIDE: "outside",
     options.EXPECTED_COUNT: "expected_count",
     options.MAX_AHEAD: "max_ahead",
+    options.IDLE: "idle_timeout",
     options.COMPLETENESS: "completeness",
     options.SUCCESS_FILE: "success_file",
     options.ORDER: "partition_order",
@@ -59,7 +60,8 @@ class Watermark:
     Late partitions have their windows computed again (`late="recompute"`), until `allowed_lateness` after the end of a
     window. Or late partitions count in open windows only (`"drop"`, `"side"`), or the run fails (`"error"`). Rows
     outside their partition's time go to the side table (`outside="side"`), are an error (`"error"`) or are left out
-    (`"drop"`). Partitions further ahead of the clock than `max_ahead` (one interval) do not count yet. `completeness`
+    (`"drop"`). Partitions further ahead of the clock than `max_ahead` (one interval) do not count yet. A
+    query over several file sets does not wait for one without a commit for `idle_timeout` (for ever). `completeness`
     joins conditions on which a partition is complete by `+`: `"commit"`, `"success-file"` (a file `success_file`, by
     default `_SUCCESS`, is in the directory that another program wrote) and `"delay(10 min)"` (nothing in the partition
     has changed for so long). `partition_order` and `start` are for monitored file sets: the order in which partitions
@@ -81,6 +83,7 @@ class Watermark:
     expected: Mapping[str, Sequence[object]] = field(default_factory=dict)
     expected_count: int | None = None
     max_ahead: str | timedelta | None = None
+    idle_timeout: str | timedelta | None = None
     completeness: str | None = None
     success_file: str | None = None
     partition_order: str | None = None

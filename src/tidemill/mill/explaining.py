@@ -16,7 +16,6 @@ from tidemill.mill.project import Project
 from tidemill.mill.why_data import explain_watermark
 from tidemill.names import Namespace
 from tidemill.run.records.programs import find_program
-from tidemill.shapes.keys import KeyText
 from tidemill.sql.bare_select import TableQuery, list_closed
 from tidemill.sql.ddl import Insert, Query
 from tidemill.sql.window_program import NextWindow, WindowProgram, spec_of
@@ -40,14 +39,15 @@ def explain_statement(db: Db, project: Project, statement: Query) -> tuple[str, 
         found = [Fileset.of(project.dataset(db, table)) for table in query.tables]
         rows: list[Row] = []
         for one in found:
-            keys = [partition.partition_key for partition in read_partitions(db, one.dataset_id, snapshot)]
-            rows.append(_row("table", one.qualified_name, "current", one, keys))
+            keys = [one.show(partition.partition_key) for partition in read_partitions(db, one.dataset_id, snapshot)]
+            rows.append(_row("table", one.qualified_name, "current", keys))
         return "the query would read", rows
-    source = Fileset.of(project.dataset(db, query.table))
-    windows = list_closed(db, snapshot, query, source)
-    return f"the query would compute {len(windows)} windows of {source.qualified_name}", [
-        *_explain_watermark(db, source),
-        *_list_windows(source, windows),
+    sources = [Fileset.of(project.dataset(db, table)) for table in query.tables]
+    windows = list_closed(db, snapshot, query, sources)
+    shown = ", ".join(source.qualified_name for source in sources)
+    return f"the query would compute {len(windows)} windows of {shown}", [
+        *(row for source in sources for row in _explain_watermark(db, source)),
+        *_list_windows(windows),
     ]
 
 
@@ -55,22 +55,23 @@ def _explain_program(db: Db, project: Project, text: str) -> tuple[str, list[Row
     namespace = Namespace(project.config.namespace)
     sink = WindowProgram("insert", text, namespace).sink.rpartition(".")[2]
     code = WindowProgram(sink, text, namespace)
-    source = Fileset.of(project.dataset(db, code.source))
+    sources = [Fileset.of(project.dataset(db, source)) for source in code.sources]
     project.dataset(db, code.sink)
     state = _find_state(db, namespace, sink)
     said = ""
-    if state is not None and state.definition != code.definition(source):
+    if state is not None and state.definition != code.definition(sources):
         said = f"{state.name} has another query now; after a reset "
         state = None
     windows = code.list_next(db, now(db, project.catalog.incarnation), state)
     reached = None if state is None else state.computed
-    computed = None if reached is None else str(spec_of(source).window_zone.local(reached))
+    computed = None if reached is None else str(spec_of(sources[0]).window_zone.local(reached))
     rows = [
-        *_explain_watermark(db, source),
+        *(row for source in sources for row in _explain_watermark(db, source)),
         _row("computed", computed, f"by {NAME}.{sink}"),
-        *_list_windows(source, windows),
+        *_list_windows(windows),
     ]
-    return f"{said}the next run of {NAME}.{sink} would compute {len(windows)} windows of {source.qualified_name}", rows
+    shown = ", ".join(code.sources)
+    return f"{said}the next run of {NAME}.{sink} would compute {len(windows)} windows of {shown}", rows
 
 
 def _find_state(db: Db, namespace: Namespace, name: str) -> WindowState | None:
@@ -91,11 +92,10 @@ def _explain_watermark(db: Db, source: Fileset) -> Iterator[Row]:
         yield _row("waits", because.code.value, f"{because.why}. Next: {because.unblock}")
 
 
-def _list_windows(source: Fileset, windows: Sequence[NextWindow]) -> Iterator[Row]:
-    return (_row("window", str(one), one.why, source, one.partitions) for one in windows)
+def _list_windows(windows: Sequence[NextWindow]) -> Iterator[Row]:
+    return (_row("window", str(one), one.why, one.partitions) for one in windows)
 
 
-def _row(part: str, value: str | None, why: str, source: Fileset | None = None, keys: Sequence[KeyText] = ()) -> Row:
-    shown = [] if source is None else [source.show(key) for key in keys[:_MOST_NAMED]]
-    more = [f"and {len(keys) - _MOST_NAMED} more"] if len(keys) > _MOST_NAMED else []
-    return {"part": part, "value": value, "why": why, "partitions": shown + more}
+def _row(part: str, value: str | None, why: str, partitions: Sequence[str] = ()) -> Row:
+    more = [f"and {len(partitions) - _MOST_NAMED} more"] if len(partitions) > _MOST_NAMED else []
+    return {"part": part, "value": value, "why": why, "partitions": [*partitions[:_MOST_NAMED], *more]}

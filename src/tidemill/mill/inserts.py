@@ -48,7 +48,8 @@ def declare_insert(project: Project, statement: str) -> str:
     program = qualified(namespace, statements.NAME, name)
 
     def look(db: Db) -> tuple[App, int]:
-        project.dataset(db, code.source)
+        for source in code.sources:
+            project.dataset(db, source)
         try:
             project.dataset(db, code.sink)
         except NotFound:
@@ -65,7 +66,7 @@ def declare_insert(project: Project, statement: str) -> str:
         raise BadInsert(code.sink, error.why.removeprefix("is refused: ")) from error
     if not deployed.changed:
         return f"program {program} has this query already"
-    return f"program {program} computes the windows of {code.source} into {code.sink}"
+    return f"program {program} computes the windows of {', '.join(code.sources)} into {code.sink}"
 
 
 def drop_program(project: Project, name: str, *, if_exists: bool) -> str:

@@ -279,8 +279,7 @@ class _Tables(Noun):
         from tidemill.sql.bare_select import TableQuery, compute_closed, compute_tables
 
         query = statement.query
-        names = query.tables if isinstance(query, TableQuery) else (query.table,)
-        found = self._catalog.read(lambda db: [Fileset.of(self._project.dataset(db, name)) for name in names])
+        found = self._catalog.read(lambda db: [Fileset.of(self._project.dataset(db, name)) for name in query.tables])
         lease = self._config.lease
         with (
             spark_of_our_own(self._world, self._config) as spark,
@@ -290,7 +289,7 @@ class _Tables(Noun):
             if isinstance(query, TableQuery):
                 answer = compute_tables(workspace, query, Namespace(self._config.namespace))
             else:
-                answer = compute_closed(workspace, query, found[0])
+                answer = compute_closed(workspace, query, found)
             texts, more = answer.collect(_MOST_ROWS)
         notices = (f"only the first {_MOST_ROWS} rows are shown",) if more else ()
         return Done(f"{answer.said}{count_of(len(texts), 'row')}", notices, tuple(json.loads(text) for text in texts))

@@ -32,11 +32,12 @@ from tidemill.lake.window.window_plan import Window
 from tidemill.lake.window.windows import (
     WindowState,
     find_state,
+    list_inputs,
     list_results,
     list_states,
-    put_state,
     read_left_out,
     reset_windows,
+    set_definition,
 )
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, BadPage, Page, cut, one_more, read_key, write_key
@@ -403,7 +404,7 @@ class Watermarks(Noun):
             if computed is not None and (state.computed is None or computed > state.computed):
                 raise BadTime(f"{to} (it has computed up to {_shown(state.computed, zone)})")
             if keep_state:
-                put_state(db, state.program_id, state.name, state.dataset_id, "", state.late)
+                set_definition(db, state.program_id, "")
                 self._note("keep_state", found.qualified_name).write(db)
                 stands = _shown(state.computed, zone)
                 return ResetProgram(found.qualified_name, stands, _KEEPS.format(stands or "nothing"))
@@ -418,7 +419,7 @@ class Watermarks(Noun):
         return self._catalog.write(block)
 
     def _zone_of(self, db: Db, state: WindowState) -> Zone:
-        source = Fileset.of(find_by_id(db, state.dataset_id))
+        source = Fileset.of(find_by_id(db, list_inputs(db, state.program_id)[0]))
         return Zone("UTC") if source.watermark is None else source.watermark.window_zone
 
     def _find(self, db: Db, name: str) -> tuple[Fileset, WatermarkSpec, WatermarkRow]:
@@ -449,7 +450,7 @@ def _view(db: Db, fileset: Fileset, row: WatermarkRow) -> WatermarkView:
 
 
 def _program_view(db: Db, state: WindowState, source: Fileset, zone: Zone) -> ProgramView:
-    left_out = read_left_out(db, state.program_id, MOST_LISTED)
+    left_out = read_left_out(db, state.program_id, source.dataset_id, MOST_LISTED)
     some = tuple(LeftOutPartition(source.show(key), late, outside, at) for key, late, outside, at in left_out.some)
     return ProgramView(
         state.name,

@@ -18,9 +18,10 @@ from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
 from tidemill.lake.expectations import find_expectations
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.discovery import find_listing
+from tidemill.lake.window.least import QueryInput, find_least
 from tidemill.lake.window.watermark import find_watermark, list_holders, list_holes, list_incomplete, list_waits
 from tidemill.lake.window.window_plan import Grid, Window, WindowShape
-from tidemill.lake.window.windows import WindowState, list_states
+from tidemill.lake.window.windows import WindowState, find_last_commit, list_inputs, list_states
 from tidemill.mill.access import Access
 from tidemill.mill.why_work import Explained, explain_reader, explain_readers
 from tidemill.names import RunId, WritePointer
@@ -137,8 +138,8 @@ def explain_window(db: Db, state: WindowState, program: Program, time: datetime)
     window = next((one for one in found if from_wall(one.start) == time), found[-1])
     shown = f"[{from_wall(window.start)}, {from_wall(window.end)})"
     thing = f"{program.qualified_name}/{shown}"
-    source = Fileset.of(find_by_id(db, state.dataset_id))
-    reasons = tuple(_of_window(db, source, state, program, window, grid.closes(window), shown))
+    sources = [Fileset.of(find_by_id(db, one)) for one in list_inputs(db, state.program_id)]
+    reasons = tuple(_of_window(db, sources, state, program, window, grid.closes(window), shown))
     return Explained(thing, reasons[0].code.value, reasons)
 
 
@@ -310,17 +311,22 @@ def _of_window_program(
 
 
 def _of_window(
-    db: Db, source: Fileset, state: WindowState, program: Program, window: Window, closes: Instant, shown: str
+    db: Db,
+    sources: Sequence[Fileset],
+    state: WindowState,
+    program: Program,
+    window: Window,
+    closes: Instant,
+    shown: str,
 ) -> Iterator[Because]:
     of: dict[str, Param] = {
         "program_id": state.program_id,
         "window_end": window.end,
         "window_start": window.start,
     }
+    source, stands = _find_least(db, sources)
     spec = source.watermark
     zone = Zone("UTC") if spec is None else spec.partition_time.zone
-    row = find_watermark(db, source.dataset_id)
-    stands = None if row is None else row.value
     evidence: dict[str, object] = {
         "program": program.qualified_name,
         "window": shown,
@@ -341,18 +347,39 @@ def _of_window(
         why = f"window {shown} is published by transaction {result[0]}, and data came later"
         cure = "the next run of the program computes the window again"
         yield Because(Reason.WINDOW_OUTDATED, why, {**evidence, "write_pointer": result[0]}, cure)
-        yield from explain_reader(db, program, source.dataset)
+        yield from _explain_start(db, program, sources)
     elif state.computed is not None and closes <= state.computed:
         yield Because(Reason.WINDOW_EMPTY, f"window {shown} is computed, and has no rows", evidence)
     elif stands is not None and closes <= stands:
         why = f"window {shown} is closed, and waits for a run of {program.qualified_name}"
         yield Because(Reason.WINDOW_WAITS_FOR_RUN, why, evidence, "the next run of the program computes the window")
-        yield from explain_reader(db, program, source.dataset)
+        yield from _explain_start(db, program, sources)
     else:
-        why = f"window {shown} is open: the watermark stands at {_local(stands, zone)}"
+        whose = f" of {source.qualified_name}" if len(sources) > 1 else ""
+        why = f"window {shown} is open: the watermark{whose} stands at {_local(stands, zone)}"
         cure = f"the watermark passes {_local(closes, zone)}"
         yield Because(Reason.WINDOW_WAITS_FOR_WATERMARK, why, evidence, cure)
         yield from explain_watermark(db, source)
+
+
+def _explain_start(db: Db, program: Program, sources: Sequence[Fileset]) -> tuple[Because, ...]:
+    """Say why no run of a window program has begun, by a source that a schedule of the program listens to, if any."""
+    found = [explain_reader(db, program, source.dataset) for source in sources]
+    return next((one for one in found if one[0].code is not Reason.PROGRAM_NOT_SCHEDULED), found[0])
+
+
+def _find_least(db: Db, sources: Sequence[Fileset]) -> tuple[Fileset, Instant | None]:
+    """Return the watermark of a query over `sources`, and the source that the watermark is of."""
+    inputs = [_read_input(db, source) for source in sources]
+    stands = find_least(inputs, db.now())
+    return next((source, stands) for source, one in zip(sources, inputs, strict=True) if one.value == stands)
+
+
+def _read_input(db: Db, source: Fileset) -> QueryInput:
+    row = find_watermark(db, source.dataset_id)
+    timeout = None if source.watermark is None else source.watermark.idle_timeout
+    idle_at = None if timeout is None else find_last_commit(db, source.dataset_id) + timeout
+    return QueryInput(None if row is None else row.value, idle_at)
 
 
 def _last_write(db: Db, dataset: Dataset) -> Iterator[Because]:

@@ -39,6 +39,7 @@ ALLOWED: Final = "partition.allowed-lateness"
 GAP: Final = "partition.gap-policy"
 EXPECTED_COUNT: Final = "partition.expected-count"
 MAX_AHEAD: Final = "watermark.max-ahead"
+IDLE: Final = "watermark.idle-timeout"
 WINDOW_ZONE: Final = "window.time-zone"
 PARTIAL_FIRST: Final = "window.partial-first"
 MAX_WINDOWS: Final = "window.batch.max-windows"
@@ -63,20 +64,19 @@ _ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Options of which one value is known so far, and why not another."""
 _OPTIONS: Final = (
-    ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, ALLOWED, GAP, EXPECTED_COUNT, MAX_AHEAD,
+    ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, ALLOWED, GAP, EXPECTED_COUNT, MAX_AHEAD, IDLE,
     WINDOW_ZONE, PARTIAL_FIRST, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, MONITOR, ORDER, START, COMPLETENESS,
     SUCCESS_FILE, *_ONE_VALUE,
 )  # fmt: skip
 _PREFIXES: Final = ("partition.", "streaming-source.", "watermark.", "window.")
 _LATER: Final[Mapping[str, str]] = {
     "partition.time-extractor.class": "a class of your own comes later: use a timestamp pattern",
-    "watermark.idle-timeout": "it comes with windows over several tables, later",
-    "scan.watermark.idle-timeout": "it comes with windows over several tables, later",
-    "table.exec.source.idle-timeout": "it comes with windows over several tables, later",
 }
 _ALIASES: Final = {
     "streaming-source.consume-order": ORDER,
     "streaming-source.partition.consume-start-offset": START,
+    "scan.watermark.idle-timeout": IDLE,
+    "table.exec.source.idle-timeout": IDLE,
 }
 _MEANINGLESS: Final[Mapping[str, str]] = {
     "scan.watermark.alignment.": "there is nothing to align: windows are computed in batches",
@@ -231,6 +231,8 @@ class WatermarkSpec:
     start: str | None
     """Start offset: partitions before it do not belong to a monitored table. A time, or a name of a partition."""
     max_ahead: int
+    idle_timeout: timedelta | None
+    """The time without a commit after which queries over several tables no longer wait for this one; None for ever."""
     window_zone: Zone
     partial_first: PartialFirst
     max_windows: int
@@ -285,6 +287,7 @@ class WatermarkSpec:
             order=order,
             start=read.start(order),
             max_ahead=_micros(read.duration(MAX_AHEAD, interval.longest)),
+            idle_timeout=read.duration(IDLE, timedelta(0)) or None,
             window_zone=read.made(WINDOW_ZONE, Zone) if WINDOW_ZONE in options else zone,
             partial_first=read.one_of(PARTIAL_FIRST, PartialFirst),
             max_windows=read.number(MAX_WINDOWS, 1000),

@@ -28,7 +28,7 @@ _MOST_ASKED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """Rows of the partitions of `batch` that count in no window of a program, whose side table is `side`."""
+    """Rows of the partitions of `batch` that count in no window of a program, which keeps such rows in `side`."""
 
     workspace: Workspace
     calculator: Calculator
@@ -50,7 +50,10 @@ class Aside:
                 rows = self.calculator.pick_outside(self.workspace, _only(batch, some))
                 self.workspace.output(self.side).overwrite(rows)
         times = {key: spec.partition_time.span_of(self._keys.decode(key)) for key in sorted(batch.instants)}
-        return [OutsideRows(key, span.time, found.get(key, 0)) for key, span in times.items() if span is not None]
+        source = batch.source.dataset_id
+        return [
+            OutsideRows(source, key, span.time, found.get(key, 0)) for key, span in times.items() if span is not None
+        ]
 
     def put_late(self, late: Sequence[LateRows], seen: int, before: WallTime) -> list[LateRows]:
         """Append the rows of the commits up to `seen` of a time before `before`. Return their numbers by partition."""
@@ -108,8 +111,8 @@ class Aside:
 
     def _drop_stale(self) -> None:
         """Drop late rows of before a reset of the program: the windows of their partitions are computed again."""
-        keys = list(self.batch.instants)
-        counted = set(self.workspace.ask(lambda db, _: list_late_counted(db, self.state.program_id, keys)))
+        keys, source = list(self.batch.instants), self.batch.source.dataset_id
+        counted = set(self.workspace.ask(lambda db, _: list_late_counted(db, self.state.program_id, source, keys)))
         self._drop([to_side_key(self._keys, SideReason.LATE, key) for key in keys if key not in counted])
 
     def _drop(self, keys: Sequence[KeyText]) -> None:

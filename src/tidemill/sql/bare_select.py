@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -14,16 +14,15 @@ from sqlglot.tokenizer_core import TokenType
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.lake.fileset.fileset import Fileset, find_schema
-from tidemill.lake.window.watermark import find_first_begin, value_at
-from tidemill.lake.window.window_plan import Grid, Limits, Reached, Stored, Window, plan
+from tidemill.lake.window.least import find_least
+from tidemill.lake.window.window_plan import Grid, Limits, Reached, Window, plan
 from tidemill.lake.window.windows import list_waiting, read_keys
 from tidemill.names import Namespace, qualified
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant
-from tidemill.shapes.watermark_spec import PartialFirst
 from tidemill.sql.batches import Batch
 from tidemill.sql.dialect import WINDOW_FUNCTIONS, bad, parse_one, tokenize
-from tidemill.sql.window_program import NextWindow, check_time, list_needed, spec_of
+from tidemill.sql.window_program import NextWindow, check_times, find_first, list_needed, read_input, spec_of
 from tidemill.sql.windows import WindowQuery, name_of, read_query
 from tidemill.texts import count_of
 
@@ -106,52 +105,52 @@ def compute_tables(workspace: Workspace, query: TableQuery, namespace: Namespace
     return SelectedRows(workspace.spark.sql(query.over(names)))
 
 
-def compute_closed(workspace: Workspace, query: WindowQuery, source: Fileset) -> SelectedRows:
+def compute_closed(workspace: Workspace, query: WindowQuery, sources: Sequence[Fileset]) -> SelectedRows:
     """Return the rows of all closed windows, whatever a program has computed already.
 
-    Raises `NoWatermark`, `BadTimeColumn`. Cost: all partitions of the table.
+    Raises `NoWatermark`, `BadTimeColumn`. Cost: all partitions of the tables.
     """
     from tidemill.sql.window_frames import SparkWindows
 
-    spec = spec_of(source)
-    grid = Grid(query.shape, spec.window_zone)
+    grid = Grid(query.shape, spec_of(sources[0]).window_zone)
 
-    def block(db: Db, tx: Transaction) -> tuple[Batch, Instant | None]:
-        windows, waiting = _plan_closed(db, tx, query, source)
+    def block(db: Db, tx: Transaction) -> tuple[list[Batch], Instant | None]:
+        windows, passed = _plan_closed(db, tx, query, sources)
         due = set(windows)
-        near = {
-            KeyText(one.key): (one.begins, one.ends)
-            for one in waiting
-            if not due.isdisjoint(grid.touched(one.begins, one.ends))
-        }
-        batch = Batch(source, source, windows, tuple(read_keys(db, source, tx, near)), near)
-        return batch, value_at(db, source.dataset_id, tx.write_pointer)
+        batches = []
+        for source in sources:
+            near = {
+                KeyText(one.key): (one.begins, one.ends)
+                for one in list_waiting(db, source, tx, None)
+                if not due.isdisjoint(grid.touched(one.begins, one.ends))
+            }
+            batches.append(Batch(source, source, windows, tuple(read_keys(db, source, tx, near)), near))
+        return batches, passed
 
-    batch, passed = workspace.ask(block)
+    batches, passed = workspace.ask(block)
+    shown = ", ".join(source.qualified_name for source in sources)
     if passed is None:
-        return SelectedRows(
-            None, f"no window of {source.qualified_name} is closed, since its watermark has no value yet: "
-        )
-    value = spec.partition_time.zone.local(passed)
-    said = f"{count_of(len(batch.windows), 'closed window')} of {source.qualified_name}, at its watermark {value}: "
-    return SelectedRows(SparkWindows(query).compute(workspace, batch) if batch.windows else None, said)
+        return SelectedRows(None, f"no window of {shown} is closed, since its watermark has no value yet: ")
+    value = spec_of(sources[0]).partition_time.zone.local(passed)
+    windows = batches[0].windows
+    said = f"{count_of(len(windows), 'closed window')} of {shown}, at its watermark {value}: "
+    return SelectedRows(SparkWindows(query).compute(workspace, batches) if windows else None, said)
 
 
-def list_closed(db: Db, snapshot: Snapshot, query: WindowQuery, source: Fileset) -> list[NextWindow]:
+def list_closed(db: Db, snapshot: Snapshot, query: WindowQuery, sources: Sequence[Fileset]) -> list[NextWindow]:
     """List the windows that `compute_closed` would compute, in the order of their ends."""
-    windows, _ = _plan_closed(db, snapshot, query, source)
-    needed = list_needed(db, source, snapshot, Grid(query.shape, spec_of(source).window_zone), windows)
+    windows, _ = _plan_closed(db, snapshot, query, sources)
+    needed = list_needed(db, sources, snapshot, Grid(query.shape, spec_of(sources[0]).window_zone), windows)
     return [NextWindow(window, "closed", needed.get(window, ())) for window in windows]
 
 
 def _plan_closed(
-    db: Db, snapshot: Snapshot, query: WindowQuery, source: Fileset
-) -> tuple[tuple[Window, ...], list[Stored]]:
-    """Return the closed windows, and all partitions with a time."""
-    check_time(query, source, find_schema(db, source.dataset_id))
-    spec = spec_of(source)
-    passed = value_at(db, source.dataset_id, snapshot.write_pointer)
-    first = find_first_begin(db, source.dataset_id) if spec.partial_first is PartialFirst.SKIP else None
-    waiting = list_waiting(db, source, snapshot, None)
-    reached = Reached(None, 0, passed, snapshot.write_pointer, first)
-    return plan(Grid(query.shape, spec.window_zone), reached, waiting, (), _NO_LIMIT).new, waiting
+    db: Db, snapshot: Snapshot, query: WindowQuery, sources: Sequence[Fileset]
+) -> tuple[tuple[Window, ...], Instant | None]:
+    """Return the closed windows, and the watermark of the query."""
+    check_times(query, sources, [find_schema(db, source.dataset_id) for source in sources])
+    passed = find_least([read_input(db, snapshot, source) for source in sources], db.now())
+    waiting = [one for source in sources for one in list_waiting(db, source, snapshot, None)]
+    reached = Reached(None, 0, passed, snapshot.write_pointer, find_first(db, sources))
+    grid = Grid(query.shape, spec_of(sources[0]).window_zone)
+    return plan(grid, reached, waiting, (), _NO_LIMIT).new, passed

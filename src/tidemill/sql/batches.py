@@ -1,4 +1,4 @@
-"""Batches of a window program: windows to compute, and the partitions whose rows may lie in them."""
+"""Batches of a window program: windows to compute, and the partitions of a table whose rows may lie in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Windows to be computed together, and what they are computed from."""
+    """Windows to be computed together, and what they are computed from: of one of the tables of the query."""
 
     source: Fileset
     sink: Fileset
@@ -31,15 +31,18 @@ class Batch:
     @property
     def watermark(self) -> WatermarkSpec:
         """The declaration by which it is computed."""
-        assert self.source.watermark is not None, "a window program is over a table with a watermark"  # noqa: S101
+        assert self.source.watermark is not None, "a window program is over tables with a watermark"  # noqa: S101
         return self.source.watermark
 
 
 class Calculator(Protocol):
-    """Computes the rows of windows, of its own kind; what it gives is written by the run's writer."""
+    """Computes the rows of windows, of its own kind; what it gives is written by the run's writer.
 
-    def compute(self, workspace: Workspace, batch: Batch) -> Any:  # noqa: ANN401  # of its own kind
-        """The rows of all windows of `batch`."""
+    `batches` are of the same windows, one of each table of the query, in the order of `WindowQuery.tables`.
+    """
+
+    def compute(self, workspace: Workspace, batches: Sequence[Batch]) -> Any:  # noqa: ANN401  # of its own kind
+        """The rows of all windows of `batches`."""
 
     def count_outside(self, workspace: Workspace, batch: Batch) -> Mapping[KeyText, int]:
         """Count the rows of each partition that lie outside its instants.
@@ -57,9 +60,9 @@ class Calculator(Protocol):
         """Return for each partition the whole quarter hours by which at least 99 % of its rows lie outside."""
 
     def replace(
-        self, workspace: Workspace, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]
+        self, workspace: Workspace, batches: Sequence[Batch], gone: Sequence[Window], old: Sequence[Partition]
     ) -> tuple[Any, Any, Sequence[dict[str, Any]]]:
-        """Return the replacement of `old`, the partitions with rows of the batch's windows or of `gone` windows.
+        """Return the replacement of `old`, the partitions with rows of the windows of `batches` or of `gone` windows.
 
         The three parts are rows that overwrite partitions, rows to append, and the keys of partitions that held such
         rows.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.frames.schema import quoted
@@ -50,27 +51,33 @@ class SparkWindows:
 
     def __init__(self, query: WindowQuery) -> None:
         self._query = query
-        self._counted: list[tuple[RowCount, AbstractSet[KeyText]]] = []
-        """Counts of rows outside their partition, by the partitions that were read, which writes fill."""
+        self._counted: dict[str, list[tuple[RowCount, AbstractSet[KeyText]]]] = {}
+        """By table, counts of rows outside their partition, with the partitions that were read. Writes fill them."""
 
-    def compute(self, workspace: Workspace, batch: Batch) -> DataFrame:
-        """The rows of all windows of `batch`, one query over one read of the partitions."""
-        rows = self._read(workspace, batch)
-        column = self._column(rows)
+    def compute(self, workspace: Workspace, batches: Sequence[Batch]) -> DataFrame:
+        """The rows of all windows of `batches`, one query over one read of the partitions."""
+        tables = {
+            table: self._open(workspace, batch, f"_{number}")
+            for number, (table, batch) in enumerate(zip(self._query.tables, batches, strict=True))
+        }
+        shape, wanted = self._query.shape, batches[0].windows
+
+        def windows(given: str, column: str, table: str) -> str:
+            one = tables[table]
+            hidden = one.own if given == one.text else []
+            return f"({assign_windows(given, column, shape, wanted, one.time, hidden)})"
+
+        return workspace.spark.sql(self._query.select(lambda table: tables[table].text, windows))
+
+    def _open(self, workspace: Workspace, batch: Batch, suffix: str) -> _Table:
+        """Return the rows of a table that belong to their partitions. Views of the rows end in `suffix`."""
+        rows = self._read(workspace, batch, suffix)
         fails = batch.watermark.outside is OutsidePolicy.ERROR
-        checked = f"({self._check(batch, rows)})" if fails else self._leave_out(workspace, batch, rows)
-        zone = None if dict(rows.dtypes)[column] == "timestamp_ntz" else batch.watermark.window_zone
-        time = window_time(zone, batch.windows)
-        shape = self._query.shape
-
+        checked = f"({self._check(batch, rows, suffix)})" if fails else self._leave_out(workspace, batch, rows, suffix)
+        zone = None if dict(rows.dtypes)[_column(batch, rows)] == "timestamp_ntz" else batch.watermark.window_zone
         # A table may be the output of a window program.
         own = [quoted(name) for name in rows.columns if name.lower() in WINDOW_COLUMNS]
-
-        def windows(given: str, column: str) -> str:
-            hidden = own if given == checked else []
-            return f"({assign_windows(given, column, shape, batch.windows, time, hidden)})"
-
-        return workspace.spark.sql(self._query.select(checked, windows))
+        return _Table(checked, window_time(zone, batch.windows), own)
 
     def count_outside(self, workspace: Workspace, batch: Batch) -> dict[KeyText, int]:
         """See `Calculator`. No query where the writes of the windows met no such row; else one over all partitions.
@@ -78,7 +85,8 @@ class SparkWindows:
         The writes only tell none from some: Spark counts again what it computes again. A query of its own costs a third
         to a half of a run (1 M rows in 100 partitions).
         """
-        seen = {key for counted, keys in self._counted if count_of(workspace.spark, counted) == 0 for key in keys}
+        filled = self._counted.get(batch.source.qualified_name, [])
+        seen = {key for counted, keys in filled if count_of(workspace.spark, counted) == 0 for key in keys}
         if seen >= batch.instants.keys():
             return {}
         _, joined, inside = self._join(workspace, batch)
@@ -97,14 +105,14 @@ class SparkWindows:
     def pick_late(self, workspace: Workspace, batch: Batch, before: WallTime) -> DataFrame:
         """See `Calculator`."""
         rows, joined, inside = self._join(workspace, batch)
-        local = f"CAST({quoted(self._column(rows))} AS TIMESTAMP_NTZ)"
+        local = f"CAST({quoted(_column(batch, rows))} AS TIMESTAMP_NTZ)"
         where = f"{inside} AND {local} < {wall_literal(before)}"
         return workspace.spark.sql(self._to_side(batch, rows, joined, where, SideReason.LATE))
 
     def find_shifts(self, workspace: Workspace, batch: Batch) -> dict[KeyText, AbstractSet[int]]:
         """See `Calculator`. One query over the partitions: their rows by the quarter hours after the begin."""
         rows, joined, _ = self._join(workspace, batch)
-        after = f"SELECT __partition, __begins, __ends, {self._time(rows)} - __begins AS after FROM {joined}"
+        after = f"SELECT __partition, __begins, __ends, {_time(batch, rows)} - __begins AS after FROM {joined}"
         number = f"SELECT *, CAST(floor(after / {_QUARTER}) AS BIGINT) AS number FROM ({after})"
         fits = f"after - number * {_QUARTER} < (__ends - __begins) % {_QUARTER}"
         near = f"number BETWEEN {-_MOST_QUARTERS} AND {_MOST_QUARTERS + _LONGEST_QUARTERS}"
@@ -122,25 +130,26 @@ class SparkWindows:
 
     def _to_side(self, batch: Batch, rows: DataFrame, joined: str, where: str, reason: SideReason) -> str:
         """Return a query of rows that `_join` has joined, with the columns of a side table."""
-        offset = f"{self._time(rows)} - __begins - {batch.watermark.row_lag} AS {SIDE_OFFSET}"
+        offset = f"{_time(batch, rows)} - __begins - {batch.watermark.row_lag} AS {SIDE_OFFSET}"
         columns = [quoted(name) for name in rows.columns]
         told = f"'{reason.value}' AS side_reason, __name AS side_partition"
         return f"SELECT {', '.join(columns)}, {told}, {offset} FROM {joined} WHERE {where}"
 
     def replace(
-        self, workspace: Workspace, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]
+        self, workspace: Workspace, batches: Sequence[Batch], gone: Sequence[Window], old: Sequence[Partition]
     ) -> tuple[DataFrame | None, DataFrame | None, list[dict[str, Any]]]:
         """See `Calculator`. The results are computed once, and kept for both ways of writing them."""
         from pyspark.sql import functions as sf
 
-        names = list(batch.sink.keys.names)
-        present = workspace.read_exactly(batch.sink, old)
-        new = self.compute(workspace, batch).persist() if batch.windows else None
+        sink, windows = batches[0].sink, batches[0].windows
+        names = list(sink.keys.names)
+        present = workspace.read_exactly(sink, old)
+        new = self.compute(workspace, batches).persist() if windows else None
         if not present.columns or not old:
             return None, new, []
         query = self._query
         columns = {bound: quoted(column) for bound, column in query.bounds.items()}
-        replaced = are_among(query.shape, [*batch.windows, *gone], columns)
+        replaced = are_among(query.shape, [*windows, *gone], columns)
         held = [row.asDict() for row in present.filter(replaced).select(*names).distinct().collect()]
         if not held:
             return None, new, []
@@ -154,58 +163,70 @@ class SparkWindows:
         more = new.join(sf.broadcast(keys), names, "left_anti")
         return over, None if more.isEmpty() else more, held
 
-    def _read(self, workspace: Workspace, batch: Batch) -> DataFrame:
+    def _read(self, workspace: Workspace, batch: Batch, suffix: str = "") -> DataFrame:
         """Read the partitions, and give their rows the name that texts have for them."""
         # The session belongs to this run alone.
         workspace.spark.conf.set("spark.sql.session.timeZone", batch.watermark.window_zone.name)
         rows = workspace.read_exactly(batch.source, batch.partitions)
-        rows.createOrReplaceTempView(_FILES)
+        rows.createOrReplaceTempView(f"{_FILES}{suffix}")
         return rows
 
     def _join(self, workspace: Workspace, batch: Batch) -> tuple[DataFrame, str, str]:
         """Read the partitions; the join of their rows with their spans, and whether a row lies in its span."""
         rows = self._read(workspace, batch)
-        inside, spans = _inside_by_table(batch, self._time(rows))
+        inside, spans = _inside_by_table(batch, _time(batch, rows))
         return rows, f"{_FILES} {spans}", inside
 
-    def _check(self, batch: Batch, rows: DataFrame) -> str:
+    def _check(self, batch: Batch, rows: DataFrame, suffix: str) -> str:
         """Return a query of the rows that fails at a row outside the span of its partition."""
-        column = quoted(self._column(rows))
+        column = quoted(_column(batch, rows))
         told = [text_literal(f"a row of {batch.source.qualified_name} lies outside the time of its partition: ")]
-        for name in (self._column(rows), *batch.source.keys.names):
+        for name in (_column(batch, rows), *batch.source.keys.names):
             told += [text_literal(f"{name}="), f"coalesce(CAST({quoted(name)} AS STRING), 'null')", "' '"]
         zone = batch.watermark.partition_time.zone.name
         told[-1] = text_literal(f". Is partition.time-zone '{zone}' right? outside='side' keeps such rows beside")
-        inside, spans = _inside(batch, self._time(rows))
+        inside, spans = _inside(batch, _time(batch, rows))
         # In the value that windows are found by: a filter of its own would stand behind that for the windows, which
         # Spark pushes down to the files, and never see such rows (tried).
         value = f"CASE WHEN {inside} THEN {column} ELSE raise_error(concat({', '.join(told)})) END AS {column}"
         columns = [value if quoted(name) == column else quoted(name) for name in rows.columns]
-        return f"SELECT {', '.join(columns)} FROM {_FILES} {spans}"
+        return f"SELECT {', '.join(columns)} FROM {_FILES}{suffix} {spans}"
 
-    def _leave_out(self, workspace: Workspace, batch: Batch, rows: DataFrame) -> str:
+    def _leave_out(self, workspace: Workspace, batch: Batch, rows: DataFrame, suffix: str) -> str:
         """Return a view of the rows without those outside the span of their partition, which are counted."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as sf
 
-        inside, spans = _inside(batch, self._time(rows))
+        inside, spans = _inside(batch, _time(batch, rows))
         columns = [quoted(name) for name in rows.columns]
         marked = workspace.spark.sql(
-            f"SELECT {', '.join(columns)}, coalesce({inside}, false) AS __inside FROM {_FILES} {spans}"
+            f"SELECT {', '.join(columns)}, coalesce({inside}, false) AS __inside FROM {_FILES}{suffix} {spans}"
         )
         counted = RowCount(Observation())
         seen = marked.observe(counted.observation, sf.count_if(~sf.col("__inside")).alias("rows"))
         workspace.note_count(counted)
-        self._counted.append((counted, batch.instants.keys()))
-        seen.filter("__inside").drop("__inside").createOrReplaceTempView(_CHECKED)
-        return _CHECKED
+        found = self._counted.setdefault(batch.source.qualified_name, [])
+        found.append((counted, batch.instants.keys()))
+        seen.filter("__inside").drop("__inside").createOrReplaceTempView(f"{_CHECKED}{suffix}")
+        return f"{_CHECKED}{suffix}"
 
-    def _column(self, rows: DataFrame) -> str:
-        wanted = self._query.time_column
-        return next((name for name in rows.columns if name.lower() == wanted.lower()), wanted)
 
-    def _time(self, rows: DataFrame) -> str:
-        return f"unix_micros(CAST({quoted(self._column(rows))} AS TIMESTAMP))"
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Rows of a table: their text, the expression of `window_time`, and their columns with names of window columns."""
+
+    text: str
+    time: str
+    own: Sequence[str]
+
+
+def _column(batch: Batch, rows: DataFrame) -> str:
+    wanted = batch.watermark.column
+    return next((name for name in rows.columns if name.lower() == wanted.lower()), wanted)
+
+
+def _time(batch: Batch, rows: DataFrame) -> str:
+    return f"unix_micros(CAST({quoted(_column(batch, rows))} AS TIMESTAMP))"
 
 
 def _inside(batch: Batch, time: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
@@ -19,15 +20,18 @@ from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
-from tidemill.lake.window.retries import Failure, NotePostponed, list_postponed
+from tidemill.lake.window.least import QueryInput, find_least, find_rise
+from tidemill.lake.window.retries import Failure, NotePostponed, WakeAt, list_postponed
 from tidemill.lake.window.side import side_of
 from tidemill.lake.window.watermark import find_first_begin, value_at
-from tidemill.lake.window.window_plan import MARGIN, Grid, Limits, Plan, Reached, Stored, Window, plan
+from tidemill.lake.window.window_plan import MARGIN, Dirty, Grid, Limits, Plan, Reached, Stored, Window, plan
 from tidemill.lake.window.windows import (
     LateRows,
     MoveWindows,
+    OutsideRows,
     WindowState,
     describe_times,
+    find_last_commit,
     find_results,
     find_state,
     list_around,
@@ -101,22 +105,24 @@ class _Look:
     """Facts that a run reads before it computes."""
 
     state: WindowState
-    source: Fileset
+    sources: tuple[Fileset, ...]
     sink: Fileset
     plan: Plan
     written_by: dict[Window, WritePointer]
     gone: tuple[Window, ...]
+    rises_at: datetime | None
+    """The time at which the watermark of the query rises, since an input becomes idle."""
     postponed: tuple[Window, ...]
     """Windows that were postponed: those whose partitions have changed first, then what was tried longest ago."""
 
 
 @dataclass(frozen=True, slots=True)
 class NextWindow:
-    """A window that the next run would compute, the reason, and the partitions that it would read for the window."""
+    """A window that the next run would compute, the reason, and the shown partitions that it would read."""
 
     window: Window
     why: str
-    partitions: tuple[KeyText, ...]
+    partitions: tuple[str, ...]
 
     def __str__(self) -> str:
         return _show(self.window)
@@ -136,44 +142,53 @@ class WindowProgram:
         self.__name__ = name
         self.statement = statement
         self.query = read_query(statement)
-        self.source, self.sink = (
-            one if "." in one else qualified(namespace, one) for one in (self.query.table, self.query.sink)
-        )
-        self.side = qualified(namespace, side_of(name))
+        self.sources = tuple(one if "." in one else qualified(namespace, one) for one in self.query.tables)
+        self.sink = self.query.sink if "." in self.query.sink else qualified(namespace, self.query.sink)
+        tables = self.query.tables if len(self.query.tables) > 1 else [""]
+        self.side_names = tuple(side_of(name, table) for table in tables)
+        self.sides = tuple(qualified(namespace, side) for side in self.side_names)
+        for names in (self.sources, self.sides):
+            if len({*names}) < len(names):
+                raise UserError(f"two tables of the query are one, or differ in '.' and '_' alone: {', '.join(names)}")
         self._calculator = calculator
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The file sets that the program writes: its output and its side table."""
-        return self.sink, self.side
+        """The file sets that the program writes: its output and its side tables."""
+        return self.sink, *self.sides
 
-    def definition(self, source: Fileset) -> str:
+    def definition(self, sources: Sequence[Fileset]) -> str:
         """Return the definition of the results beside the rows.
 
         If the definition changes, all windows must be computed again.
         """
-        spec = spec_of(source)
-        query = self.query
+        shape, specs = self.query.shape, [spec_of(source) for source in sources]
         return json.dumps(
             {
-                "select": query.select("<table>", _show_windows),
-                "column": spec.column,
-                "windows": [query.shape.size, query.shape.slide, query.shape.offset, spec.window_zone.name],
-                **({"cumulative": True} if query.shape.cumulative else {}),
-                "outside": spec.outside,
-                **describe_times(spec),
+                "select": self.query.select("<{}>".format, _show_windows),
+                "windows": [shape.size, shape.slide, shape.offset, specs[0].window_zone.name],
+                **({"cumulative": True} if shape.cumulative else {}),
+                "inputs": {
+                    source.qualified_name: {"column": spec.column, "outside": spec.outside, **describe_times(spec)}
+                    for source, spec in zip(sources, specs, strict=True)
+                },
             },
             sort_keys=True,
         )
 
-    def check(self, source: Fileset, sink: Fileset, schema: ColumnSchema | None) -> None:
+    def check(self, sources: Sequence[Fileset], sink: Fileset, schemas: Sequence[ColumnSchema | None]) -> None:
         """Refuse a table without a watermark, another time column than its own, and rows that could not be replaced.
 
-        Also rows without a key of the output, which say no partition, and a column that cannot be their time. `schema`
-        are the columns of the source, None before its first commit: a run asks again before it computes anything.
+        Also rows without a key of the output, which say no partition, a column that cannot be their time, and tables
+        with windows in several zones. `schemas` are the columns of the sources, None before their first commit: a run
+        asks again before it computes anything.
         """
-        spec = spec_of(source)
-        given = self.query.find_columns(None if schema is None else [*schema.names, *source.keys.names])
+        tables = {
+            table: [*schema.names, *source.keys.names]
+            for table, source, schema in zip(self.query.tables, sources, schemas, strict=True)
+            if schema is not None
+        }
+        given = self.query.find_columns(tables)
         known = {name.lower() for name in given or sink.keys.names}
         missing = [name for name in sink.keys.names if name.lower() not in known]
         if missing:
@@ -181,6 +196,12 @@ class WindowProgram:
                 f"{', '.join(missing)} of {sink.qualified_name} is not among the columns of the query "
                 f"({', '.join(given or ())}): SELECT each key of the output, by its name"
             )
+        for source in sources:
+            self._check_sink(source)
+        check_times(self.query, sources, schemas)
+
+    def _check_sink(self, source: Fileset) -> None:
+        spec = spec_of(source)
         if self.sink == source.qualified_name:
             raise UserError(f"{self.sink} cannot be its own source: write the windows into another file set")
         if spec.late is LatePolicy.RECOMPUTE and not self.query.bounds:
@@ -188,7 +209,6 @@ class WindowProgram:
                 f"SELECT {' or '.join(self.query.shape.bounds)} unchanged: a run finds by it the rows of a window that "
                 "it computes again (or declare late='drop')"
             )
-        check_time(self.query, source, schema)
 
     def __call__(self, run: Run, spark: SparkSession | None = None) -> None:
         """Compute what is due, and have the commit move the state."""
@@ -207,7 +227,7 @@ class WindowProgram:
         )
         late = tries.compute(look.plan.late)
         # Not one by one: once their cause is gone, they may be many and of one partition.
-        tries.compute(look.postponed[: spec_of(look.source).max_windows])
+        tries.compute(look.postponed[: min(spec_of(source).max_windows for source in look.sources)])
         new = tries.compute(look.plan.new)
         moved = self._find_move(workspace, look, tries, late, new)
         if tries.failed and not tries.done and (look.plan.late or look.plan.new):
@@ -226,6 +246,7 @@ class WindowProgram:
                 moved.mended,
                 left=not {*look.postponed} <= {*moved.mended, *tries.failed},
             ),
+            *([] if look.rises_at is None else [WakeAt(look.state.program_id, look.rises_at)]),
         )
 
     def _leave_out(
@@ -241,30 +262,37 @@ class WindowProgram:
         A row counts in no window for one of two reasons. Its partition came after its window was computed. Or its time
         is not in the time of its partition, and the partition was read for one of `windows`.
         """
-        late = self._find_late(workspace, look, moved.seen)
-        kept = late if spec_of(look.source).keeps_late else []
-        batch = self._batch(workspace, look, sorted(windows), kept)
-        aside = Aside(workspace, calculator, self.side, batch, look.state)
-        outside = aside.put_outside()
-        if kept:
-            final = _find_final(spec_of(look.source), look.state)
-            assert final is not None, "there are late rows"  # noqa: S101
-            late = aside.put_late(kept, moved.seen, self._grid(look.source).first_open(final))
-        for text in (*aside.say_late(late), *aside.say_outside(outside)):
-            workspace.note(look.sink, text)
-        return replace(moved, left_out=late, outside=outside)
+        left_out: list[LateRows] = []
+        all_outside: list[OutsideRows] = []
+        grid, wanted = self._grid(look.sources), sorted(windows)
+        for source, side in zip(look.sources, self.sides, strict=True):
+            spec = spec_of(source)
+            late = self._find_late(workspace, look, source, moved.seen)
+            kept = late if spec.keeps_late else []
+            batch = self._batch(workspace, look, source, wanted, kept)
+            aside = Aside(workspace, calculator, side, batch, look.state)
+            outside = aside.put_outside()
+            if kept:
+                final = _find_final(spec, look.state)
+                assert final is not None, "there are late rows"  # noqa: S101
+                late = aside.put_late(kept, moved.seen, grid.first_open(final))
+            for text in (*aside.say_late(late), *aside.say_outside(outside)):
+                workspace.note(look.sink, text)
+            left_out += late
+            all_outside += outside
+        return replace(moved, left_out=left_out, outside=all_outside)
 
-    def _find_late(self, workspace: Workspace, look: _Look, seen: int) -> list[LateRows]:
+    def _find_late(self, workspace: Workspace, look: _Look, source: Fileset, seen: int) -> list[LateRows]:
         """Return the partitions that got rows before the commit `seen` of windows that are not computed again."""
-        final = _find_final(spec_of(look.source), look.state)
+        final = _find_final(spec_of(source), look.state)
         if final is None:
             return []
-        late = workspace.ask(lambda db, _: list_late(db, look.source, look.state.seen, seen))
-        return [one for one in late if one.rows and _is_behind(self._grid(look.source), one, final)]
+        late = workspace.ask(lambda db, _: list_late(db, source, look.state.seen, seen))
+        return [one for one in late if one.rows and _is_behind(self._grid(look.sources), one, final)]
 
     def _find_move(self, workspace: Workspace, look: _Look, tries: Tries, late: int, new: int) -> MoveWindows:
         """Return the move of the state after `late` late and `new` new windows were tried."""
-        plan, grid = look.plan, self._grid(look.source)
+        plan, grid = look.plan, self._grid(look.sources)
         computed, seen = plan.computed, plan.seen
         if late < len(plan.late):
             seen = look.state.seen  # the next run lists all changes again; failed windows are postponed by then
@@ -274,7 +302,7 @@ class WindowProgram:
         again = tries.done - {*plan.new}
         return MoveWindows(
             tx=workspace.ask(lambda _, tx: tx),
-            source=look.source,
+            sources=look.sources,
             state=look.state,
             computed=computed,
             seen=seen,
@@ -288,26 +316,30 @@ class WindowProgram:
         )
 
     def _look(self, db: Db, tx: Snapshot, state: WindowState | None) -> _Look:
-        source = Fileset.of(find_dataset(db, self.source))
+        sources = tuple(Fileset.of(find_dataset(db, source)) for source in self.sources)
         sink = Fileset.of(find_dataset(db, self.sink))
-        spec = spec_of(source)
+        specs = [spec_of(source) for source in sources]
         if state is None:
-            raise NoWatermark(source.qualified_name)
-        self.check(source, sink, find_schema(db, source.dataset_id))
-        passed = value_at(db, source.dataset_id, tx.write_pointer)
-        grid = self._grid(source)
-        recomputes = spec.late in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}
-        dirty = list_dirty(db, source, tx, state.seen) if recomputes and state.computed else []
-        final = _find_final(spec, state) if spec.late is LatePolicy.RECOMPUTE else None
-        skips = spec.partial_first is PartialFirst.SKIP
-        first = find_first_begin(db, source.dataset_id) if skips else None
-        at = Reached(state.computed, state.seen, passed, tx.write_pointer, first, final)
-        limits = Limits(spec.max_windows, spec.max_partitions, spec.max_bytes)
+            raise NoWatermark(sources[0].qualified_name)
+        self.check(sources, sink, [find_schema(db, source.dataset_id) for source in sources])
+        grid = self._grid(sources)
+        first = find_first(db, sources)
+        inputs = [read_input(db, tx, source) for source in sources]
+        at = Reached(state.computed, state.seen, find_least(inputs, db.now()), tx.write_pointer, first)
+        limits = Limits(
+            min(spec.max_windows for spec in specs),
+            min(spec.max_partitions for spec in specs),
+            min(spec.max_bytes for spec in specs),
+        )
         # A window that is not computed yet may begin as much before `computed` as it is long.
         since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
-        planned = plan(grid, at, list_waiting(db, source, tx, since), dirty, limits)
-        if spec.late is LatePolicy.ERROR and planned.late:
-            raise LateData(state.name, source.qualified_name, [_show(window) for window in planned.late])
+        waiting = [one for source in sources for one in list_waiting(db, source, tx, since)]
+        dirty = {source.qualified_name: _list_dirty(db, source, tx, state) for source in sources}
+        for source, spec in zip(sources, specs, strict=True):
+            late = plan(grid, at, (), dirty[source.qualified_name], limits).late
+            if spec.late is LatePolicy.ERROR and late:
+                raise LateData(state.name, source.qualified_name, [_show(window) for window in late])
+        planned = plan(grid, at, waiting, [one for changes in dirty.values() for one in changes], limits)
         postponed = list_postponed(db, state.program_id, _MOST_STALE)
         found = planned.without({*postponed})  # else the run would meet first what has failed before
         changed = {*planned.late}
@@ -316,23 +348,22 @@ class WindowProgram:
         written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
         gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
         written_by |= gone
-        return _Look(state, source, sink, found, written_by, tuple(gone), tuple(postponed))
+        rises_at = find_rise(inputs, db.now())
+        return _Look(state, sources, sink, found, written_by, tuple(gone), rises_at, tuple(postponed))
 
     def list_next(self, db: Db, snapshot: Snapshot, state: WindowState | None) -> list[NextWindow]:
         """List the windows that the next run would compute or delete, in its order. None: the program is new.
 
         Raises what the run would raise.
         """
-        source = Fileset.of(find_dataset(db, self.source))
-        fresh = WindowState(ProgramId(""), source.dataset_id, self.__name__, "", spec_of(source).late, None, 0, 0)
-        look = self._look(db, snapshot, state or fresh)
+        look = self._look(db, snapshot, state or WindowState(ProgramId(""), self.__name__, "", None, 0, 0))
         each = {
             **dict.fromkeys(look.gone, "deleted, since a reset"),
             **dict.fromkeys(look.plan.late, "late partitions"),
             **dict.fromkeys(look.postponed, "postponed"),
             **dict.fromkeys(look.plan.new, "closed"),
         }
-        needed = list_needed(db, source, snapshot, self._grid(source), each)
+        needed = list_needed(db, look.sources, snapshot, self._grid(look.sources), each)
         return [NextWindow(window, why, needed.get(window, ())) for window, why in each.items()]
 
     def _gone(
@@ -376,7 +407,7 @@ class WindowProgram:
         if again or gone:
             pointers = [look.written_by[window] for window in (*again, *gone)]
             old = workspace.ask(lambda db, tx: self._find_old(db, tx, workspace, look.sink, pointers))
-            over, more, keys = calculator.replace(workspace, self._batch(workspace, look, again), gone, old)
+            over, more, keys = calculator.replace(workspace, self._batches(workspace, look, again), gone, old)
             for key in keys:
                 output.drop(key)
             if keys:
@@ -384,9 +415,9 @@ class WindowProgram:
             if more is not None:
                 output.append(more)
         fresh = [window for window in windows if window not in look.written_by]
-        batch = self._batch(workspace, look, fresh) if fresh else None
-        if batch is not None and any(partition.files for partition in batch.partitions):
-            output.append(calculator.compute(workspace, batch))
+        batches = self._batches(workspace, look, fresh) if fresh else []
+        if any(partition.files for batch in batches for partition in batch.partitions):
+            output.append(calculator.compute(workspace, batches))
 
     def _find_old(
         self, db: Db, tx: Transaction, workspace: Workspace, sink: Fileset, pointers: Iterable[WritePointer]
@@ -395,27 +426,38 @@ class WindowProgram:
         own = [write for write in workspace.written(sink) if sink.keys.encode(write.key) in set(keys)]
         return see_own(sink, read_keys(db, sink, tx, keys), tx, own)
 
+    def _batches(self, workspace: Workspace, look: _Look, windows: Sequence[Window]) -> list[Batch]:
+        return [self._batch(workspace, look, source, windows) for source in look.sources]
+
     def _batch(
-        self, workspace: Workspace, look: _Look, windows: Sequence[Window], late: Sequence[LateRows] = ()
+        self,
+        workspace: Workspace,
+        look: _Look,
+        source: Fileset,
+        windows: Sequence[Window],
+        late: Sequence[LateRows] = (),
     ) -> Batch:
         """The windows with all partitions whose rows may lie in them, at the run's snapshot; and `late` partitions."""
-        grid = self._grid(look.source)
+        grid = self._grid(look.sources)
         spans = _merged(grid.spans(window) for window in windows)
 
         def block(db: Db, tx: Transaction) -> Batch:
             near: dict[str, Stored] = {}
-            for found in list_around(db, look.source, tx, spans).values():
+            for found in list_around(db, source, tx, spans).values():
                 near |= {one.key: one for one in found}
             instants = {KeyText(one.key): (one.begins, one.ends) for one in near.values()}
             instants |= {one.key: (one.begins, one.ends) for one in late}
-            partitions = read_keys(db, look.source, tx, instants)
-            return Batch(look.source, look.sink, tuple(windows), tuple(partitions), instants)
+            partitions = read_keys(db, source, tx, instants)
+            return Batch(source, look.sink, tuple(windows), tuple(partitions), instants)
 
         return workspace.ask(block)
 
     def _blame(self, workspace: Workspace, look: _Look, window: Window, error: Exception) -> WindowFailed:
-        batch = self._batch(workspace, look, [window])
-        partitions = [look.source.show(partition.partition_key) for partition in batch.partitions]
+        partitions = [
+            _show_partition(batch.source, partition.partition_key, among=len(self.sources))
+            for batch in self._batches(workspace, look, [window])
+            for partition in batch.partitions
+        ]
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
         failed = WindowFailed(_show(window), partitions, reason)
         failed.__cause__ = error
@@ -425,19 +467,25 @@ class WindowProgram:
         self, workspace: Workspace, look: _Look, window: Window, failed: WindowFailed, others: Sequence[Window]
     ) -> dict[Window, WindowFailed]:
         """Return the failures of `others` that share partitions with `window`, for those that this run will not try."""
-        grid = self._grid(look.source)
+        grid = self._grid(look.sources)
         span = grid.spans(window)
-        near = workspace.ask(lambda db, tx: list_around(db, look.source, tx, [span]))[span]
+
+        def list_near(db: Db, tx: Transaction) -> list[tuple[Fileset, Stored]]:
+            return [(source, one) for source in look.sources for one in list_around(db, source, tx, [span])[span]]
+
+        near = workspace.ask(list_near)
         reason = f"not tried, since it needs partitions of {failed.window}, which failed: {failed.reason}"
         found = {}
         for other in others:
             begins, ends = grid.spans(other)
-            if shared := [KeyText(one.key) for one in near if one.begins < ends and one.ends > begins]:
-                found[other] = WindowFailed(_show(other), [look.source.show(key) for key in shared], reason)
+            shared = [(source, one.key) for source, one in near if one.begins < ends and one.ends > begins]
+            if shared:
+                shown = [_show_partition(source, KeyText(key), among=len(self.sources)) for source, key in shared]
+                found[other] = WindowFailed(_show(other), shown, reason)
         return found
 
-    def _grid(self, source: Fileset) -> Grid:
-        return Grid(self.query.shape, spec_of(source).window_zone)
+    def _grid(self, sources: Sequence[Fileset]) -> Grid:
+        return Grid(self.query.shape, spec_of(sources[0]).window_zone)
 
     def _make_calculator(self) -> Calculator:
         if self._calculator is not None:
@@ -448,36 +496,51 @@ class WindowProgram:
 
 
 def list_needed(
-    db: Db, source: Fileset, snapshot: Snapshot, grid: Grid, windows: Iterable[Window]
-) -> dict[Window, tuple[KeyText, ...]]:
-    """Return for each of `windows` the partitions whose rows may lie in the window, in their order of time."""
+    db: Db, sources: Sequence[Fileset], snapshot: Snapshot, grid: Grid, windows: Iterable[Window]
+) -> dict[Window, tuple[str, ...]]:
+    """Return for each of `windows` the partitions whose rows may lie in it, by table, in their order of time."""
     wanted = set(windows)
-    near = {
-        one.key: one
-        for found in list_around(db, source, snapshot, _merged(map(grid.spans, wanted))).values()
-        for one in found
-    }
-    needed: dict[Window, tuple[KeyText, ...]] = {}
-    for one in sorted(near.values(), key=lambda one: (one.begins, one.key)):
-        for window in grid.touched(one.begins, one.ends):
-            if window in wanted:
-                needed[window] = (*needed.get(window, ()), KeyText(one.key))
+    spans = _merged(map(grid.spans, wanted))
+    needed: dict[Window, tuple[str, ...]] = {}
+    for source in sources:
+        near = {one.key: one for found in list_around(db, source, snapshot, spans).values() for one in found}
+        for one in sorted(near.values(), key=lambda one: (one.begins, one.key)):
+            for window in wanted.intersection(grid.touched(one.begins, one.ends)):
+                shown = _show_partition(source, KeyText(one.key), among=len(sources))
+                needed[window] = (*needed.get(window, ()), shown)
     return needed
 
 
-def check_time(query: WindowQuery, source: Fileset, schema: ColumnSchema | None) -> None:
-    """Refuse another time column than that of the table's watermark, and a column that cannot be a time.
+def check_times(query: WindowQuery, sources: Sequence[Fileset], schemas: Sequence[ColumnSchema | None]) -> None:
+    """Refuse other time columns than those of the watermarks, columns that cannot be times, and several zones.
 
-    `schema` are the columns of the table, None before its first commit.
+    `schemas` are the columns of the tables, None before their first commit.
     """
-    spec = spec_of(source)
-    if query.time_column.lower() != spec.column.lower():
-        raise UserError(
-            f"the watermark of {source.qualified_name} is for {spec.column}: DESCRIPTOR({query.time_column}) "
-            f"must be DESCRIPTOR({spec.column})"
-        )
-    if schema is not None and (fault := find_column_fault(spec.column, spec.options, schema.types)):
-        raise BadTimeColumn(source.qualified_name, spec.column, fault)
+    for source, schema, column in zip(sources, schemas, query.tables.values(), strict=True):
+        spec = spec_of(source)
+        if column.lower() != spec.column.lower():
+            raise UserError(
+                f"the watermark of {source.qualified_name} is for {spec.column}: DESCRIPTOR({column}) must be "
+                f"DESCRIPTOR({spec.column})"
+            )
+        if schema is not None and (fault := find_column_fault(spec.column, spec.options, schema.types)):
+            raise BadTimeColumn(source.qualified_name, spec.column, fault)
+    zones = {source.qualified_name: spec_of(source).window_zone.name for source in sources}
+    if len({*zones.values()}) > 1:
+        shown = ", ".join(f"{table} in {zone}" for table, zone in zones.items())
+        raise UserError(f"the windows of a query lie in one zone, not {shown}: set window.time-zone")
+
+
+def find_first(db: Db, sources: Sequence[Fileset]) -> Instant | None:
+    """Return the time before which windows are left out, since a table has no rows of earlier times; None for none."""
+    skipping = [one.dataset_id for one in sources if spec_of(one).partial_first is PartialFirst.SKIP]
+    return max((first for one in skipping if (first := find_first_begin(db, one)) is not None), default=None)
+
+
+def _show_partition(source: Fileset, key: KeyText, *, among: int) -> str:
+    """Return a partition as people read it, with its table if a query reads several."""
+    shown = source.show(key)
+    return shown if among == 1 else f"{source.qualified_name} {shown}"
 
 
 def _to_postpone(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
@@ -487,6 +550,21 @@ def _to_postpone(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
     """
     known = {*look.postponed}
     return tries.failed | {one: error for one, error in tries.untried.items() if one not in known}
+
+
+def read_input(db: Db, tx: Snapshot, source: Fileset) -> QueryInput:
+    """Read the watermark of a source that a transaction sees, and the time from which on the source is idle."""
+    value, timeout = value_at(db, source.dataset_id, tx.write_pointer), spec_of(source).idle_timeout
+    return QueryInput(value, None if timeout is None else find_last_commit(db, source.dataset_id) + timeout)
+
+
+def _list_dirty(db: Db, source: Fileset, tx: Snapshot, state: WindowState) -> list[Dirty]:
+    """List the changes of a source for which windows are computed again, or which are an error."""
+    spec = spec_of(source)
+    if state.computed is None or spec.late not in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}:
+        return []
+    final = _find_final(spec, state) if spec.late is LatePolicy.RECOMPUTE else None
+    return list_dirty(db, source, tx, state.seen, final)
 
 
 def _find_final(spec: WatermarkSpec, state: WindowState) -> Instant | None:
@@ -501,9 +579,9 @@ def _is_behind(grid: Grid, late: LateRows, final: Instant) -> bool:
     return any(grid.closes(one) <= final for one in grid.touched(late.begins, late.ends))
 
 
-def _show_windows(rows: str, column: str) -> str:
+def _show_windows(rows: str, column: str, table: str) -> str:
     """Return what a definition has in the place of windows of `rows`."""
-    return rows if rows == "<table>" else f"<windows of {column} of {rows}>"
+    return rows if rows == f"<{table}>" else f"<windows of {column} of {rows}>"
 
 
 def _show(window: Window) -> str:

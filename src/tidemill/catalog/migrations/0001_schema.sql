@@ -428,6 +428,8 @@ CREATE TABLE watermark (
     gap_wait      BIGINT,
     row_lag       BIGINT NOT NULL,
     max_ahead     BIGINT NOT NULL,
+    -- Time without a commit (milliseconds) after which queries over several tables do not wait for this one. NULL: never.
+    idle_timeout  BIGINT,
     value         BIGINT,
     target        BIGINT,
     next_time     BIGINT,
@@ -486,10 +488,8 @@ CREATE INDEX slot_wait_due ON slot_wait (due_at) WHERE marked = 1;
 -- Results are published up to computed. All changes with a commit sequence below seen are in them.
 CREATE TABLE window_program (
     program_id    {text} PRIMARY KEY,
-    dataset_id    {text} NOT NULL,
     name          {text} NOT NULL,
     definition    {text} NOT NULL,
-    late          {text} NOT NULL,
     computed      BIGINT,
     seen          BIGINT NOT NULL,
     revision      BIGINT NOT NULL,
@@ -497,8 +497,16 @@ CREATE TABLE window_program (
     retry_at      BIGINT,
     failing_since BIGINT
 ) {hot};
-CREATE INDEX window_program_dataset ON window_program (dataset_id);
 CREATE INDEX window_program_retry ON window_program (retry_at) WHERE retry_at IS NOT NULL;
+
+-- A file set that a window program reads, and the late policy of the file set.
+CREATE TABLE window_input (
+    program_id {text} NOT NULL,
+    dataset_id {text} NOT NULL,
+    late       {text} NOT NULL,
+    PRIMARY KEY (program_id, dataset_id)
+) {clustered};
+CREATE INDEX window_input_dataset ON window_input (dataset_id);
 
 -- The transaction that wrote the newest version of a window's rows. A later reset of the program makes the row stale.
 CREATE TABLE window_result (
@@ -527,13 +535,14 @@ CREATE TABLE window_failure (
 -- partition. slot_time is the partition's time.
 CREATE TABLE left_out (
     program_id    {text} NOT NULL,
+    dataset_id    {text} NOT NULL,
     partition_key {text} NOT NULL,
     slot_time     BIGINT NOT NULL,
     late_rows     BIGINT NOT NULL,
     counted_at    BIGINT NOT NULL,
     -- Rows outside of the time of their partition, where the program drops these: the number at its last read.
     outside_rows  BIGINT NOT NULL DEFAULT 0,
-    PRIMARY KEY (program_id, partition_key)
+    PRIMARY KEY (program_id, dataset_id, partition_key)
 ) {clustered};
 
 -- Apps, programs and runs.

@@ -7,7 +7,7 @@ from typing import Final
 from tidemill.catalog.db import Db
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.window.retries import forget_failures
-from tidemill.lake.window.windows import WindowState, list_states, put_state, redefine, reset_windows
+from tidemill.lake.window.windows import list_states, redefine, reset_windows, set_definition
 from tidemill.shapes.partition_time import Instant, WallTime
 
 _EVER: Final = -(1 << 60)
@@ -24,14 +24,8 @@ def reopen_windows(
     reopened = []
     for state in list_states(db, source.dataset_id):
         goes_back = state.computed is not None and (computed is None or state.computed > computed)
-        _redefine(db, state, source)
+        set_definition(db, state.program_id, redefine(state.definition, [source]))
         reset_windows(db, state, computed if goes_back else state.computed, upto, cause)
         forget_failures(db, state.program_id, _EVER if upto is None else upto)
         reopened += [state.name] if goes_back else []
     return tuple(reopened)
-
-
-def _redefine(db: Db, state: WindowState, source: Fileset) -> None:
-    assert source.watermark is not None, "windows are reopened by the move of a watermark"  # noqa: S101
-    definition = redefine(state.definition, source.watermark)
-    put_state(db, state.program_id, state.name, state.dataset_id, definition, source.watermark.late)

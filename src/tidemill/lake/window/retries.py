@@ -91,6 +91,23 @@ class NotePostponed(Effect):
         return calls
 
 
+@dataclass(frozen=True, slots=True)
+class WakeAt(Effect):
+    """Have a window program announced at `at`: its watermark rises then, since an input becomes idle.
+
+    Stands after `NotePostponed`, which may have the program announced earlier.
+    """
+
+    phase = Phase.CLAIMS
+
+    program_id: ProgramId
+    at: datetime
+
+    def writes(self) -> Sequence[Call]:
+        """The time."""
+        return (SQL.wake_at(program_id=self.program_id, at=self.at),)
+
+
 def forget_failures(db: Db, program_id: ProgramId, from_end: int) -> None:
     """Forget the postponed windows that end after `from_end`. A reset plans these windows again."""
     db.run(SQL.forget_failures_after, program_id=program_id, from_end=from_end)

@@ -13,6 +13,11 @@ UPDATE window_program
           FROM window_program AS p WHERE p.program_id = :id) AS found
  WHERE window_program.program_id = found.program_id
 
+-- name: wake_at
+-- wakes: time
+UPDATE window_program SET retry_at = :at
+ WHERE program_id = :program_id AND (retry_at IS NULL OR retry_at > :at)
+
 -- name: note_failures
 INSERT INTO window_failure (program_id, window_end, window_start, reason, partitions, since, tried_at)
 SELECT :program_id, f.window_end, f.window_start, f.reason, f.partitions, tidemill_now(), tidemill_now()

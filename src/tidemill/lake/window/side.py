@@ -1,5 +1,7 @@
 """Side table of a window program: the file set of the rows that count in no window, with the reason for each row.
 
+A program over several tables has a side table for each of them.
+
 The rows outside the time of a partition are one partition of the side table, replaced whenever a run reads them again.
 The late rows of a partition are another one, to which each run appends.
 """
@@ -25,9 +27,12 @@ class SideReason(StrEnum):
     LATE = "late"
 
 
-def side_of(program: str) -> str:
-    """Return the name of the side table of a window program, qualified or not as the name of the program is."""
-    return f"{program}_side"
+def side_of(program: str, table: str = "") -> str:
+    """Return the name of the side table of a window program, qualified or not as the name of the program is.
+
+    `table` is the table whose rows it keeps, as the query names it, for a program over several tables.
+    """
+    return f"{program}_side_{table.replace('.', '_')}" if table else f"{program}_side"
 
 
 def name_partition(keys: KeySchema, key: KeyText) -> str:

@@ -256,11 +256,11 @@ SELECT min(due.at) AS at
 
 -- name: put_watermark
 -- With :rereads the target is found from the start, since its times are read in another way.
-INSERT INTO watermark (dataset_id, declared, gap, gap_wait, row_lag, max_ahead)
-VALUES (:dataset_id, :declared, :gap, :gap_wait, :row_lag, :max_ahead)
+INSERT INTO watermark (dataset_id, declared, gap, gap_wait, row_lag, max_ahead, idle_timeout)
+VALUES (:dataset_id, :declared, :gap, :gap_wait, :row_lag, :max_ahead, :idle_timeout)
     ON CONFLICT (dataset_id) DO UPDATE
    SET declared = excluded.declared, gap = excluded.gap, gap_wait = excluded.gap_wait, row_lag = excluded.row_lag,
-       max_ahead = excluded.max_ahead, next_time = NULL, target = CASE WHEN CAST(:rereads AS INTEGER) = 1 THEN NULL ELSE watermark.target END
+       max_ahead = excluded.max_ahead, idle_timeout = excluded.idle_timeout, next_time = NULL, target = CASE WHEN CAST(:rereads AS INTEGER) = 1 THEN NULL ELSE watermark.target END
 
 -- name: delete_watermark
 -- locks: watermark

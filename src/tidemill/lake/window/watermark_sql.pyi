@@ -72,6 +72,7 @@ class Sql:
         declared: Param,
         gap: Param,
         gap_wait: Param,
+        idle_timeout: Param,
         max_ahead: Param,
         rereads: Param,
         row_lag: Param,

@@ -129,6 +129,7 @@ class Stored(NamedTuple):
     begins: int
     ends: int
     bytes: int
+    dataset_id: str = ""
 
 
 class Dirty(NamedTuple):
@@ -137,6 +138,8 @@ class Dirty(NamedTuple):
     commit_seq: int
     begins: int
     ends: int
+    final: Instant | None = None
+    """The change changes no window that closes up to this time; None for no such time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +195,6 @@ class Reached:
     pointer: int
     first: Instant | None = None
     """Windows that begin before this time are left out; None for no such time."""
-    final: Instant | None = None
-    """Windows that close up to this time are never computed again; None for no such time."""
 
     def leaves_out(self, grid: Grid, window: Window) -> bool:
         """Return whether `window` begins before the first time."""
@@ -253,10 +254,10 @@ def _late(grid: Grid, at: Reached, dirty: Iterable[Dirty], room: int) -> tuple[l
     found: set[Window] = set()
     if at.computed is None:
         return [], None, set()
-    ordered = sorted(dirty)
-    final = -_EVER if at.final is None else at.final
+    ordered = sorted(dirty, key=lambda change: change.commit_seq)
     for number, change in enumerate(ordered):
         near = [one for one in grid.touched(change.begins, change.ends) if not at.leaves_out(grid, one)]
+        final = -_EVER if change.final is None else change.final
         touched = {one for one in near if final < grid.closes(one) <= at.computed}
         whole = number == 0 or ordered[number - 1].commit_seq != change.commit_seq
         if whole and found and len(found | touched) > room:

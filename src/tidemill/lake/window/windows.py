@@ -8,7 +8,7 @@ replaced.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, cast
@@ -25,7 +25,7 @@ from tidemill.lake.window.window_plan import MARGIN, Dirty, Stored, Window, time
 from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, PartitionTime, WallTime, from_wall
-from tidemill.shapes.watermark_spec import WatermarkSpec
+from tidemill.shapes.watermark_spec import LatePolicy, WatermarkSpec
 
 if TYPE_CHECKING:
     from tidemill.lake.window.windows_sql import Sql
@@ -55,10 +55,8 @@ class WindowState:
     """State of a window program. `revision` counts its commits."""
 
     program_id: ProgramId
-    dataset_id: DatasetId
     name: str
     definition: str
-    late: str
     computed: Instant | None
     seen: int
     revision: int
@@ -76,6 +74,7 @@ class ComputedWindow:
 class LateRows:
     """Rows that came in a partition since a program's last run; `begins` and `ends` are the partition's instants."""
 
+    dataset_id: DatasetId
     key: KeyText
     time: WallTime
     begins: int
@@ -87,6 +86,7 @@ class LateRows:
 class OutsideRows:
     """Number of rows of a partition that lie outside its time, as a run has read the partition."""
 
+    dataset_id: DatasetId
     key: KeyText
     time: WallTime
     rows: int
@@ -114,7 +114,7 @@ class MoveWindows(Effect):
     phase = Phase.CLAIMS
 
     tx: Transaction
-    source: Fileset
+    sources: Sequence[Fileset]
     state: WindowState
     computed: Instant | None
     seen: int
@@ -149,22 +149,20 @@ class MoveWindows(Effect):
         if self.gone:
             calls.append(SQL.forget_results(**one, windows=to_rows(self.gone)))
         if self.left_out:
-            late = [{"partition_key": o.key, "slot_time": o.time, "late_rows": o.rows} for o in self.left_out]
+            late = [{**_name(o), "slot_time": o.time, "late_rows": o.rows} for o in self.left_out]
             calls.append(SQL.add_left_out(**one, late=json.dumps(late)))
         if self.outside:
-            keys: dict[str, Param] = {**one, "keys": json.dumps([o.key for o in self.outside])}
-            rows = [
-                {"partition_key": o.key, "slot_time": o.time, "outside_rows": o.rows} for o in self.outside if o.rows
-            ]
+            keys: dict[str, Param] = {**one, "partitions": json.dumps([_name(o) for o in self.outside])}
+            rows = [{**_name(o), "slot_time": o.time, "outside_rows": o.rows} for o in self.outside if o.rows]
             calls.append(SQL.clear_outside(**keys))
             calls.append(SQL.put_outside(**one, outside=json.dumps(rows)))
             calls.append(SQL.forget_without_rows(**keys))
-        return [*calls, *self._message().writes(), self._announce_left()]
+        return [*calls, *self._message().writes(), *map(self._announce_left, self.sources)]
 
     def _message(self) -> Publish:
         payload = {
             "program": self.state.name,
-            "dataset": self.source.qualified_name,
+            "datasets": [source.qualified_name for source in self.sources],
             "from": self.state.computed,
             "to": self.computed,
             "closed": len(self.new),
@@ -179,15 +177,14 @@ class MoveWindows(Effect):
         }
         return Publish(Topic.DATA, "windows", window_event(self.state.name), payload)
 
-    @property
-    def _high(self) -> int:
-        """A time before which all partitions lie that may hold late rows of computed windows."""
-        if self.computed is None or self.state.late == "drop" or self.source.watermark is None:
+    def _high(self, source: Fileset) -> int:
+        """Return a time before which all partitions lie that may hold late rows of computed windows."""
+        if self.computed is None or source.watermark is None or source.watermark.late is LatePolicy.DROP:
             return -_EVER
-        return self.computed + self.source.watermark.row_lag + MARGIN
+        return self.computed + source.watermark.row_lag + MARGIN
 
-    def _announce_left(self) -> Call:
-        dataset = self.source.dataset
+    def _announce_left(self, source: Fileset) -> Call:
+        dataset = source.dataset
         params: dict[str, Param] = {
             "dataset_id": dataset.dataset_id,
             "dataset": dataset.qualified_name,
@@ -195,7 +192,7 @@ class MoveWindows(Effect):
             "name": self.state.name,
             "more": int(self.more),
             "write_pointer": self.tx.write_pointer,
-            "high": self._high,
+            "high": self._high(source),
         }
         return SQL.announce_left(**params)
 
@@ -215,9 +212,24 @@ def announce_late(source: Fileset, begins: Instant) -> Call:
     return SQL.announce_late(**params)
 
 
-def put_state(db: Db, program_id: ProgramId, name: str, source: DatasetId, definition: str, late: str) -> None:
-    """Register a window program, or change its definition; what it has computed stays."""
-    db.run(SQL.put_state, program_id=program_id, name=name, dataset_id=source, definition=definition, late=late)
+def _name(one: LateRows | OutsideRows) -> dict[str, object]:
+    return {"dataset_id": one.dataset_id, "partition_key": one.key}
+
+
+def put_state(db: Db, program_id: ProgramId, name: str, definition: str, inputs: Mapping[DatasetId, str]) -> None:
+    """Register a window program, or change its definition and inputs; what it has computed stays.
+
+    `inputs` are the file sets that it reads, with their late policies.
+    """
+    db.run(SQL.put_state, program_id=program_id, name=name, definition=definition)
+    db.run(SQL.forget_inputs, program_id=program_id, kept=json.dumps(sorted(inputs)))
+    rows = [{"dataset_id": dataset_id, "late": late} for dataset_id, late in inputs.items()]
+    db.run(SQL.put_inputs, program_id=program_id, inputs=json.dumps(rows))
+
+
+def set_definition(db: Db, program_id: ProgramId, definition: str) -> None:
+    """Change the definition of a window program; what it has computed stays."""
+    db.run(SQL.set_definition, program_id=program_id, definition=definition)
 
 
 def reset_windows(db: Db, state: WindowState, computed: Instant | None, upto: WallTime | None, cause: str) -> None:
@@ -229,13 +241,13 @@ def reset_windows(db: Db, state: WindowState, computed: Instant | None, upto: Wa
     db.run(SQL.mark_stale, program_id=state.program_id, from_end=-_EVER if upto is None else upto)
     db.run(SQL.reset_state, program_id=state.program_id, computed=computed)
     db.run(SQL.forget_left_out, program_id=state.program_id, from_time=-_EVER if upto is None else upto)
-    source = find_by_id(db, state.dataset_id)
     payload = {"program": state.name, "from": state.computed, "to": computed, "cause": cause}
-    left = {"dataset": source.qualified_name, "consumer": state.name}
-    for message in (
-        Publish(Topic.DATA, "windows_reset", window_event(state.name), payload),
-        Publish(Topic.DATA, "backlog", backlog_event(source.namespace, source.name), left),
-    ):
+    messages = [Publish(Topic.DATA, "windows_reset", window_event(state.name), payload)]
+    for dataset_id in list_inputs(db, state.program_id):
+        source = find_by_id(db, dataset_id)
+        left = {"dataset": source.qualified_name, "consumer": state.name}
+        messages.append(Publish(Topic.DATA, "backlog", backlog_event(source.namespace, source.name), left))
+    for message in messages:
         for call in message.writes():
             db.call(call)
 
@@ -248,28 +260,44 @@ def change_late(db: Db, source: Fileset) -> None:
 
 
 def describe_times(spec: WatermarkSpec) -> dict[str, object]:
-    """Return the part of a window program's definition that says how the times of its table are read."""
+    """Return the part of a window program's definition that says how the times of a table are read."""
     return {
         "partitions": {name: value for name, value in spec.options.items() if name.startswith("partition.time")},
         "row_lag": spec.row_lag,
     }
 
 
-def redefine(definition: str, spec: WatermarkSpec) -> str:
-    """The definition of a window program as it is once the times of its table are read as `spec` says.
+def redefine(definition: str, sources: Iterable[Fileset]) -> str:
+    """The definition of a window program as it is once the times of `sources` are read as they are declared.
 
     Empty for an empty `definition`: the program was reset with its state kept, and any definition may follow.
     """
     if not definition:
         return ""
-    found = json.loads(definition) | describe_times(spec)
-    found["windows"] = [*found["windows"][:3], spec.window_zone.name]
+    found = json.loads(definition)
+    for source in sources:
+        known = found["inputs"].get(source.qualified_name)
+        if known is not None and source.watermark is not None:
+            known |= describe_times(source.watermark)
+            found["windows"] = [*found["windows"][:3], source.watermark.window_zone.name]
     return json.dumps(found, sort_keys=True)
 
 
 def find_state(db: Db, program_id: ProgramId) -> WindowState | None:
     """Find the state of a window program. None if the program is of another kind."""
     return db.record(SQL.find_state, WindowState, program_id=program_id)
+
+
+def find_last_commit(db: Db, dataset_id: DatasetId) -> datetime:
+    """Return the time of the last commit to a file set, or of its declaration if nothing was committed to it."""
+    found = db.value(SQL.find_last_commit, datetime, dataset_id=dataset_id)
+    assert found is not None, "a run has found the file set"  # noqa: S101
+    return found
+
+
+def list_inputs(db: Db, program_id: ProgramId) -> list[DatasetId]:
+    """Return the file sets that a window program reads, by id."""
+    return db.records(SQL.list_inputs, DatasetId, program_id=program_id)
 
 
 def list_states(db: Db, dataset_id: DatasetId | None = None) -> list[WindowState]:
@@ -290,7 +318,7 @@ def list_waiting(db: Db, source: Fileset, snapshot: Snapshot, since: Instant | N
         low=low,
         high=_EVER,
     )
-    found = _stored(rows, partition_time, row_lag)
+    found = _stored(rows, source)
     return [one for one in found if since is None or one.ends > since]
 
 
@@ -305,13 +333,16 @@ def list_around(
         rows = db.all(
             SQL.list_within, dataset_id=source.dataset_id, write_pointer=snapshot.write_pointer, low=low, high=high
         )
-        near = _stored(rows, partition_time, row_lag)
+        near = _stored(rows, source)
         found[begins, ends] = [one for one in near if one.begins < ends and one.ends > begins]
     return found
 
 
-def list_dirty(db: Db, source: Fileset, snapshot: Snapshot, seen: int) -> list[Dirty]:
-    """The changes that `snapshot` sees, from the commit `seen` on. Cost: what they are."""
+def list_dirty(db: Db, source: Fileset, snapshot: Snapshot, seen: int, final: Instant | None) -> list[Dirty]:
+    """The changes that `snapshot` sees, from the commit `seen` on. Cost: what they are.
+
+    They change no window that closes up to `final`; None for no such time.
+    """
     partition_time, row_lag = _time_of(source)
     dirty = []
     for commit_seq, time in db.records(
@@ -322,7 +353,7 @@ def list_dirty(db: Db, source: Fileset, snapshot: Snapshot, seen: int) -> list[D
         seen=seen,
     ):
         span = partition_time.span_at(from_wall(time))
-        dirty.append(Dirty(commit_seq, span.begins - row_lag, span.ends))
+        dirty.append(Dirty(commit_seq, span.begins - row_lag, span.ends, final))
     return dirty
 
 
@@ -338,22 +369,24 @@ def list_late(db: Db, source: Fileset, seen: int, until: int) -> list[LateRows]:
         until=until,
     ):
         span = partition_time.span_at(from_wall(time))
-        found.append(LateRows(key, time, span.begins - row_lag, span.ends, number or 0))
+        found.append(LateRows(source.dataset_id, key, time, span.begins - row_lag, span.ends, number or 0))
     return found
 
 
-def list_late_counted(db: Db, program_id: ProgramId, keys: Iterable[str]) -> list[KeyText]:
+def list_late_counted(db: Db, program_id: ProgramId, dataset_id: DatasetId, keys: Iterable[str]) -> list[KeyText]:
     """Return the partitions of `keys` that have late rows which count in no window of a program."""
-    return db.records(SQL.list_late_counted, KeyText, program_id=program_id, keys=json.dumps(sorted(keys)))
+    one: dict[str, Param] = {"program_id": program_id, "dataset_id": dataset_id}
+    return db.records(SQL.list_late_counted, KeyText, **one, keys=json.dumps(sorted(keys)))
 
 
-def read_left_out(db: Db, program_id: ProgramId, limit: int) -> LeftOut:
-    """Read the late and the outside rows that a window program has left out of present partitions.
+def read_left_out(db: Db, program_id: ProgramId, dataset_id: DatasetId, limit: int) -> LeftOut:
+    """Read the late and the outside rows of present partitions of an input that a window program has left out.
 
     Cost: the partitions with such rows.
     """
-    counts = db.records(SQL.count_left_out, tuple[int, int, int], program_id=program_id)[0]
-    some = db.records(SQL.list_left_out, tuple[KeyText, int, int, datetime], program_id=program_id, limit=limit)
+    one: dict[str, Param] = {"program_id": program_id, "dataset_id": dataset_id}
+    counts = db.records(SQL.count_left_out, tuple[int, int, int], **one)[0]
+    some = db.records(SQL.list_left_out, tuple[KeyText, int, int, datetime], **one, limit=limit)
     return LeftOut(*counts, some)
 
 
@@ -402,14 +435,15 @@ def to_rows(windows: Iterable[Window]) -> str:
     return json.dumps([{"window_start": start, "window_end": end} for start, end in windows])
 
 
-def _stored(rows: Sequence[Sequence[Param]], partition_time: PartitionTime, row_lag: int) -> list[Stored]:
+def _stored(rows: Sequence[Sequence[Param]], source: Fileset) -> list[Stored]:
+    partition_time, row_lag = _time_of(source)
     sizes: dict[tuple[str, int], int] = {}
     for key, time, size in cast("Sequence[tuple[str, int, int]]", rows):
         sizes[key, time] = sizes.get((key, time), 0) + size
     stored = []
     for (key, time), size in sorted(sizes.items()):
         span = partition_time.span_at(from_wall(time))
-        stored.append(Stored(key, span.begins - row_lag, span.ends, size))
+        stored.append(Stored(key, span.begins - row_lag, span.ends, size, source.dataset_id))
     return stored
 
 

@@ -1,22 +1,38 @@
 -- name: find_state
--- gives: program_id, dataset_id, name, definition, late, computed, seen, revision
-SELECT program_id, dataset_id, name, definition, late, computed, seen, revision
-  FROM window_program WHERE program_id = :program_id
+-- gives: program_id, name, definition, computed, seen, revision
+SELECT program_id, name, definition, computed, seen, revision FROM window_program WHERE program_id = :program_id
 
 -- name: list_states
--- gives: program_id, dataset_id, name, definition, late, computed, seen, revision
-SELECT program_id, dataset_id, name, definition, late, computed, seen, revision FROM window_program ORDER BY name
+-- gives: program_id, name, definition, computed, seen, revision
+SELECT program_id, name, definition, computed, seen, revision FROM window_program ORDER BY name
 
 -- name: find_states_of
--- gives: program_id, dataset_id, name, definition, late, computed, seen, revision
-SELECT program_id, dataset_id, name, definition, late, computed, seen, revision
-  FROM window_program WHERE dataset_id = :dataset_id ORDER BY name
+-- gives: program_id, name, definition, computed, seen, revision
+SELECT p.program_id, p.name, p.definition, p.computed, p.seen, p.revision
+  FROM window_input AS i CROSS JOIN window_program AS p
+ WHERE i.dataset_id = :dataset_id AND p.program_id = i.program_id
+ ORDER BY p.name
+
+-- name: list_inputs
+-- gives: dataset_id
+SELECT dataset_id FROM window_input WHERE program_id = :program_id ORDER BY dataset_id
 
 -- name: put_state
-INSERT INTO window_program (program_id, dataset_id, name, definition, late, computed, seen, revision)
-VALUES (:program_id, :dataset_id, :name, :definition, :late, NULL, 0, 0)
-    ON CONFLICT (program_id) DO UPDATE
-   SET dataset_id = excluded.dataset_id, name = excluded.name, definition = excluded.definition, late = excluded.late
+INSERT INTO window_program (program_id, name, definition, computed, seen, revision)
+VALUES (:program_id, :name, :definition, NULL, 0, 0)
+    ON CONFLICT (program_id) DO UPDATE SET name = excluded.name, definition = excluded.definition
+
+-- name: put_inputs
+INSERT INTO window_input (program_id, dataset_id, late)
+SELECT :program_id, i.dataset_id, i.late FROM {rows:inputs(dataset_id text, late text)} AS i
+ WHERE true
+    ON CONFLICT (program_id, dataset_id) DO UPDATE SET late = excluded.late
+
+-- name: forget_inputs
+DELETE FROM window_input WHERE program_id = :program_id AND dataset_id NOT IN ({texts:kept})
+
+-- name: set_definition
+UPDATE window_program SET definition = :definition WHERE program_id = :program_id
 
 -- name: refuse_moved
 SELECT tidemill_refuse('windows_moved', CAST(:name AS TEXT))
@@ -64,7 +80,7 @@ UPDATE window_program SET computed = :computed, revision = revision + 1
  WHERE program_id = :program_id
 
 -- name: set_late
-UPDATE window_program SET late = :late WHERE dataset_id = :dataset_id
+UPDATE window_input SET late = :late WHERE dataset_id = :dataset_id
 
 -- name: list_results
 -- gives: window_start, window_end, write_pointer, stale
@@ -111,34 +127,39 @@ SELECT partition_key, partition_time, sum(row_count) AS row_count FROM partition
  GROUP BY partition_key, partition_time
 
 -- name: add_left_out
-INSERT INTO left_out (program_id, partition_key, slot_time, late_rows, counted_at)
-SELECT :program_id, r.partition_key, r.slot_time, r.late_rows, tidemill_now()
-  FROM {rows:late(partition_key text, slot_time bigint, late_rows bigint)} AS r
+INSERT INTO left_out (program_id, dataset_id, partition_key, slot_time, late_rows, counted_at)
+SELECT :program_id, r.dataset_id, r.partition_key, r.slot_time, r.late_rows, tidemill_now()
+  FROM {rows:late(dataset_id text, partition_key text, slot_time bigint, late_rows bigint)} AS r
  WHERE true
-    ON CONFLICT (program_id, partition_key) DO UPDATE
+    ON CONFLICT (program_id, dataset_id, partition_key) DO UPDATE
    SET late_rows = left_out.late_rows + excluded.late_rows, counted_at = excluded.counted_at
 
 -- name: list_late_counted
 -- gives: partition_key
 SELECT partition_key FROM left_out
- WHERE program_id = :program_id AND partition_key IN ({texts:keys}) AND late_rows > 0
+ WHERE program_id = :program_id AND dataset_id = :dataset_id AND partition_key IN ({texts:keys}) AND late_rows > 0
 
 -- name: clear_outside
 -- Before what these partitions hold now is put in.
-UPDATE left_out SET outside_rows = 0 WHERE program_id = :program_id AND partition_key IN ({texts:keys})
+UPDATE left_out SET outside_rows = 0
+ WHERE program_id = :program_id
+   AND (dataset_id, partition_key) IN (SELECT r.dataset_id, r.partition_key
+                                         FROM {rows:partitions(dataset_id text, partition_key text)} AS r)
 
 -- name: put_outside
 -- Not added up: a run that reads a partition again finds all its rows again.
-INSERT INTO left_out (program_id, partition_key, slot_time, late_rows, outside_rows, counted_at)
-SELECT :program_id, r.partition_key, r.slot_time, 0, r.outside_rows, tidemill_now()
-  FROM {rows:outside(partition_key text, slot_time bigint, outside_rows bigint)} AS r
+INSERT INTO left_out (program_id, dataset_id, partition_key, slot_time, late_rows, outside_rows, counted_at)
+SELECT :program_id, r.dataset_id, r.partition_key, r.slot_time, 0, r.outside_rows, tidemill_now()
+  FROM {rows:outside(dataset_id text, partition_key text, slot_time bigint, outside_rows bigint)} AS r
  WHERE true
-    ON CONFLICT (program_id, partition_key) DO UPDATE
+    ON CONFLICT (program_id, dataset_id, partition_key) DO UPDATE
    SET outside_rows = excluded.outside_rows, counted_at = excluded.counted_at
 
 -- name: forget_without_rows
 DELETE FROM left_out
- WHERE program_id = :program_id AND partition_key IN ({texts:keys}) AND late_rows = 0 AND outside_rows = 0
+ WHERE program_id = :program_id AND late_rows = 0 AND outside_rows = 0
+   AND (dataset_id, partition_key) IN (SELECT r.dataset_id, r.partition_key
+                                         FROM {rows:partitions(dataset_id text, partition_key text)} AS r)
 
 -- name: forget_left_out
 -- A reset: the windows from there on are computed again, from all rows.
@@ -146,25 +167,25 @@ DELETE FROM left_out WHERE program_id = :program_id AND slot_time >= :from_time
 
 -- name: count_left_out
 -- gives: partitions, late_rows, outside_rows
--- Of present partitions only. A dropped partition keeps its row here: a run that read the partition before the drop may
--- still commit and write that row.
+-- Of present partitions of one input. A dropped partition keeps its row here: a run that read the partition before the
+-- drop may still commit and write that row. (By EXISTS, PostgreSQL reads all partitions of the file set at once.)
 SELECT count(*) AS partitions, coalesce(sum(l.late_rows), 0) AS late_rows, coalesce(sum(l.outside_rows),
        0) AS outside_rows
-  FROM left_out AS l JOIN window_program AS p ON p.program_id = l.program_id
- WHERE l.program_id = :program_id
-   AND EXISTS (SELECT 1 FROM partition_change AS c
-                WHERE c.dataset_id = p.dataset_id AND c.partition_key = l.partition_key
-                  AND c.superseded_seq IS NULL AND c.op <> 'drop')
+  FROM left_out AS l
+ WHERE l.program_id = :program_id AND l.dataset_id = :dataset_id
+   AND (SELECT 1 FROM partition_change AS c
+         WHERE c.dataset_id = l.dataset_id AND c.partition_key = l.partition_key
+           AND c.superseded_seq IS NULL AND c.op <> 'drop' LIMIT 1) = 1
 
 -- name: list_left_out
 -- gives: partition_key, late_rows, outside_rows, counted_at
 -- Of the partitions that are there, as above.
 SELECT l.partition_key, l.late_rows, l.outside_rows, l.counted_at
-  FROM left_out AS l JOIN window_program AS p ON p.program_id = l.program_id
- WHERE l.program_id = :program_id
-   AND EXISTS (SELECT 1 FROM partition_change AS c
-                WHERE c.dataset_id = p.dataset_id AND c.partition_key = l.partition_key
-                  AND c.superseded_seq IS NULL AND c.op <> 'drop')
+  FROM left_out AS l
+ WHERE l.program_id = :program_id AND l.dataset_id = :dataset_id
+   AND (SELECT 1 FROM partition_change AS c
+         WHERE c.dataset_id = l.dataset_id AND c.partition_key = l.partition_key
+           AND c.superseded_seq IS NULL AND c.op <> 'drop' LIMIT 1) = 1
  ORDER BY l.partition_key DESC LIMIT :limit
 
 -- name: list_touched
@@ -182,12 +203,12 @@ SELECT 'data', {commit_seq},
            + row_number() OVER (ORDER BY p.program_id) - 1,
        tidemill_now(), 'backlog', :event_key,
        '{"dataset":"' || CAST(:dataset AS TEXT) || '","consumer":"' || p.name || '"}'
-  FROM window_program AS p
- WHERE p.dataset_id = :dataset_id
-   AND ((p.late <> 'drop' AND p.computed > :begins)
+  FROM window_input AS i CROSS JOIN window_program AS p
+ WHERE i.dataset_id = :dataset_id AND p.program_id = i.program_id
+   AND ((i.late <> 'drop' AND p.computed > :begins)
         OR (p.computed IS NULL
             AND (SELECT m.value FROM watermark_move AS m
-                  WHERE m.dataset_id = p.dataset_id AND m.commit_seq < {commit_seq}
+                  WHERE m.dataset_id = i.dataset_id AND m.commit_seq < {commit_seq}
                   ORDER BY m.commit_seq DESC LIMIT 1) > :begins))
 
 -- name: announce_left
@@ -202,25 +223,45 @@ SELECT 'data', {commit_seq},
     OR EXISTS (SELECT 1 FROM partition_change {indexed_by:partition_commit}
                 WHERE dataset_id = :dataset_id AND commit_seq > :write_pointer AND +partition_time < :high)
 
+-- name: find_last_commit
+-- gives: at
+-- The time of the last commit to a file set, or of its declaration.
+SELECT coalesce((SELECT c.at FROM partition_change AS c WHERE c.dataset_id = d.dataset_id
+                  ORDER BY c.commit_seq DESC LIMIT 1), d.created_at) AS at
+  FROM dataset AS d WHERE d.dataset_id = :dataset_id
+
 -- name: publish_closed
--- For programs that begin to be listened for: windows that the watermark has passed, results of before a reset, late
--- changes that no run has seen, and failed windows whose next try was announced already. Rows lie before the time of
--- their partition, by the row lag at most.
+-- For programs that begin to be listened for: windows that the watermarks of all inputs have passed but for idle inputs
+-- (`least.py` has the rule), results of before a reset, late changes that no run has seen, and failed windows whose next try was announced already. Rows lie before the
+-- time of their partition, by the row lag at most. A message for each input: a schedule may listen to any.
+WITH input AS (
+    SELECT i.program_id, w.value,
+           coalesce(w.idle_timeout + coalesce((SELECT c.at FROM partition_change AS c WHERE c.dataset_id = d.dataset_id
+                                                ORDER BY c.commit_seq DESC LIMIT 1), d.created_at),
+                    2305843009213693952) AS idle_at
+      FROM window_input AS i CROSS JOIN dataset AS d
+      LEFT JOIN watermark AS w ON w.dataset_id = d.dataset_id
+     WHERE i.program_id IN ({texts:ids}) AND d.dataset_id = i.dataset_id)
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', {commit_seq},
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq})
-           + row_number() OVER (ORDER BY p.program_id) - 1,
+           + row_number() OVER (ORDER BY p.program_id, i.dataset_id) - 1,
        tidemill_now(), 'backlog', 'backlog:' || dataset.namespace || '.' || dataset.name,
        '{"dataset":"' || dataset.namespace || '.' || dataset.name || '","consumer":"' || p.name || '"'
            || CAST(:heard_by AS TEXT) || '}'
-  FROM window_program AS p CROSS JOIN dataset CROSS JOIN watermark
- WHERE p.program_id IN ({texts:ids}) AND dataset.dataset_id = p.dataset_id
-   AND watermark.dataset_id = p.dataset_id AND watermark.value IS NOT NULL
-   AND (p.computed IS NULL OR watermark.value > p.computed
+  FROM window_program AS p CROSS JOIN window_input AS i CROSS JOIN dataset
+ WHERE p.program_id IN ({texts:ids}) AND i.program_id = p.program_id AND dataset.dataset_id = i.dataset_id
+   AND (NOT EXISTS (SELECT 1 FROM input AS n
+                     WHERE n.program_id = p.program_id
+                       AND (n.value IS NULL OR n.value <= coalesce(p.computed, -2305843009213693952))
+                       AND n.idle_at >= (SELECT CASE WHEN max(m.idle_at) > tidemill_now() THEN tidemill_now() + 1
+                                                     ELSE max(m.idle_at) END
+                                           FROM input AS m WHERE m.program_id = n.program_id))
         OR EXISTS (SELECT 1 FROM window_result AS r WHERE r.program_id = p.program_id AND r.stale = 1)
-        OR (p.late <> 'drop'
-            AND EXISTS (SELECT 1 FROM partition_change AS change {indexed_by:partition_commit}
-                         WHERE change.dataset_id = p.dataset_id AND change.commit_seq >= p.seen
-                           AND +change.partition_time < p.computed + watermark.row_lag + :margin))
+        OR EXISTS (SELECT 1 FROM window_input AS n CROSS JOIN watermark AS w
+                    WHERE n.program_id = p.program_id AND n.late <> 'drop' AND w.dataset_id = n.dataset_id
+                      AND EXISTS (SELECT 1 FROM partition_change AS change {indexed_by:partition_commit}
+                                   WHERE change.dataset_id = n.dataset_id AND change.commit_seq >= p.seen
+                                     AND +change.partition_time < p.computed + w.row_lag + :margin))
         OR (p.retry_at IS NULL
             AND EXISTS (SELECT 1 FROM window_failure AS f WHERE f.program_id = p.program_id)))

@@ -281,7 +281,7 @@ def find_program(db: Db, namespace: Namespace, app: str, name: str, *, everywher
         wanted = qualified(namespace, app, name)
         known = (one.qualified_name for one in list_programs(db) if everywhere or one.namespace == namespace)
         raise NotFound("program", wanted, nearest(wanted, known))
-    return _program(row)
+    return read_program(row)
 
 
 def find_program_by_id(db: Db, program_id: ProgramId) -> Program:
@@ -289,13 +289,13 @@ def find_program_by_id(db: Db, program_id: ProgramId) -> Program:
     row = db.one(SQL.find_by_id, program_id=program_id)
     if row is None:
         raise NotFound("program", program_id)
-    return _program(row)
+    return read_program(row)
 
 
 def find_programs(db: Db, program_ids: Iterable[ProgramId]) -> dict[ProgramId, Program]:
     """Return the programs of `program_ids` that are registered, by their id, in one statement."""
     rows = db.all(SQL.find_by_ids, program_ids=json.dumps(sorted(set(program_ids))))
-    return {program.program_id: program for program in map(_program, rows)}
+    return {program.program_id: program for program in map(read_program, rows)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ def list_reads(db: Db) -> frozenset[tuple[str, str]]:
 
 def list_programs(db: Db) -> list[Program]:
     """All programs, in order of namespace, app, name."""
-    return [_program(row) for row in db.all(SQL.list_programs)]
+    return [read_program(row) for row in db.all(SQL.list_programs)]
 
 
 @runtime_checkable
@@ -443,7 +443,8 @@ _FIELDS: Final = tuple(one.name for one in fields(Program))
 
 
 @lru_cache(maxsize=1024)
-def _program(row: Row) -> Program:
+def read_program(row: Row) -> Program:
+    """Return the program of a row of `find_program`."""
     # Cached by the whole row: each batch of messages, each check and each attempt asks for the same few programs.
     # Beside that, programs that differ by their names alone are read once.
     program_id, namespace, app, name, *rest = row

@@ -52,6 +52,15 @@ def test_ids_are_unique_and_in_the_order_of_time() -> None:
     assert all(one < later for one in ids)
 
 
+def test_many_ids_are_unique_and_in_their_order() -> None:
+    """Two processes make ids in the same millisecond. The runs of one batch start in the order of their ids."""
+    first, second = (World(clock=Stopped()).new_ids("run", 1500) for _ in range(2))
+
+    assert first == sorted(first)
+    assert len({*first, *second}) == 3000
+    assert {len(one) for one in first} == {len("run_") + 26}
+
+
 def test_the_same_chance_gives_the_same_ids() -> None:
     """A simulation can be run again from its seed."""
     first, second = (World(clock=Stopped(), random=random.Random(7)) for _ in range(2))

@@ -23,8 +23,9 @@ def floor_ms(moment: datetime) -> datetime:
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
+@lru_cache(maxsize=1024)
 def show_time(moment: datetime) -> str:
-    """Return `moment`, which is aware, as all output shows times: ISO 8601 in UTC, in milliseconds."""
+    """Return `moment`, which is aware, as all output shows times: ISO 8601 in UTC, in milliseconds. Cached as below."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

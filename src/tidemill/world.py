@@ -279,6 +279,11 @@ class World:
         value = (milliseconds << 80) | self.random.getrandbits(80)
         return f"{prefix}_" + "".join([_CROCKFORD_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
 
+    def new_ids(self, prefix: str, count: int) -> list[str]:
+        """Return `count` new ids in their order, at most a million. They differ only in their last characters."""
+        begin = self.new_id(prefix)[:-4]
+        return [f"{begin}{_CROCKFORD_PAIRS[number >> 10]}{_CROCKFORD_PAIRS[number & 1023]}" for number in range(count)]
+
     def token(self, characters: int) -> str:
         """Return random lower-case letters and digits that cannot be guessed (with the system's random source)."""
         value = self.random.getrandbits(5 * characters)

@@ -100,7 +100,7 @@ def test_a_position_is_held_by_one(postgres_catalog_url: str, open_at: OpenCatal
     assert after == START
 
 
-def test_a_position_is_looked_for_before_it_is_inserted(postgres_catalog_url: str, open_at: OpenCatalog) -> None:
+def test_a_position_is_inserted_only_where_there_is_none(postgres_catalog_url: str, open_at: OpenCatalog) -> None:
     """An insertion waits for the process that moves the position: 166 of 215 lock waits were that."""
     with CountingProxy(postgres_catalog_url) as line:
         catalog = open_at(line.url)
@@ -111,7 +111,8 @@ def test_a_position_is_looked_for_before_it_is_inserted(postgres_catalog_url: st
             sent.append(line.take())
 
     assert [counted["messages.add_position"] for counted in sent] == [1, 0]
-    assert [counted["messages.lock_position"] for counted in sent] == [1, 1]
+    assert [counted["messages.find_position"] for counted in sent] == [1, 0]
+    assert [counted["messages.lock_position"] for counted in sent] == [2, 1]
 
 
 def test_readers_that_take_turns_read_each_message_once(catalog: Catalog, open_again: OpenCatalog) -> None:

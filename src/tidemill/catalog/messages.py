@@ -183,9 +183,11 @@ def lock_position(db: Db, topic: str, subscriber: str) -> Position | None:
 
     Looks before it adds the row: an insertion would wait for the process that holds the position.
     """
-    if db.one(SQL.find_position, topic=topic, name=subscriber) is None:
+    held = db.record(SQL.lock_position, Position, topic=topic, name=subscriber)
+    if held is None and find_position(db, topic, subscriber) is None:
         db.run(SQL.add_position, topic=topic, name=subscriber)
-    return db.record(SQL.lock_position, Position, topic=topic, name=subscriber)
+        held = db.record(SQL.lock_position, Position, topic=topic, name=subscriber)
+    return held
 
 
 def find_position(db: Db, topic: str, subscriber: str) -> Position | None:

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidemill.catalog.db import Catalog
+from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Param, load_sql
 from tidemill.catalog.transactions import LONGEST_LIFE, Snapshot
 from tidemill.errors import Unavailable
-from tidemill.lake.datasets import Dataset, find_by_id
+from tidemill.lake.datasets import Dataset, find_by_id, find_some
 from tidemill.lake.fileset.time_travel import seq_before
 from tidemill.names import CommitSeq, DatasetId, WritePointer
 from tidemill.shapes.keys import KeyText
@@ -84,8 +84,17 @@ class _Directory:
 
     commit_seq: CommitSeq
     write_pointer: WritePointer
-    dataset_id: DatasetId
+    dataset: Dataset
     location: str
+
+
+class _Committed(NamedTuple):
+    """A commit, and a directory that it has published. A commit without changes has none."""
+
+    commit_seq: CommitSeq
+    write_pointer: WritePointer
+    dataset_id: DatasetId | None
+    location: str | None
 
 
 def sweep(catalog: Catalog) -> Swept:
@@ -199,21 +208,12 @@ def _follow_commits(catalog: Catalog, name: str, bound: int, visit: Callable[[Ca
     The position of that name is kept. A directory that cannot be reached ends the work until the next sweep.
     """
     after = catalog.read(lambda db: db.value(SQL.read_position, int, name=name)) or 0
-    # A commit without changes has no directory.
-    rows = catalog.read(
-        lambda db: db.records(
-            SQL.find_committed,
-            tuple[CommitSeq, WritePointer, DatasetId | None, str | None],
-            after=after,
-            bound=bound,
-            most=_MOST,
-        )
-    )
+    rows, datasets = catalog.read(lambda db: _read_committed(db, after, bound))
     done = 0
     seen = after
     for seq, group in groupby(rows, key=itemgetter(0)):
         published = [
-            _Directory(seq, pointer, dataset_id, location)
+            _Directory(seq, pointer, datasets[dataset_id], location)
             for _, pointer, dataset_id, location in group
             if dataset_id is not None and location is not None
         ]
@@ -230,12 +230,19 @@ def _follow_commits(catalog: Catalog, name: str, bound: int, visit: Callable[[Ca
     return done
 
 
+def _read_committed(db: Db, after: int, bound: int) -> tuple[list[_Committed], dict[DatasetId, Dataset]]:
+    """Return the next commits with the directories that each published, and the data sets of these."""
+    rows = db.records(SQL.find_committed, _Committed, after=after, bound=bound, most=_MOST)
+    published = {one.dataset_id for one in rows if one.dataset_id is not None}
+    return rows, find_some(db, published) if published else {}
+
+
 def _delete_strays_of(catalog: Catalog, directory: _Directory) -> int:
     own = tx_directory(Snapshot(directory.write_pointer, catalog.incarnation))
     if directory.location != own:
         return 0  # Tidemill did not write there in this life of the catalog
-    place: dict[str, Param] = {"dataset_id": directory.dataset_id, "location": directory.location}
-    dataset = catalog.read(lambda db: find_by_id(db, directory.dataset_id))
+    dataset = directory.dataset
+    place: dict[str, Param] = {"dataset_id": dataset.dataset_id, "location": directory.location}
     manifests = catalog.read(lambda db: db.records(SQL.find_manifests, tuple[WritePointer, bytes], **place))
     try:
         named = _names_in(dataset, manifests)
@@ -261,8 +268,7 @@ def _names_in(dataset: Dataset, manifests: Iterable[tuple[WritePointer, bytes]])
 
 
 def _mark_one(catalog: Catalog, directory: _Directory) -> bool:
-    dataset = catalog.read(lambda db: find_by_id(db, directory.dataset_id))
-    files = open_files(dataset.location, catalog.world)
+    files = open_files(directory.dataset.location, catalog.world)
     # The name of what another life committed is that of its first transaction; what was there before has none.
     snapshot = find_snapshot(directory.location)
     if snapshot is None:

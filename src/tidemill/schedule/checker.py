@@ -337,7 +337,7 @@ def _launch(
         except UserError as error:
             broken.append(_Overdue(one.job, Outcome.NEVER, str(error)))
     # In the order of their turns: only the ids order runs of one millisecond.
-    run_ids = sorted(RunId(world.new_id("run")) for _ in bound)
+    run_ids = map(RunId, world.new_ids("run", len(bound)))
     runs = [
         NewRun(
             run_id=run_id,

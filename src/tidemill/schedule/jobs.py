@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message
@@ -134,11 +134,13 @@ class Job:
 
 Turn: TypeAlias = tuple[bool, int, datetime, datetime, str]
 
+_NO_DEADLINE: Final = datetime.max.replace(tzinfo=UTC)
+
 
 def turn(now: datetime, priority: int, deadline: datetime | None, created_at: datetime, job_id: str) -> Turn:
     """Return the sort key of a job: past its deadline first, then by priority, deadline and age."""
     late = deadline is not None and deadline <= now
-    return (not late, -priority, deadline or datetime.max.replace(tzinfo=UTC), created_at, job_id)
+    return (not late, -priority, deadline or _NO_DEADLINE, created_at, job_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,7 @@ def make_jobs(
     """Make a job of each schedule that `facts` feed, without a row yet; in order of schedule."""
     return [
         Job(
-            JobId(world.new_id("job")),
+            JobId(job_id),
             schedule_id,
             schedules[schedule_id].generation,
             JobState.PENDING_TRIGGER,
@@ -240,7 +242,7 @@ def make_jobs(
             verdict=None,
             revision=0,
         )
-        for schedule_id, given in sorted(facts.items())
+        for job_id, (schedule_id, given) in zip(world.new_ids("job", len(facts)), sorted(facts.items()), strict=True)
     ]
 
 

@@ -192,7 +192,17 @@ def _decode_rule(text: str) -> ScheduleSpec:
 
 
 def _read_given(given: object) -> object:
-    return read_plain(From, given) if isinstance(given, Mapping) and "from" in given else given
+    match given:
+        case {"from": str(path), **others} if not others:
+            return _read_source(path)
+        case {"from": _}:
+            return read_plain(From, given)
+        case _:
+            return given
+
+
+# Thousands of schedules have few sources.
+_read_source: Final = lru_cache(maxsize=256)(From)
 
 
 class Status(StrEnum):

@@ -32,10 +32,9 @@ from tidemill.run.records.programs import (
     Program,
     ProgramSource,
     choose_program,
-    find_program_by_id,
     load_apps,
 )
-from tidemill.run.records.runs import Cause, RunRecord, RunState, find_run
+from tidemill.run.records.runs import Cause, RunRecord, RunState, find_with_program
 from tidemill.run.records.workers import PostponeStarts
 from tidemill.run.step.attempts import (
     AttemptEnd,
@@ -369,9 +368,8 @@ def _is_away(error: BaseException) -> bool:
 
 
 def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, dict[str, Fileset]]:
-    run = find_run(db, assignment.run_id)
-    assert run.program_id is not None, "drivers work on runs of programs"  # noqa: S101
-    program = find_program_by_id(db, run.program_id)
+    run, program = find_with_program(db, assignment.run_id)
+    assert program is not None, "drivers work on runs of programs"  # noqa: S101
     outputs = {name: Fileset.of(find_dataset(db, name)) for name in program.writes}
     inputs = find_inputs(db, program)
     return run, program, inputs, outputs | inputs.outputs(db)

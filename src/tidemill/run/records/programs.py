@@ -8,7 +8,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -34,6 +34,9 @@ BACKOFF: Final = timedelta(seconds=10)
 MOST_RETRIES: Final = 100
 MOST_ARGUMENT_CHARACTERS: Final = 100_000
 """The most characters of the arguments of a run as JSON. The messages about the run have the arguments too."""
+
+_JSON_OF_ONE: Final = 12
+"""The most characters of JSON for one of a value: two escapes as `\\ud83d`. To write the JSON takes longer."""
 
 _COLUMNS: Final = ("program_id", "namespace", "app", "name", "kind", "bundle", "retired", "spark_profile")
 """Fields of a program that the catalog keeps in columns; the other fields are one JSON."""
@@ -228,7 +231,7 @@ class Program:
                 raise BadArgument(self.qualified_name, argument.name, f"it must be given ({argument.type})")
             else:
                 bound[argument.name] = argument.default
-        if len(json.dumps(bound)) <= MOST_ARGUMENT_CHARACTERS:
+        if _JSON_OF_ONE * len(repr(bound)) <= MOST_ARGUMENT_CHARACTERS:
             return bound
         sizes = {name: len(json.dumps(value)) for name, value in bound.items()}
         if sum(sizes.values()) > MOST_ARGUMENT_CHARACTERS:
@@ -278,7 +281,7 @@ def find_program(db: Db, namespace: Namespace, app: str, name: str, *, everywher
         wanted = qualified(namespace, app, name)
         known = (one.qualified_name for one in list_programs(db) if everywhere or one.namespace == namespace)
         raise NotFound("program", wanted, nearest(wanted, known))
-    return _program(row)
+    return read_program(row)
 
 
 def find_program_by_id(db: Db, program_id: ProgramId) -> Program:
@@ -286,13 +289,13 @@ def find_program_by_id(db: Db, program_id: ProgramId) -> Program:
     row = db.one(SQL.find_by_id, program_id=program_id)
     if row is None:
         raise NotFound("program", program_id)
-    return _program(row)
+    return read_program(row)
 
 
 def find_programs(db: Db, program_ids: Iterable[ProgramId]) -> dict[ProgramId, Program]:
     """Return the programs of `program_ids` that are registered, by their id, in one statement."""
     rows = db.all(SQL.find_by_ids, program_ids=json.dumps(sorted(set(program_ids))))
-    return {program.program_id: program for program in map(_program, rows)}
+    return {program.program_id: program for program in map(read_program, rows)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +331,7 @@ def list_reads(db: Db) -> frozenset[tuple[str, str]]:
 
 def list_programs(db: Db) -> list[Program]:
     """All programs, in order of namespace, app, name."""
-    return [_program(row) for row in db.all(SQL.list_programs)]
+    return [read_program(row) for row in db.all(SQL.list_programs)]
 
 
 @runtime_checkable
@@ -436,13 +439,21 @@ def _where(app_file: str, error: BaseException) -> str:
     return f"line {lines[-1]}: {what}" if lines else what
 
 
+_FIELDS: Final = tuple(one.name for one in fields(Program))
+
+
 @lru_cache(maxsize=1024)
-def _program(row: Row) -> Program:
+def read_program(row: Row) -> Program:
+    """Return the program of a row of `find_program`."""
     # Cached by the whole row: each batch of messages, each check and each attempt asks for the same few programs.
     # Beside that, programs that differ by their names alone are read once.
     program_id, namespace, app, name, *rest = row
-    alike = _read_program(str(namespace), str(app), *rest)
-    return replace(alike, program_id=ProgramId(str(program_id)), name=str(name))
+    alike, program = _read_program(str(namespace), str(app), *rest), object.__new__(Program)
+    for one in _FIELDS:  # what was checked once is not checked again, as `replace` would
+        object.__setattr__(program, one, getattr(alike, one))
+    object.__setattr__(program, "program_id", ProgramId(str(program_id)))
+    object.__setattr__(program, "name", str(name))
+    return program
 
 
 @lru_cache(maxsize=1024)

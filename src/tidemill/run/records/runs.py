@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import FROM_LATEST, Param, load_sql
@@ -18,7 +18,7 @@ from tidemill.epoch import EPOCH
 from tidemill.errors import NotFound
 from tidemill.json_specs import read_plain
 from tidemill.names import JobId, ProgramId, RunId, ScheduleId, WritePointer, program_limit
-from tidemill.run.records.programs import Value
+from tidemill.run.records.programs import Program, Value, read_program
 
 if TYPE_CHECKING:
     from tidemill.run.records.runs_sql import Sql
@@ -206,6 +206,29 @@ def find_run(db: Db, run_id: RunId) -> RunRecord:
     if not found:
         raise NotFound("run", run_id)
     return found[0]
+
+
+class _WithProgram(NamedTuple):
+    """Row of a run and of its program, whose columns are NULL for a run without a program."""
+
+    run: RunRecord
+    namespace: str | None
+    app: str | None
+    name: str | None
+    program_kind: str | None
+    spec: str | None
+    program_bundle: str | None
+    retired: int | None
+    spark_profile: str | None
+
+
+def find_with_program(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None]:
+    """Return the run with that id, and the program of which it is a run; `NotFound` when there is no such run."""
+    found = db.record(SQL.find_with_program, _WithProgram, run_id=run_id)
+    if found is None:
+        raise NotFound("run", run_id)
+    run, *program = found
+    return run, None if run.program_id is None else read_program((run.program_id, *program))
 
 
 def find_runs(db: Db, runs: Sequence[RunId]) -> list[RunRecord]:

@@ -28,6 +28,19 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
        ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
   FROM run WHERE run_id IN ({texts:runs})
 
+-- name: find_with_program
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer,
+--   namespace, app, name, program_kind, spec, program_bundle, retired, spark_profile
+SELECT r.run_id, r.kind, r.program_id, r.schedule_id, r.job_id, r.state, r.epoch, r.failures, r.losses, r.priority,
+       r.arguments, r.triggered_by, r.write_pointer, r.owner, r.host, r.pid, r.lease_until, r.kill_asked,
+       nullif(r.not_before, 0) AS not_before, r.created_at, r.started_at, r.ended_at, r.exit_reason, r.log_location,
+       r.facts, r.bundle, r.app_version, r.owner_process, r.exit_cause, r.first_write_pointer,
+       p.namespace, p.app, p.name, p.kind AS program_kind, p.spec, p.bundle AS program_bundle, p.retired, p.spark_profile
+  FROM run AS r LEFT JOIN program AS p ON p.program_id = r.program_id
+ WHERE r.run_id = :run_id
+
 -- name: find_moved
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,

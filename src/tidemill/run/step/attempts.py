@@ -23,9 +23,9 @@ from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.errors import Conflict, Fenced
 from tidemill.lake.claims import Blame, ClaimsMoved, ClaimTable, Held
 from tidemill.names import STARTED, EventKey, RunId, program_event
-from tidemill.run.records.programs import BACKOFF, Program, find_program_by_id
+from tidemill.run.records.programs import BACKOFF, Program
 from tidemill.run.records.runs import SQL as RUNS
-from tidemill.run.records.runs import Cause, RunKind, RunRecord, RunState, find_run, find_runs
+from tidemill.run.records.runs import Cause, RunKind, RunRecord, RunState, find_run, find_with_program
 from tidemill.run.records.workers import PostponeStarts
 from tidemill.run.step.input_kind import Leaving
 from tidemill.run.step.inputs import Inputs, fail_claims, find_claims, find_held_inputs, find_inputs, return_claims
@@ -145,9 +145,7 @@ def take_runs(
         taken += late + others
     if not taken:
         return []
-    ids = json.dumps([row[0] for row in taken])
-    turns = {RunId(str(row[0])): turn for turn, row in enumerate(db.all(SQL.read_turns, runs=ids))}
-    return sorted(find_runs(db, list(turns)), key=lambda run: turns[run.run_id])
+    return db.records(SQL.read_taken, RunRecord, runs=json.dumps([row[0] for row in taken]))
 
 
 def due_runs(*, workers_only: bool, with_spark: bool, avoided: Iterable[str]) -> list[Call]:
@@ -432,8 +430,7 @@ def _effects_of_end(
 
 def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inputs, dict[ClaimTable, Held]]:
     """The run, its program, what that reads, and whether the run holds anything."""
-    run = find_run(db, run_id)
-    program = None if run.program_id is None else find_program_by_id(db, run.program_id)
+    run, program = find_with_program(db, run_id)
     inputs = find_held_inputs(db, run_id) if program is None else find_inputs(db, program)
     return run, program, inputs, find_claims(db, run_id)
 

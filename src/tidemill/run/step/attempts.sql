@@ -70,9 +70,15 @@ UPDATE run
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
 
--- name: read_turns
--- gives: run_id
-SELECT run_id FROM run WHERE run_id IN ({texts:runs})
+-- name: read_taken
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+-- In the order of their turns.
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+  FROM run WHERE run_id IN ({texts:runs})
  ORDER BY CASE WHEN deadline <= tidemill_now() THEN deadline ELSE 9223372036854775807 END, priority DESC, came_at,
           created_at, run_id
 

@@ -84,11 +84,11 @@ class PlainWindows:
         """The results of the batches, from the rows that belong to their partitions."""
         found: defaultdict[str, str] = defaultdict(str)
         for batch in batches:
-            for path, text in self._count(run, batch).items():
+            for path, text in to_texts(self._count(run, batch)).items():
                 found[path] += text
         return dict(found)
 
-    def _count(self, run, batch: Batch) -> Texts:
+    def _count(self, run, batch: Batch) -> dict[Window, tuple[int, int]]:
         rows = []
         for partition in batch.partitions:
             begins, ends = batch.instants[partition.partition_key]
@@ -98,7 +98,7 @@ class PlainWindows:
             rows += within
         wanted = set(batch.windows)
         counted = count(rows, self._shape, batch.watermark.window_zone)
-        return to_texts({window: found for window, found in counted.items() if window in wanted})
+        return {window: found for window, found in counted.items() if window in wanted}
 
     def count_outside(self, run, batch: Batch) -> dict[KeyText, int]:
         """By the definition."""
@@ -162,6 +162,22 @@ class PlainWindows:
                 text = "".join(f"{line}\n" for line in kept) + new.pop(path, "")
                 over |= {path: text} if text else {}
         return over, new or None, keys
+
+
+class PlainJoin(PlainWindows):
+    """Computes the full join of the windows of two tables: the number of rows in each."""
+
+    def compute(self, run, batches: Sequence[Batch]) -> Texts:
+        """The results of the batches, from the rows that belong to their partitions."""
+        return to_texts(join_counts(*(self._count(run, batch) for batch in batches)))
+
+
+def join_counts(
+    left: Mapping[Window, tuple[int, int]], right: Mapping[Window, tuple[int, int]]
+) -> dict[Window, tuple[int, int]]:
+    """Return the number of rows of both sides, for each window with rows of one side at least."""
+    none = (0, 0)
+    return {window: (left.get(window, none)[0], right.get(window, none)[0]) for window in left.keys() | right.keys()}
 
 
 def replace_whole(

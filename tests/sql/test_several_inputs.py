@@ -1,15 +1,21 @@
-"""Window programs over several tables, by UNION ALL of their windows: results are worked out by hand."""
+"""Window programs over several tables: results are worked out by hand, and by one plain computation."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.sql.conftest import open_windows
-from tests.sql.hours import Plain
+from tests.sql.hours import CUMULATE, HOP, HOUR, TUMBLE, Plain
+from tests.sql.plain import count, join_counts, to_texts
+from tests.sql.test_window_program import MARKS, kill
 from tidemill.app.declared import BadDeclaration
+from tidemill.lake.window.window_plan import Grid, WindowShape
 from tidemill.mill.metrics import Metric
 
 APP = """
@@ -156,3 +162,54 @@ def test_metrics_say_how_far_windows_are_and_what_they_wait_for(catalog_url, tmp
     assert found[Metric.WINDOW_SLOTS_WAITING, "default.shop.count_hours"] == 2
     assert found[Metric.WINDOWS_POSTPONED, "default.shop.count_hours"] == 0
     assert found[Metric.WINDOW_LEFT_OUT, "default.shop.count_hours"] == 1
+
+
+JOIN = """
+    INSERT INTO hourly
+    SELECT coalesce(l.window_start, r.window_start) AS window_start, coalesce(l.window_end, r.window_end) AS window_end,
+           coalesce(l.n, 0) AS l, coalesce(r.n, 0) AS r, to_date(coalesce(l.window_start, r.window_start)) AS day
+      FROM (SELECT window_start, window_end, count(*) AS n FROM {clicks} GROUP BY window_start, window_end) l
+      FULL JOIN (SELECT window_start, window_end, count(*) AS n FROM {views} GROUP BY window_start, window_end) r
+        ON l.window_start = r.window_start AND l.window_end = r.window_end"""
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["clicks", "views", "clicks", "views", "run", "kill"]),
+        st.sampled_from(["append", "overwrite", "drop"]),
+        st.integers(0, 4),
+        st.lists(st.integers(0, 59), min_size=1, max_size=3),
+    ),
+    max_size=14,
+)
+_numbers = itertools.count()
+
+
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from([TUMBLE, HOP, CUMULATE]), EVENTS)
+def test_a_join_is_that_of_one_computation_in_every_order_of_arrival(memory_folder, windows, events):
+    """Appends, rewrites, drops, runs and kills in any order on both sides: all that is closed, exactly once."""
+    folder = memory_folder / f"j{next(_numbers)}"
+    query = JOIN.format(clicks=windows, views=windows.replace("clicks", "views"))
+    begin, end = APP.index("\n    INSERT"), APP.index("''',\n    calculator")
+    text = (APP[:begin] + query.replace("{", "{{").replace("}", "}}") + APP[end:]).replace("PlainWindows", "PlainJoin")
+    text = text.format(clicks="recompute", views="recompute", zone="UTC")
+    plain = Plain(open_windows(folder, f"sqlite:///{folder}.db", text).mill)
+    plain.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0, windows == CUMULATE)
+    for event, how, hour, minutes in events:
+        if event == "run":
+            assert plain.run().state == "COMPLETED", plain.spawner.complaints
+        elif event == "kill":
+            kill(plain, MARKS[hour])
+        elif how == "drop":
+            plain.mill.datasets.drop(event, {"hour": hour})
+        else:
+            plain.add_to(event, f"2021-03-19 0{hour}:00", *minutes, how=how)
+    plain.settle()
+
+    values = [value for (value,) in plain.sql("SELECT value FROM watermark")]
+    passed = -1 if None in values else min(values)
+    joined = join_counts(*(count(plain.lines(name), plain.shape, plain.zone) for name in ("clicks", "views")))
+    closed = {
+        window: found for window, found in joined.items() if Grid(plain.shape, plain.zone).closes(window) <= passed
+    }
+    assert plain.lines("hourly") == sorted(line for text in to_texts(closed).values() for line in text.splitlines())
+    plain.mill.close()

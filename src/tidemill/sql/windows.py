@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from typing import Final, TypeAlias
+from typing import Final
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -20,13 +20,13 @@ from sqlglot.tokenizer_core import Token, TokenType
 from tidemill.lake.window.window_plan import WindowShape
 from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, WindowSql, bad, parse_one, tokenize
 from tidemill.sql.window_calls import KNOWN, WindowCall, example, read_call
+from tidemill.sql.window_joins import check_exists, join
+from tidemill.sql.window_rows import BOUNDS, AllColumns, Columns, QueryRows
 
-BOUNDS: Final = ("window_start", "window_end")
 WINDOW_COLUMNS: Final = (*BOUNDS, "window_time")
 """The columns of a window function, in the place of columns of these names in its table."""
 _RANKED: Final = "rank the rows of each window by ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY …)"
 _REFUSED: Final[tuple[tuple[type[exp.Expr], str], ...]] = (
-    (exp.Join, "joins come later: one table is read"),
     (exp.Limit, f"LIMIT would cut the windows that one run computes, not each window: {_RANKED}"),
     (exp.Offset, f"OFFSET would cut the windows that one run computes, not each window: {_RANKED}"),
     (exp.TableSample, "TABLESAMPLE takes other rows each time: a window is computed again"),
@@ -45,17 +45,6 @@ _LITERALS: Final = _CHANGING - {"USER", "VERSION", "NOW", "UUID", "RANDOM", "UNI
 """The functions that are read without parentheses too, if no column is likely to have their name."""
 _METADATA: Final = "_METADATA"
 """The hidden column of a file's name and times."""
-
-
-@dataclass(frozen=True, slots=True)
-class AllColumns:
-    """All columns of `table`, but for those `without`, in small letters."""
-
-    table: str
-    without: frozenset[str] = frozenset()
-
-
-Columns: TypeAlias = tuple[str | AllColumns, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +125,7 @@ def read_query(text: str) -> WindowQuery:
     found = reader.read(statement.expression, reader.add_queries({}, statement))
     if reader.shape is None or not found.windowed:
         raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", statement.expression)
-    for query in statement.find_all(exp.Select):
-        if id(query) not in reader.read_already:
-            raise bad("queries within expressions come later", query)
-    for name, node in reader.named.items():
-        if name not in reader.tables:
-            raise bad(f"{name} is read without windows: FROM must be TABLE({example('TUMBLE')})", node)
+    _refuse_unread(statement, reader)
     return WindowQuery(
         sink=_name(sink),
         tables=reader.tables,
@@ -153,6 +137,18 @@ def read_query(text: str) -> WindowQuery:
     )
 
 
+def _refuse_unread(statement: exp.Expr, reader: _QueryReader) -> None:
+    for node in statement.find_all(exp.Join):
+        if id(node) not in reader.read_already:
+            raise bad("a join in parentheses is not supported: write the joins one after the other in FROM", node)
+    for query in statement.find_all(exp.Select):
+        if id(query) not in reader.read_already:
+            raise bad("queries within expressions come later, but for EXISTS and IN in WHERE of windows", query)
+    for name, table in reader.named.items():
+        if name not in reader.tables:
+            raise bad(f"{name} is read without windows: FROM must be TABLE({example('TUMBLE')})", table)
+
+
 def _refuse_parts(statement: exp.Expr) -> None:
     for node in statement.walk():
         for kind, why in _REFUSED:
@@ -161,39 +157,6 @@ def _refuse_parts(statement: exp.Expr) -> None:
         if _changes(node):
             shown = node.sql(dialect=WindowSql)
             raise bad(f"{shown} gives another value each time: a window is computed again", node)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows that a FROM or a query gives."""
-
-    columns: Columns
-    table: str
-    """The table that the rows are of; empty for rows in windows, which may be of several tables."""
-    origins: Mapping[str, str | None]
-    """By the name in small letters: the column of the table or of the windows that a column is, unchanged, if any."""
-
-    @property
-    def windowed(self) -> bool:
-        """True for rows that lie in windows."""
-        return not self.table
-
-    def find_origin(self, name: str) -> str | None:
-        """Return the column that `name` is, unchanged; None for a computed one."""
-        low = name.lower()
-        if low in self.origins:
-            return self.origins[low]
-        every = any(isinstance(one, AllColumns) and low not in one.without for one in self.columns)
-        return name if every else None
-
-    def find_bounds(self, shape: WindowShape) -> dict[str, str]:
-        """Return the columns that tell the window of a row: by `window_start`, `window_end`, their names."""
-        found: dict[str, str] = {}
-        for column in self.columns if self.windowed else ():
-            origin = self.find_origin(column) if isinstance(column, str) else None
-            if isinstance(column, str) and origin is not None and origin in shape.bounds:
-                found.setdefault(origin, column)
-        return found
 
 
 class _QueryReader:
@@ -208,7 +171,7 @@ class _QueryReader:
         self.places: list[_TextPlace] = []
         self.read_already: set[int] = set()
 
-    def add_queries(self, known: Mapping[str, _Rows], query: exp.Expr) -> dict[str, _Rows]:
+    def add_queries(self, known: Mapping[str, QueryRows], query: exp.Expr) -> dict[str, QueryRows]:
         """Return the queries that WITH names, beside those that are `known`."""
         found = dict(known)
         given = query.args.get("with_")
@@ -220,7 +183,7 @@ class _QueryReader:
             found[one.alias.lower()] = self.read(one.this, found)
         return found
 
-    def read(self, query: exp.Expr, known: Mapping[str, _Rows]) -> _Rows:
+    def read(self, query: exp.Expr, known: Mapping[str, QueryRows]) -> QueryRows:
         """Return the rows of `query`. `known` are the queries that it may name, in small letters."""
         self.read_already.add(id(query))
         known = self.add_queries(known, query)
@@ -234,19 +197,45 @@ class _QueryReader:
             case _:
                 raise bad("a query is SELECT … FROM …, or several with UNION ALL between them", query)
 
-    def _read_select(self, select: exp.Select, known: Mapping[str, _Rows]) -> _Rows:
-        source = select.args.get("from_")
-        if source is None:
-            raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", select)
-        rows = _add_views(select, self._read_source(source.this, known))
+    def _read_select(self, select: exp.Select, known: Mapping[str, QueryRows]) -> QueryRows:
+        rows = _add_views(select, self._read_from(select, known))
         if rows.windowed:
             assert self.shape is not None, "a window function was read"  # noqa: S101
+            self._read_where(select, rows, known)
             rows = _check_windowed(select, rows, self.shape)
         else:
             _check_below(select)
         return _project(select, rows)
 
-    def _read_source(self, source: exp.Expr, known: Mapping[str, _Rows]) -> _Rows:
+    def _read_from(self, select: exp.Select, known: Mapping[str, QueryRows]) -> QueryRows:
+        """Return the rows of FROM, with those that are joined."""
+        source = select.args.get("from_")
+        if source is None:
+            raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", select)
+        rows = self._read_side(source.this, known)
+        for node in select.args.get("joins") or []:
+            self.read_already.add(id(node))
+            rows = join(node, rows, self._read_side(node.this, known))
+        return rows
+
+    def _read_side(self, source: exp.Expr, known: Mapping[str, QueryRows]) -> QueryRows:
+        """Return the rows of a side of a join, with their name."""
+        rows = self._read_source(source, known)
+        call = read_call(source)
+        name = source.alias_or_name or (call.data.name if call is not None and isinstance(call.data, exp.Table) else "")
+        return replace(rows, sides={name.lower(): replace(rows, sides={})}, optional=frozenset())
+
+    def _read_where(self, select: exp.Select, rows: QueryRows, known: Mapping[str, QueryRows]) -> None:
+        """Read the queries in EXISTS and IN of WHERE, which choose rows by other rows of their window."""
+        where = select.args.get("where")
+        for node in () if where is None else where.find_all(exp.Exists, exp.In):
+            inner = node.this if isinstance(node, exp.Exists) else node.args.get("query")
+            query = None if inner is None else inner.unnest()
+            if isinstance(query, exp.Select) and node.find_ancestor(exp.Select) is select:
+                self.read_already.add(id(query))
+                check_exists(node, query, rows, self._read_from(query, self.add_queries(known, query)))
+
+    def _read_source(self, source: exp.Expr, known: Mapping[str, QueryRows]) -> QueryRows:
         if (alias := source.args.get("alias")) is not None and alias.columns:
             raise bad("name the columns of a query in its SELECT", alias)
         if isinstance(source, exp.Subquery):
@@ -255,7 +244,7 @@ class _QueryReader:
             return self._read_windows(source, call, known)
         return self._read_table(source, known, alias=True)
 
-    def _read_windows(self, source: exp.Expr, call: WindowCall, known: Mapping[str, _Rows]) -> _Rows:
+    def _read_windows(self, source: exp.Expr, call: WindowCall, known: Mapping[str, QueryRows]) -> QueryRows:
         data = call.data
         rows = self.read(data, known) if isinstance(data, exp.Subquery) else self._read_table(data, known, alias=False)
         if rows.windowed:
@@ -277,9 +266,9 @@ class _QueryReader:
         name = data.name if isinstance(data, exp.Table) else ""
         self.places.append(_TextPlace(begin, end, _alias(source, name), rows.table, call))
         origins = {**rows.origins, **{bound: bound for bound in BOUNDS}}
-        return _Rows((*rows.columns, *WINDOW_COLUMNS), "", origins)
+        return QueryRows((*rows.columns, *WINDOW_COLUMNS), "", origins)
 
-    def _read_table(self, source: exp.Expr, known: Mapping[str, _Rows], *, alias: bool) -> _Rows:
+    def _read_table(self, source: exp.Expr, known: Mapping[str, QueryRows], *, alias: bool) -> QueryRows:
         if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
             raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", source)
         if not source.db and source.name.lower() in known:
@@ -289,7 +278,7 @@ class _QueryReader:
         places = [part.meta for part in source.parts]
         begin, end = places[0]["start"], places[-1]["end"] + 1
         self.places.append(_TextPlace(begin, end, _alias(source, source.name) if alias else "", name))
-        return _Rows((AllColumns(name),), name, origins={})
+        return QueryRows((AllColumns(name),), name, origins={})
 
 
 def _alias(source: exp.Expr, name: str) -> str:
@@ -315,12 +304,12 @@ def _check_below(select: exp.Select) -> None:
         raise bad(f"{shown} below the window function would see rows of several windows", node)
 
 
-def _check_windowed(select: exp.Select, rows: _Rows, shape: WindowShape) -> _Rows:
+def _check_windowed(select: exp.Select, rows: QueryRows, shape: WindowShape) -> QueryRows:
     """Refuse groups, rankings and distinct rows that are not within one window. Return the rows as grouped."""
     wanted = " or ".join(shape.bounds)
 
     def bounds_of(nodes: Iterable[exp.Expr]) -> set[str]:
-        origins = (rows.find_origin(one.name) for one in nodes if isinstance(one, exp.Column))
+        origins = map(rows.origin_of, nodes)
         return {origin for origin in origins if origin in shape.bounds}
 
     group = select.args.get("group")
@@ -328,9 +317,7 @@ def _check_windowed(select: exp.Select, rows: _Rows, shape: WindowShape) -> _Row
         sets = [bounds_of(each) for each in _sets_of(group, select)]
         if not all(sets):
             raise bad(f"each set of GROUP BY needs {wanted}: else rows of several windows are one group", group)
-        lost = {bound for bound in shape.bounds if not all(bound in each for each in sets)}
-        origins = {name: None if origin in lost else origin for name, origin in rows.origins.items()}
-        rows = replace(rows, origins=origins)
+        rows = rows.without(bound for bound in shape.bounds if not all(bound in each for each in sets))
     elif select.args.get("having") or any(not one.find_ancestor(exp.Window) for one in _own(select, exp.AggFunc)):
         raise bad("an aggregate needs GROUP BY window_start, window_end: else all windows are one group", select)
     for over in _own(select, exp.Window):
@@ -378,7 +365,7 @@ def _resolve(node: exp.Expr, select: exp.Select) -> exp.Expr:
     return node
 
 
-def _project(select: exp.Select, rows: _Rows) -> _Rows:
+def _project(select: exp.Select, rows: QueryRows) -> QueryRows:
     """Return the rows that a SELECT makes of `rows`."""
     columns: list[str | AllColumns] = []
     origins: dict[str, str | None] = {}
@@ -386,32 +373,31 @@ def _project(select: exp.Select, rows: _Rows) -> _Rows:
         if given.is_star:
             left_out = (star.args.get("except_") or [] for star in given.find_all(exp.Star))
             without = frozenset(one.name.lower() for names in left_out for one in names)
+            side = rows.rows_of(given)
             every = [
                 replace(one, without=one.without | without) if isinstance(one, AllColumns) else one
-                for one in rows.columns
+                for one in side.columns
             ]
             kept = [one for one in every if isinstance(one, AllColumns) or one.lower() not in without]
             columns += kept
-            passed = {one: rows.find_origin(one) for one in kept if isinstance(one, str)}
+            passed = {one: side.find_origin(one) for one in kept if isinstance(one, str)}
         else:
             columns.append(given.alias_or_name)
-            inner = given.unalias()
-            origin = rows.find_origin(inner.name) if isinstance(inner, exp.Column) else None
-            passed = {given.alias_or_name: origin}
+            passed = {given.alias_or_name: rows.origin_of(given.unalias())}
         for name, origin in passed.items():
             origins.setdefault(name.lower(), origin)
-    return _Rows(tuple(columns), rows.table, origins)
+    return QueryRows(tuple(columns), rows.table, origins)
 
 
-def _add_views(select: exp.Select, rows: _Rows) -> _Rows:
+def _add_views(select: exp.Select, rows: QueryRows) -> QueryRows:
     """Return the rows with the columns of LATERAL VIEW."""
     views = select.args.get("laterals") or []
     names = [str(column.name) for view in views for column in view.args["alias"].columns]
     origins = {**rows.origins, **{name.lower(): None for name in names}}
-    return _Rows((*rows.columns, *names), rows.table, origins)
+    return replace(rows, columns=(*rows.columns, *names), origins=origins)
 
 
-def _unite(query: exp.SetOperation, left: _Rows, right: _Rows, shape: WindowShape | None) -> _Rows:
+def _unite(query: exp.SetOperation, left: QueryRows, right: QueryRows, shape: WindowShape | None) -> QueryRows:
     """Return the rows of UNION, INTERSECT or EXCEPT, which take columns by their place."""
     kind = query.key.upper()
     if query.args.get("by_name"):
@@ -426,7 +412,7 @@ def _unite(query: exp.SetOperation, left: _Rows, right: _Rows, shape: WindowShap
         if isinstance(one, str) and isinstance(other, str):
             origin = left.find_origin(one)
             origins[one.lower()] = origin if origin == right.find_origin(other) else None
-    rows = _Rows(left.columns, left.table, origins)
+    rows = QueryRows(left.columns, left.table, origins)
     if isinstance(query, exp.Union) and not query.args.get("distinct"):
         return rows
     if shape is None or not rows.find_bounds(shape):

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.drivers import cold_drivers
 from tests.spawners import PlayedDrivers
-from tests.sql.hours import HOP, TUMBLE, Plain, open_plain
+from tests.sql.hours import HOP, TUMBLE, Plain, open_plain, open_spark_hours
 from tests.yardstick import patience
 from tidemill.lake import janitor
 from tidemill.narration import Narrator
@@ -31,12 +31,14 @@ from tidemill.roles.keeper import Keeper
 from tidemill.run.processes.driver import main as drive
 from tidemill.run.processes.local_launcher import LocalLauncher
 from tidemill.run.processes.runner import Runner
+from tidemill.run.step.outputs import write_frames
 from tidemill.schedule.loop import Scheduler
 from tidemill.testing.plain import write_texts
 from tidemill.upkeep.audit import audit
 from tidemill.world import World
 
 FIRST = datetime(2021, 3, 19)  # noqa: DTZ001  # a wall-clock time of UTC
+SPARK = {"spark.master": "local[1]", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
 _FATAL = "TIDEMILL_FATAL_MARK"
 _KILLS = "TIDEMILL_KILLS"
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +47,7 @@ _MARKS_OF_A_RUN = 26
 """About so many steps has a driver on its way from its start to its end."""
 
 
-def drive_until_killed() -> None:
+def drive_until_killed(*, spark: bool) -> None:
     """Be a driver, up to its fatal mark."""
     fatal, told = int(os.environ[_FATAL]), os.environ[_KILLS]
     reached = 0
@@ -58,16 +60,17 @@ def drive_until_killed() -> None:
                 kills.write(f"{name}\n")
             os.kill(os.getpid(), signal.SIGKILL)
 
-    drive(World(marked=marked), writer=write_texts)
+    drive(World(marked=marked), writer=write_frames if spark else write_texts)
 
 
 class Campaign:
     """Project of the campaign, and the processes that work on it."""
 
-    def __init__(self, folder: Path, url: str | None, windows: str, seed: int) -> None:
+    def __init__(self, folder: Path, url: str | None, windows: str, seed: int, *, spark: bool = False) -> None:
         self.chance = random.Random(seed)
         self.told = folder / "kills"
-        self.plain: Plain = open_plain(
+        make = open_spark_hours if spark else open_plain
+        self.plain: Plain = make(
             folder / "project",
             url or f"sqlite:///{folder}/catalog.db",
             windows=windows,
@@ -76,9 +79,10 @@ class Campaign:
         )
         self.deadly = True
         """False: drivers live from now on."""
-        world = World(spawner=PlayedDrivers("-m", "tests.chaos.windows", "--driver", environ=self._draw_death))
+        arguments = ("-m", "tests.chaos.windows", "--driver", *(["--spark"] if spark else []))
+        world = World(spawner=PlayedDrivers(*arguments, environ=self._draw_death))
         catalog = self.plain.mill.project.catalog
-        options = cold_drivers(catalog.url, folder / "state", folder / "cache")
+        options = cold_drivers(catalog.url, folder / "state", folder / "cache", SPARK if spark else {})
         launcher = LocalLauncher(world, options)
         self.runner = Runner(world, catalog, launcher, slots=1)
         self.scheduler = Scheduler(catalog, world, lambda _: None)
@@ -191,15 +195,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=20261121)
     parser.add_argument("--catalog", metavar="URL", help="an empty database; one of SQLite unless told")
     parser.add_argument("--hop", action="store_true", help="windows that overlap")
+    parser.add_argument("--spark", action="store_true", help="windows that Spark computes, over Parquet")
     parser.add_argument("--driver", action="store_true", help="be one of its drivers")
     asked = parser.parse_args()
     if asked.driver:
-        drive_until_killed()
+        drive_until_killed(spark=asked.spark)
         return 0
     began = time.monotonic()
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="tidemill-windows-", dir=memory) as folder:
-        campaign = Campaign(Path(folder), asked.catalog, HOP if asked.hop else TUMBLE, asked.seed)
+        windows = HOP if asked.hop else TUMBLE
+        campaign = Campaign(Path(folder), asked.catalog, windows, asked.seed, spark=asked.spark)
         campaign.play(asked.kills)
         figures = campaign.judge()
         for name, number in campaign.kills().most_common():

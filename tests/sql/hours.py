@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,11 +10,12 @@ import pytest
 from tests.sql.conftest import Windows, open_windows
 from tests.sql.plain import count, to_texts
 from tidemill.catalog.transactions import Snapshot
-from tidemill.lake.fileset.fileset import Fileset, read_partitions
+from tidemill.epoch import to_micros
+from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
 from tidemill.lake.window.window_plan import Grid, WindowShape
 from tidemill.names import WritePointer
 from tidemill.shapes.partition_time import Zone, from_wall
-from tidemill.testing.plain import read_lines
+from tidemill.testing.plain import read_lines, read_rows
 from tidemill.world import World
 
 HOUR = 3_600_000_000
@@ -36,6 +37,21 @@ app.add_windows(WindowProgram("count_hours", '''
     INSERT INTO hourly SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day
       FROM TABLE({windows}) GROUP BY window_start, window_end''',
     calculator=PlainWindows), ProgramKind.PYTHON, retries={retries})
+app.schedule("count", "count_hours", trigger=tm.WatermarkPassed(clicks, every="1h"), constraints=[])
+"""
+
+
+SPARK_APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+clicks = app.fileset("clicks", keys={{"day": "date", "hour": "int"}}, watermark=tm.Watermark(
+    "ts", pattern="$day $hour:00:00", interval="1h", outside="error", {more}))
+hourly = app.fileset("hourly", keys={{"day": "date"}})
+app.window_sql("count_hours", '''
+    INSERT INTO hourly
+    SELECT window_start, window_end, count(*) AS n, sum(amount) AS total, to_date(window_start) AS day
+      FROM TABLE({windows}) GROUP BY window_start, window_end''', retries={retries})
 app.schedule("count", "count_hours", trigger=tm.WatermarkPassed(clicks, every="1h"), constraints=[])
 """
 
@@ -102,10 +118,46 @@ class Plain(Windows):
         return int(self.sql("SELECT value FROM watermark")[0][0])
 
 
+class SparkHours(Plain):
+    """The same with rows in Parquet, and windows that Spark computes."""
+
+    def add_to(self, table: str, local: str, *minutes: int, how: str = "append") -> None:
+        """Publish rows of a table, as `add` does."""
+        time = datetime.fromisoformat(local).replace(tzinfo=UTC)
+        keys = {"day": time.date(), "hour": time.hour}
+        self.commit(table, [{"ts": time + timedelta(minutes=one), "amount": one, **keys} for one in minutes], how)
+
+    def lines(self, name: str) -> list[str]:
+        """All that is published, as lines."""
+
+        def block(db):
+            fileset = Fileset.of(self.mill.project.dataset(db, name))
+            everything = Snapshot(WritePointer(2**60), self.mill.project.catalog.incarnation)
+            partitions = read_partitions(db, fileset.dataset_id, everything)
+            return fileset, partitions, find_schema(db, fileset.dataset_id)
+
+        fileset, partitions, columns = self.mill.project.catalog.read(block)
+        rows = read_rows(World(), fileset, partitions, columns)
+        names = ("ts", "amount") if name == "clicks" else ("window_start", "window_end", "n", "total")
+        return sorted(" ".join(str(_micros(row[one])) for one in names) for row in rows)
+
+
+def _micros(value: object) -> object:
+    return to_micros(value.replace(tzinfo=UTC)) if isinstance(value, datetime) else value
+
+
 def write_app(zone: str = "UTC", windows: str = TUMBLE, more: str = "", retries: int = 0) -> str:
     """The app file, by default with rows outside their partition as errors."""
     outside = "" if "outside" in more else "outside='error', "
     return APP.format(zone=zone, windows=windows, outside=outside, more=more, retries=retries)
+
+
+def open_spark_hours(folder: Path, catalog_url: str, windows: str, more: str, retries: int) -> SparkHours:
+    """Such a project whose windows Spark computes."""
+    text = SPARK_APP.format(windows=windows, more=more, retries=retries)
+    hours = SparkHours(open_windows(folder, catalog_url, text).mill)
+    hours.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0)
+    return hours
 
 
 def open_plain(

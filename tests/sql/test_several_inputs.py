@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +18,7 @@ from tidemill.app.declared import BadDeclaration
 from tidemill.lake.backlog import publish_due
 from tidemill.lake.window.retries import WINDOWS
 from tidemill.lake.window.window_plan import Grid, WindowShape
+from tidemill.mill.metrics import Metric
 from tidemill.reasons import Reason
 
 APP = """
@@ -165,6 +167,35 @@ def test_a_program_that_reads_another_table_is_another_program(catalog_url, tmp_
         plain.deploy(write_app().replace("TABLE views", "TABLE clicks"))
 
     plain.mill.close()
+
+
+def test_metrics_say_how_far_windows_are_and_what_they_wait_for(catalog_url, tmp_path):
+    """Two hours of one table wait for the other table; one of its hours is missing; late rows were left out."""
+    plain = open_both(tmp_path, catalog_url, clicks="drop")
+    for hour in (10, 11, 13):
+        plain.add_to("clicks", f"2021-03-19 {hour}:00", 1)
+    plain.add_to("views", "2021-03-19 10:00", 1)
+    plain.settle()
+    plain.add_to("clicks", "2021-03-19 10:00", 2)
+    plain.settle()
+
+    measured = plain.mill.metrics()
+    found = {(one.metric, *one.labels.values()): one.value for one in measured.samples}
+    ahead = {one[-1]: measured.at.timestamp() - delay for one, delay in found.items() if "delay" in one[0]}
+    plain.mill.close()
+
+    assert ahead == {
+        "default.clicks": pytest.approx(datetime(2021, 3, 19, 14, tzinfo=UTC).timestamp()),
+        "default.views": pytest.approx(datetime(2021, 3, 19, 11, tzinfo=UTC).timestamp()),
+        "default.shop.count_hours": pytest.approx(datetime(2021, 3, 19, 11, tzinfo=UTC).timestamp()),
+    }
+    assert found[Metric.WATERMARK_MISSING_SLOTS, "default.clicks"] == 1
+    assert found[Metric.WATERMARK_MISSING_SLOTS, "default.views"] == 0
+    assert found[Metric.WATERMARK_OPEN_SLOTS, "default.clicks"] == 0
+    assert found[Metric.WATERMARK_HELD, "default.clicks"] == 0
+    assert found[Metric.WINDOW_SLOTS_WAITING, "default.shop.count_hours"] == 2
+    assert found[Metric.WINDOWS_POSTPONED, "default.shop.count_hours"] == 0
+    assert found[Metric.WINDOW_LEFT_OUT, "default.shop.count_hours"] == 1
 
 
 JOIN = """

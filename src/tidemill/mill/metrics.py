@@ -24,6 +24,7 @@ from tidemill.lake.consumer.managed import list_consumers
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.expectations import find_expectations
 from tidemill.lake.inbox.inbox import FileState
+from tidemill.lake.window.watermark import SQL as WATERMARK
 from tidemill.mill.overview import SQL as OVERVIEW
 from tidemill.mill.project import Project, program_names
 from tidemill.names import DatasetId, Namespace, ProgramId, RunId, qualified
@@ -41,6 +42,7 @@ SQL: Sql = load_sql(__file__)
 _MOST: Final = 10_001
 _PART: Final = 1000
 _EXPLAINED: Final = 500
+_BEFORE_ALL: Final = -(1 << 62)
 _FILE_STATES: Final = (FileState.NEW, FileState.ERROR, FileState.IN_PROGRESS)
 
 
@@ -62,6 +64,13 @@ class Metric(StrEnum):
     DATASET_LATE = "tidemill_dataset_late"
     LAST_ARRIVAL = "tidemill_dataset_last_arrival_seconds"
     WATERMARK_DELAY = "tidemill_watermark_delay_seconds"
+    WATERMARK_OPEN_SLOTS = "tidemill_watermark_incomplete_slots"
+    WATERMARK_MISSING_SLOTS = "tidemill_watermark_missing_slots"
+    WATERMARK_HELD = "tidemill_watermark_oldest_holder_seconds"
+    WINDOW_DELAY = "tidemill_window_delay_seconds"
+    WINDOW_SLOTS_WAITING = "tidemill_window_slots_waiting"
+    WINDOWS_POSTPONED = "tidemill_windows_postponed"
+    WINDOW_LEFT_OUT = "tidemill_window_partitions_left_out"
     CONSUMER_WAITING = "tidemill_consumer_partitions_waiting"
     CONSUMER_OLDEST = "tidemill_consumer_oldest_waiting_seconds"
     SUBSCRIBER_WAITING = "tidemill_subscriber_messages_waiting"
@@ -86,6 +95,13 @@ HELP: Final[Mapping[Metric, str]] = {
     Metric.DATASET_LATE: "1 if the arrival expectation of a data set is broken, else 0.",
     Metric.LAST_ARRIVAL: "Age of the last arrival in a data set that has an arrival expectation.",
     Metric.WATERMARK_DELAY: "Time by which the watermark of a file set is behind the clock.",
+    Metric.WATERMARK_OPEN_SLOTS: "Time slots of a file set that are there and not complete.",
+    Metric.WATERMARK_MISSING_SLOTS: "Missing time slots of a file set, below later ones: among the latest thousand.",
+    Metric.WATERMARK_HELD: "Age of the oldest open transaction that holds the watermark of a file set.",
+    Metric.WINDOW_DELAY: "Time by which the published windows of a window program are behind the clock.",
+    Metric.WINDOW_SLOTS_WAITING: "Complete time slots that the windows of a window program have not reached.",
+    Metric.WINDOWS_POSTPONED: "Windows of a window program that could not be computed, and are retried.",
+    Metric.WINDOW_LEFT_OUT: "Partitions of which a window program left rows out: late ones, or outside of their time.",
     Metric.CONSUMER_WAITING: "Partitions that wait for a consumer of a file set.",
     Metric.CONSUMER_OLDEST: "Time for which the first of the partitions has waited for a consumer.",
     Metric.SUBSCRIBER_WAITING: "Messages behind the position of a subscriber outside, without its filter.",
@@ -235,16 +251,43 @@ def _data(db: Db, at: datetime, datasets: Iterable[Dataset]) -> Iterator[Sample]
 
 def _readers(db: Db, at: datetime, datasets: Iterable[Dataset]) -> Iterator[Sample]:
     names = {one.dataset_id: one.qualified_name for one in datasets}
-    for dataset_id, value in db.records(SQL.list_watermarks, tuple[DatasetId, int]):
-        if dataset_id in names:
-            delay = (at - from_micros(value)).total_seconds()
-            yield Sample(Metric.WATERMARK_DELAY, {"dataset": names[dataset_id]}, delay)
+    yield from _watermarks(db, at, names)
+    yield from _windows(db, at)
     for consumer in list_consumers(db):
         if consumer.dataset_id in names:
             waiting, oldest = measure_waiting(db, consumer, _MOST)
             labels = {"dataset": names[consumer.dataset_id], "consumer": consumer.name}
             yield Sample(Metric.CONSUMER_WAITING, labels, waiting)
             yield Sample(Metric.CONSUMER_OLDEST, labels, 0.0 if oldest is None else (at - oldest).total_seconds())
+
+
+def _watermarks(db: Db, at: datetime, names: Mapping[DatasetId, str]) -> Iterator[Sample]:
+    for dataset_id, value in db.records(SQL.list_watermarks, tuple[DatasetId, int | None]):
+        if dataset_id not in names:
+            continue
+        labels = {"dataset": names[dataset_id]}
+        if value is not None:
+            yield Sample(Metric.WATERMARK_DELAY, labels, (at - from_micros(value)).total_seconds())
+        slots = db.value(SQL.count_open_slots, int, dataset_id=dataset_id, limit=_MOST)
+        yield Sample(Metric.WATERMARK_OPEN_SLOTS, labels, slots or 0)
+        holes = db.records(WATERMARK.list_holes, int, dataset_id=dataset_id, limit=_MOST)
+        yield Sample(Metric.WATERMARK_MISSING_SLOTS, labels, len(holes))
+        began_at = db.value(SQL.find_oldest_holder, datetime, dataset_id=dataset_id)
+        yield Sample(Metric.WATERMARK_HELD, labels, 0.0 if began_at is None else (at - began_at).total_seconds())
+
+
+def _windows(db: Db, at: datetime) -> Iterator[Sample]:
+    for program_id, name, computed in db.records(SQL.list_window_programs, tuple[ProgramId, str, int | None]):
+        labels = {"program": name}
+        if computed is not None:
+            yield Sample(Metric.WINDOW_DELAY, labels, (at - from_micros(computed)).total_seconds())
+        after = _BEFORE_ALL if computed is None else computed
+        waiting = db.value(SQL.count_waiting_slots, int, program_id=program_id, computed=after, limit=_MOST)
+        yield Sample(Metric.WINDOW_SLOTS_WAITING, labels, waiting or 0)
+        postponed = db.value(SQL.count_postponed, int, program_id=program_id, limit=_MOST)
+        yield Sample(Metric.WINDOWS_POSTPONED, labels, postponed or 0)
+        left_out = db.value(SQL.count_left_out, int, program_id=program_id, limit=_MOST)
+        yield Sample(Metric.WINDOW_LEFT_OUT, labels, left_out or 0)
 
 
 def _sent(db: Db) -> Iterator[Sample]:

@@ -81,7 +81,39 @@ SELECT dataset_id, count(*) AS files
 
 -- name: list_watermarks
 -- gives: dataset_id, value
-SELECT dataset_id, value FROM watermark WHERE value IS NOT NULL
+SELECT dataset_id, value FROM watermark
+
+-- name: count_open_slots
+-- gives: slots
+SELECT count(*) AS slots
+  FROM (SELECT 1 FROM time_slot {indexed_by:time_slot_open}
+         WHERE dataset_id = :dataset_id AND complete = 0 LIMIT :limit) AS waiting
+
+-- name: find_oldest_holder
+-- gives: began_at
+SELECT min(t.began_at) AS began_at
+  FROM in_progress AS i JOIN tx AS t ON t.write_pointer = i.write_pointer
+ WHERE i.dataset_id = :dataset_id AND i.from_time IS NOT NULL
+
+-- name: list_window_programs
+-- gives: program_id, name, computed
+SELECT program_id, name, computed FROM window_program ORDER BY name
+
+-- name: count_postponed
+-- gives: windows
+SELECT count(*) AS windows FROM (SELECT 1 FROM window_failure WHERE program_id = :program_id LIMIT :limit) AS part
+
+-- name: count_left_out
+-- gives: partitions
+SELECT count(*) AS partitions FROM (SELECT 1 FROM left_out WHERE program_id = :program_id LIMIT :limit) AS part
+
+-- name: count_waiting_slots
+-- gives: slots
+-- Complete slots whose end the windows of a program have not reached, of all its inputs.
+SELECT count(*) AS slots
+  FROM (SELECT 1 FROM window_input AS i CROSS JOIN time_slot AS s {indexed_by:time_slot_complete}
+         WHERE i.program_id = :program_id AND s.dataset_id = i.dataset_id AND s.complete = 1 AND s.ends_at > :computed
+         LIMIT :limit) AS waiting
 
 -- name: count_alerts
 -- gives: rule, alerts

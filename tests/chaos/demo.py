@@ -48,6 +48,7 @@ def campaign(server: S3Server, *, kills: int, seed: int) -> Figures:
     while figures.kills < kills and not figures.breaches:
         _play(server, figures, kills, dice)
         figures.rounds += 1
+        print(f"{figures.kills}/{kills} kills, {figures.rounds} rounds, {len(figures.breaches)} breaches", flush=True)
     figures.seconds = time.monotonic() - begun
     return figures
 

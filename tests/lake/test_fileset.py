@@ -8,9 +8,9 @@ import pytest
 
 from tests.lake.conftest import SCHEMA, make_fileset
 from tidemill.catalog.messages import Position, read_messages
-from tidemill.catalog.transactions import UndeclaredOutput, begin, commit
+from tidemill.catalog.transactions import DatasetDropped, UndeclaredOutput, begin, commit
 from tidemill.errors import NotFound
-from tidemill.lake.datasets import DatasetClash, DatasetKind, declare, find
+from tidemill.lake.datasets import DatasetClash, DatasetKind, declare, drop_dataset, find
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Unpin, WriteOp, find_schema, pin, read_partitions
 from tidemill.lake.fileset.publish import (
     AddPartitions,
@@ -156,6 +156,14 @@ def test_a_commit_to_an_undeclared_data_set_is_refused(lake):
 
     with pytest.raises(UndeclaredOutput, match=r"default.lines"):
         AddPartitions(tx, lake.lines, [lake.write(1)], SCHEMA, frozenset())
+
+
+def test_a_transaction_that_would_write_to_a_dropped_data_set_is_not_begun(lake):
+    """The data set was looked up before it was dropped. No reader would see the rows, and the files would stay."""
+    lake.catalog.write(lambda db: drop_dataset(db, lake.lines.dataset))
+
+    with pytest.raises(DatasetDropped, match=r"default.lines was dropped"):
+        lake.begin()
 
 
 def test_a_commit_of_too_many_partitions_is_refused(lake):

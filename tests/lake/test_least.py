@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tidemill.lake.window.least import QueryInput, find_least, find_rise
+from tidemill.lake.window.least import QueryInput, find_least
 from tidemill.shapes.partition_time import Instant
 from tidemill.testing.clock import NOON
 
@@ -18,28 +18,23 @@ def to_input(value: int | None, minutes: int | None) -> QueryInput:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "least", "rises"),
+    ("inputs", "least"),
     [
-        ([(11, None), (10, None)], 10, None),
-        ([(11, None), (None, None)], None, None),
-        ([(11, None), (10, 0)], 11, None),  # idle at that moment
-        ([(11, None), (10, 1)], 10, 1),
-        ([(11, None), (None, 5)], None, 5),
-        ([(11, None), (None, -5)], 11, None),  # never committed to
-        ([(11, 5), (10, None)], 10, None),  # nothing is gained without the first
-        ([(11, None), (10, 1), (10, 7)], 10, 7),  # both hold it
-        ([(11, -1), (10, -2), (12, -3)], 11, None),  # all idle: as when the first became idle
-        ([(10, -1), (11, -2)], 10, None),
-        ([(None, -1), (11, -2)], None, None),
-        ([(10, 1), (12, 2)], 10, 1),
-        ([(10, 2), (12, 1)], 10, None),
+        ([(11, None), (10, None)], 10),
+        ([(11, None), (None, None)], None),
+        ([(11, None), (10, 0)], 11),  # idle at that moment
+        ([(11, None), (10, 1)], 10),
+        ([(11, None), (None, 5)], None),
+        ([(11, None), (None, -5)], 11),  # never committed to
+        ([(11, 5), (10, None)], 10),  # nothing is gained without the first
+        ([(11, None), (10, 1), (10, 7)], 10),  # both hold it
+        ([(11, -1), (10, -2), (12, -3)], 11),  # all idle: as when the first became idle
+        ([(10, -1), (11, -2)], 10),
+        ([(None, -1), (11, -2)], None),
+        ([(10, 1), (12, 2)], 10),
+        ([(10, 2), (12, 1)], 10),
     ],
 )
-def test_the_least_watermark_leaves_out_idle_inputs(inputs, least, rises):
-    """At noon; and the minute at which it rises by itself."""
-    given = [to_input(*one) for one in inputs]
-
-    found = find_rise(given, NOON)
-
-    assert find_least(given, NOON) == least
-    assert found == (None if rises is None else NOON + timedelta(minutes=rises))
+def test_the_least_watermark_leaves_out_idle_inputs(inputs, least):
+    """At noon."""
+    assert find_least([to_input(*one) for one in inputs], NOON) == least

@@ -27,9 +27,7 @@ MUTANTS: Final = (
             "SQL.declare_writes(declared=...)", "SQL.declare_writes(declared=..., seq=self.seq)"
         ),
         Sql("insert_tx").swap("VALUES ({commit_seq}, 'in_progress'", "VALUES (:seq, 'in_progress'"),
-        Sql("declare_writes").swap(
-            "SELECT d.dataset_id, {commit_seq}, d.from_time", "SELECT d.dataset_id, CAST(:seq AS BIGINT), d.from_time"
-        ),
+        Sql("declare_writes").swap("{commit_seq}, d.from_time", "CAST(:seq AS BIGINT), d.from_time"),
         Sql("attach_transaction").swap(
             "SET write_pointer = {commit_seq}, first_write_pointer = coalesce(first_write_pointer, {commit_seq})",
             "SET write_pointer = (SELECT write_pointer FROM tx\n"

@@ -68,13 +68,18 @@ SELECT 'wide', i * 3600000000, i * 3600000000, (i + 1) * 3600000000, (i + 1) * 3
 
 -- name: fill_window_program
 INSERT INTO window_program (program_id, name, definition, computed, seen, revision, retry_at)
-SELECT 'program_' || i, 'default.app.p' || i, '{}', 297000 * 3600000000, 599900, 0, CASE WHEN i < 10 THEN 1 ELSE NULL END
+SELECT 'program_' || i, 'default.app.p' || i, '{}', CASE WHEN i < 299 THEN 297000 ELSE 200 END * 3600000000, 599900, 0,
+       CASE WHEN i < 10 THEN 1 ELSE NULL END
   FROM series WHERE i < 300
 
 -- name: fill_window_input
 INSERT INTO window_input (program_id, dataset_id, late)
 SELECT 'program_' || i, CASE WHEN i < 3 THEN 'wide' ELSE 'small_' || (i % 200) END, 'recompute'
   FROM series WHERE i < 300
+ UNION ALL SELECT 'program_299', 'wide', 'recompute' UNION ALL SELECT 'program_299', 'deep', 'recompute'
+
+-- name: fill_idle_timeout
+UPDATE watermark SET idle_timeout = 1000000000000 WHERE dataset_id = 'deep'
 
 -- name: fill_window_result
 INSERT INTO window_result (program_id, window_end, window_start, write_pointer, stale)

@@ -350,7 +350,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "windows.publish_closed": {"ids": _list("program_1", "program_2"), "margin": _HOUR},
     "retries.clear_due": {"ids": _list("program_1", "program_2")},
     "retries.postpone": {"id": "program_1"},
-    "retries.wake_at": {"at": 0},
+    "retries.rearm": {"ids": _list("program_299")},
     "windows.announce_left": {"more": 0, "write_pointer": 599_990, "high": 200_000 * _HOUR},
     "retries.note_failures": {
         "failures": _rows(

@@ -84,6 +84,10 @@ def test_a_table_can_be_dropped_once_its_program_is(clicked):
         ("EXPLAIN\n" + COUNT.replace("GROUP BY window_start", ""), "line 3, column 38: an aggregate needs GROUP BY"),
         ("EXPLAIN DROP TABLE t", "SELECT or WITH or INSERT is wanted, not 'DROP'"),
         ("DROP PROGRAM count_hours", "'default.sql.count_hours'"),
+        ("SELECT * FROM IDENTIFIER('parquet.`/etc`')", "FROM must name tables of the catalog"),
+        ("SELECT * FROM range(9)", "FROM must name tables of the catalog"),
+        ("SELECT * FROM clicks TABLESAMPLE (10 ROWS)", "TABLESAMPLE, VERSION and TIMESTAMP AS OF are not supported"),
+        ("SELECT * FROM clicks VERSION AS OF 3", "TABLESAMPLE, VERSION and TIMESTAMP AS OF are not supported"),
     ],
 )
 def test_a_wrong_insert_is_refused_and_declares_nothing(clicked, statement, told):

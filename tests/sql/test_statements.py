@@ -6,6 +6,7 @@ import pytest
 
 from tests.sql.test_window_frames import clicks, hours
 from tidemill.errors import NotFound
+from tidemill.sql.dialect import BadStatement
 
 pytestmark = pytest.mark.spark
 
@@ -45,6 +46,8 @@ def test_a_select_without_windows_reads_current_rows(windows, spark):
     (done,) = windows.mill.sql(f"WITH clicks AS (SELECT * FROM clicks WHERE hour > 10) {joined}")
     with pytest.raises(NotFound):
         windows.mill.sql("SELECT * FROM parquet.etc")
+    with pytest.raises(BadStatement, match=r"Spark cannot compute the query: .*nope"):
+        windows.mill.sql("SELECT nope FROM clicks")
 
     assert (done.said, done.rows) == ("1 row", ({"amount": 2, "n": 1},))
 

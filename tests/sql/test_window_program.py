@@ -501,6 +501,21 @@ def test_a_reset_replaces_all_and_lets_another_query_in(plain):
     assert plain.sql("SELECT count(*) FROM window_result WHERE stale = 1") == [(0,)]
 
 
+def test_windows_of_another_size_go_with_the_first_run_after_a_reset(plain):
+    """A row of the output names the start of its window: in later runs old hours would look like new halves."""
+    for hour in (8, 9, 10):
+        plain.add(f"2021-03-19 {hour:02}:00", 1, 31)
+    plain.settle()
+    plain.mill.watermarks.reset("shop.count_hours")
+    plain.deploy(write_app(windows=TUMBLE.replace("'1' HOUR", "'30' MINUTE"), more="max_windows=1"))
+
+    plain.run()
+
+    assert plain.results() == {"08:00": 1}
+    plain.settle()
+    assert list(plain.results().values()) == [1] * 6
+
+
 def test_another_query_goes_on_from_a_state_that_was_kept(plain):
     """Published windows stay, but those that a late partition touches: the new query has windows of half an hour."""
     for hour in (8, 9):

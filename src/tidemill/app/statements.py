@@ -30,14 +30,16 @@ def is_of_statements(file: str) -> bool:
     return PurePath(file).name == FILE
 
 
-def put_program(app: App, code: WindowProgram) -> None:
-    """Declare a window program, in the place of the program of its name, with a schedule that starts it."""
+def put_program(app: App, code: WindowProgram, every: timedelta) -> None:
+    """Declare a window program, in the place of the program of its name, and a schedule that starts it.
+
+    A run starts when a watermark of its tables has passed the end of a period `every`.
+    """
     name = code.__name__
     app.programs.pop(name, None)
     app.schedules.pop(name, None)
     app.window_sql(name, code.statement)
-    slide = timedelta(microseconds=code.query.shape.slide)
-    passed = [WatermarkPassed(source, every=slide) for source in code.sources]
+    passed = [WatermarkPassed(source, every=every) for source in code.sources]
     app.schedule(name, name, trigger=passed[0] if len(passed) == 1 else AnyOf(*passed))
 
 

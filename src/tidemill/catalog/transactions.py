@@ -69,6 +69,19 @@ class TransactionOpen(Conflict):
 
 
 @refusal
+class DatasetDropped(UserError):
+    """A transaction is to write to a data set that was dropped meanwhile."""
+
+    code = "dataset_dropped"
+
+    def __init__(self, dataset: str) -> None:
+        self.dataset = dataset
+        super().__init__(
+            f"{dataset} was dropped; nothing was begun", "name another data set, or make it again", before=": "
+        )
+
+
+@refusal
 class UndeclaredOutput(UserError):
     """A commit to a data set that the transaction's begin did not declare."""
 

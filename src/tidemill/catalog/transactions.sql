@@ -3,9 +3,13 @@ INSERT INTO tx (write_pointer, state, run_id, epoch, began_at)
 VALUES ({commit_seq}, 'in_progress', :run_id, :epoch, tidemill_now())
 
 -- name: declare_writes
+-- A data set may have been dropped since it was looked up. A drop refuses while a transaction has declared to write.
 INSERT INTO in_progress (dataset_id, write_pointer, from_time, to_time)
-SELECT d.dataset_id, {commit_seq}, d.from_time, d.to_time
+SELECT CASE WHEN known.dropped_at IS NULL THEN d.dataset_id
+            ELSE CAST(tidemill_refuse('dataset_dropped', known.namespace || '.' || known.name) AS TEXT) END,
+       {commit_seq}, d.from_time, d.to_time
   FROM {rows:declared(dataset_id text, from_time bigint, to_time bigint)} AS d
+  LEFT JOIN dataset AS known ON known.dataset_id = d.dataset_id
 
 -- name: refuse_second
 -- A begin sent again after a lost reply, while the first is still on its way, would leave one open for ever.

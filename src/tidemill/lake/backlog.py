@@ -33,6 +33,8 @@ class Backlog:
     find_due: Statement[...]
     clear_due: Act
     """With `ids`: work whose time has come needs no time any more, so that it is announced once."""
+    rearm: Act | None = None
+    """With `ids`: give the work that comes by itself, without a commit, the time at which it comes."""
     lock: Act | None = None
     """With `ids`: wait until takes under way have ended. The first statement of each effect."""
     note_unseen: Act | None = None
@@ -83,6 +85,14 @@ class Announce(_BacklogEffect):
 
 
 @dataclass(frozen=True, slots=True)
+class Rearm(_BacklogEffect):
+    """Give the work that comes by itself the time at which it comes. Stands after what moves the state of the work."""
+
+    def _changes(self) -> Sequence[Call]:
+        return () if self.backlog.rearm is None else (self.backlog.rearm(**self._which),)
+
+
+@dataclass(frozen=True, slots=True)
 class NoteUnseen(_BacklogEffect):
     """Count changes that no take has seen as work that waits, at the end of a run that was launched for them.
 
@@ -113,8 +123,8 @@ class Postpone(_BacklogEffect):
 @dataclass(frozen=True, slots=True)
 class _PublishDue(_BacklogEffect):
     def _changes(self) -> Sequence[Call]:
-        cleared = self.backlog.clear_due(**self._which)
-        return cleared, self.backlog.publish(heard_by="", **self._which)
+        cleared, rearm = self.backlog.clear_due(**self._which), Rearm(self.backlog, self.ids)
+        return cleared, self.backlog.publish(heard_by="", **self._which), *rearm.writes()
 
 
 def publish_due(catalog: Catalog, backlog: Backlog) -> list[str]:

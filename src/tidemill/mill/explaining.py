@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from tidemill.app.statements import NAME
@@ -59,9 +60,9 @@ def _explain_program(db: Db, project: Project, text: str) -> tuple[str, list[Row
     project.dataset(db, code.sink)
     state = _find_state(db, namespace, sink)
     said = ""
-    if state is not None and state.definition != code.definition(sources):
+    if state is not None and state.computed is not None and state.definition not in {"", code.definition(sources)}:
         said = f"{state.name} has another query now; after a reset "
-        state = None
+        state = replace(state, computed=None)
     windows = code.list_next(db, now(db, project.catalog.incarnation), state)
     reached = None if state is None else state.computed
     computed = None if reached is None else str(spec_of(sources[0]).window_zone.local(reached))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
+from typing import Final
 
 from tidemill.app import statements
 from tidemill.app.app import App
@@ -13,14 +16,19 @@ from tidemill.app.deploy import Deployed, DeployedCode, delete_app, deploy
 from tidemill.app.deployments import find_declaration
 from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
-from tidemill.errors import NotFound, UserError
+from tidemill.errors import NotFound, UserError, check_generation
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.retries import forget_failures
+from tidemill.lake.window.watermark import EARLIEST
 from tidemill.lake.window.windows import find_state, reset_windows
 from tidemill.mill.apps import find_deployed
 from tidemill.mill.project import Project
 from tidemill.names import Namespace, nearest, qualified
 from tidemill.run.records.bundles import delete_unused, put_bundle, store_bundle
 from tidemill.run.records.programs import find_program
-from tidemill.sql.window_program import WindowProgram
+from tidemill.sql.window_program import WindowProgram, spec_of
+
+_QUARTER: Final = 900_000_000
 
 
 class BadInsert(UserError):
@@ -35,7 +43,11 @@ class BadInsert(UserError):
         super().__init__(f"INSERT INTO {program}: {why}; nothing was changed")
 
 
-def declare_insert(project: Project, statement: str) -> str:
+Keep = Callable[[Db, str], None]
+"""Notes the line for people in the transaction of a statement, for a repeated request."""
+
+
+def declare_insert(project: Project, statement: str, keep: Keep) -> str:
     """Declare the window program of an INSERT, or change its query; return a line for people.
 
     The program has the name of its output, and is of the app `sql` of the configured namespace.
@@ -47,29 +59,36 @@ def declare_insert(project: Project, statement: str) -> str:
         raise BadInsert(code.sink, f"write into a table of the configured namespace, {namespace}")
     program = qualified(namespace, statements.NAME, name)
 
-    def look(db: Db) -> tuple[App, int]:
-        for source in code.sources:
-            project.dataset(db, source)
+    def look(db: Db) -> tuple[App, int, list[Fileset]]:
+        sources = [Fileset.of(project.dataset(db, source)) for source in code.sources]
         try:
             project.dataset(db, code.sink)
         except NotFound:
             why = "there is no such table: CREATE it first, PARTITIONED BY columns of the query"
             raise BadInsert(code.sink, why) from None
-        return _find_app(db, namespace)
+        return *_find_app(db, namespace), sources
 
-    app, version = project.catalog.read(look)
-    statements.put_program(app, WindowProgram(name, statement, namespace))
+    app, version, sources = project.catalog.read(look)
+    said = f"program {program} computes the windows of {', '.join(code.sources)} into {code.sink}"
+    statements.put_program(app, WindowProgram(name, statement, namespace), _period_of(code, sources))
     note = project.note("sql", code.sink, statement="INSERT")
     try:
-        deployed = _deploy(project, app, version, note)
+        deployed = _deploy(project, app, version, note, lambda db: keep(db, said))
     except BadDeclaration as error:
         raise BadInsert(code.sink, error.why.removeprefix("is refused: ")) from error
     if not deployed.changed:
         return f"program {program} has this query already"
-    return f"program {program} computes the windows of {', '.join(code.sources)} into {code.sink}"
+    return said
 
 
-def drop_program(project: Project, name: str, *, if_exists: bool) -> str:
+def _period_of(code: WindowProgram, sources: Sequence[Fileset]) -> timedelta:
+    """Return a period, counted from 1970 in UTC, one end of which is at each time at which a window closes."""
+    shape, zones = code.query.shape, {spec_of(source).window_zone.name for source in sources}
+    # Clocks of all zones stand at whole quarters of an hour in UTC, since 1972.
+    return timedelta(microseconds=math.gcd(shape.slide, shape.offset, 0 if zones <= {"UTC"} else _QUARTER))
+
+
+def drop_program(project: Project, name: str, keep: Keep, *, if_exists: bool) -> str:
     """Drop a program that an INSERT has declared; return a line for people.
 
     The rows in its tables stay. The program forgets what it has published: the same INSERT computes all windows again.
@@ -86,25 +105,30 @@ def drop_program(project: Project, name: str, *, if_exists: bool) -> str:
             return f"there is no program {program}"
         raise NotFound("program", program, nearest(name, app.programs), hint="DROP PROGRAM is for programs of INSERT")
     statements.drop_program(app, name)
+    said = f"program {program} is dropped"
 
     def forget(db: Db) -> None:
         program_id = find_program(db, namespace, statements.NAME, name).program_id
         if state := find_state(db, program_id):
             reset_windows(db, state, None, None, "DROP PROGRAM")
+            forget_failures(db, program_id, EARLIEST)
+        keep(db, said)
 
     note = project.note("sql", program, statement="DROP PROGRAM")
     if app.programs:
         _deploy(project, app, version, note, forget)
-        return f"program {program} is dropped"
+        return said
 
     def block(db: Db) -> None:
         seq = db.tick()
+        found = find_deployed(db, namespace, statements.NAME).version
+        check_generation("app", qualified(namespace, statements.NAME), found, version)
         forget(db)
         deleted = delete_app(db, project.world, seq, namespace, statements.NAME)
         note.between({"version": version, "programs": list(deleted.programs)}, None).write(db)
 
     project.catalog.write(block)
-    return f"program {program} is dropped"
+    return said
 
 
 def _find_app(db: Db, namespace: Namespace) -> tuple[App, int]:

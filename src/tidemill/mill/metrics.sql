@@ -97,7 +97,9 @@ SELECT min(t.began_at) AS began_at
 
 -- name: list_window_programs
 -- gives: program_id, name, computed
-SELECT program_id, name, computed FROM window_program ORDER BY name
+SELECT w.program_id, w.name, w.computed
+  FROM window_program AS w JOIN program AS p ON p.program_id = w.program_id
+ WHERE p.retired = 0 ORDER BY w.name
 
 -- name: count_postponed
 -- gives: windows

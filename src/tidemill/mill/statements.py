@@ -26,7 +26,7 @@ from tidemill.mill.project import Noun, Project
 from tidemill.mill.table_uses import find_uses
 from tidemill.names import DatasetId, Namespace, check_name, qualified
 from tidemill.run.processes.monitoring import properties_of
-from tidemill.shapes.formats import FileFormat
+from tidemill.shapes.formats import FileFormat, reason
 from tidemill.shapes.keys import KeySchema
 from tidemill.shapes.watermark_spec import (
     CONNECTION,
@@ -99,10 +99,16 @@ class _Tables(Noun):
     def _write(self, block: Callable[[Db], Done]) -> Done:
         def kept(db: Db) -> Done:
             done = block(db)
-            write_effects(db, self._keep_part([to_plain(one) for one in (*self._done, done)]))
+            self._keep_done(db, done)
             return done
 
         return self._catalog.write(kept)
+
+    def _keep_line(self, db: Db, line: str) -> None:
+        self._keep_done(db, Done(line))
+
+    def _keep_done(self, db: Db, done: Done) -> None:
+        write_effects(db, self._keep_part([to_plain(one) for one in (*self._done, done)]))
 
     def carry_out(self, statement: Statement) -> Done:
         from tidemill.mill.explaining import explain_statement
@@ -115,9 +121,9 @@ class _Tables(Noun):
             case ddl.DropTable():
                 done = self._write(lambda db: self._drop_table(db, statement))
             case ddl.Insert(text):
-                done = Done(declare_insert(self._project, text))
+                done = Done(declare_insert(self._project, text, self._keep_line))
             case ddl.DropProgram(name, if_exists):
-                done = Done(drop_program(self._project, name, if_exists=if_exists))
+                done = Done(drop_program(self._project, name, self._keep_line, if_exists=if_exists))
             case ddl.Select():
                 done = self._select(statement)
             case ddl.Explain(explained):
@@ -274,9 +280,11 @@ class _Tables(Noun):
 
     def _select(self, statement: Select) -> Done:
         """Compute the rows of a query at one snapshot. The read is a run of kind external that writes nothing."""
+        from tidemill.frames.spark import spark_errors
         from tidemill.run.processes.external import open_transaction, workspace_of
         from tidemill.run.processes.session import spark_of_our_own
         from tidemill.sql.bare_select import TableQuery, compute_closed, compute_tables
+        from tidemill.sql.dialect import BadStatement
 
         query = statement.query
         found = self._catalog.read(lambda db: [Fileset.of(self._project.dataset(db, name)) for name in query.tables])
@@ -286,11 +294,14 @@ class _Tables(Noun):
             open_transaction(self._catalog, self._world, [], lease=lease) as tx,
         ):
             workspace = workspace_of(tx, spark)
-            if isinstance(query, TableQuery):
-                answer = compute_tables(workspace, query, Namespace(self._config.namespace))
-            else:
-                answer = compute_closed(workspace, query, found)
-            texts, more = answer.collect(_MOST_ROWS)
+            try:
+                if isinstance(query, TableQuery):
+                    answer = compute_tables(workspace, query, Namespace(self._config.namespace))
+                else:
+                    answer = compute_closed(workspace, query, found)
+                texts, more = answer.collect(_MOST_ROWS)
+            except spark_errors() as error:
+                raise BadStatement(f"Spark cannot compute the query: {reason(str(error))}") from error
         notices = (f"only the first {_MOST_ROWS} rows are shown",) if more else ()
         return Done(f"{answer.said}{count_of(len(texts), 'row')}", notices, tuple(json.loads(text) for text in texts))
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
+from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.scope import traverse_scope
 from sqlglot.tokenizer_core import TokenType
 
@@ -21,7 +22,7 @@ from tidemill.names import Namespace, qualified
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant
 from tidemill.sql.batches import Batch
-from tidemill.sql.dialect import WINDOW_FUNCTIONS, bad, parse_one, tokenize
+from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, bad, parse_one, tokenize
 from tidemill.sql.window_program import NextWindow, check_times, find_first, list_needed, read_input, spec_of
 from tidemill.sql.windows import WindowQuery, name_of, read_query
 from tidemill.texts import count_of
@@ -80,12 +81,22 @@ def read_select(text: str) -> WindowQuery | TableQuery:
     statement = parse_one(text)
     if not isinstance(statement, exp.Query):
         raise bad("a query is SELECT … FROM …, or several with UNION ALL between them", statement)
+    try:
+        scopes = traverse_scope(statement)
+    except OptimizeError as error:
+        raise BadStatement(str(error)) from error
     found = {
-        id(source): source
-        for scope in traverse_scope(statement)
-        for source in scope.sources.values()
-        if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
+        id(source): source for scope in scopes for source in scope.sources.values() if isinstance(source, exp.Table)
     }
+    named = {one.alias.lower() for one in statement.find_all(exp.CTE)}
+    for table in statement.find_all(exp.Table):
+        # Spark would read files and functions by such names, past the rights of the caller.
+        if not isinstance(table.this, exp.Identifier):
+            raise bad("FROM must name tables of the catalog", table)
+        if id(table) not in found and (table.db or table.name.lower() not in named):
+            raise bad("a table cannot be named in this place", table)
+        if table.args.get("sample") is not None or table.args.get("version") is not None:
+            raise bad("TABLESAMPLE, VERSION and TIMESTAMP AS OF are not supported: read the whole table", table)
     return TableQuery(text.rstrip().rstrip(";"), tuple(sorted(map(_find_place, found.values()))))
 
 

@@ -12,18 +12,18 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.errors import UserError
+from tidemill.lake.backlog import Rearm
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
-from tidemill.lake.window.least import QueryInput, find_least, find_rise
-from tidemill.lake.window.retries import Failure, NotePostponed, WakeAt, list_postponed
+from tidemill.lake.window.least import QueryInput, find_least
+from tidemill.lake.window.retries import WINDOWS, Failure, NotePostponed, list_postponed
 from tidemill.lake.window.side import side_of
-from tidemill.lake.window.watermark import find_first_begin, value_at
+from tidemill.lake.window.watermark import LATEST, find_first_begin, value_at
 from tidemill.lake.window.window_plan import MARGIN, Dirty, Grid, Limits, Plan, Reached, Stored, Window, plan
 from tidemill.lake.window.windows import (
     LateRows,
@@ -110,8 +110,6 @@ class _Look:
     plan: Plan
     written_by: dict[Window, WritePointer]
     gone: tuple[Window, ...]
-    rises_at: datetime | None
-    """The time at which the watermark of the query rises, since an input becomes idle."""
     postponed: tuple[Window, ...]
     """Windows that were postponed: those whose partitions have changed first, then what was tried longest ago."""
 
@@ -199,6 +197,13 @@ class WindowProgram:
         for source in sources:
             self._check_sink(source)
         check_times(self.query, sources, schemas)
+        late = {source.qualified_name: spec_of(source) for source in sources}
+        if len({(spec.late, spec.final_after) for spec in late.values()}) > 1:
+            shown = ", ".join(f"{table} with '{spec.late}'" for table, spec in late.items())
+            raise UserError(
+                f"the tables of a query have one late policy and one allowed lateness, not {shown}: a window that is "
+                "computed again reads the rows of all of them"
+            )
 
     def _check_sink(self, source: Fileset) -> None:
         spec = spec_of(source)
@@ -246,7 +251,7 @@ class WindowProgram:
                 moved.mended,
                 left=not {*look.postponed} <= {*moved.mended, *tries.failed},
             ),
-            *([] if look.rises_at is None else [WakeAt(look.state.program_id, look.rises_at)]),
+            *([Rearm(WINDOWS, [look.state.program_id])] if len(look.sources) > 1 else []),
         )
 
     def _leave_out(
@@ -348,8 +353,7 @@ class WindowProgram:
         written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
         gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
         written_by |= gone
-        rises_at = find_rise(inputs, db.now())
-        return _Look(state, sources, sink, found, written_by, tuple(gone), rises_at, tuple(postponed))
+        return _Look(state, sources, sink, found, written_by, tuple(gone), tuple(postponed))
 
     def list_next(self, db: Db, snapshot: Snapshot, state: WindowState | None) -> list[NextWindow]:
         """List the windows that the next run would compute or delete, in its order. None: the program is new.
@@ -369,14 +373,18 @@ class WindowProgram:
     def _gone(
         self, db: Db, program_id: ProgramId, grid: Grid, computed: Instant | None, kept: AbstractSet[Window]
     ) -> dict[Window, WritePointer]:
-        """Return the stale windows of the time before a reset that this run passes and no later run computes."""
+        """Return the stale windows of the time before a reset that no later run computes.
+
+        Those of another size or offset go at once: a row names one bound of its window, which may later be the bound of
+        a new window too. The others go when a run passes them.
+        """
         if computed is None:
             return {}
-        stale = list_stale(db, program_id, WallTime(computed + 2 * 86_400_000_000), _MOST_STALE)
+        stale = list_stale(db, program_id, WallTime(LATEST), _MOST_STALE)
         return {
             one.window: one.write_pointer
             for one in stale
-            if one.window not in kept and grid.closes(one.window) <= computed
+            if one.window not in kept and (not grid.shape.has(one.window) or grid.closes(one.window) <= computed)
         }
 
     def _write(
@@ -553,8 +561,13 @@ def _to_postpone(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
 
 
 def read_input(db: Db, tx: Snapshot, source: Fileset) -> QueryInput:
-    """Read the watermark of a source that a transaction sees, and the time from which on the source is idle."""
+    """Read the watermark of a source that a transaction sees, and the time from which on the source is idle.
+
+    A source whose columns are not known yet is never idle, since no query could be computed over it.
+    """
     value, timeout = value_at(db, source.dataset_id, tx.write_pointer), spec_of(source).idle_timeout
+    if find_schema(db, source.dataset_id) is None:
+        return QueryInput(value, None)
     return QueryInput(value, None if timeout is None else find_last_commit(db, source.dataset_id) + timeout)
 
 

@@ -29,13 +29,3 @@ def find_least(inputs: Sequence[QueryInput], now: datetime) -> Instant | None:
         counting = [one for one in inputs if one.idle_at == last]
     values = [one.value for one in counting if one.value is not None]
     return min(values) if len(values) == len(counting) else None
-
-
-def find_rise(inputs: Sequence[QueryInput], now: datetime) -> datetime | None:
-    """Return the next time at which the watermark of the query rises though nothing is committed; None for never."""
-    stands = find_least(inputs, now)
-    for at in sorted(one.idle_at for one in inputs if one.idle_at is not None and one.idle_at > now):
-        value = find_least(inputs, at)
-        if value is not None and (stands is None or value > stands):
-            return at
-    return None

@@ -36,6 +36,7 @@ WINDOWS: Final = Backlog(
     find_next_due=SQL.find_next_due,
     find_due=SQL.find_due,
     clear_due=SQL.clear_due,
+    rearm=SQL.rearm,
 )
 """Windows that are closed and not published, or out of date, by the ids of window programs; none of other programs."""
 
@@ -89,23 +90,6 @@ class NotePostponed(Effect):
         if self.failures or self.left:
             calls += Postpone(WINDOWS, [self.program_id], _AGAIN).writes()
         return calls
-
-
-@dataclass(frozen=True, slots=True)
-class WakeAt(Effect):
-    """Have a window program announced at `at`: its watermark rises then, since an input becomes idle.
-
-    Stands after `NotePostponed`, which may have the program announced earlier.
-    """
-
-    phase = Phase.CLAIMS
-
-    program_id: ProgramId
-    at: datetime
-
-    def writes(self) -> Sequence[Call]:
-        """The time."""
-        return (SQL.wake_at(program_id=self.program_id, at=self.at),)
 
 
 def forget_failures(db: Db, program_id: ProgramId, from_end: int) -> None:

@@ -13,10 +13,27 @@ UPDATE window_program
           FROM window_program AS p WHERE p.program_id = :id) AS found
  WHERE window_program.program_id = found.program_id
 
--- name: wake_at
+-- name: rearm
 -- wakes: time
-UPDATE window_program SET retry_at = :at
- WHERE program_id = :program_id AND (retry_at IS NULL OR retry_at > :at)
+-- The next time at which an input becomes idle whose watermark holds a program, while another input is further.
+UPDATE window_program SET retry_at = found.idle_at
+  FROM (SELECT p.program_id, min(i.idle_at) AS idle_at
+          FROM window_program AS p CROSS JOIN
+               (SELECT n.program_id, w.value,
+                       w.idle_timeout + coalesce((SELECT c.at FROM partition_change AS c
+                                                   WHERE c.dataset_id = d.dataset_id
+                                                   ORDER BY c.commit_seq DESC LIMIT 1), d.created_at) AS idle_at
+                  FROM window_input AS n CROSS JOIN dataset AS d CROSS JOIN watermark AS w
+                 WHERE n.program_id IN ({texts:ids}) AND d.dataset_id = n.dataset_id
+                   AND w.dataset_id = n.dataset_id AND w.idle_timeout IS NOT NULL) AS i
+         WHERE p.program_id IN ({texts:ids}) AND i.program_id = p.program_id AND i.idle_at > tidemill_now()
+           AND (i.value IS NULL OR i.value <= coalesce(p.computed, -2305843009213693952))
+           AND EXISTS (SELECT 1 FROM window_input AS o CROSS JOIN watermark AS f
+                        WHERE o.program_id = p.program_id AND f.dataset_id = o.dataset_id
+                          AND f.value > coalesce(p.computed, -2305843009213693952))
+         GROUP BY p.program_id) AS found
+ WHERE window_program.program_id = found.program_id
+   AND (window_program.retry_at IS NULL OR window_program.retry_at > found.idle_at)
 
 -- name: note_failures
 INSERT INTO window_failure (program_id, window_end, window_start, reason, partitions, since, tried_at)

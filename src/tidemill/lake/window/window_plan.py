@@ -52,6 +52,10 @@ class WindowShape:
         """The time from one start of windows to the next."""
         return self.size if self.cumulative else self.slide
 
+    def has(self, window: Window) -> bool:
+        """Return whether `window` is one of the windows of this shape."""
+        return window in self.list_between(window.start, window.start)
+
     def list_between(self, low: int, high: int) -> Iterator[Window]:
         """Yield the windows in which wall-clock times from `low` to `high` may lie, by their start."""
         for number in range((low - self.size - self.offset) // self.step + 1, (high - self.offset) // self.step + 1):

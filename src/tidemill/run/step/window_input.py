@@ -8,10 +8,12 @@ from typing import Never
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect
+from tidemill.lake.backlog import Rearm
 from tidemill.lake.consumer.managed import Consumer
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.window.retries import WINDOWS
 from tidemill.lake.window.windows import find_state
+from tidemill.names import ScheduleId
 from tidemill.run.records.programs import Program
 from tidemill.run.step.input_kind import InputKind, Leaving
 
@@ -42,6 +44,11 @@ class WindowInputs(InputKind):
     def ids(self) -> Sequence[str]:
         """The program."""
         return (self.program.program_id,)
+
+    @classmethod
+    def publish(cls, ids: Sequence[str], schedules: Sequence[ScheduleId] = ()) -> Sequence[Effect]:
+        """Announce what is left now, and have it announced again when an input becomes idle."""
+        return *super().publish(ids, schedules), Rearm(WINDOWS, ids)
 
     def announce(self) -> Sequence[Effect]:
         """Announce nothing: the program's own effect, which moves its state, announces what is left."""

@@ -275,14 +275,16 @@ class World:
 
     def new_id(self, prefix: str) -> str:
         """A new id `<prefix>_<26 characters>` whose order is about that of time (the form of a ULID); unique."""
-        milliseconds = to_ms(self.clock.now())
-        value = (milliseconds << 80) | self.random.getrandbits(80)
-        return f"{prefix}_" + "".join([_CROCKFORD_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
+        return self.new_ids(prefix, 1)[0]
 
     def new_ids(self, prefix: str, count: int) -> list[str]:
-        """Return `count` new ids in their order, at most a million. They differ only in their last characters."""
-        begin = self.new_id(prefix)[:-4]
-        return [f"{begin}{_CROCKFORD_PAIRS[number >> 10]}{_CROCKFORD_PAIRS[number & 1023]}" for number in range(count)]
+        """Return `count` new ids of one time, in their order."""
+        begin = to_ms(self.clock.now()) << 80
+        values = sorted([begin | self.random.getrandbits(80) for _ in range(count)])
+        return [
+            f"{prefix}_" + "".join([_CROCKFORD_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
+            for value in values
+        ]
 
     def token(self, characters: int) -> str:
         """Return random lower-case letters and digits that cannot be guessed (with the system's random source)."""

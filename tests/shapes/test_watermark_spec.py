@@ -82,7 +82,7 @@ def test_expected_partitions_are_all_combinations():
         ("partition.completeness", "succes-file", "did you mean 'success-file'?"),
         ("partition.completeness", "commit+commit", "each once, joined by +"),
         ("partition.completeness", "delay(1)", "use text with units"),
-        ("partition.completeness", "metastore", "come later"),
+        ("partition.completeness", "meta-store", "use commit, success-file, metastore and delay"),
         ("sink.partition-commit.success-file.name", "done", "a name that begins with _ or ."),
         ("streaming-source.monitor-interval", "0s", "use a duration above 0"),
         ("streaming-source.consume-start-offset", "yesterday", "use a time without a zone"),

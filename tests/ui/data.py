@@ -37,7 +37,7 @@ def _give_up(stage: Stage) -> None:
     (program,) = stage.sql("SELECT program_id FROM program WHERE name = 'seed'")
     (dataset,) = stage.sql("SELECT dataset_id FROM dataset WHERE name = 'flights'")
     hour, begin = 3_600_000_000, 1_767_225_600_000_000  # of 1 January 2026
-    start, definition = begin + 4 * hour, '{"windows": [1, 2, 3]}'
+    start, definition = begin + 4 * hour, '{"inputs": {}, "windows": [1, 2, 3]}'
     stage.sql(
         "INSERT INTO window_program (program_id, name, definition, computed, seen, revision) "
         f"VALUES ('{program[0]}', 'default.shop.seed', '{definition}', {start}, 1, 1) RETURNING 1"

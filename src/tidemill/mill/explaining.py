@@ -33,7 +33,7 @@ def explain_statement(db: Db, project: Project, statement: Query) -> tuple[str, 
     without windows its tables. Raises what the statement would raise.
     """
     if isinstance(statement, Insert):
-        return _explain_program(db, project, statement.text)
+        return _explain_program(db, project, statement)
     query = statement.query
     snapshot = now(db, project.catalog.incarnation)
     if isinstance(query, TableQuery):
@@ -52,13 +52,12 @@ def explain_statement(db: Db, project: Project, statement: Query) -> tuple[str, 
     ]
 
 
-def _explain_program(db: Db, project: Project, text: str) -> tuple[str, list[Row]]:
-    namespace = Namespace(project.config.namespace)
-    sink = WindowProgram("insert", text, namespace).sink.rpartition(".")[2]
-    code = WindowProgram(sink, text, namespace)
+def _explain_program(db: Db, project: Project, statement: Insert) -> tuple[str, list[Row]]:
+    namespace, name = Namespace(project.config.namespace), statement.name
+    code = WindowProgram(name, statement.text, namespace)
     sources = [Fileset.of(project.dataset(db, source)) for source in code.sources]
     project.dataset(db, code.sink)
-    state = _find_state(db, namespace, sink)
+    state = _find_state(db, namespace, name)
     said = ""
     if state is not None and state.computed is not None and state.definition not in {"", code.definition(sources)}:
         said = f"{state.name} has another query now; after a reset "
@@ -68,11 +67,11 @@ def _explain_program(db: Db, project: Project, text: str) -> tuple[str, list[Row
     computed = None if reached is None else str(spec_of(sources[0]).window_zone.local(reached))
     rows = [
         *(row for source in sources for row in _explain_watermark(db, source)),
-        _row("computed", computed, f"by {NAME}.{sink}"),
+        _row("computed", computed, f"by {NAME}.{name}"),
         *_list_windows(windows),
     ]
     shown = ", ".join(code.sources)
-    return f"{said}the next run of {NAME}.{sink} would compute {len(windows)} windows of {shown}", rows
+    return f"{said}the next run of {NAME}.{name} would compute {len(windows)} windows of {shown}", rows
 
 
 def _find_state(db: Db, namespace: Namespace, name: str) -> WindowState | None:

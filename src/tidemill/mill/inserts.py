@@ -18,14 +18,14 @@ from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
 from tidemill.errors import NotFound, UserError, check_generation
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.window.retries import forget_failures
-from tidemill.lake.window.watermark import EARLIEST
-from tidemill.lake.window.windows import find_state, reset_windows
+from tidemill.lake.window.reopening import reset_program
+from tidemill.lake.window.windows import find_state
 from tidemill.mill.apps import find_deployed
 from tidemill.mill.project import Project
 from tidemill.names import Namespace, nearest, qualified
 from tidemill.run.records.bundles import delete_unused, put_bundle, store_bundle
 from tidemill.run.records.programs import find_program
+from tidemill.sql.ddl import Insert
 from tidemill.sql.window_program import WindowProgram, spec_of
 
 _QUARTER: Final = 900_000_000
@@ -47,17 +47,17 @@ Keep = Callable[[Db, str], None]
 """Notes the line for people in the transaction of a statement, for a repeated request."""
 
 
-def declare_insert(project: Project, statement: str, keep: Keep) -> str:
+def declare_insert(project: Project, statement: Insert, keep: Keep) -> str:
     """Declare the window program of an INSERT, or change its query; return a line for people.
 
     The program has the name of its output, and is of the app `sql` of the configured namespace.
     """
     namespace = Namespace(project.config.namespace)
-    code = WindowProgram("insert", statement, namespace)
-    space, (name,) = project.split("data set", code.sink, 1)
+    code = WindowProgram(statement.name, statement.text, namespace)
+    space, _ = project.split("data set", code.sink, 1)
     if space != namespace:
         raise BadInsert(code.sink, f"write into a table of the configured namespace, {namespace}")
-    program = qualified(namespace, statements.NAME, name)
+    program = qualified(namespace, statements.NAME, statement.name)
 
     def look(db: Db) -> tuple[App, int, list[Fileset]]:
         sources = [Fileset.of(project.dataset(db, source)) for source in code.sources]
@@ -70,7 +70,7 @@ def declare_insert(project: Project, statement: str, keep: Keep) -> str:
 
     app, version, sources = project.catalog.read(look)
     said = f"program {program} computes the windows of {', '.join(code.sources)} into {code.sink}"
-    statements.put_program(app, WindowProgram(name, statement, namespace), _period_of(code, sources))
+    statements.put_program(app, code, _period_of(code, sources))
     note = project.note("sql", code.sink, statement="INSERT")
     try:
         deployed = _deploy(project, app, version, note, lambda db: keep(db, said))
@@ -95,10 +95,7 @@ def drop_program(project: Project, name: str, keep: Keep, *, if_exists: bool) ->
     """
     namespace = Namespace(project.config.namespace)
 
-    def look(db: Db) -> tuple[App, int]:
-        return _find_app(db, namespace)
-
-    app, version = project.catalog.read(look)
+    app, version = project.catalog.read(lambda db: _find_app(db, namespace))
     program = qualified(namespace, statements.NAME, name)
     if name not in app.programs:
         if if_exists:
@@ -110,8 +107,7 @@ def drop_program(project: Project, name: str, keep: Keep, *, if_exists: bool) ->
     def forget(db: Db) -> None:
         program_id = find_program(db, namespace, statements.NAME, name).program_id
         if state := find_state(db, program_id):
-            reset_windows(db, state, None, None, "DROP PROGRAM")
-            forget_failures(db, program_id, EARLIEST)
+            reset_program(db, state, None, None, "DROP PROGRAM")
         keep(db, said)
 
     note = project.note("sql", program, statement="DROP PROGRAM")

@@ -39,14 +39,13 @@ from tidemill.shapes.watermark_spec import (
     leave_out,
 )
 from tidemill.storage.locations import open_files
-from tidemill.storage.metastore import HiveTable, MetastoreUnavailable, open_metastore
+from tidemill.storage.metastore import HIVE_FORMATS, HiveTable, MetastoreUnavailable, open_metastore
 from tidemill.texts import count_of
 
 if TYPE_CHECKING:
     from tidemill.sql.ddl import Alteration, CreateTable, DropTable, Select, Statement
 
 _CONNECTORS: Final = ("filesystem", "hive")
-_HIVE_FORMATS: Final = (FileFormat.PARQUET.value, FileFormat.ORC.value, FileFormat.JSON.value)
 _MOST_ROWS: Final = 1000
 """The most rows that a query shows."""
 _FORMATS: Final = (FileFormat.PARQUET.value, *sorted(one.value for one in FileFormat if one is not FileFormat.PARQUET))
@@ -120,8 +119,8 @@ class _Tables(Noun):
                 done = self._create_table(statement)
             case ddl.DropTable():
                 done = self._write(lambda db: self._drop_table(db, statement))
-            case ddl.Insert(text):
-                done = Done(declare_insert(self._project, text, self._keep_line))
+            case ddl.Insert():
+                done = Done(declare_insert(self._project, statement, self._keep_line))
             case ddl.DropProgram(name, if_exists):
                 done = Done(drop_program(self._project, name, self._keep_line, if_exists=if_exists))
             case ddl.Select():
@@ -363,8 +362,8 @@ def _why_not(table: HiveTable) -> str:
     """Return why a table of Hive cannot be monitored; empty if it can be."""
     if not table.keys:
         return "it has no partitions"
-    if table.file_format not in _HIVE_FORMATS:
-        return f"its files have none of the formats {', '.join(_HIVE_FORMATS)}"
+    if not table.file_format:
+        return f"its files have none of the formats {', '.join(HIVE_FORMATS)}"
     return table.why_not
 
 

@@ -13,9 +13,9 @@ from tidemill.epoch import to_micros
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, find_by_id, find_some
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.window.retries import forget_failures, list_failures
+from tidemill.lake.window.reopening import reset_program
+from tidemill.lake.window.retries import list_failures
 from tidemill.lake.window.watermark import (
-    EARLIEST,
     AdvanceWatermark,
     WatermarkRow,
     find_next_slot,
@@ -36,7 +36,6 @@ from tidemill.lake.window.windows import (
     list_results,
     list_states,
     read_left_out,
-    reset_windows,
     set_definition,
 )
 from tidemill.mill.operation import Right, operation
@@ -409,8 +408,7 @@ class Watermarks(Noun):
                 stands = _shown(state.computed, zone)
                 return ResetProgram(found.qualified_name, stands, _KEEPS.format(stands or "nothing"))
             upto = None if to is None else to_wall(_parse(to))
-            reset_windows(db, state, computed, upto, self._by_hand())
-            forget_failures(db, state.program_id, EARLIEST if upto is None else upto)
+            reset_program(db, state, computed, upto, self._by_hand())
             self._note("reset", found.qualified_name).between(*_places(state.computed, computed, zone)).write(db)
             which = "all windows" if to is None else f"the windows that end after {_shown(computed, zone)}"
             said = f"the next runs compute {which} again; published windows stay until they are replaced"

@@ -18,10 +18,10 @@ from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
 from tidemill.lake.expectations import find_expectations
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.discovery import find_listing
-from tidemill.lake.window.least import QueryInput, find_least
+from tidemill.lake.window.least import find_least
 from tidemill.lake.window.watermark import find_watermark, list_holders, list_holes, list_incomplete, list_waits
 from tidemill.lake.window.window_plan import Grid, Window, WindowShape
-from tidemill.lake.window.windows import WindowState, find_last_commit, list_inputs, list_states
+from tidemill.lake.window.windows import WindowState, list_inputs, list_states, read_input
 from tidemill.mill.access import Access
 from tidemill.mill.why_work import Explained, explain_reader, explain_readers
 from tidemill.names import RunId, WritePointer
@@ -370,16 +370,11 @@ def _explain_start(db: Db, program: Program, sources: Sequence[Fileset]) -> tupl
 
 def _find_least(db: Db, sources: Sequence[Fileset]) -> tuple[Fileset, Instant | None]:
     """Return the watermark of a query over `sources`, and the source that the watermark is of."""
-    inputs = [_read_input(db, source) for source in sources]
+    rows = [find_watermark(db, source.dataset_id) for source in sources]
+    values = [None if row is None else row.value for row in rows]
+    inputs = [read_input(db, source, value) for source, value in zip(sources, values, strict=True)]
     stands = find_least(inputs, db.now())
     return next((source, stands) for source, one in zip(sources, inputs, strict=True) if one.value == stands)
-
-
-def _read_input(db: Db, source: Fileset) -> QueryInput:
-    row = find_watermark(db, source.dataset_id)
-    timeout = None if source.watermark is None else source.watermark.idle_timeout
-    idle_at = None if timeout is None else find_last_commit(db, source.dataset_id) + timeout
-    return QueryInput(None if row is None else row.value, idle_at)
 
 
 def _last_write(db: Db, dataset: Dataset) -> Iterator[Because]:

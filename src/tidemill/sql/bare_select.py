@@ -23,7 +23,7 @@ from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant
 from tidemill.sql.batches import Batch
 from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, bad, parse_one, tokenize
-from tidemill.sql.window_program import NextWindow, check_times, find_first, list_needed, read_input, spec_of
+from tidemill.sql.window_program import NextWindow, check_times, find_first, list_needed, read_inputs, spec_of
 from tidemill.sql.windows import WindowQuery, name_of, read_query
 from tidemill.texts import count_of
 
@@ -160,7 +160,7 @@ def _plan_closed(
 ) -> tuple[tuple[Window, ...], Instant | None]:
     """Return the closed windows, and the watermark of the query."""
     check_times(query, sources, [find_schema(db, source.dataset_id) for source in sources])
-    passed = find_least([read_input(db, snapshot, source) for source in sources], db.now())
+    passed = find_least(read_inputs(db, snapshot, sources), db.now())
     waiting = [one for source in sources for one in list_waiting(db, source, snapshot, None)]
     reached = Reached(None, 0, passed, snapshot.write_pointer, find_first(db, sources))
     grid = Grid(query.shape, spec_of(sources[0]).window_zone)

@@ -135,9 +135,10 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Declare the window program that `text` says."""
+    """Declare the window program that `text` says. `name` is that of its output without the namespace."""
 
     text: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +190,7 @@ def read_keys(keys: Mapping[str, str]) -> dict[str, str]:
 def _read_query(verb: str, text: str) -> Query:
     if verb != "INSERT":
         return Select(read_select(text))
-    read_query(text)
-    return Insert(text.strip())
+    return Insert(text.strip(), read_query(text).sink.rpartition(".")[2])
 
 
 def _read(words: _Words, verb: str) -> Statement:

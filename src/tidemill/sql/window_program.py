@@ -31,7 +31,6 @@ from tidemill.lake.window.windows import (
     OutsideRows,
     WindowState,
     describe_times,
-    find_last_commit,
     find_results,
     find_state,
     list_around,
@@ -40,6 +39,7 @@ from tidemill.lake.window.windows import (
     list_stale,
     list_touched,
     list_waiting,
+    read_input,
     read_keys,
 )
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, ProgramId, WritePointer, qualified
@@ -329,7 +329,7 @@ class WindowProgram:
         self.check(sources, sink, [find_schema(db, source.dataset_id) for source in sources])
         grid = self._grid(sources)
         first = find_first(db, sources)
-        inputs = [read_input(db, tx, source) for source in sources]
+        inputs = read_inputs(db, tx, sources)
         at = Reached(state.computed, state.seen, find_least(inputs, db.now()), tx.write_pointer, first)
         limits = Limits(
             min(spec.max_windows for spec in specs),
@@ -375,8 +375,8 @@ class WindowProgram:
     ) -> dict[Window, WritePointer]:
         """Return the stale windows of the time before a reset that no later run computes.
 
-        Those of another size or offset go at once: a row names one bound of its window, which may later be the bound of
-        a new window too. The others go when a run passes them.
+        A window of another size or offset goes at once. A row of the output names one bound of its window alone, so a
+        later run would take the row for one of a new window with the same bound. The others go when a run passes them.
         """
         if computed is None:
             return {}
@@ -539,6 +539,11 @@ def check_times(query: WindowQuery, sources: Sequence[Fileset], schemas: Sequenc
         raise UserError(f"the windows of a query lie in one zone, not {shown}: set window.time-zone")
 
 
+def read_inputs(db: Db, snapshot: Snapshot, sources: Sequence[Fileset]) -> list[QueryInput]:
+    """Return the inputs of a query, with the watermarks that `snapshot` sees."""
+    return [read_input(db, one, value_at(db, one.dataset_id, snapshot.write_pointer)) for one in sources]
+
+
 def find_first(db: Db, sources: Sequence[Fileset]) -> Instant | None:
     """Return the time before which windows are left out, since a table has no rows of earlier times; None for none."""
     skipping = [one.dataset_id for one in sources if spec_of(one).partial_first is PartialFirst.SKIP]
@@ -558,17 +563,6 @@ def _to_postpone(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
     """
     known = {*look.postponed}
     return tries.failed | {one: error for one, error in tries.untried.items() if one not in known}
-
-
-def read_input(db: Db, tx: Snapshot, source: Fileset) -> QueryInput:
-    """Read the watermark of a source that a transaction sees, and the time from which on the source is idle.
-
-    A source whose columns are not known yet is never idle, since no query could be computed over it.
-    """
-    value, timeout = value_at(db, source.dataset_id, tx.write_pointer), spec_of(source).idle_timeout
-    if find_schema(db, source.dataset_id) is None:
-        return QueryInput(value, None)
-    return QueryInput(value, None if timeout is None else find_last_commit(db, source.dataset_id) + timeout)
 
 
 def _list_dirty(db: Db, source: Fileset, tx: Snapshot, state: WindowState) -> list[Dirty]:

@@ -20,8 +20,8 @@ _AT_ONCE: Final = 500
 """The partitions of one request."""
 _SCHEMA: Final = "spark.sql.sources.schema"
 _PROVIDER: Final = "spark.sql.sources.provider"
-_FORMATS: Final = {"parquet": "parquet", "orc": "orc", "json": "json"}
-"""Formats by a part of the name of Hive's class that reads them."""
+HIVE_FORMATS: Final = ("parquet", "orc", "json")
+"""The formats of tables that are read. Each is a part of the names of Hive's classes for it."""
 _STATISTICS_STAY: Final = {"DO_NOT_UPDATE_STATS": "true"}
 
 
@@ -150,7 +150,7 @@ def describe(table: Any) -> HiveTable:  # noqa: ANN401  # generated code has no 
     storage, properties = table.sd, dict(table.parameters or {})
     classes = f"{storage.inputFormat} {storage.serdeInfo.serializationLib if storage.serdeInfo else ''}".lower()
     provider = properties.get(_PROVIDER, "").lower()
-    known = (name for part, name in _FORMATS.items() if (part == provider if provider else part in classes))
+    known = (one for one in HIVE_FORMATS if (one == provider if provider else one in classes))
     keys = {one.name: one.type for one in table.partitionKeys or ()}
     return HiveTable(
         location=as_url(storage.location or ""),

@@ -7,10 +7,16 @@ from typing import Final
 from tidemill.catalog.db import Db
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.window.retries import forget_failures
-from tidemill.lake.window.windows import list_states, redefine, reset_windows, set_definition
+from tidemill.lake.window.windows import WindowState, list_states, redefine, reset_windows, set_definition
 from tidemill.shapes.partition_time import Instant, WallTime
 
 _EVER: Final = -(1 << 60)
+
+
+def reset_program(db: Db, state: WindowState, computed: Instant | None, upto: WallTime | None, cause: str) -> None:
+    """Reset the windows of a program that end after `upto`, as `reset_windows` does, also those that were postponed."""
+    reset_windows(db, state, computed, upto, cause)
+    forget_failures(db, state.program_id, _EVER if upto is None else upto)
 
 
 def reopen_windows(
@@ -25,7 +31,6 @@ def reopen_windows(
     for state in list_states(db, source.dataset_id):
         goes_back = state.computed is not None and (computed is None or state.computed > computed)
         set_definition(db, state.program_id, redefine(state.definition, [source]))
-        reset_windows(db, state, computed if goes_back else state.computed, upto, cause)
-        forget_failures(db, state.program_id, _EVER if upto is None else upto)
+        reset_program(db, state, computed if goes_back else state.computed, upto, cause)
         reopened += [state.name] if goes_back else []
     return tuple(reopened)

@@ -20,7 +20,8 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.errors import Conflict, NotFound
 from tidemill.lake.datasets import find_by_id
-from tidemill.lake.fileset.fileset import Change, Fileset, Partition, to_partitions
+from tidemill.lake.fileset.fileset import Change, Fileset, Partition, find_schema, to_partitions
+from tidemill.lake.window.least import QueryInput
 from tidemill.lake.window.window_plan import MARGIN, Dirty, Stored, Window, times_within
 from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
 from tidemill.shapes.keys import KeyText
@@ -293,6 +294,17 @@ def find_last_commit(db: Db, dataset_id: DatasetId) -> datetime:
     found = db.value(SQL.find_last_commit, datetime, dataset_id=dataset_id)
     assert found is not None, "a run has found the file set"  # noqa: S101
     return found
+
+
+def read_input(db: Db, source: Fileset, value: Instant | None) -> QueryInput:
+    """Return an input of a query, whose watermark is `value`, with the time from which on the input is idle.
+
+    An input whose columns are not known yet is never idle, since no query could be computed over it.
+    """
+    timeout = None if source.watermark is None else source.watermark.idle_timeout
+    if timeout is None or find_schema(db, source.dataset_id) is None:
+        return QueryInput(value, None)
+    return QueryInput(value, find_last_commit(db, source.dataset_id) + timeout)
 
 
 def list_inputs(db: Db, program_id: ProgramId) -> list[DatasetId]:

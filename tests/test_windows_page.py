@@ -41,6 +41,7 @@ def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_ten_minutes_print_the_rows_that_the_page_shows(tmp_path):
     """A user of Flink types the first section as it stands. The window is out without a row of the next hour."""

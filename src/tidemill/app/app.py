@@ -459,7 +459,7 @@ class App:
             name,
             kind,
             code,
-            (),
+            code.look_ups,
             code.writes,
             retries,
             backoff,

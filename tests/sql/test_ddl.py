@@ -285,6 +285,7 @@ def test_a_directory_of_another_program_outlives_its_table(mill):
         ("CREATE TABLE t (x STRUCT<a int, A int>) PARTITIONED BY (d date)", "the field A stands there twice"),
         ("CREATE TABLE t (x ARRAY<int>) PARTITIONED BY (x)", "the key x has the type array"),
         ("ALTER TABLE hive_table ADD WATERMARK FOR nothing AS SOURCE_WATERMARK", "there is no such column"),
+        ("ALTER TABLE hive_table ADD WATERMARK FOR pt_day AS SOURCE_WATERMARK", "a key of the partitions cannot be"),
         ("ALTER TABLE hive_table MODIFY WATERMARK FOR ts AS SOURCE_WATERMARK", "write ADD WATERMARK"),
         ("ALTER TABLE hive_table DROP WATERMARK", "no watermark to drop"),
         ("ALTER TABLE hive_table RESET ('partition.time-interval')", "'partition.time-interval' is not set"),
@@ -359,6 +360,26 @@ def test_a_duration_is_written_in_either_way(mill):
         assert parse_duration(one) == parse_duration(other)
         spec = fileset.watermark
         assert spec.row_lag == spec.max_ahead == parse_duration(one) // timedelta(microseconds=1)
+
+
+def test_an_option_has_one_value_under_all_its_names(mill):
+    """SET and RESET by another name of the option said that they were done, and changed nothing."""
+    mill.sql(HIVE)
+
+    def timeout() -> timedelta | None:
+        fileset = Fileset.of(mill.project.catalog.read(lambda db: mill.project.dataset(db, "hive_table")))
+        return fileset.watermark.idle_timeout
+
+    found = []
+    for change in ("SET ('{}'='1h')", "SET ('{}'='2h')", "RESET ('{}')"):
+        for name in ("scan.watermark.idle-timeout", "watermark.idle-timeout"):
+            mill.sql(f"ALTER TABLE hive_table {change.format(name)}")
+            found.append(timeout())
+            if change.startswith("RESET"):
+                break
+    hour = timedelta(hours=1)
+
+    assert found == [hour, hour, 2 * hour, 2 * hour, None]
 
 
 def test_what_a_watermark_needs_cannot_be_reset(mill):

@@ -363,7 +363,7 @@ def test_a_duration_is_written_in_either_way(mill):
 
 
 def test_an_option_has_one_value_under_all_its_names(mill):
-    """SET and RESET by another name of the option said that they were done, and changed nothing."""
+    """SET and RESET by another name of the option changed nothing, without a word."""
     mill.sql(HIVE)
 
     def timeout() -> timedelta | None:
@@ -443,7 +443,7 @@ def below(select: str) -> str:
         (f"INSERT INTO o SELECT count(*) {FROM}", "an aggregate needs GROUP BY window_start"),
         (f"INSERT INTO o SELECT a, count(*) {FROM} GROUP BY a", "GROUP BY needs window_start"),
         (f"INSERT INTO o SELECT a {FROM} LIMIT 3", "LIMIT would cut"),
-        (f"INSERT INTO o SELECT window_start, a {FROM} JOIN x ON x.a = a", "a join is of windows"),
+        (f"INSERT INTO o SELECT window_start, a {FROM}, x", "a join with the snapshot x needs ON or USING"),
         *((f"INSERT INTO o SELECT window_start, {one} AS r {FROM}", "another value each time") for one in CHANGING),
         (
             f"INSERT INTO o SELECT a, row_number() OVER (PARTITION BY a ORDER BY ts) AS n {FROM}",

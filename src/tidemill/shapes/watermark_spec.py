@@ -85,6 +85,8 @@ _MEANINGLESS: Final[Mapping[str, str]] = {
     "sink.parallelism": "Spark decides it",
     "sink.partition-commit.": "partitions are published by the commit of their transaction",
     "auto-compaction": "it has no meaning here",
+    "sink.rolling-policy.": "a transaction writes the files of a partition, and `compact` merges small ones",
+    "source.monitor-interval": "the option is 'streaming-source.monitor-interval'",
     "lookup.": "a run reads one version of a snapshot, and no cache is needed",
 }
 _WAITS: Final = re.compile(r"wait\((.*)\)")

@@ -14,8 +14,8 @@ from sqlglot import exp
 from tidemill.sql.dialect import bad
 from tidemill.sql.window_rows import BOUNDS, QueryRows
 
-_SEMI: Final = ("SEMI", "LEFT SEMI", "ANTI", "LEFT ANTI")
-_OPTIONAL: Final[Mapping[str, tuple[bool, bool]]] = {
+SEMI: Final = ("SEMI", "LEFT SEMI", "ANTI", "LEFT ANTI")
+OPTIONAL: Final[Mapping[str, tuple[bool, bool]]] = {
     "": (False, False),
     "INNER": (False, False),
     "LEFT": (False, True),
@@ -34,11 +34,7 @@ def join(node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows:
 
     `right` are the rows of one side, `left` those of one or more.
     """
-    kind = " ".join(part for part in (node.method, node.side, node.kind) if part).upper()
-    if kind not in _OPTIONAL and kind not in _SEMI:
-        raise bad(
-            f"{kind} JOIN of windows is not supported: write [LEFT | RIGHT | FULL] JOIN, or LEFT SEMI or ANTI", node
-        )
+    kind = find_kind(node)
     _check_sides(node, left, right)
     using = [column.name.lower() for column in node.args.get("using") or []]
     both = [name for name in using if left.find_origin(name) == right.find_origin(name) is not None]
@@ -46,9 +42,9 @@ def join(node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows:
     if not equal >= {*BOUNDS}:
         place = node.args.get("on") or node
         raise bad(f"a join of windows needs ON {_NEEDS}: else it joins rows of several windows", place)
-    if kind in _SEMI:
+    if kind in SEMI:
         return left
-    lacks_left, lacks_right = _OPTIONAL[kind]
+    lacks_left, lacks_right = OPTIONAL[kind]
     optional = {*left.optional}
     optional |= left.sides.keys() if lacks_left else set()
     optional |= right.sides.keys() if lacks_right else set()
@@ -59,6 +55,16 @@ def join(node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows:
             origins.setdefault(column, None if name in optional else origin)
     rest = [one for one in (*left.columns, *right.columns) if not isinstance(one, str) or one.lower() not in using]
     return QueryRows((*using, *rest), "", origins, sides, frozenset(optional))
+
+
+def find_kind(node: exp.Join) -> str:
+    """Return the kind of a join, one of `OPTIONAL` or `SEMI`; `BadStatement` for others."""
+    kind = " ".join(part for part in (node.method, node.side, node.kind) if part).upper()
+    if kind not in OPTIONAL and kind not in SEMI:
+        raise bad(
+            f"{kind} JOIN of windows is not supported: write [LEFT | RIGHT | FULL] JOIN, or LEFT SEMI or ANTI", node
+        )
+    return kind
 
 
 def check_exists(node: exp.Expr, query: exp.Select, outer: QueryRows, inner: QueryRows) -> None:
@@ -78,6 +84,11 @@ def check_exists(node: exp.Expr, query: exp.Select, outer: QueryRows, inner: Que
 def _check_sides(node: exp.Expr, left: QueryRows, right: QueryRows) -> None:
     if not left.windowed or not right.windowed:
         raise bad("a join is of windows: both sides must be window functions of tables, or queries over them", node)
+    check_names(node, left, right)
+
+
+def check_names(node: exp.Expr, left: QueryRows, right: QueryRows) -> None:
+    """Refuse two sides of one name."""
     if shared := left.sides.keys() & right.sides.keys():
         raise bad(f"both sides of the join are named {min(shared) or 'nothing'}: give each a name of its own", node)
 

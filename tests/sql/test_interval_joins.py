@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sql.conftest import Windows, open_windows
-from tests.sql.near import HOUR, Near, near, open_near, row_time
+from tests.sql.near import HOUR, MINUTE, Near, near, open_near, row_time
 from tests.sql.test_several_inputs import EVENTS
 from tests.sql.test_window_program import MARKS, kill
 from tidemill.lake.window.reach import WindowReach
@@ -249,6 +249,33 @@ def test_an_idle_side_holds_no_window(catalog_url, tmp_path):
     opened.mill.close()
 
 
+def test_a_rewind_of_either_table_opens_the_windows_that_waited_for_its_rows(sqlite_catalog_url, tmp_path):
+    """If the intervals of the tables change, the join has other windows, and all of them are computed again."""
+    opened = open_near(tmp_path / "project", sqlite_catalog_url, 90, 30, "LEFT")
+    fill(opened, *((table, hour, 5) for table in ("clicks", "views") for hour in (9, 10, 11, 12, 13)))
+    sql = "SELECT computed FROM window_program"
+    app = opened.mill.project.config.app.read_text()
+
+    opened.mill.watermarks.rewind("views", "2021-03-19 12:00")
+    ((rewound,),) = opened.sql(sql)
+    opened.settle()
+    opened.add_to("views", "2021-03-19 12:00", 6)
+    opened.settle()
+    shown = opened.shown()
+    opened.deploy(app.replace('interval="1h"', 'interval="30m"'))
+    ((reset,),) = opened.sql(sql)
+    opened.settle()
+
+    assert f"{from_wall(rewound):%H:%M}" == "10:30"
+    assert "11:05 12:06" not in shown
+    assert "10:05 11:05" in shown
+    assert reset is None
+    assert opened.sql("SELECT DISTINCT window_end - window_start FROM window_result WHERE stale = 0") == [
+        (30 * MINUTE,)
+    ]
+    opened.mill.close()
+
+
 INSERT = f"""
 CREATE TABLE settled (ts TIMESTAMP(3), a bigint) PARTITIONED BY (day date);
 INSERT INTO settled SELECT l.ts, r.a, to_date(l.ts) AS day FROM {near(90, 30, "")}"""
@@ -264,10 +291,12 @@ def test_an_insert_is_explained_and_starts_when_either_watermark_may_close_a_win
 
     (done,) = opened.mill.sql(f"EXPLAIN {INSERT.split(';')[1]}")
     ((spec,),) = opened.sql("SELECT spec FROM schedule WHERE name = 'settled'")
+    (bare,) = opened.mill.sql(f"EXPLAIN SELECT l.a, r.a FROM {near(90, 30, '')}")
 
     windows = [(row["value"], row["partitions"]) for row in done.rows if row["part"] == "window"]
     clicks, views = (f"default.{table} day=2021-03-19 hour=" for table in ("clicks", "views"))
     assert windows[-1] == ("[2021-03-19 10:00:00, 2021-03-19 11:00:00)", [f"{clicks}10", f"{views}9", f"{views}12"])
+    assert [row["value"] for row in bare.rows] == ["default.clicks", "default.views"]
     assert spec.count('"every": "30m"') == 2
     opened.mill.close()
 
@@ -366,6 +395,7 @@ def test_an_interval_join_is_computed_and_computed_again_for_late_rows(sqlite_ca
     windows.commit("clicks", rows_of(spark, ("09:30", "w", 6)))
     second = compute()
     again = {*windows.sql("SELECT program_id, window_start, write_pointer FROM window_result")}
+    (bare,) = windows.mill.sql(f"SELECT count(*) AS n FROM {near(90, 30, '')} AND l.a = r.a")
     windows.mill.close()
 
     # W of both tables is 14:00. Left windows are closed up to 12:30, 90 minutes before, and right ones up to 13:30.
@@ -390,5 +420,6 @@ def test_an_interval_join_is_computed_and_computed_again_for_late_rows(sqlite_ca
     }
     assert second == {name: expected[name] for name in kinds}
     same = {start // 3_600_000_000 % 24 for _, start, _ in pointers & again}
+    assert bare.rows == ({"n": 8},)  # rows of open windows too, and those that the programs leave out
     assert 7 in same
     assert same <= {6, 7, 12}

@@ -348,13 +348,16 @@ class WindowProgram:
             min(spec.max_partitions for spec in specs),
             min(spec.max_bytes for spec in specs),
         )
+        # A window that is not computed yet may begin as much before `computed` as it is long.
+        open_from = None if state.computed is None else Instant(state.computed - grid.shape.size - MARGIN)
         waiting: list[Stored] = []
         dirty: dict[str, list[Dirty]] = {}
         for source, reach in zip(sources, reaches, strict=True):
-            # A window that is not computed yet may begin as much before `computed` as it is long.
-            early = grid.shape.size + MARGIN + max(reach.before, 0)
-            since = None if state.computed is None else Instant(state.computed - early)
-            waiting += [reach.touched_by(grid.zone, one) for one in list_waiting(db, source, tx, since)]
+            since = None if open_from is None else Instant(open_from - max(reach.before, 0))
+            for stored in list_waiting(db, source, tx, since):
+                one = reach.touched_by(grid.zone, stored)
+                # Without the computed windows, which a long interval has by the thousand.
+                waiting.append(one if open_from is None else one._replace(begins=max(one.begins, open_from)))
             changes = _list_dirty(db, source, tx, state)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
         for source, spec in zip(sources, specs, strict=True):

@@ -20,11 +20,13 @@ from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import WallTime
 from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
+from tidemill.sql.window_rows import ROW_TIME
 from tidemill.sql.window_text import (
     SPANS_AS_TEXT,
     are_among,
     assign_windows,
     is_inside,
+    is_within,
     spans_table,
     text_literal,
     wall_literal,
@@ -79,7 +81,17 @@ class SparkWindows:
         def rows(table: str) -> str:
             return tables[table].text if table in tables else self._views[table]
 
-        return workspace.spark.sql(self._query.select(rows, windows))
+        text = self._query.select(rows, windows)
+        if self._query.interval is not None:
+            text = f"SELECT * FROM (\n{text}\n) WHERE {self._lies_in(wanted)}"
+        return workspace.spark.sql(text)
+
+    def _lies_in(self, windows: Sequence[Window]) -> str:
+        """Return the condition that a result lies in one of `windows`."""
+        columns = {bound: quoted(column) for bound, column in self._query.bounds.items()}
+        if ROW_TIME in columns:
+            return is_within(f"CAST({columns[ROW_TIME]} AS TIMESTAMP_NTZ)", windows)
+        return are_among(self._query.shape, windows, columns)
 
     def _open(self, workspace: Workspace, batch: Batch, suffix: str) -> _Table:
         """Return the rows of a table that belong to their partitions. Views of the rows end in `suffix`."""
@@ -159,9 +171,8 @@ class SparkWindows:
         new = self.compute(workspace, batches).persist() if windows else None
         if not present.columns or not old:
             return None, new, []
-        query = self._query
-        columns = {bound: quoted(column) for bound, column in query.bounds.items()}
-        replaced = are_among(query.shape, [*windows, *gone], columns)
+        _set_zone(workspace, batches[0])
+        replaced = self._lies_in([*windows, *gone])
         held = [row.asDict() for row in present.filter(replaced).select(*names).distinct().collect()]
         if not held:
             return None, new, []
@@ -177,8 +188,7 @@ class SparkWindows:
 
     def _read(self, workspace: Workspace, batch: Batch, suffix: str = "") -> DataFrame:
         """Read the partitions, and give their rows the name that texts have for them."""
-        # The session belongs to this run alone.
-        workspace.spark.conf.set("spark.sql.session.timeZone", batch.watermark.window_zone.name)
+        _set_zone(workspace, batch)
         rows = workspace.read_exactly(batch.source, batch.partitions)
         rows.createOrReplaceTempView(f"{_FILES}{suffix}")
         return rows
@@ -230,6 +240,11 @@ class _Table:
     text: str
     time: str
     own: Sequence[str]
+
+
+def _set_zone(workspace: Workspace, batch: Batch) -> None:
+    # The session belongs to this run alone.
+    workspace.spark.conf.set("spark.sql.session.timeZone", batch.watermark.window_zone.name)
 
 
 def _column(batch: Batch, rows: DataFrame) -> str:

@@ -21,6 +21,7 @@ from tidemill.lake.backlog import Rearm
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
 from tidemill.lake.window.least import QueryInput, find_least
+from tidemill.lake.window.reach import WindowReach, find_interval_shape
 from tidemill.lake.window.retries import WINDOWS, Failure, NotePostponed, list_postponed
 from tidemill.lake.window.side import side_of
 from tidemill.lake.window.watermark import LATEST, find_first_begin, value_at
@@ -56,6 +57,7 @@ from tidemill.shapes.watermark_spec import (
 )
 from tidemill.sql.aside import Aside, name_some
 from tidemill.sql.batches import Batch, Calculator
+from tidemill.sql.interval_joins import IntervalJoin
 from tidemill.sql.window_tries import Tries, WindowFailed
 from tidemill.sql.windows import WindowQuery, read_query
 
@@ -162,12 +164,14 @@ class WindowProgram:
 
         If the definition changes, all windows must be computed again.
         """
-        shape, specs = self.query.shape, [spec_of(source) for source in sources]
+        grid, specs = make_grid(self.query, sources), [spec_of(source) for source in sources]
+        shape, interval = grid.shape, self.query.interval
         return json.dumps(
             {
                 "select": self.query.select("<{}>".format, _show_windows),
-                "windows": [shape.size, shape.slide, shape.offset, specs[0].window_zone.name],
+                "windows": [shape.size, shape.slide, shape.offset, grid.zone.name],
                 **({"cumulative": True} if shape.cumulative else {}),
+                **({"interval": self._describe_interval(interval)} if interval else {}),
                 "inputs": {
                     source.qualified_name: {"column": spec.column, "outside": spec.outside, **describe_times(spec)}
                     for source, spec in zip(sources, specs, strict=True)
@@ -175,6 +179,11 @@ class WindowProgram:
             },
             sort_keys=True,
         )
+
+    def _describe_interval(self, interval: IntervalJoin) -> dict[str, object]:
+        names = dict(zip(self.query.tables, self.sources, strict=True))
+        reaches = {names[table]: [one.before, one.after, one.lag] for table, one in interval.reaches.items()}
+        return {"windows_of": names[interval.table], "reaches": reaches}
 
     def check(self, sources: Sequence[Fileset], sink: Fileset, schemas: Sequence[ColumnSchema | None]) -> None:
         """Refuse a table without a watermark, another time column than its own, and rows that could not be replaced.
@@ -267,9 +276,9 @@ class WindowProgram:
         left_out: list[LateRows] = []
         all_outside: list[OutsideRows] = []
         grid, wanted = self._grid(look.sources), sorted(windows)
-        for source, side in zip(look.sources, self.sides, strict=True):
+        for source, reach, side in zip(look.sources, self.query.reaches, self.sides, strict=True):
             spec = spec_of(source)
-            late = self._find_late(workspace, look, source, moved.seen)
+            late = self._find_late(workspace, look, source, reach, moved.seen)
             kept = late if spec.keeps_late else []
             batch = self._batch(workspace, look, source, wanted, kept)
             aside = Aside(workspace, calculator, side, batch, look.state)
@@ -277,20 +286,22 @@ class WindowProgram:
             if kept:
                 final = _find_final(spec, look.state)
                 assert final is not None, "there are late rows"  # noqa: S101
-                late = aside.put_late(kept, moved.seen, grid.first_open(final))
+                late = aside.put_late(kept, moved.seen, reach.first_open(grid, final))
             for text in (*aside.say_late(late), *aside.say_outside(outside)):
                 workspace.note(look.sink, text)
             left_out += late
             all_outside += outside
         return replace(moved, left_out=left_out, outside=all_outside)
 
-    def _find_late(self, workspace: Workspace, look: _Look, source: Fileset, seen: int) -> list[LateRows]:
+    def _find_late(
+        self, workspace: Workspace, look: _Look, source: Fileset, reach: WindowReach, seen: int
+    ) -> list[LateRows]:
         """Return the partitions that got rows before the commit `seen` of windows that are not computed again."""
         final = _find_final(spec_of(source), look.state)
         if final is None:
             return []
         late = workspace.ask(lambda db, _: list_late(db, source, look.state.seen, seen))
-        return [one for one in late if one.rows and _is_behind(self._grid(look.sources), one, final)]
+        return [one for one in late if one.rows and _is_behind(self._grid(look.sources), reach, one, final)]
 
     def _find_move(self, workspace: Workspace, look: _Look, tries: Tries, late: int, new: int) -> MoveWindows:
         """Return the move of the state after `late` late and `new` new windows were tried."""
@@ -325,8 +336,9 @@ class WindowProgram:
             raise NoWatermark(sources[0].qualified_name)
         self.check(sources, sink, [find_schema(db, source.dataset_id) for source in sources])
         grid = self._grid(sources)
-        first = find_first(db, sources)
-        inputs = read_inputs(db, tx, sources)
+        reaches = self.query.reaches
+        first = find_first(db, sources, reaches)
+        inputs = read_inputs(db, tx, sources, reaches)
         at = Reached(state.computed, state.seen, find_least(inputs, db.now()), tx.write_pointer, first)
         limits = Limits(
             min(spec.max_windows for spec in specs),
@@ -334,9 +346,17 @@ class WindowProgram:
             min(spec.max_bytes for spec in specs),
         )
         # A window that is not computed yet may begin as much before `computed` as it is long.
-        since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
-        waiting = [one for source in sources for one in list_waiting(db, source, tx, since)]
-        dirty = {source.qualified_name: _list_dirty(db, source, tx, state) for source in sources}
+        open_from = None if state.computed is None else Instant(state.computed - grid.shape.size - MARGIN)
+        waiting: list[Stored] = []
+        dirty: dict[str, list[Dirty]] = {}
+        for source, reach in zip(sources, reaches, strict=True):
+            since = None if open_from is None else Instant(open_from - max(reach.before, 0))
+            for stored in list_waiting(db, source, tx, since):
+                one = reach.touched_by(grid.zone, stored)
+                # Without the computed windows, which a long interval has by the thousand.
+                waiting.append(one if open_from is None else one._replace(begins=max(one.begins, open_from)))
+            changes = _list_dirty(db, source, tx, state)
+            dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
         for source, spec in zip(sources, specs, strict=True):
             late = plan(grid, at, (), dirty[source.qualified_name], limits).late
             if spec.late is LatePolicy.ERROR and late:
@@ -364,7 +384,7 @@ class WindowProgram:
             **dict.fromkeys(look.postponed, "postponed"),
             **dict.fromkeys(look.plan.new, "closed"),
         }
-        needed = list_needed(db, look.sources, snapshot, self._grid(look.sources), each)
+        needed = list_needed(db, self.query, look.sources, snapshot, each)
         return [NextWindow(window, why, needed.get(window, ())) for window, why in each.items()]
 
     def _gone(
@@ -443,8 +463,8 @@ class WindowProgram:
         late: Sequence[LateRows] = (),
     ) -> Batch:
         """The windows with all partitions whose rows may lie in them, at the run's snapshot; and `late` partitions."""
-        grid = self._grid(look.sources)
-        spans = _merged(grid.spans(window) for window in windows)
+        grid, reach = self._grid(look.sources), self.query.reaches[look.sources.index(source)]
+        spans = _merged(reach.needs(grid.zone, grid.spans(window)) for window in windows)
 
         def block(db: Db, tx: Transaction) -> Batch:
             near: dict[str, Stored] = {}
@@ -473,10 +493,15 @@ class WindowProgram:
     ) -> dict[Window, WindowFailed]:
         """Return the failures of `others` that share partitions with `window`, for those that this run will not try."""
         grid = self._grid(look.sources)
-        span = grid.spans(window)
 
         def list_near(db: Db, tx: Transaction) -> list[tuple[Fileset, Stored]]:
-            return [(source, one) for source in look.sources for one in list_around(db, source, tx, [span])[span]]
+            near = []
+            for source, reach in zip(look.sources, self.query.reaches, strict=True):
+                span = reach.needs(grid.zone, grid.spans(window))
+                near += [
+                    (source, reach.touched_by(grid.zone, one)) for one in list_around(db, source, tx, [span])[span]
+                ]
+            return near
 
         near = workspace.ask(list_near)
         reason = f"not tried, since it needs partitions of {failed.window}, which failed: {failed.reason}"
@@ -490,7 +515,7 @@ class WindowProgram:
         return found
 
     def _grid(self, sources: Sequence[Fileset]) -> Grid:
-        return Grid(self.query.shape, spec_of(sources[0]).window_zone)
+        return make_grid(self.query, sources)
 
     def _make_calculator(self, run: Run) -> Calculator:
         if self._calculator is not None:
@@ -501,17 +526,26 @@ class WindowProgram:
         return SparkWindows(self.query, lambda name: run.input(whole[name]).read())
 
 
+def make_grid(query: WindowQuery, sources: Sequence[Fileset]) -> Grid:
+    """Return the windows of a query over `sources`, in the order of its tables."""
+    shape = query.shape
+    if query.interval is not None:
+        shape = find_interval_shape(spec_of(sources[[*query.tables].index(query.interval.table)]))
+    return Grid(shape, spec_of(sources[0]).window_zone)
+
+
 def list_needed(
-    db: Db, sources: Sequence[Fileset], snapshot: Snapshot, grid: Grid, windows: Iterable[Window]
+    db: Db, query: WindowQuery, sources: Sequence[Fileset], snapshot: Snapshot, windows: Iterable[Window]
 ) -> dict[Window, tuple[str, ...]]:
     """Return for each of `windows` the partitions whose rows may lie in it, by table, in their order of time."""
-    wanted = set(windows)
-    spans = _merged(map(grid.spans, wanted))
+    wanted, grid = set(windows), make_grid(query, sources)
     needed: dict[Window, tuple[str, ...]] = {}
-    for source in sources:
+    for source, reach in zip(sources, query.reaches, strict=True):
+        spans = _merged(reach.needs(grid.zone, grid.spans(window)) for window in wanted)
         near = {one.key: one for found in list_around(db, source, snapshot, spans).values() for one in found}
         for one in sorted(near.values(), key=lambda one: (one.begins, one.key)):
-            for window in wanted.intersection(grid.touched(one.begins, one.ends)):
+            touched = reach.touched_by(grid.zone, one)
+            for window in wanted.intersection(grid.touched(touched.begins, touched.ends)):
                 shown = _show_partition(source, KeyText(one.key), among=len(sources))
                 needed[window] = (*needed.get(window, ()), shown)
     return needed
@@ -525,9 +559,9 @@ def check_times(query: WindowQuery, sources: Sequence[Fileset], schemas: Sequenc
     for source, schema, column in zip(sources, schemas, query.tables.values(), strict=True):
         spec = spec_of(source)
         if column.lower() != spec.column.lower():
+            names = (column, spec.column) if query.interval else (f"DESCRIPTOR({column})", f"DESCRIPTOR({spec.column})")
             raise UserError(
-                f"the watermark of {source.qualified_name} is for {spec.column}: DESCRIPTOR({column}) must be "
-                f"DESCRIPTOR({spec.column})"
+                f"the watermark of {source.qualified_name} is for {spec.column}: {names[0]} must be {names[1]}"
             )
         if schema is not None and (fault := find_column_fault(spec.column, spec.options, schema.types)):
             raise BadTimeColumn(source.qualified_name, spec.column, fault)
@@ -537,15 +571,26 @@ def check_times(query: WindowQuery, sources: Sequence[Fileset], schemas: Sequenc
         raise UserError(f"the windows of a query lie in one zone, not {shown}: set window.time-zone")
 
 
-def read_inputs(db: Db, snapshot: Snapshot, sources: Sequence[Fileset]) -> list[QueryInput]:
-    """Return the inputs of a query, with the watermarks that `snapshot` sees."""
-    return [read_input(db, one, value_at(db, one.dataset_id, snapshot.write_pointer)) for one in sources]
+def read_inputs(
+    db: Db, snapshot: Snapshot, sources: Sequence[Fileset], reaches: Sequence[WindowReach]
+) -> list[QueryInput]:
+    """Return the inputs of a query, each with the time up to which windows are closed by what `snapshot` sees."""
+    inputs = []
+    for source, reach in zip(sources, reaches, strict=True):
+        value = value_at(db, source.dataset_id, snapshot.write_pointer)
+        closed = None if value is None else reach.closed_by(spec_of(source).window_zone, value)
+        inputs.append(read_input(db, source, closed))
+    return inputs
 
 
-def find_first(db: Db, sources: Sequence[Fileset]) -> Instant | None:
+def find_first(db: Db, sources: Sequence[Fileset], reaches: Sequence[WindowReach]) -> Instant | None:
     """Return the time before which windows are left out, since a table has no rows of earlier times; None for none."""
-    skipping = [one.dataset_id for one in sources if spec_of(one).partial_first is PartialFirst.SKIP]
-    return max((first for one in skipping if (first := find_first_begin(db, one)) is not None), default=None)
+    found = []
+    for source, reach in zip(sources, reaches, strict=True):
+        first = find_first_begin(db, source.dataset_id)
+        if spec_of(source).partial_first is PartialFirst.SKIP and first is not None:
+            found.append(Instant(first + reach.before))
+    return max(found, default=None)
 
 
 def _show_partition(source: Fileset, key: KeyText, *, among: int) -> str:
@@ -579,9 +624,10 @@ def _find_final(spec: WatermarkSpec, state: WindowState) -> Instant | None:
     return Instant(state.computed - spec.final_after)
 
 
-def _is_behind(grid: Grid, late: LateRows, final: Instant) -> bool:
+def _is_behind(grid: Grid, reach: WindowReach, late: LateRows, final: Instant) -> bool:
     """Return whether rows of a late partition may lie in a window that late rows change no more."""
-    return any(grid.closes(one) <= final for one in grid.touched(late.begins, late.ends))
+    touched = grid.touched(*reach.touches(grid.zone, late.begins, late.ends))
+    return any(grid.closes(one) <= final for one in touched)
 
 
 def _show_windows(rows: str, column: str, table: str) -> str:

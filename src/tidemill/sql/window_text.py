@@ -162,6 +162,18 @@ def is_among(column: str, walls: Iterable[int], step: int) -> str:
     return f"({' OR '.join(cases)})"
 
 
+def is_within(time: str, windows: Iterable[Window]) -> str:
+    """Return the condition that a wall-clock time lies in one of `windows`; those that touch are asked as one."""
+    stretches: list[tuple[int, int]] = []
+    for start, end in sorted(windows):
+        if stretches and start <= stretches[-1][1]:
+            stretches[-1] = stretches[-1][0], max(stretches[-1][1], end)
+        else:
+            stretches.append((start, end))
+    cases = [f"{time} >= {wall_literal(start)} AND {time} < {wall_literal(end)}" for start, end in stretches]
+    return f"({' OR '.join(f'({one})' for one in cases)})"
+
+
 def wall_literal(wall: int) -> str:
     """A wall-clock time as SQL wants it."""
     return f"TIMESTAMP_NTZ'{from_wall(wall).isoformat(' ')}'"

@@ -17,11 +17,13 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from tidemill.lake.window.reach import WindowReach
 from tidemill.lake.window.window_plan import WindowShape
 from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, WindowSql, bad, parse_one, tokenize
+from tidemill.sql.interval_joins import IntervalJoin, join_tables
 from tidemill.sql.window_calls import KNOWN, WindowCall, example, read_call
 from tidemill.sql.window_joins import check_exists, join, join_look_up
-from tidemill.sql.window_rows import BOUNDS, AllColumns, Columns, QueryRows
+from tidemill.sql.window_rows import BOUNDS, ROW_TIME, AllColumns, Columns, QueryRows
 
 WINDOW_COLUMNS: Final = (*BOUNDS, "window_time")
 """The columns of a window function, in the place of columns of these names in its table."""
@@ -47,6 +49,7 @@ _LITERALS: Final = _CHANGING - {"USER", "VERSION", "NOW", "UUID", "RANDOM", "UNI
 """The functions that are read without parentheses too, if no column is likely to have their name."""
 _METADATA: Final = "_METADATA"
 """The hidden column of a file's name and times."""
+_LONGEST_INTERVAL: Final = WindowShape(86_400_000_000, 86_400_000_000, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +74,23 @@ class WindowQuery:
     tables: Mapping[str, str]
     """The time column of each table that the query reads, by the table's name in the query."""
     shape: WindowShape
+    """Shape of the windows. The windows of an interval join are as long as this at most (`make_grid`)."""
     text: str
     places: tuple[_TextPlace, ...]
     bounds: Mapping[str, str]
-    """Columns of the result that tell its window: by `window_start`, `window_end`, their names."""
+    """Columns of the result that tell its window: by `window_start`, `window_end`, `ROW_TIME`, their names."""
     columns: Columns
     """The columns of the result."""
     look_ups: tuple[str, ...]
     """The snapshots whose rows are joined to rows in windows, by the names in the query."""
+    interval: IntervalJoin | None = None
+    """The interval join that the query is over; None for a query over window functions."""
+
+    @property
+    def reaches(self) -> tuple[WindowReach, ...]:
+        """The reach of each of `tables`."""
+        known = {} if self.interval is None else self.interval.reaches
+        return tuple(known.get(table, WindowReach()) for table in self.tables)
 
     def find_columns(self, tables: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
         """Return the columns of the result over tables with these columns; None if they depend on unknown ones."""
@@ -141,19 +153,23 @@ def _check(
     _refuse_parts(statement, kept=() if sink is not None else _WHOLE)
     reader = _QueryReader(tokens)
     found = reader.read(query, {} if query is statement else reader.add_queries({}, statement))
-    if reader.shape is None or not found.windowed:
+    shape = reader.shape if reader.interval is None else _LONGEST_INTERVAL
+    if shape is None or not found.windowed:
         raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", query)
     _refuse_unread(statement, reader)
     text = text.rstrip().rstrip(";")
     return WindowQuery(
         sink="" if sink is None else name_of(sink),
         tables=reader.tables,
-        shape=reader.shape,
+        shape=shape,
         text=text if sink is None else _blank_insert(text, reader.tokens, sink),
         places=tuple(sorted(reader.places, key=lambda place: place.begin)),
-        bounds=found.find_bounds(reader.shape),
+        bounds=(
+            found.find_bounds(shape) if reader.interval is None else {ROW_TIME: reader.interval.find_time(found, query)}
+        ),
         columns=found.columns,
         look_ups=tuple(reader.look_ups),
+        interval=reader.interval,
     )
 
 
@@ -193,6 +209,7 @@ class _QueryReader:
         self.named: dict[str, exp.Expr] = {}
         """The tables that the query names."""
         self.shape: WindowShape | None = None
+        self.interval: IntervalJoin | None = None
         self.places: list[_TextPlace] = []
         self.look_ups: dict[str, None] = {}
         self.read_already: set[int] = set()
@@ -225,7 +242,9 @@ class _QueryReader:
 
     def _read_select(self, select: exp.Select, known: Mapping[str, QueryRows]) -> QueryRows:
         rows = _add_views(select, self._read_from(select, known))
-        if rows.windowed:
+        if rows.windowed and self.interval is not None:
+            self.interval.check_above(select, rows)
+        elif rows.windowed:
             assert self.shape is not None, "a window function was read"  # noqa: S101
             self._read_where(select, rows, known)
             rows = _check_windowed(select, rows, self.shape)
@@ -241,10 +260,24 @@ class _QueryReader:
         rows = self._read_side(source.this, known)
         for node in select.args.get("joins") or []:
             self.read_already.add(id(node))
-            if rows.windowed and _is_table(node.this, known):
+            if rows.windowed and self.interval is None and _is_table(node.this, known):
                 rows = join_look_up(node, rows, self._read_look_up(node.this))
             else:
-                rows = join(node, rows, self._read_side(node.this, known))
+                rows = self._join(node, rows, self._read_side(node.this, known))
+        return rows
+
+    def _join(self, node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows:
+        if self.interval is not None:
+            raise bad("an interval join is of two tables: join its output with others in another program", node)
+        if left.windowed or right.windowed:
+            return join(node, left, right)
+        rows, interval, columns = join_tables(node, left, right)
+        if self.shape is not None:
+            raise bad("a query is over window functions or over one interval join: declare a program for each", node)
+        self.interval = interval
+        for table, column in zip((left.table, right.table), columns, strict=True):
+            if self.tables.setdefault(table, column).lower() != column.lower():
+                raise bad(f"the join compares two columns of {table}: both must be the time of its watermark", node)
         return rows
 
     def _read_look_up(self, source: exp.Expr) -> QueryRows:
@@ -282,6 +315,9 @@ class _QueryReader:
     def _read_windows(self, source: exp.Expr, call: WindowCall, known: Mapping[str, QueryRows]) -> QueryRows:
         data = call.data
         rows = self.read(data, known) if isinstance(data, exp.Subquery) else self._read_table(data, known, alias=False)
+        if self.interval is not None:
+            why = "a query is over window functions or over one interval join: write the join into a file set"
+            raise bad(f"{why} with a watermark, and declare another program over it", call.node)
         if rows.windowed:
             raise bad(
                 "windows of windows come later: write the inner windows into a file set with a watermark", call.node

@@ -428,9 +428,10 @@ class App:
 
         `INSERT INTO hourly SELECT window_start, …, to_date(window_start) AS day FROM TABLE(TUMBLE(TABLE clicks,
         DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start, window_end`, or `HOP(TABLE clicks, DESCRIPTOR(ts),
-        <slide>, <size>)`, or `CUMULATE(TABLE clicks, DESCRIPTOR(ts), <step>, <size>)`. Each run computes the windows
-        that the watermark has closed, and again those that late partitions touch. The columns must include the keys of
-        the output. `BadStatement` for what cannot be windowed. `spark_profile` is as in `spark`.
+        <slide>, <size>)`, or `CUMULATE(TABLE clicks, DESCRIPTOR(ts), <step>, <size>)`, or `SESSION(TABLE clicks
+        PARTITION BY visitor, DESCRIPTOR(ts), <gap>)`. Each run computes the windows that the watermark has closed, and
+        again those that late partitions touch. The columns must include the keys of the output. `BadStatement` for what
+        cannot be windowed. `spark_profile` is as in `spark`.
         """
         from tidemill.sql.window_program import WindowProgram
 

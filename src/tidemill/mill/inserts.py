@@ -26,7 +26,7 @@ from tidemill.names import Namespace, nearest, qualified
 from tidemill.run.records.bundles import delete_unused, put_bundle, store_bundle
 from tidemill.run.records.programs import find_program
 from tidemill.sql.ddl import Insert
-from tidemill.sql.window_program import WindowProgram, spec_of
+from tidemill.sql.window_program import WindowProgram, grid_of, spec_of
 
 _QUARTER: Final = 900_000_000
 
@@ -83,7 +83,7 @@ def declare_insert(project: Project, statement: Insert, keep: Keep) -> str:
 
 def _period_of(code: WindowProgram, sources: Sequence[Fileset]) -> timedelta:
     """Return a period, counted from 1970 in UTC, one end of which is at each time at which a window closes."""
-    shape, zones = code.query.shape, {spec_of(source).window_zone.name for source in sources}
+    shape, zones = grid_of(code.query, sources).shape, {spec_of(source).window_zone.name for source in sources}
     # Clocks of all zones stand at whole quarters of an hour in UTC, since 1972.
     return timedelta(microseconds=math.gcd(shape.slide, shape.offset, 0 if zones <= {"UTC"} else _QUARTER))
 

@@ -476,4 +476,4 @@ def _shape(spec: WatermarkSpec | None) -> object:
 
     The reading of times is not part of it: a change of that makes the windows start again without a reset.
     """
-    return None if spec is None else (spec.column, spec.outside)
+    return None if spec is None else (spec.column, spec.outside, spec.session_max)

@@ -50,6 +50,9 @@ class Calculator(Protocol):
         A partition without such rows may be missing.
         """
 
+    def count_forced(self, workspace: Workspace, batch: Batch) -> int:
+        """Count the sessions of the slots of `batch` that were closed by force."""
+
     def pick_outside(self, workspace: Workspace, batch: Batch) -> Any:  # noqa: ANN401  # of its own kind
         """The rows of the partitions that lie outside their instants, as rows of the side table."""
 

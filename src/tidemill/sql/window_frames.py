@@ -20,6 +20,7 @@ from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import WallTime
 from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
+from tidemill.sql.session_frames import OPENS, assign_sessions
 from tidemill.sql.window_text import (
     SPANS_AS_TEXT,
     are_among,
@@ -30,7 +31,7 @@ from tidemill.sql.window_text import (
     wall_literal,
     window_time,
 )
-from tidemill.sql.windows import WINDOW_COLUMNS, WindowQuery
+from tidemill.sql.windows import FORCED, WINDOW_COLUMNS, WindowQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _FILES: Final = "tidemill_files"
 """The rows of the batch's partitions, as their files have them."""
 _CHECKED: Final = "tidemill_rows"
+_SESSIONS: Final = "tidemill_sessions"
 _QUARTER: Final = 15 * 60_000_000
 _MOST_QUARTERS: Final = 26 * 4
 """No two clocks are further apart."""
@@ -53,6 +55,8 @@ class SparkWindows:
         self._query = query
         self._counted: dict[str, list[tuple[RowCount, AbstractSet[KeyText]]]] = {}
         """By table, counts of rows outside their partition, with the partitions that were read. Writes fill them."""
+        self._forced: list[RowCount] = []
+        """Counts of sessions that were closed by force."""
 
     def compute(self, workspace: Workspace, batches: Sequence[Batch]) -> DataFrame:
         """The rows of all windows of `batches`, one query over one read of the partitions."""
@@ -65,6 +69,10 @@ class SparkWindows:
         def windows(given: str, column: str, table: str) -> str:
             one = tables[table]
             hidden = one.own if given == one.text else []
+            if shape.sessions:
+                found = self._find_sessions(workspace, batches[0], given, column, hidden)
+                self._count_forced(workspace, found).createOrReplaceTempView(_SESSIONS)
+                return _SESSIONS
             return f"({assign_windows(given, column, shape, wanted, one.time, hidden)})"
 
         return workspace.spark.sql(self._query.select(lambda table: tables[table].text, windows))
@@ -76,8 +84,46 @@ class SparkWindows:
         checked = f"({self._check(batch, rows, suffix)})" if fails else self._leave_out(workspace, batch, rows, suffix)
         zone = None if dict(rows.dtypes)[_column(batch, rows)] == "timestamp_ntz" else batch.watermark.window_zone
         # A table may be the output of a window program.
-        own = [quoted(name) for name in rows.columns if name.lower() in WINDOW_COLUMNS]
+        own = [quoted(name) for name in rows.columns if name.lower() in (*WINDOW_COLUMNS, FORCED)]
         return _Table(checked, window_time(zone, batch.windows), own)
+
+    def _find_sessions(
+        self, workspace: Workspace, batch: Batch, given: str, column: str, hidden: Sequence[str]
+    ) -> DataFrame:
+        """Return the rows `given`, without their columns `hidden`, that lie in sessions of the slots of `batch`."""
+        shape = self._query.fit_shape(batch.watermark)
+        assert shape.sessions is not None, "it is a query over sessions"  # noqa: S101
+        left_out = f" EXCEPT ({', '.join(hidden)})" if hidden else ""
+        rows = workspace.spark.sql(f"SELECT *{left_out} FROM {given}")
+        found = assign_sessions(rows, column, self._query.keys, shape.sessions)
+        return found.filter(are_among(shape, batch.windows, {"window_end": "window_end"}))
+
+    def _count_forced(self, workspace: Workspace, found: DataFrame) -> DataFrame:
+        """Return the rows of sessions. The write that takes all of them counts the sessions closed by force."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as sf
+
+        counted = RowCount(Observation())
+        seen = found.observe(counted.observation, sf.count_if(sf.col(OPENS) & sf.col(FORCED)).alias("rows"))
+        workspace.note_count(counted)
+        self._forced.append(counted)
+        return seen.drop(OPENS)
+
+    def count_forced(self, workspace: Workspace, batch: Batch) -> int:
+        """See `Calculator`. No query where the writes of the windows met no such session, as for `count_outside`."""
+        if all(count_of(workspace.spark, counted) == 0 for counted in self._forced):
+            return 0
+        one = self._open(workspace, batch, "_0")
+        numbers: list[int] = []
+
+        def windows(given: str, column: str, table: str) -> str:
+            del table
+            found = self._find_sessions(workspace, batch, given, column, one.own if given == one.text else [])
+            numbers.append(found.filter(f"{OPENS} AND {FORCED}").count())
+            return given
+
+        self._query.select(lambda _: one.text, windows)
+        return numbers[0]
 
     def count_outside(self, workspace: Workspace, batch: Batch) -> dict[KeyText, int]:
         """See `Calculator`. No query where the writes of the windows met no such row; else one over all partitions.

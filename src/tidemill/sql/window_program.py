@@ -12,10 +12,12 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot, Transaction
+from tidemill.durations import format_duration
 from tidemill.errors import UserError
 from tidemill.lake.backlog import Rearm
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
@@ -48,6 +50,7 @@ from tidemill.run.step.context import workspace_of
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, WallTime, from_wall
 from tidemill.shapes.watermark_spec import (
+    SESSION_MAX,
     BadTimeColumn,
     LatePolicy,
     PartialFirst,
@@ -58,6 +61,7 @@ from tidemill.sql.aside import Aside, name_some
 from tidemill.sql.batches import Batch, Calculator
 from tidemill.sql.window_tries import Tries, WindowFailed
 from tidemill.sql.windows import WindowQuery, read_query
+from tidemill.texts import count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,12 +164,14 @@ class WindowProgram:
 
         If the definition changes, all windows must be computed again.
         """
-        shape, specs = self.query.shape, [spec_of(source) for source in sources]
+        shape, specs = self._grid(sources).shape, [spec_of(source) for source in sources]
+        sessions = shape.sessions
         return json.dumps(
             {
                 "select": self.query.select("<{}>".format, _show_windows),
                 "windows": [shape.size, shape.slide, shape.offset, specs[0].window_zone.name],
                 **({"cumulative": True} if shape.cumulative else {}),
+                **({"sessions": [sessions.gap, sessions.longest, *self.query.keys]} if sessions else {}),
                 "inputs": {
                     source.qualified_name: {"column": spec.column, "outside": spec.outside, **describe_times(spec)}
                     for source, spec in zip(sources, specs, strict=True)
@@ -197,6 +203,7 @@ class WindowProgram:
         for source in sources:
             self._check_sink(source)
         check_times(self.query, sources, schemas)
+        check_sessions(self.query, sources)
         late = {source.qualified_name: spec_of(source) for source in sources}
         if len({(spec.late, spec.final_after) for spec in late.values()}) > 1:
             shown = ", ".join(f"{table} with '{spec.late}'" for table, spec in late.items())
@@ -281,11 +288,22 @@ class WindowProgram:
                 final = _find_final(spec, look.state)
                 assert final is not None, "there are late rows"  # noqa: S101
                 late = aside.put_late(kept, moved.seen, grid.first_open(final))
-            for text in (*aside.say_late(late), *aside.say_outside(outside)):
+            for text in (
+                *aside.say_late(late),
+                *aside.say_outside(outside),
+                *self._say_forced(workspace, calculator, batch),
+            ):
                 workspace.note(look.sink, text)
             left_out += late
             all_outside += outside
         return replace(moved, left_out=left_out, outside=all_outside)
+
+    def _say_forced(self, workspace: Workspace, calculator: Calculator, batch: Batch) -> Iterable[str]:
+        """Say for people how many sessions were closed by force."""
+        if self.query.shape.sessions and (forced := calculator.count_forced(workspace, batch)):
+            longest = format_duration(timedelta(microseconds=batch.watermark.session_max))
+            sessions = f"{count_of(forced, 'session')} of {batch.source.qualified_name}"
+            yield f"{sessions} went on for {longest}: closed by force"
 
     def _find_late(self, workspace: Workspace, look: _Look, source: Fileset, seen: int) -> list[LateRows]:
         """Return the partitions that got rows before the commit `seen` of windows that are not computed again."""
@@ -337,7 +355,9 @@ class WindowProgram:
             min(spec.max_bytes for spec in specs),
         )
         # A window that is not computed yet may begin as much before `computed` as it is long.
-        since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
+        since = (
+            None if state.computed is None else Instant(state.computed - grid.shape.size - grid.shape.reach - MARGIN)
+        )
         waiting = [one for source in sources for one in list_waiting(db, source, tx, since)]
         dirty = {source.qualified_name: _list_dirty(db, source, tx, state) for source in sources}
         for source, spec in zip(sources, specs, strict=True):
@@ -493,7 +513,7 @@ class WindowProgram:
         return found
 
     def _grid(self, sources: Sequence[Fileset]) -> Grid:
-        return Grid(self.query.shape, spec_of(sources[0]).window_zone)
+        return grid_of(self.query, sources)
 
     def _make_calculator(self) -> Calculator:
         if self._calculator is not None:
@@ -537,6 +557,35 @@ def check_times(query: WindowQuery, sources: Sequence[Fileset], schemas: Sequenc
     if len({*zones.values()}) > 1:
         shown = ", ".join(f"{table} in {zone}" for table, zone in zones.items())
         raise UserError(f"the windows of a query lie in one zone, not {shown}: set window.time-zone")
+
+
+def check_sessions(query: WindowQuery, sources: Sequence[Fileset]) -> None:
+    """Refuse tables whose sessions would depend on the order in which partitions come, and a gap that is too long."""
+    sessions = query.shape.sessions
+    for source in sources if sessions else ():
+        spec = spec_of(source)
+        assert sessions is not None, "it is a query over sessions"  # noqa: S101
+        if sessions.gap >= spec.session_max:
+            raise UserError(
+                f"the gap of SESSION must be shorter than the longest session of {source.qualified_name}, "
+                f"'{SESSION_MAX}'='{format_duration(timedelta(microseconds=spec.session_max))}'"
+            )
+        if spec.late in {LatePolicy.DROP, LatePolicy.SIDE} or spec.allowed_lateness is not None:
+            raise UserError(
+                f"SESSION needs late='recompute' or 'error' without allowed_lateness on {source.qualified_name}: a "
+                "late row may join sessions that are published, and then all of them are computed again"
+            )
+        if spec.partial_first is PartialFirst.SKIP:
+            raise UserError(
+                f"SESSION needs partial_first='emit' on {source.qualified_name}: no session has a begin that is known "
+                "before its rows"
+            )
+
+
+def grid_of(query: WindowQuery, sources: Sequence[Fileset]) -> Grid:
+    """Return the windows of a query over these tables."""
+    spec = spec_of(sources[0])
+    return Grid(query.fit_shape(spec), spec.window_zone)
 
 
 def read_inputs(db: Db, snapshot: Snapshot, sources: Sequence[Fileset]) -> list[QueryInput]:

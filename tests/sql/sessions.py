@@ -6,15 +6,22 @@ Results are lines too: `<start> <end> <n> <sum> <parity> <forced>`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import ClassVar
 
 from tests.sql.conftest import open_windows
 from tests.sql.hours import HOUR, Plain, write_app
 from tests.sql.plain import PlainWindows, Texts
-from tidemill.lake.fileset.fileset import Partition
+from tidemill.catalog.db import Db
+from tidemill.catalog.transactions import Snapshot
+from tidemill.lake.fileset.fileset import Fileset, Partition
+from tidemill.lake.window.carry import CARRY_KEYS, Carry, list_carries
 from tidemill.lake.window.window_plan import Grid, Window, WindowShape
+from tidemill.names import WritePointer
+from tidemill.shapes.keys import KeySchema, KeyValue
 from tidemill.shapes.partition_time import Zone, from_wall, to_wall
 from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
@@ -25,31 +32,55 @@ SESSION = "SESSION(TABLE clicks PARTITION BY parity, DESCRIPTOR(ts), INTERVAL '{
 SLOTS = WindowShape(HOUR, HOUR, 0)
 
 
-def find_sessions(rows: Iterable[tuple[int, int]], gap: int, longest: int, zone: Zone) -> list[tuple[int, int, str]]:
-    """Return the wall-clock bounds of each session and its line, by one walk over rows in the order of their times."""
+@dataclass(frozen=True)
+class Session:
+    """A session: wall-clock bounds, its line, its rows, the begin of their chain, and the last row plus the gap."""
+
+    start: int
+    end: int
+    line: str
+    rows: list[tuple[int, int, int]]
+    chain: int
+    open_until: int
+
+
+def find_sessions(rows: Iterable[tuple[int, int, int]], gap: int, longest: int, zone: Zone) -> list[Session]:
+    """Find all sessions by one walk over rows (instant, amount, begin of the chain, as far as it is known)."""
     found = []
     ordered = sorted(rows, key=lambda row: (row[1] % 2, row[0]))
     for parity, members in groupby(ordered, key=lambda row: row[1] % 2):
-        sessions: list[list[tuple[int, int]]] = []
+        sessions: list[list[tuple[int, int, int]]] = []
+        chains: list[int] = []
         cuts: list[int] = []
-        for at, amount in members:
-            if not sessions or at - sessions[-1][-1][0] > gap:
+        for at, amount, began in members:
+            near = bool(sessions) and at - sessions[-1][-1][0] <= gap
+            if not near or at >= cuts[-1]:
+                chains.append(chains[-1] if near else began)
+                cuts.append(at - at % longest + longest if at >= chains[-1] + longest else chains[-1] + longest)
                 sessions.append([])
-                cuts.append(at + longest)
-            elif at >= cuts[-1]:
-                sessions.append([])
-                cuts.append(at - at % longest + longest)
-            sessions[-1].append((at, amount))
-        for each, cut in zip(sessions, cuts, strict=True):
+            sessions[-1].append((at, amount, began))
+        for each, chain, cut in zip(sessions, chains, cuts, strict=True):
             last = each[-1][0] + gap
             start, end = to_wall(zone.local(each[0][0])), to_wall(zone.local(min(last, cut)))
-            total = sum(amount for _, amount in each)
-            found.append((start, end, f"{start} {end} {len(each)} {total} {parity} {int(last >= cut)}"))
+            line = f"{start} {end} {len(each)} {sum(amount for _, amount, _ in each)} {parity} {int(last >= cut)}"
+            found.append(Session(start, end, line, each, chain, last))
+    return found
+
+
+def read_clicks(lines: Iterable[str]) -> list[tuple[int, int, int]]:
+    """Rows of lines. A line of a carry has the begin of its chain."""
+    found = []
+    for line in lines:
+        at, amount, *began = map(int, line.split())
+        found.append((at, amount, began[0] if began else at))
     return found
 
 
 class PlainSessions(PlainWindows):
     """Computes sessions that end in the slots of a batch, by their definition."""
+
+    read: ClassVar[list[set[int]]] = []
+    """The hours that each computation has read."""
 
     def __init__(self, query: WindowQuery) -> None:
         assert query.shape.sessions is not None
@@ -59,26 +90,37 @@ class PlainSessions(PlainWindows):
         """The sessions of the batch, by the day on which they begin."""
         texts: defaultdict[str, str] = defaultdict(str)
         (batch,) = batches
-        for start, _, line in self._find(run, batch):
-            texts[f"day={from_wall(start):%Y-%m-%d}"] += f"{line}\n"
+        for one in self._find(run, batch):
+            if _ends_within(one.end, batch.windows):
+                texts[f"day={from_wall(one.start):%Y-%m-%d}"] += f"{one.line}\n"
         return dict(texts)
 
-    def _find(self, run, batch: Batch) -> list[tuple[int, int, str]]:
-        rows = []
+    def _find(self, run, batch: Batch, closes: int = 1 << 60) -> list[Session]:
+        keys = batch.source.keys
+        self.read.append({int(keys.decode(one.partition_key)[1]) for one in batch.partitions})
+        rows, since = [], batch.carry.closes if batch.carry else 0
+        if batch.carry:
+            rows += read_clicks(read_lines(run.world, batch.carry.fileset, batch.carry.partition))
         for partition in batch.partitions:
             begins, ends = batch.instants[partition.partition_key]
-            each = [
-                (int(at), int(amount)) for at, amount in map(str.split, read_lines(run.world, batch.source, partition))
-            ]
+            each = read_clicks(read_lines(run.world, batch.source, partition))
             within = [row for row in each if begins <= row[0] < ends]
             assert len(within) == len(each) or batch.watermark.outside is not OutsidePolicy.ERROR, each
-            rows += within
-        found = find_sessions(rows, self._gap, batch.watermark.session_max, batch.watermark.window_zone)
-        return [one for one in found if _ends_within(one[1], batch.windows)]
+            rows += [row for row in within if since <= row[0] < closes]
+        return find_sessions(rows, self._gap, batch.watermark.session_max, batch.watermark.window_zone)
 
     def count_forced(self, run, batch: Batch) -> int:
         """By the definition."""
-        return sum(line.endswith(" 1") for _, _, line in self._find(run, batch))
+        found = [one for one in self._find(run, batch) if _ends_within(one.end, batch.windows)]
+        return sum(one.line.endswith(" 1") for one in found)
+
+    def pick_open(self, run, batch: Batch, closes: int, key: Mapping[str, KeyValue]) -> Texts:
+        """By the definition."""
+        found = self._find(run, batch, closes)
+        still = [one for one in found if one.end >= batch.windows[-1].end or one.open_until >= closes]
+        text = "".join(f"{at} {amount} {one.chain}\n" for one in still for at, amount, _ in one.rows)
+        schema = KeySchema.of(CARRY_KEYS)
+        return {schema.to_path(tuple(key.values())): text} if text else {}
 
     def replace(self, run, batches: Sequence[Batch], gone: Sequence[Window], old: Sequence[Partition]):
         """Old lines without sessions that end in the slots, and new ones where there were some; the rest as new."""
@@ -116,15 +158,20 @@ class SessionHours(Plain):
             for start, end, n, _, _, forced in rows
         ]
 
+    def list_carries(self) -> list[str]:
+        """The ends of the slots at which there are carries."""
+        return [f"{from_wall(one.at):%H:%M}" for one in self.mill.project.catalog.read(self._list_carries)]
+
+    def _list_carries(self, db: Db) -> list[Carry]:
+        fileset = Fileset.of(self.mill.project.dataset(db, "count_hours_carry"))
+        everything = Snapshot(WritePointer(2**60), self.mill.project.catalog.incarnation)
+        return list_carries(db, fileset, everything, Grid(SLOTS, self.zone))
+
     def expected(self, passed: int) -> list[str]:
         """Compute the closed sessions plainly, over all rows."""
         grid = Grid(SLOTS, self.zone)
-        rows = [(int(at), int(amount)) for at, amount in map(str.split, self.lines("clicks"))]
-        return sorted(
-            line
-            for _, end, line in find_sessions(rows, self.gap, self.longest, self.zone)
-            if grid.closes(next(SLOTS.list_between(end, end))) <= passed
-        )
+        found = find_sessions(read_clicks(self.lines("clicks")), self.gap, self.longest, self.zone)
+        return sorted(one.line for one in found if grid.closes(next(SLOTS.list_between(one.end, one.end))) <= passed)
 
 
 def write_sessions(minutes: int = 30, zone: str = "UTC", more: str = "") -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
 from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.sql.sessions import open_sessions, write_sessions
+from tests.sql.sessions import PlainSessions, open_sessions, write_sessions
 from tests.sql.test_window_program import MARKS, kill
+from tidemill.errors import UserError
 
 _numbers = itertools.count()
 
@@ -88,6 +90,57 @@ def test_after_a_reset_another_gap_replaces_all_sessions(hours):
 
     assert before == ["08:00 08:50 2", "09:00 09:50 2"]
     assert hours.results() == ["08:00 08:10 1", "08:20 08:30 1", "09:00 09:10 1", "09:20 09:30 1"]
+
+
+def test_a_run_reads_the_carry_and_new_partitions_alone(hours):
+    """A late partition is read with those after it. Then the next run goes on from a carry that has its rows."""
+    read = []
+    for hour in (8, 9, 10, 11, 9, 12):
+        PlainSessions.read.clear()
+        hours.add(f"2021-03-19 {hour:02}:00", *range(0, 60, 20))
+        hours.settle()
+        read.append(set().union(*PlainSessions.read))
+
+    assert read == [{8}, {9}, {10}, {11}, {9, 10, 11}, {12}]
+    assert hours.lines("hourly") == hours.expected(hours.passed)
+
+
+def test_carries_are_dropped_when_no_late_partition_can_need_them(hours):
+    """A late row reaches twice 4 hours and a half."""
+    for hour in range(14):
+        hours.add(f"2021-03-19 {hour:02}:00", 50)
+        hours.settle()
+
+    assert hours.list_carries() == [f"{hour:02}:00" for hour in range(14, 4, -1)]
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("late='drop'", "SESSION needs late='recompute' or 'error'"),
+        ("allowed_lateness='7 days'", "without allowed_lateness on default.clicks"),
+        ("partial_first='skip'", "SESSION needs partial_first='emit'"),
+        ("session_max='30 min'", "the gap of SESSION must be shorter than the longest session"),
+    ],
+)
+def test_a_table_whose_sessions_would_depend_on_the_order_of_arrival_is_refused(hours, option, why):
+    """When the app is deployed."""
+    text = write_sessions(more=option)
+
+    with pytest.raises(UserError, match=re.escape(why)):
+        hours.deploy(text.replace("session_max='4h', session_max", "session_max"))
+
+
+def test_another_longest_session_needs_a_reset(hours):
+    """Published sessions have been cut by the previous one."""
+    hours.add("2021-03-19 08:00", 0)
+    hours.settle()
+    other = write_sessions().replace("session_max='4h'", "session_max='5h'")
+
+    with pytest.raises(UserError, match=r"reset shop\.count_hours` first"):
+        hours.deploy(other)
+    with pytest.raises(UserError, match="reset` that program first"):
+        hours.mill.sql("ALTER TABLE clicks SET ('window.session.max'='5h')")
 
 
 EVENTS = st.lists(

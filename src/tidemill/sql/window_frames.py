@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from tidemill.frames.schema import quoted
 from tidemill.frames.spark import RowCount, count_of
 from tidemill.lake.fileset.fileset import Partition
+from tidemill.lake.window.carry import CARRY_BEGAN
 from tidemill.lake.window.side import SIDE_OFFSET, SideReason
 from tidemill.lake.window.window_plan import Window
-from tidemill.shapes.keys import KeyText
-from tidemill.shapes.partition_time import WallTime
+from tidemill.shapes.keys import KeyText, KeyValue
+from tidemill.shapes.partition_time import Instant, WallTime
 from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
-from tidemill.sql.session_frames import OPENS, assign_sessions
+from tidemill.sql.session_frames import OPENS, OWN, assign_sessions, find_open
 from tidemill.sql.window_text import (
     SPANS_AS_TEXT,
     are_among,
@@ -93,10 +94,43 @@ class SparkWindows:
         """Return the rows `given`, without their columns `hidden`, that lie in sessions of the slots of `batch`."""
         shape = self._query.fit_shape(batch.watermark)
         assert shape.sessions is not None, "it is a query over sessions"  # noqa: S101
-        left_out = f" EXCEPT ({', '.join(hidden)})" if hidden else ""
-        rows = workspace.spark.sql(f"SELECT *{left_out} FROM {given}")
+        rows = self._read_sessions(workspace, batch, given, column, hidden)
         found = assign_sessions(rows, column, self._query.keys, shape.sessions)
         return found.filter(are_among(shape, batch.windows, {"window_end": "window_end"}))
+
+    def _read_sessions(
+        self, workspace: Workspace, batch: Batch, given: str, column: str, hidden: Sequence[str]
+    ) -> DataFrame:
+        """Return the rows `given`, without their columns `hidden`. A carry has those before the end of its slot."""
+        left_out = f" EXCEPT ({', '.join(hidden)})" if hidden else ""
+        carry = batch.carry
+        since = "" if carry is None else f" WHERE unix_micros(CAST({quoted(column)} AS TIMESTAMP)) >= {carry.closes}"
+        rows = workspace.spark.sql(f"SELECT *{left_out} FROM {given}{since}")
+        if carry is None or not carry.partition.files:
+            return rows
+        carried = workspace.read_exactly(carry.fileset, [carry.partition])
+        known = {name.lower() for name in (*rows.columns, CARRY_BEGAN)}
+        kept = [quoted(name) for name in carried.columns if name.lower() in known]
+        return rows.unionByName(carried.select(*kept), allowMissingColumns=True)
+
+    def pick_open(self, workspace: Workspace, batch: Batch, closes: Instant, key: Mapping[str, KeyValue]) -> DataFrame:
+        """See `Calculator`."""
+        from pyspark.sql import functions as sf
+
+        sessions = self._query.fit_shape(batch.watermark).sessions
+        assert sessions is not None, "it is a query over sessions"  # noqa: S101
+        one = self._open(workspace, batch, "_0")
+        found: list[DataFrame] = []
+
+        def windows(given: str, column: str, table: str) -> str:
+            del table
+            rows = self._read_sessions(workspace, batch, given, column, one.own if given == one.text else [])
+            before = rows.filter(f"unix_micros(CAST({quoted(column)} AS TIMESTAMP)) < {closes}")
+            found.append(find_open(before, column, self._query.keys, sessions, batch.windows[-1].end, closes))
+            return given
+
+        self._query.select(lambda _: one.text, windows)
+        return found[0].select("*", *(sf.lit(value).alias(name) for name, value in key.items()))
 
     def _count_forced(self, workspace: Workspace, found: DataFrame) -> DataFrame:
         """Return the rows of sessions. The write that takes all of them counts the sessions closed by force."""
@@ -107,7 +141,7 @@ class SparkWindows:
         seen = found.observe(counted.observation, sf.count_if(sf.col(OPENS) & sf.col(FORCED)).alias("rows"))
         workspace.note_count(counted)
         self._forced.append(counted)
-        return seen.drop(OPENS)
+        return seen.drop(*OWN)
 
     def count_forced(self, workspace: Workspace, batch: Batch) -> int:
         """See `Calculator`. No query where the writes of the windows met no such session, as for `count_outside`."""

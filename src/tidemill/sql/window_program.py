@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
@@ -22,6 +23,7 @@ from tidemill.errors import UserError
 from tidemill.lake.backlog import Rearm
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
+from tidemill.lake.window.carry import carry_of, find_carry
 from tidemill.lake.window.least import QueryInput, find_least
 from tidemill.lake.window.retries import WINDOWS, Failure, NotePostponed, list_postponed
 from tidemill.lake.window.side import side_of
@@ -59,6 +61,7 @@ from tidemill.shapes.watermark_spec import (
 )
 from tidemill.sql.aside import Aside, name_some
 from tidemill.sql.batches import Batch, Calculator
+from tidemill.sql.carries import put_carry
 from tidemill.sql.window_tries import Tries, WindowFailed
 from tidemill.sql.windows import WindowQuery, read_query
 from tidemill.texts import count_of
@@ -149,6 +152,8 @@ class WindowProgram:
         tables = self.query.tables if len(self.query.tables) > 1 else [""]
         self.side_names = tuple(side_of(name, table) for table in tables)
         self.sides = tuple(qualified(namespace, side) for side in self.side_names)
+        self.carry = qualified(namespace, carry_of(name)) if self.query.shape.sessions else None
+        """The file set of rows whose sessions are open; None for other windows."""
         for names in (self.sources, self.sides):
             if len({*names}) < len(names):
                 raise UserError(f"two tables of the query are one, or differ in '.' and '_' alone: {', '.join(names)}")
@@ -156,8 +161,8 @@ class WindowProgram:
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The file sets that the program writes: its output and its side tables."""
-        return self.sink, *self.sides
+        """The file sets that the program writes: its output, its side tables, and its carry."""
+        return self.sink, *self.sides, *([self.carry] if self.carry else [])
 
     def definition(self, sources: Sequence[Fileset]) -> str:
         """Return the definition of the results beside the rows.
@@ -249,6 +254,12 @@ class WindowProgram:
                     # It may be no single window's fault, and publishing would hide it.
                     raise next(iter(tries.failed.values()))
         moved = self._leave_out(workspace, calculator, look, moved, tries.done)
+        if self.carry and tries.done and not (tries.failed or tries.untried or look.postponed):
+            # Not where windows failed: their partitions would fail here too.
+            (batch,) = self._batches(workspace, look, [max(tries.done, key=lambda window: window.end)])
+            grid, of = self._grid(look.sources), self._carry_of(look.sources)
+            for text in put_carry(workspace, calculator, self.carry, batch, grid, of):
+                workspace.note(look.sink, text)
         world.mark("windows.written")
         workspace.also(
             moved,
@@ -444,7 +455,7 @@ class WindowProgram:
                 output.append(more)
         fresh = [window for window in windows if window not in look.written_by]
         batches = self._batches(workspace, look, fresh) if fresh else []
-        if any(partition.files for batch in batches for partition in batch.partitions):
+        if any(batch.has_files for batch in batches):
             output.append(calculator.compute(workspace, batches))
 
     def _find_old(
@@ -471,12 +482,17 @@ class WindowProgram:
 
         def block(db: Db, tx: Transaction) -> Batch:
             near: dict[str, Stored] = {}
-            for found in list_around(db, source, tx, spans).values():
+            carry, needed = None, spans
+            if self.carry and len(spans) == 1:
+                kept = Fileset.of(find_dataset(db, self.carry))
+                carry = find_carry(db, source, kept, tx, grid, self._carry_of(look.sources), min(windows))
+                needed = spans if carry is None else [(carry.closes, spans[0][1])]
+            for found in list_around(db, source, tx, needed).values():
                 near |= {one.key: one for one in found}
             instants = {KeyText(one.key): (one.begins, one.ends) for one in near.values()}
             instants |= {one.key: (one.begins, one.ends) for one in late}
             partitions = read_keys(db, source, tx, instants)
-            return Batch(source, look.sink, tuple(windows), tuple(partitions), instants)
+            return Batch(source, look.sink, tuple(windows), tuple(partitions), instants, carry)
 
         return workspace.ask(block)
 
@@ -512,6 +528,10 @@ class WindowProgram:
                 found[other] = WindowFailed(_show(other), shown, reason)
         return found
 
+    def _carry_of(self, sources: Sequence[Fileset]) -> str:
+        """Return the name of the definition of the sessions: carries of another definition have other rows."""
+        return sha256(self.definition(sources).encode()).hexdigest()[:16]
+
     def _grid(self, sources: Sequence[Fileset]) -> Grid:
         return grid_of(self.query, sources)
 
@@ -527,6 +547,7 @@ def list_needed(
     db: Db, sources: Sequence[Fileset], snapshot: Snapshot, grid: Grid, windows: Iterable[Window]
 ) -> dict[Window, tuple[str, ...]]:
     """Return for each of `windows` the partitions whose rows may lie in it, by table, in their order of time."""
+    grid = grid.slots
     wanted = set(windows)
     spans = _merged(map(grid.spans, wanted))
     needed: dict[Window, tuple[str, ...]] = {}

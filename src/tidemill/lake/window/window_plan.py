@@ -116,6 +116,11 @@ class Grid:
     shape: WindowShape
     zone: Zone
 
+    @property
+    def slots(self) -> Grid:
+        """The same windows by their own rows alone: of sessions, the slots without the time before them."""
+        return Grid(replace(self.shape, sessions=None), self.zone)
+
     def closes(self, window: Window) -> Instant:
         """The instant from which on no row can lie in `window`."""
         return _closes(self.zone, window.end)
@@ -262,13 +267,16 @@ def plan(grid: Grid, at: Reached, waiting: Sequence[Stored], dirty: Iterable[Dir
     if at.passed is None:
         return Plan((), (), at.computed, at.seen, more=False)
     holders: dict[Window, set[Stored]] = {}
+    slots = grid.slots
     for partition in waiting:
         for window in grid.touched(partition.begins, partition.ends):
             closes = grid.closes(window)
             if at.leaves_out(grid, window):
                 continue
             if closes <= at.passed and (at.computed is None or closes > at.computed):
-                holders.setdefault(window, set()).add(partition)
+                members = holders.setdefault(window, set())
+                if partition.ends > slots.spans(window)[0]:
+                    members.add(partition)  # sessions of before are read from a carry
     due = sorted(holders, key=lambda window: (grid.closes(window), window))
     late, left, later = _late(grid, at, dirty, limits.windows // (2 if due else 1))
     new = _fitting(grid, due, holders, replace(limits, windows=max(1, limits.windows - len(late))))

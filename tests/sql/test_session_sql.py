@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.sql.conftest import open_windows
+from tests.sql.hours import HOUR
+from tests.sql.sessions import find_sessions
+from tidemill.lake.window.window_plan import Sessions
+from tidemill.shapes.partition_time import Zone
+from tidemill.sql.session_frames import assign_sessions, find_open
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 pytestmark = pytest.mark.spark
 
@@ -86,3 +97,47 @@ def test_the_best_row_of_each_session_is_found_over_a_query(opened):
     assert run.state == "COMPLETED", (run.exit_reason, opened.spawner.complaints)
     best = opened.read("best").selectExpr("name", "amount", "date_format(window_end, 'HH:mm')")
     assert sorted(tuple(row) for row in best.collect()) == [("ann", 50, "09:20"), ("bob", 55, "09:31")]
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", pytest.param("TIMESTAMP_NTZ", marks=pytest.mark.long)])
+def test_sessions_of_random_rows_are_those_of_one_walk_with_a_carry_and_without(spark, kind):
+    """Chains of some days and single rows, with rows of one time: cut in the middle, they go on from the carry."""
+    drawn, sessions = Random(7), Sessions(HOUR // 2, 4 * HOUR)
+    times = {drawn.randrange(60 * 72) for _ in range(900)} - set(range(1000, 1060))
+    clicks = [(minute * 60_000_000, drawn.randrange(20), minute * 60_000_000) for minute in sorted(times)]
+    clicks += [(at, amount + 2, at) for at, amount, _ in clicks[::9]]
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    rows = session.createDataFrame([row[:2] for row in clicks], "at long, amount long").selectExpr(
+        f"CAST(timestamp_micros(at) AS {kind}) AS ts", "amount", "amount % 2 AS parity"
+    )
+    middle = 30 * HOUR + HOUR // 4
+
+    before, after = rows.filter(f"{_micros('ts')} < {middle}"), rows.filter(f"{_micros('ts')} >= {middle}")
+    carry = find_open(before, "ts", ["parity"], sessions, middle, middle)
+    whole = show(assign_sessions(rows, "ts", ["parity"], sessions))
+    later = show(assign_sessions(after.unionByName(carry, allowMissingColumns=True), "ts", ["parity"], sessions))
+
+    walked = find_sessions(clicks, sessions.gap, sessions.longest, Zone("UTC"))
+    assert whole == sorted(one.line for one in walked)
+    assert [line for line in later if int(line.split()[1]) >= middle] == sorted(
+        one.line for one in walked if one.end >= middle
+    )
+    assert 0 < carry.count() < before.count()
+    assert any(line.endswith(" 1") for line in whole)
+
+
+def show(found: DataFrame) -> list[str]:
+    """Sessions as lines."""
+    bounds = [f"{_micros(bound)} AS {bound}" for bound in ("window_start", "window_end")]
+    summed = found.selectExpr(*bounds, "amount", "parity", "int(window_forced) AS forced").groupBy(
+        "window_start", "window_end", "parity", "forced"
+    )
+    lines = summed.agg({"*": "count", "amount": "sum"}).selectExpr(
+        "concat_ws(' ', window_start, window_end, `count(1)`, `sum(amount)`, parity, forced)"
+    )
+    return sorted(row[0] for row in lines.collect())
+
+
+def _micros(column: str) -> str:
+    return f"unix_micros(CAST({column} AS TIMESTAMP))"

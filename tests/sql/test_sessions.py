@@ -105,6 +105,39 @@ def test_a_run_reads_the_carry_and_new_partitions_alone(hours):
     assert hours.lines("hourly") == hours.expected(hours.passed)
 
 
+def test_a_killed_run_leaves_neither_sessions_nor_a_carry(hours):
+    """Both come with the commit of the next run, which begins where the killed run began."""
+    hours.add("2021-03-19 08:00", 40)
+    hours.settle()
+    hours.add("2021-03-19 09:00", 0, 20)
+    kill(hours, "driver.before_commit")
+    killed = hours.results(), hours.list_carries()
+    hours.add("2021-03-19 10:00", 50)
+    hours.settle()
+
+    assert killed == ([], ["09:00"])
+    assert hours.results() == ["08:40 09:50 3"]
+    assert hours.list_carries() == ["11:00", "09:00"]
+
+
+def test_sessions_that_cannot_be_computed_delay_no_earlier_ones_and_come_out_when_their_partition_is_mended(hours):
+    """All slots that its rows may reach are postponed: 9 hours. Meanwhile there are no new carries."""
+    for hour in (7, 8):
+        hours.add(f"2021-03-19 {hour:02}:00", 10)
+        hours.settle()
+    hours.add("2021-03-19 09:00", 61)
+    hours.add("2021-03-19 20:00", 10)
+    hours.add("2021-03-19 21:00", 10)
+    hours.run()
+    before = hours.results(), hours.list_carries()
+    hours.add("2021-03-19 09:00", 0, how="overwrite")
+    hours.settle()
+
+    assert before == (["07:10 07:40 1", "08:10 08:40 1", "20:10 20:40 1", "21:10 21:40 1"], ["09:00", "08:00"])
+    assert hours.lines("hourly") == hours.expected(hours.passed)
+    assert hours.list_carries() == ["19:00"]
+
+
 def test_carries_are_dropped_when_no_late_partition_can_need_them(hours):
     """A late row reaches twice 4 hours and a half."""
     for hour in range(14):

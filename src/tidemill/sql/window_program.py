@@ -254,8 +254,8 @@ class WindowProgram:
                     # It may be no single window's fault, and publishing would hide it.
                     raise next(iter(tries.failed.values()))
         moved = self._leave_out(workspace, calculator, look, moved, tries.done)
-        if self.carry and tries.done and not (tries.failed or tries.untried or look.postponed):
-            # Not where windows failed: their partitions would fail here too.
+        if self.carry and tries.done and not tries.failed and tries.done >= {*look.postponed}:
+            # Not while windows fail: their partitions would fail here too.
             (batch,) = self._batches(workspace, look, [max(tries.done, key=lambda window: window.end)])
             grid, of = self._grid(look.sources), self._carry_of(look.sources)
             for text in put_carry(workspace, calculator, self.carry, batch, grid, of):

@@ -76,14 +76,15 @@ def find_carry(
 ) -> Carry | None:
     """Return the latest carry from which the sessions of slots from `first` on follow; None for none.
 
-    A carry of long before `first` is no help: its rows might be those of other slots of the same job.
+    A carry that ends earlier than they reach saves nothing. Cost: the changes of `source` since the oldest carry.
     """
-    sessions, opens = grid.shape.sessions, grid.spans(first)[0] + grid.shape.reach
-    assert sessions is not None, "it is a program over sessions"  # noqa: S101
-    for carry in list_carries(db, fileset, snapshot, grid):
-        if carry.of == of and carry.at <= first.start and carry.closes >= opens - sessions.longest:
-            changed = list_dirty(db, source, snapshot, carry.seen, None)
-            since, _ = grid.spans(Window(carry.at, carry.at))
-            if not any(one.begins < carry.closes and one.ends > since for one in changed):
-                return carry
+    earliest, _ = grid.spans(first)
+    every = list_carries(db, fileset, snapshot, grid)
+    near = [one for one in every if one.of == of and one.at <= first.start and one.closes > earliest]
+    changed = list_dirty(db, source, snapshot, min(one.seen for one in near), None) if near else []
+    for carry in near:
+        since, _ = grid.spans(Window(carry.at, carry.at))
+        later = (one for one in changed if one.commit_seq >= carry.seen)
+        if not any(one.begins < carry.closes and one.ends > since for one in later):
+            return carry
     return None

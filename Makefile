@@ -57,7 +57,7 @@ test-long: set-up-test ## the long cases of the short campaigns and of the slowe
 	$(call together,test-long-without-spark test-long-with-spark)
 
 test-long-without-spark: set-up-test | build
-	@$(POSTGRES) -- $(PYTEST) -m "long and not spark and not twin" --numprocesses 2 --dist worksteal $(ARGS) $(KEPT)
+	@$(POSTGRES) -- $(PYTEST) -m "long and not spark and not twin" --numprocesses 3 --dist worksteal $(ARGS) $(KEPT)
 
 test-long-with-spark: set-up-test | build
 	@$(POSTGRES) -- $(PYTEST) -m "long and spark" $(ARGS) $(KEPT)

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MANY = 6
-"""The number of cases from which a test plays each case on one database alone in `make test`, in turn."""
+"""The number of cases from which CI plays each case on one database alone, in turn; `make test-both` has the others."""
 TURNS = ("alerts", "cli", "client", "mill", "server")
-"""Folders whose files play each case so, however few: their rooms have no SQL, and each statement has tests on both."""
+"""Folders whose files play each case so, however few: their rooms have no SQL, and each statement has tests on both.
+
+Tests of other folders with fewer cases take turns as well, but only in `make test`: `make test-long` has the others."""
 EMPTIED = ("alerts", "app", "cli", "client", "lake", "mill", "run", "schedule", "server", "sql")
 """Folders whose tests do not ask how a catalog is made: on PostgreSQL they take one that was emptied."""
 
@@ -52,7 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as `long` each case of a test with a `share` that is not in the share, before `-m` selects tests.
 
-    Mark as `twin` a case of a test with many cases, or of a folder of `TURNS`, on the one database or on the other.
+    Of each case on both databases mark one as `twin` in a test with many cases or in a folder of `TURNS`, else as
+    `long`.
     """
     _mark_twins(items)
     kept: dict[tuple[Path, tuple[str, ...]], set[str]] = {}
@@ -81,11 +84,22 @@ def _mark_twins(items: list[pytest.Item]) -> None:
                 name = f"{getattr(item.cls, '__name__', '')}.{item.originalname}"
                 group = "" if any(folder in item.path.parents for folder in turns) else name
                 tests.setdefault((item.path, group), {}).setdefault(f"{name}{others!r}", {})[database] = item
-    for (_, group), cases in tests.items():
+    few: dict[Path, list[dict[str, pytest.Item]]] = {}
+    for (path, group), cases in tests.items():
         if not group or len(cases) >= MANY:
-            for number, case in enumerate(cases.values()):
-                if len(case) > 1:
-                    case["sqlite" if number % 2 else "postgres"].add_marker(pytest.mark.twin)
+            _take_turns([*cases.values()], pytest.mark.twin)
+        else:
+            few.setdefault(path, []).extend(cases.values())
+    for of_file in few.values():
+        _take_turns(of_file, pytest.mark.long)
+
+
+def _take_turns(cases: list[dict[str, pytest.Item]], mark: pytest.MarkDecorator) -> None:
+    """Mark each case on one of its databases, in turn."""
+    for number, case in enumerate(one for one in cases if len(one) > 1):
+        item = case["sqlite" if number % 2 else "postgres"]
+        if item.get_closest_marker("share") is None or mark.name != pytest.mark.long.name:
+            item.add_marker(mark)
 
 
 @pytest.fixture(scope="session")

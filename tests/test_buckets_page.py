@@ -55,6 +55,7 @@ def run_tidemill(folder: Path, *command: str, **variables: str) -> subprocess.Co
     )
 
 
+@pytest.mark.share("s3a")
 def test_a_file_in_a_bucket_is_published_in_a_bucket_and_archived(s3_server: S3Server, tmp_path: Path, spark_conf):
     """The file has a bad row. Programs and commands are those for folders."""
     name = s3_server.make_bucket()

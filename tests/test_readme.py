@@ -14,6 +14,7 @@ from tidemill.config import load_config
 from tidemill.world import World
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_first_five_minutes_are_as_the_readme_shows(tmp_path):
     """A first page that does not run is the last page that is read."""

@@ -1,4 +1,4 @@
-"""The cases that `make test` leaves out: of long tests, for `make test-long`; of many cases, for `make test-both`."""
+"""The cases that `make test` leaves out: those for `make test-long`, and those for `make test-both`."""
 
 from __future__ import annotations
 
@@ -83,13 +83,16 @@ def test_a_share_of_cases_that_are_not_there_is_refused(collect):
     assert "cases that are not there: {'quicker'}" in printed
 
 
+@pytest.mark.long
 def test_many_cases_take_turns_on_the_databases(collect):
-    """Each case is played on one database, each database has half of the cases, and `make test-both` has the rest."""
+    """Each database has half of the cases: in `make test` of each test, in CI only of tests with many cases."""
     few = collect(TEST_OF_MANY_CASES.format(cases=MANY - 1), "not twin")
+    short = collect(TEST_OF_MANY_CASES.format(cases=MANY - 1), "not long")
     many = collect(TEST_OF_MANY_CASES.format(cases=MANY), "not twin")
     twins = collect(TEST_OF_MANY_CASES.format(cases=MANY), "twin")
 
     assert f"{2 * MANY - 2} passed" in few[1]
+    assert f"{MANY - 1} passed" in short[1]
     played = set(re.findall(r"^(sqlite|postgres) (\d+)$", many[1], re.MULTILINE))
     others = set(re.findall(r"^(sqlite|postgres) (\d+)$", twins[1], re.MULTILINE))
     assert {case for _, case in played} == {case for _, case in others} == {str(case) for case in range(MANY)}

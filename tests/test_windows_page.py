@@ -30,13 +30,24 @@ def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
 
         views = mill.watermarks.list()
 
-    assert deployed.programs == ("count_hours", "rank_customers", "find_sessions", "join_orders")
+    assert deployed.programs == (
+        "count_hours",
+        "rank_customers",
+        "find_sessions",
+        "join_orders",
+        "count_countries",
+    )
     assert [(view.dataset, view.zone, view.programs) for view in views] == [
         ("default.bought", "UTC", ("default.clicks.join_orders",)),
         (
             "default.clicks",
             "Europe/Berlin",
-            ("default.clicks.count_hours", "default.clicks.find_sessions", "default.clicks.rank_customers"),
+            (
+                "default.clicks.count_countries",
+                "default.clicks.count_hours",
+                "default.clicks.find_sessions",
+                "default.clicks.rank_customers",
+            ),
         ),
         ("default.orders", "UTC", ()),
         ("default.payments", "UTC", ("default.clicks.join_orders",)),
@@ -45,6 +56,7 @@ def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_ten_minutes_print_the_rows_that_the_page_shows(tmp_path):
     """A user of Flink types the first section as it stands. The window is out without a row of the next hour."""

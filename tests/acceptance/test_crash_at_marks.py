@@ -31,7 +31,7 @@ def machine(catalog_url: str, memory_folder: Path) -> Iterator[Machine]:
 
 
 @pytest.mark.proof
-@pytest.mark.share("sqlite-the catalog is away")
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [*EACH_DAY, *IN_TURN[TODAY % len(IN_TURN)]])
 def test_a_fault_at_any_point_loses_and_doubles_nothing(machine, kind):
     """The next process takes up what a fault leaves, so that no user has to clean up. Every mark is struck."""

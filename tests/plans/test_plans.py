@@ -115,6 +115,7 @@ def _held(statement: Statement) -> Call:
     return statement(**{**call.params, parameter: held})
 
 
+@pytest.mark.long
 def test_no_statement_reads_the_history_on_sqlite(subtests: pytest.Subtests, sqlite_catalog_url: str):
     """Without ANALYZE, SQLite knows no sizes, so a common key looks as good to it as a rare key."""
     catalog = open_catalog(sqlite_catalog_url, World())

@@ -47,6 +47,7 @@ with world.spawner.passed_on(spark_environ(find_java(world, folder / "cache"))):
 
 
 @pytest.mark.spark
+@pytest.mark.share("true-True")
 @pytest.mark.parametrize(("enabled", "shown"), [("true", True), ("false", False)])
 def test_a_site_may_turn_the_pages_of_spark_on(tmp_path, enabled, shown):
     """Spark's pages have no sign-in: they are off, and where a site wants them they listen on this machine alone."""

@@ -205,6 +205,7 @@ def test_each_profile_has_a_spark_of_its_own(make_mill):
     assert again.facts["spark"] == second.facts["spark"] != first.facts["spark"]
 
 
+@pytest.mark.long
 def test_a_warm_driver_serves_runs_one_after_the_other(make_mill):
     """Spark starts once; each run has a session, logs and surroundings of its own, and nothing of the one before."""
     mill = make_mill(1)

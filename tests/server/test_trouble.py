@@ -98,6 +98,7 @@ def test_looks_go_on_while_the_disk_is_full_and_changes_say_so(tmp_path, way_to_
     assert seen["again"] == 200
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_looks_go_on_while_spark_starts(tmp_path):
     """A start of Spark takes both cores for seconds."""

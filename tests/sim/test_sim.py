@@ -76,6 +76,7 @@ def test_the_same_seed_is_the_same_schedule():
 
 
 @pytest.mark.proof
+@pytest.mark.share("in-progress list forgotten")
 @pytest.mark.parametrize("mutant", ["in-progress list forgotten", "who is fenced commits"])
 def test_a_broken_product_is_found_and_its_schedule_shortened(monkeypatch, mutant):
     """A simulation that finds nothing would look just like one that cannot find anything."""

@@ -424,7 +424,7 @@ def below(select: str) -> str:
         (f"INSERT INTO o SELECT count(*) {FROM}", "an aggregate needs GROUP BY window_start"),
         (f"INSERT INTO o SELECT a, count(*) {FROM} GROUP BY a", "GROUP BY needs window_start"),
         (f"INSERT INTO o SELECT a {FROM} LIMIT 3", "LIMIT would cut"),
-        (f"INSERT INTO o SELECT window_start, a {FROM} JOIN x ON x.a = a", "a join is of windows"),
+        (f"INSERT INTO o SELECT window_start, a {FROM} JOIN (SELECT * FROM x) r ON r.a = a", "a join is of windows"),
         *((f"INSERT INTO o SELECT window_start, {one} AS r {FROM}", "another value each time") for one in CHANGING),
         (
             f"INSERT INTO o SELECT a, row_number() OVER (PARTITION BY a ORDER BY ts) AS n {FROM}",

@@ -75,7 +75,7 @@ def test_a_bound_of_a_side_that_may_be_missing_tells_no_window(query):
         (f"SELECT l.window_start FROM {L} CROSS JOIN {R}", "CROSS JOIN of windows is not supported"),
         (f"SELECT l.window_start FROM {L} NATURAL JOIN {R}", "NATURAL JOIN of windows is not supported"),
         (f"SELECT l.window_start FROM {L} JOIN {R[:-1]}l ON {BOTH}", "both sides of the join are named l"),
-        (f"SELECT l.window_start FROM {L} JOIN views r ON l.a = r.a", "both sides must be window functions"),
+        (f"SELECT l.window_start FROM views r JOIN {L} ON l.a = r.a", "both sides must be window functions"),
         (f"SELECT l.window_start, count(*) FROM {L} JOIN {R} ON {BOTH} GROUP BY l.a", "each set of GROUP BY needs"),
         (f"SELECT l.window_start, {PLACE} AS n FROM {L} LEFT JOIN {R} ON {BOTH}", "needs PARTITION BY window_start"),
         (f"SELECT * FROM {L} WHERE a IN\n (SELECT a FROM {R} WHERE l.a = r.a)", "line 2, column 10: a query in EXISTS"),

@@ -463,7 +463,7 @@ class App:
             name,
             kind,
             code,
-            (),
+            code.look_ups,
             code.writes,
             retries,
             backoff,

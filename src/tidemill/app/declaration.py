@@ -307,7 +307,7 @@ def _add_windows(app: App, program: _SentProgram, statement: str) -> None:
     from tidemill.sql.window_program import WindowProgram
 
     code = WindowProgram(program.name, statement, app.namespace)
-    if program.writes != code.writes or program.reads:
+    if program.writes != code.writes or program.reads != code.look_ups:
         raise BadDeclaration(f"window program {program.name!r}", "reads and writes what its statement says")
     app.add_windows(code, program.kind, program.retries, program.backoff, program.spark_profile)
 

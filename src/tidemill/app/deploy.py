@@ -569,6 +569,9 @@ def _put(
     program = replace(program, program_id=put_program(db, program))
     for name in program.reads:
         dataset = known.get(name) or find_dataset(db, name)
+        if declared.windows is not None and dataset.kind is not DatasetKind.SNAPSHOT:
+            why = f"{name} is no snapshot: only a snapshot is joined without windows, at the version that a run pins"
+            raise BadDeclaration(f"window program {program.name!r}", f"is refused: {why}")
         _put_input(db, program, dataset, declared.terms.get(name), tick)
     if declared.windows is not None:
         sources = [Fileset.of(known.get(name) or find_dataset(db, name)) for name in declared.windows.sources]

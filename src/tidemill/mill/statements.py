@@ -286,7 +286,14 @@ class _Tables(Noun):
         from tidemill.sql.dialect import BadStatement
 
         query = statement.query
-        found = self._catalog.read(lambda db: [Fileset.of(self._project.dataset(db, name)) for name in query.tables])
+
+        def find(db: Db) -> list[Fileset]:
+            for name in () if isinstance(query, TableQuery) else query.look_ups:
+                self._project.dataset(db, name)
+            return [Fileset.of(self._project.dataset(db, name)) for name in query.tables]
+
+        found = self._catalog.read(find)
+        namespace = Namespace(self._config.namespace)
         lease = self._config.lease
         with (
             spark_of_our_own(self._world, self._config) as spark,
@@ -295,9 +302,9 @@ class _Tables(Noun):
             workspace = workspace_of(tx, spark)
             try:
                 if isinstance(query, TableQuery):
-                    answer = compute_tables(workspace, query, Namespace(self._config.namespace))
+                    answer = compute_tables(workspace, query, namespace)
                 else:
-                    answer = compute_closed(workspace, query, found)
+                    answer = compute_closed(workspace, query, found, namespace)
                 texts, more = answer.collect(_MOST_ROWS)
             except spark_errors() as error:
                 raise BadStatement(f"Spark cannot compute the query: {reason(str(error))}") from error

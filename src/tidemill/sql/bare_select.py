@@ -15,10 +15,12 @@ from sqlglot.tokenizer_core import TokenType
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.lake.fileset.fileset import Fileset, find_schema
+from tidemill.lake.snapshot.snapshot import find_current
 from tidemill.lake.window.least import find_least
 from tidemill.lake.window.window_plan import Limits, Reached, Window, plan
 from tidemill.lake.window.windows import list_waiting, read_keys
 from tidemill.names import Namespace, qualified
+from tidemill.run.step.version_reads import find_snapshot
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant
 from tidemill.sql.batches import Batch
@@ -125,10 +127,13 @@ def compute_tables(workspace: Workspace, query: TableQuery, namespace: Namespace
     return SelectedRows(workspace.spark.sql(query.over(names)))
 
 
-def compute_closed(workspace: Workspace, query: WindowQuery, sources: Sequence[Fileset]) -> SelectedRows:
+def compute_closed(
+    workspace: Workspace, query: WindowQuery, sources: Sequence[Fileset], namespace: Namespace
+) -> SelectedRows:
     """Return the rows of all closed windows, whatever a program has computed already.
 
-    Raises `NoWatermark`, `BadTimeColumn`. Cost: all partitions of the tables.
+    `namespace` is that of plain names of snapshots. Raises `NoWatermark`, `BadTimeColumn`, `NoVersionYet`. Cost: all
+    partitions of the tables.
     """
     from tidemill.sql.window_frames import SparkWindows
 
@@ -154,7 +159,13 @@ def compute_closed(workspace: Workspace, query: WindowQuery, sources: Sequence[F
     value = spec_of(sources[0]).partition_time.zone.local(passed)
     windows = batches[0].windows
     said = f"{count_of(len(windows), 'closed window')} of {shown}, at its watermark {value}: "
-    return SelectedRows(SparkWindows(query).compute(workspace, batches) if windows else None, said)
+
+    def look_up(name: str) -> DataFrame:
+        snapshot = workspace.ask(lambda db, _: find_snapshot(db, name if "." in name else qualified(namespace, name)))
+        version = workspace.ask(lambda db, tx: find_current(db, snapshot, tx))
+        return workspace.versions.read(workspace.spark, snapshot, version.version)
+
+    return SelectedRows(SparkWindows(query, look_up).compute(workspace, batches) if windows else None, said)
 
 
 def list_closed(db: Db, snapshot: Snapshot, query: WindowQuery, sources: Sequence[Fileset]) -> list[NextWindow]:

@@ -6,7 +6,7 @@ times of the windows' zone first, and rows are checked against the span of their
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -43,6 +43,7 @@ _FILES: Final = "tidemill_files"
 """The rows of the batch's partitions, as their files have them."""
 _CHECKED: Final = "tidemill_rows"
 _SESSIONS: Final = "tidemill_sessions"
+_LOOK_UP: Final = "tidemill_look_up"
 _QUARTER: Final = 15 * 60_000_000
 _MOST_QUARTERS: Final = 26 * 4
 """No two clocks are further apart."""
@@ -50,10 +51,13 @@ _LONGEST_QUARTERS: Final = 366 * 24 * 4
 
 
 class SparkWindows:
-    """Computes the windows of a query."""
+    """Computes the windows of a query. `look_up` reads a snapshot that the query names."""
 
-    def __init__(self, query: WindowQuery) -> None:
+    def __init__(self, query: WindowQuery, look_up: Callable[[str], DataFrame]) -> None:
         self._query = query
+        self._look_up = look_up
+        self._views: dict[str, str] = {}
+        """The names that texts have for the rows of snapshots."""
         self._counted: dict[str, list[tuple[RowCount, AbstractSet[KeyText]]]] = {}
         """By table, counts of rows outside their partition, with the partitions that were read. Writes fill them."""
         self._forced: list[RowCount] = []
@@ -76,7 +80,15 @@ class SparkWindows:
                 return _SESSIONS
             return f"({assign_windows(given, column, shape, wanted, one.time, hidden)})"
 
-        return workspace.spark.sql(self._query.select(lambda table: tables[table].text, windows))
+        for number, name in enumerate(self._query.look_ups):
+            if name not in self._views:
+                self._look_up(name).createOrReplaceTempView(f"{_LOOK_UP}_{number}")
+                self._views[name] = f"{_LOOK_UP}_{number}"
+
+        def rows(table: str) -> str:
+            return tables[table].text if table in tables else self._views[table]
+
+        return workspace.spark.sql(self._query.select(rows, windows))
 
     def _open(self, workspace: Workspace, batch: Batch, suffix: str) -> _Table:
         """Return the rows of a table that belong to their partitions. Views of the rows end in `suffix`."""

@@ -1,7 +1,8 @@
 """Window joins: joins of rows in windows that match only rows of one window, so that each window stands alone.
 
 Both bounds must be equal in the condition. Then a result follows from the rows of its window in all tables, and a late
-partition of any table touches the same windows as without a join.
+partition of any table touches the same windows as without a join. A look-up join adds columns of a snapshot to rows in
+windows (Flink's lookup join): the run pins one version of the snapshot.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def join(node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows:
 
     `right` are the rows of one side, `left` those of one or more.
     """
-    kind = " ".join(part for part in (node.method, node.side, node.kind) if part).upper()
+    kind = _kind_of(node)
     if kind not in _OPTIONAL and kind not in _SEMI:
         raise bad(
             f"{kind} JOIN of windows is not supported: write [LEFT | RIGHT | FULL] JOIN, or LEFT SEMI or ANTI", node
@@ -61,6 +62,28 @@ def join(node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows:
     return QueryRows((*using, *rest), "", origins, sides, frozenset(optional))
 
 
+def join_look_up(node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows:
+    """Return the rows of a join with a snapshot; `BadStatement` for rows that would lie in no window.
+
+    `right` are the rows of the snapshot.
+    """
+    kind = _kind_of(node)
+    if node.args.get("on") is None and not node.args.get("using"):
+        raise bad(f"a join with the snapshot {right.table} needs ON or USING", node)
+    if kind not in {"", "INNER", "LEFT", "LEFT OUTER", *_SEMI}:
+        why = "rows of a snapshot without a match lie in no window"
+        raise bad(f"{kind} JOIN with a snapshot: {why}. Write JOIN, LEFT JOIN, or LEFT SEMI or ANTI JOIN", node)
+    _refuse_shared(node, left, right)
+    if kind in _SEMI:
+        return left
+    optional = left.optional | (right.sides.keys() if _OPTIONAL[kind][1] else frozenset())
+    using = [column.name.lower() for column in node.args.get("using") or []]
+    rest = [one for one in (*left.columns, *right.columns) if not isinstance(one, str) or one.lower() not in using]
+    # The columns of the snapshot are not known here: a name of a bound that the windows lack may be one of them.
+    origins = {**dict.fromkeys(BOUNDS), **left.origins}
+    return QueryRows((*using, *rest), "", origins, {**left.sides, **right.sides}, optional)
+
+
 def check_exists(node: exp.Expr, query: exp.Select, outer: QueryRows, inner: QueryRows) -> None:
     """Refuse a query in EXISTS or IN that sees rows of other windows than that of the outer row."""
     for part in ("group", "having", "qualify"):
@@ -77,7 +100,19 @@ def check_exists(node: exp.Expr, query: exp.Select, outer: QueryRows, inner: Que
 
 def _check_sides(node: exp.Expr, left: QueryRows, right: QueryRows) -> None:
     if not left.windowed or not right.windowed:
-        raise bad("a join is of windows: both sides must be window functions of tables, or queries over them", node)
+        raise bad(
+            "a join is of windows: both sides must be window functions of tables, or queries over them. A snapshot may "
+            "be joined to windows",
+            node,
+        )
+    _refuse_shared(node, left, right)
+
+
+def _kind_of(node: exp.Join) -> str:
+    return " ".join(part for part in (node.method, node.side, node.kind) if part).upper()
+
+
+def _refuse_shared(node: exp.Expr, left: QueryRows, right: QueryRows) -> None:
     if shared := left.sides.keys() & right.sides.keys():
         raise bad(f"both sides of the join are named {min(shared) or 'nothing'}: give each a name of its own", node)
 

@@ -149,6 +149,8 @@ class WindowProgram:
         self.query = read_query(statement)
         self.sources = tuple(one if "." in one else qualified(namespace, one) for one in self.query.tables)
         self.sink = self.query.sink if "." in self.query.sink else qualified(namespace, self.query.sink)
+        self.look_ups = tuple(one if "." in one else qualified(namespace, one) for one in self.query.look_ups)
+        """The snapshots that the program reads beside its windows."""
         tables = self.query.tables if len(self.query.tables) > 1 else [""]
         self.side_names = tuple(side_of(name, table) for table in tables)
         self.sides = tuple(qualified(namespace, side) for side in self.side_names)
@@ -234,7 +236,7 @@ class WindowProgram:
         look = workspace.ask(lambda db, tx: self._look(db, tx, find_state(db, workspace.program_id)))
         world = workspace.world
         world.mark("windows.planned")
-        calculator = self._make_calculator()
+        calculator = self._make_calculator(run)
         if look.gone:
             self._write(workspace, calculator, look, (), look.gone)
         tries = Tries(
@@ -535,12 +537,13 @@ class WindowProgram:
     def _grid(self, sources: Sequence[Fileset]) -> Grid:
         return grid_of(self.query, sources)
 
-    def _make_calculator(self) -> Calculator:
+    def _make_calculator(self, run: Run) -> Calculator:
         if self._calculator is not None:
             return self._calculator(self.query)
         from tidemill.sql.window_frames import SparkWindows
 
-        return SparkWindows(self.query)
+        whole = dict(zip(self.query.look_ups, self.look_ups, strict=True))
+        return SparkWindows(self.query, lambda name: run.input(whole[name]).read())
 
 
 def list_needed(

@@ -22,7 +22,7 @@ from tidemill.lake.window.window_plan import WindowShape
 from tidemill.shapes.watermark_spec import WatermarkSpec
 from tidemill.sql.dialect import WindowSql, bad, parse_one, tokenize
 from tidemill.sql.window_calls import WindowCall, example, read_call
-from tidemill.sql.window_joins import check_exists, join
+from tidemill.sql.window_joins import check_exists, join, join_look_up
 from tidemill.sql.window_rows import BOUNDS, AllColumns, Columns, QueryRows
 
 WINDOW_COLUMNS: Final = (*BOUNDS, "window_time")
@@ -35,7 +35,7 @@ _REFUSED: Final[tuple[tuple[type[exp.Expr], str], ...]] = (
     (exp.Offset, f"OFFSET would cut the windows that one run computes, not each window: {_RANKED}"),
     (exp.TableSample, "TABLESAMPLE takes other rows each time: a window is computed again"),
     (exp.Pivot, "PIVOT comes later: use sum(CASE WHEN … THEN … END)"),
-    (exp.Version, "a window program reads the table as its run sees it: leave out VERSION and TIMESTAMP AS OF"),
+    (exp.Version, "a run reads each table at one version: leave out VERSION, TIMESTAMP and SYSTEM_TIME AS OF"),
 )
 _WHOLE: Final = (exp.Limit, exp.Offset)
 """Parts that choose among all rows of a bare SELECT."""
@@ -81,6 +81,8 @@ class WindowQuery:
     """Columns of the result that tell its window: by `window_start`, `window_end`, their names."""
     columns: Columns
     """The columns of the result."""
+    look_ups: tuple[str, ...]
+    """The snapshots whose rows are joined to rows in windows, by the names in the query."""
     keys: tuple[str, ...] = ()
     """The columns by which SESSION divides the rows."""
 
@@ -157,6 +159,7 @@ def _check(
         places=tuple(sorted(reader.places, key=lambda place: place.begin)),
         bounds=found.find_bounds(reader.shape),
         columns=found.columns,
+        look_ups=tuple(reader.look_ups),
         keys=next((place.call.keys for place in reader.places if place.call is not None), ()),
     )
 
@@ -169,7 +172,11 @@ def _refuse_unread(statement: exp.Expr, reader: _QueryReader) -> None:
         if id(query) not in reader.read_already:
             raise bad("queries within expressions come later, but for EXISTS and IN in WHERE of windows", query)
     for name, table in reader.named.items():
-        if name not in reader.tables:
+        if name in reader.tables and name in reader.look_ups:
+            raise bad(
+                f"{name} is read by windows, and joined without: only a snapshot is joined without windows", table
+            )
+        if name not in reader.tables and name not in reader.look_ups:
             raise bad(f"{name} is read without windows: FROM must be TABLE({example('TUMBLE')})", table)
 
 
@@ -194,6 +201,7 @@ class _QueryReader:
         """The tables that the query names."""
         self.shape: WindowShape | None = None
         self.places: list[_TextPlace] = []
+        self.look_ups: dict[str, None] = {}
         self.read_already: set[int] = set()
         self.named_queries: list[exp.Expr] = []
         """The places that name a query of WITH."""
@@ -242,14 +250,23 @@ class _QueryReader:
         rows = self._read_side(source.this, known)
         for node in select.args.get("joins") or []:
             self.read_already.add(id(node))
-            side = self._read_side(node.this, known)
-            self._refuse_sessions(node, "a join")
-            rows = join(node, rows, side)
+            if rows.windowed and _is_table(node.this, known):
+                rows = join_look_up(node, rows, self._read_look_up(node.this))
+            else:
+                side = self._read_side(node.this, known)
+                self._refuse_sessions(node, "a join")
+                rows = join(node, rows, side)
         return rows
 
     def _refuse_sessions(self, node: exp.Expr, what: str) -> None:
         if self.shape is not None and self.shape.sessions:
             raise bad(f"{what} of SESSION windows is not supported: write the sessions into a file set", node)
+
+    def _read_look_up(self, source: exp.Expr) -> QueryRows:
+        """Return the rows of a snapshot, with their name."""
+        rows = replace(self._read_table(source, {}, alias=True), origins=dict.fromkeys(BOUNDS))
+        self.look_ups[rows.table] = None
+        return replace(rows, sides={source.alias_or_name.lower(): rows})
 
     def _read_side(self, source: exp.Expr, known: Mapping[str, QueryRows]) -> QueryRows:
         """Return the rows of a side of a join, with their name."""
@@ -318,7 +335,7 @@ class _QueryReader:
     def _read_table(self, source: exp.Expr, known: Mapping[str, QueryRows], *, alias: bool) -> QueryRows:
         if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
             raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", source)
-        if not source.db and source.name.lower() in known:
+        if not _is_table(source, known):
             self.named_queries.append(source)
             return known[source.name.lower()]
         name = name_of(source)
@@ -327,6 +344,13 @@ class _QueryReader:
         begin, end = places[0]["start"], places[-1]["end"] + 1
         self.places.append(_TextPlace(begin, end, _alias(source, source.name) if alias else "", name))
         return QueryRows((AllColumns(name),), name, origins={})
+
+
+def _is_table(source: exp.Expr, known: Mapping[str, QueryRows]) -> bool:
+    """Return whether a source is the name of a table, and not that of a query."""
+    if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
+        return False
+    return bool(source.db) or source.name.lower() not in known
 
 
 def _alias(source: exp.Expr, name: str) -> str:

@@ -101,9 +101,12 @@ def test_the_best_row_of_each_session_is_found_over_a_query(opened):
 
 @pytest.mark.parametrize("kind", ["TIMESTAMP", pytest.param("TIMESTAMP_NTZ", marks=pytest.mark.long)])
 def test_sessions_of_random_rows_are_those_of_one_walk_with_a_carry_and_without(spark, kind):
-    """Chains of some days and single rows, with rows of one time: cut in the middle, they go on from the carry."""
+    """Chains of many hours, with rows of one time and of two keys.
+
+    No row lies between 28:00, where a long chain is cut, and 28:10, where a carry ends. At 30:00 the chain is open.
+    """
     drawn, sessions = Random(7), Sessions(HOUR // 2, 4 * HOUR)
-    times = {drawn.randrange(60 * 72) for _ in range(900)} - set(range(1000, 1060))
+    times = {drawn.randrange(60 * 72) for _ in range(2000)} - {*range(1000, 1060), *range(28 * 60 - 5, 28 * 60 + 10)}
     clicks = [(minute * 60_000_000, drawn.randrange(20), minute * 60_000_000) for minute in sorted(times)]
     clicks += [(at, amount + 2, at) for at, amount, _ in clicks[::9]]
     session = spark.newSession()
@@ -111,20 +114,18 @@ def test_sessions_of_random_rows_are_those_of_one_walk_with_a_carry_and_without(
     rows = session.createDataFrame([row[:2] for row in clicks], "at long, amount long").selectExpr(
         f"CAST(timestamp_micros(at) AS {kind}) AS ts", "amount", "amount % 2 AS parity"
     )
-    middle = 30 * HOUR + HOUR // 4
-
-    before, after = rows.filter(f"{_micros('ts')} < {middle}"), rows.filter(f"{_micros('ts')} >= {middle}")
-    carry = find_open(before, "ts", ["parity"], sessions, middle, middle)
     whole = show(assign_sessions(rows, "ts", ["parity"], sessions))
-    later = show(assign_sessions(after.unionByName(carry, allowMissingColumns=True), "ts", ["parity"], sessions))
 
     walked = find_sessions(clicks, sessions.gap, sessions.longest, Zone("UTC"))
     assert whole == sorted(one.line for one in walked)
-    assert [line for line in later if int(line.split()[1]) >= middle] == sorted(
-        one.line for one in walked if one.end >= middle
-    )
-    assert 0 < carry.count() < before.count()
     assert any(line.endswith(" 1") for line in whole)
+    for middle in (28 * HOUR + HOUR // 6, 30 * HOUR):
+        before, after = rows.filter(f"{_micros('ts')} < {middle}"), rows.filter(f"{_micros('ts')} >= {middle}")
+        carry = find_open(before, "ts", ["parity"], sessions, middle, middle)
+        later = show(assign_sessions(after.unionByName(carry, allowMissingColumns=True), "ts", ["parity"], sessions))
+        assert [line for line in later if int(line.split()[1]) >= middle] == sorted(
+            one.line for one in walked if one.end >= middle
+        )
 
 
 def show(found: DataFrame) -> list[str]:

@@ -384,6 +384,14 @@ def test_a_driver_whose_program_failed_gets_the_next_run_when_it_says_so(pool):
     assert second is first
 
 
+def test_drivers_that_start_together_are_not_replaced_together(pool):
+    """The starts of eight drivers at one time took the cores from all runs."""
+    pool.launcher.options = dataclasses.replace(pool.options, runs_per_driver=160)
+    drivers = [pool.launch(f"run_hangs_{number}") for number in range(3)]
+
+    assert [driver.most_runs for driver in drivers[1:]] == [150, 140]
+
+
 def test_no_driver_is_left_after_the_end(pool):
     """Ctrl-C ends every child."""
     pool.launch("run_hangs")

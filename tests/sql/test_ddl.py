@@ -285,6 +285,7 @@ def test_a_directory_of_another_program_outlives_its_table(mill):
         ("CREATE TABLE t (x STRUCT<a int, A int>) PARTITIONED BY (d date)", "the field A stands there twice"),
         ("CREATE TABLE t (x ARRAY<int>) PARTITIONED BY (x)", "the key x has the type array"),
         ("ALTER TABLE hive_table ADD WATERMARK FOR nothing AS SOURCE_WATERMARK", "there is no such column"),
+        ("ALTER TABLE hive_table ADD WATERMARK FOR pt_day AS SOURCE_WATERMARK", "a key of the partitions cannot be"),
         ("ALTER TABLE hive_table MODIFY WATERMARK FOR ts AS SOURCE_WATERMARK", "write ADD WATERMARK"),
         ("ALTER TABLE hive_table DROP WATERMARK", "no watermark to drop"),
         ("ALTER TABLE hive_table RESET ('partition.time-interval')", "'partition.time-interval' is not set"),
@@ -361,6 +362,26 @@ def test_a_duration_is_written_in_either_way(mill):
         assert spec.row_lag == spec.max_ahead == parse_duration(one) // timedelta(microseconds=1)
 
 
+def test_an_option_has_one_value_under_all_its_names(mill):
+    """SET and RESET by another name of the option changed nothing, without a word."""
+    mill.sql(HIVE)
+
+    def timeout() -> timedelta | None:
+        fileset = Fileset.of(mill.project.catalog.read(lambda db: mill.project.dataset(db, "hive_table")))
+        return fileset.watermark.idle_timeout
+
+    found = []
+    for change in ("SET ('{}'='1h')", "SET ('{}'='2h')", "RESET ('{}')"):
+        for name in ("scan.watermark.idle-timeout", "watermark.idle-timeout"):
+            mill.sql(f"ALTER TABLE hive_table {change.format(name)}")
+            found.append(timeout())
+            if change.startswith("RESET"):
+                break
+    hour = timedelta(hours=1)
+
+    assert found == [hour, hour, 2 * hour, 2 * hour, None]
+
+
 def test_what_a_watermark_needs_cannot_be_reset(mill):
     """RESET of the interval, ADD where there is one: refused, nothing changed."""
     mill.sql(HIVE)
@@ -425,6 +446,7 @@ def below(select: str) -> str:
         (f"INSERT INTO o SELECT a, count(*) {FROM} GROUP BY a", "GROUP BY needs window_start"),
         (f"INSERT INTO o SELECT a {FROM} LIMIT 3", "LIMIT would cut"),
         (f"INSERT INTO o SELECT window_start, a {FROM} JOIN (SELECT * FROM x) r ON r.a = a", "a join is of windows"),
+        (f"INSERT INTO o SELECT window_start, a {FROM}, x", "a join with the snapshot x needs ON or USING"),
         *((f"INSERT INTO o SELECT window_start, {one} AS r {FROM}", "another value each time") for one in CHANGING),
         (
             f"INSERT INTO o SELECT a, row_number() OVER (PARTITION BY a ORDER BY ts) AS n {FROM}",

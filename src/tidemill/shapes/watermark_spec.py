@@ -86,7 +86,9 @@ _MEANINGLESS: Final[Mapping[str, str]] = {
     "sink.parallelism": "Spark decides it",
     "sink.partition-commit.": "partitions are published by the commit of their transaction",
     "auto-compaction": "it has no meaning here",
-    "lookup.": "there are no look-up joins",
+    "sink.rolling-policy.": "a transaction writes the files of a partition, and `compact` merges small ones",
+    "source.monitor-interval": "the option is 'streaming-source.monitor-interval'",
+    "lookup.": "a run reads one version of a snapshot, and no cache is needed",
 }
 _WAITS: Final = re.compile(r"wait\((.*)\)")
 _OF_MONITORED: Final[Mapping[str, str]] = {
@@ -387,6 +389,11 @@ def is_option(name: str) -> bool:
     return name.startswith(_PREFIXES) or name in {SUCCESS_FILE, *_ALIASES}
 
 
+def own_name(option: str) -> str:
+    """Return the name of an option here, for a name of Flink or our own."""
+    return _ALIASES.get(option, option)
+
+
 def leave_out(given: Mapping[str, str], *, monitored: bool) -> tuple[dict[str, str], list[str]]:
     """Return the options that do something, and a notice for each option of Flink that is left out.
 
@@ -403,7 +410,7 @@ def _known(given: Mapping[str, str], keys: KeySchema) -> dict[str, str]:
     """Return the options by their own names; raise `BadTableOption` for an option that is not known."""
     known: dict[str, str] = {}
     for alias, value in given.items():
-        name = _ALIASES.get(alias, alias)
+        name = own_name(alias)
         if name in _LATER:
             raise BadTableOption(alias, value, _LATER[name])
         if name in _OPTIONS or (name.startswith(EXPECTED) and name.removeprefix(EXPECTED) in keys.names):
@@ -412,7 +419,7 @@ def _known(given: Mapping[str, str], keys: KeySchema) -> dict[str, str]:
             all_known = [*CONNECTION, *_OPTIONS, *_LATER, *_ALIASES, *(EXPECTED + key for key in keys.names)]
             raise BadTableOption(alias, value, "there is no such option" + advise(name, all_known, before="; "))
     for alias, value in given.items():
-        only, why = _ONE_VALUE.get(_ALIASES.get(alias, alias), (value, ""))
+        only, why = _ONE_VALUE.get(own_name(alias), (value, ""))
         if value != only:
             raise BadTableOption(alias, value, f"only '{only}' is known: {why}")
     return known

@@ -207,8 +207,13 @@ class WindowProgram:
                 f"{', '.join(missing)} of {sink.qualified_name} is not among the columns of the query "
                 f"({', '.join(given or ())}): SELECT each key of the output, by its name"
             )
-        for source in sources:
-            self._check_sink(source)
+        if self.sink in self.sources:
+            raise UserError(f"{self.sink} cannot be its own source: write the windows into another file set")
+        if not self.query.bounds:
+            raise UserError(
+                f"SELECT {' or '.join(self.query.shape.bounds)} unchanged: a run finds by it the rows of a window that "
+                "it computes again"
+            )
         check_times(self.query, sources, schemas)
         check_sessions(self.query, sources)
         late = {source.qualified_name: spec_of(source) for source in sources}
@@ -217,16 +222,6 @@ class WindowProgram:
             raise UserError(
                 f"the tables of a query have one late policy and one allowed lateness, not {shown}: a window that is "
                 "computed again reads the rows of all of them"
-            )
-
-    def _check_sink(self, source: Fileset) -> None:
-        spec = spec_of(source)
-        if self.sink == source.qualified_name:
-            raise UserError(f"{self.sink} cannot be its own source: write the windows into another file set")
-        if spec.late is LatePolicy.RECOMPUTE and not self.query.bounds:
-            raise UserError(
-                f"SELECT {' or '.join(self.query.shape.bounds)} unchanged: a run finds by it the rows of a window that "
-                "it computes again (or declare late='drop')"
             )
 
     def __call__(self, run: Run, spark: SparkSession | None = None) -> None:

@@ -329,14 +329,14 @@ class _Tables(Noun):
         _derive(dataset.qualified_name, spec, adopted=self._is_adopted(dataset))
         _check_column(db, before, spec)
         after = Fileset.of(replace(dataset, spec=spec))
-        if _shape(before.watermark) != _shape(after.watermark):
-            for state in list_states(db, dataset.dataset_id):
-                if state.computed is not None and state.definition:
-                    why = (
-                        f"{state.name} has published windows by it: `tidemill watermark reset` that program first, "
-                        "with --keep-state if they are to stay"
-                    )
-                    raise BadTable(dataset.qualified_name, why)
+        for state in list_states(db, dataset.dataset_id):
+            of = state.definition if state.computed is not None else ""
+            if of and _shape(before.watermark, of) != _shape(after.watermark, of):
+                why = (
+                    f"{state.name} has published windows by it: `tidemill watermark reset` that program first, "
+                    "with --keep-state if they are to stay"
+                )
+                raise BadTable(dataset.qualified_name, why)
         datasets.change_spec(db, after.dataset)
         if before.storing.monitor_every != after.storing.monitor_every:
             declare_monitoring(db, after)
@@ -481,9 +481,13 @@ def _choose(table: str, options: Mapping[str, str], option: str, known: Sequence
     return given
 
 
-def _shape(spec: WatermarkSpec | None) -> object:
-    """Return the part of a watermark that published windows depend on. Before a change of it, a reset is needed.
+def _shape(spec: WatermarkSpec | None, definition: str) -> object:
+    """Return the part of a watermark that published windows depend on, by the definition of their program.
+
+    Before a change of that part, a reset is needed.
 
     The reading of times is not part of it: a change of that makes the windows start again without a reset.
     """
-    return None if spec is None else (spec.column, spec.outside)
+    if spec is None:
+        return None
+    return spec.column, spec.outside, spec.session_max if "sessions" in json.loads(definition) else None

@@ -42,6 +42,7 @@ MAX_AHEAD: Final = "watermark.max-ahead"
 IDLE: Final = "watermark.idle-timeout"
 WINDOW_ZONE: Final = "window.time-zone"
 PARTIAL_FIRST: Final = "window.partial-first"
+SESSION_MAX: Final = "window.session.max"
 MAX_WINDOWS: Final = "window.batch.max-windows"
 MAX_PARTITIONS: Final = "window.batch.max-partitions"
 MAX_BYTES: Final = "window.batch.max-bytes"
@@ -65,8 +66,8 @@ _ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
 """Options of which one value is known so far, and why not another."""
 _OPTIONS: Final = (
     ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, ALLOWED, GAP, EXPECTED_COUNT, MAX_AHEAD, IDLE,
-    WINDOW_ZONE, PARTIAL_FIRST, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, MONITOR, ORDER, START, COMPLETENESS,
-    SUCCESS_FILE, *_ONE_VALUE,
+    WINDOW_ZONE, PARTIAL_FIRST, SESSION_MAX, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, MONITOR, ORDER, START,
+    COMPLETENESS, SUCCESS_FILE, *_ONE_VALUE,
 )  # fmt: skip
 _PREFIXES: Final = ("partition.", "streaming-source.", "watermark.", "window.")
 _LATER: Final[Mapping[str, str]] = {
@@ -237,6 +238,8 @@ class WatermarkSpec:
     """The time without a commit after which queries over several tables no longer wait for this one; None for ever."""
     window_zone: Zone
     partial_first: PartialFirst
+    session_max: int
+    """The time after which a session is closed by force."""
     max_windows: int
     max_partitions: int
     max_bytes: int
@@ -292,6 +295,7 @@ class WatermarkSpec:
             idle_timeout=read.duration(IDLE, timedelta(0)) or None,
             window_zone=read.made(WINDOW_ZONE, Zone) if WINDOW_ZONE in options else zone,
             partial_first=read.one_of(PARTIAL_FIRST, PartialFirst),
+            session_max=read.session_max(),
             max_windows=read.number(MAX_WINDOWS, 1000),
             max_partitions=read.number(MAX_PARTITIONS, 2000),
             max_bytes=read.made(MAX_BYTES, parse_bytes) if MAX_BYTES in options else parse_bytes("64 GiB"),
@@ -480,6 +484,12 @@ class _Reader:
         if every < timedelta(milliseconds=1):
             raise BadTableOption(MONITOR, self.options[MONITOR], "use a duration above 0, as '1 min'")
         return every
+
+    def session_max(self) -> int:
+        longest = self.duration(SESSION_MAX, timedelta(hours=24))
+        if not timedelta(minutes=1) <= longest <= timedelta(days=366):
+            raise BadTableOption(SESSION_MAX, self.options[SESSION_MAX], "use a duration from 1 minute to 366 days")
+        return _micros(longest)
 
     def completeness(self) -> Completeness:
         marker = self.options.get(SUCCESS_FILE, "_SUCCESS")

@@ -27,6 +27,7 @@ from tidemill.sql.batches import Batch
 from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, bad, parse_one, tokenize
 from tidemill.sql.window_program import (
     NextWindow,
+    check_sessions,
     check_times,
     find_first,
     list_needed,
@@ -179,6 +180,7 @@ def _plan_closed(
 ) -> tuple[tuple[Window, ...], Instant | None]:
     """Return the closed windows, and the watermark of the query."""
     check_times(query, sources, [find_schema(db, source.dataset_id) for source in sources])
+    check_sessions(query, sources)
     passed = find_least(read_inputs(db, snapshot, sources, query.reaches), db.now())
     waiting = [one for source in sources for one in list_waiting(db, source, snapshot, None)]
     reached = Reached(None, 0, passed, snapshot.write_pointer, find_first(db, sources, query.reaches))

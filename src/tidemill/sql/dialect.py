@@ -70,7 +70,26 @@ class _Parser(SparkParser):
         value: exp.Expr | None = self._parse_table_parts() if is_table else self._parse_bitwise()
         if value is not None:
             _placed(value, first, self._prev)
+            if self._match(TokenType.PARTITION_BY):
+                value.meta["partition_by"] = self._parse_partition_columns()
         return value if name is None else exp.Kwarg(this=name, expression=value)
+
+    def _parse_partition_columns(self) -> list[exp.Expr]:
+        """Parse the columns of PARTITION BY, up to the next argument of the window function."""
+        found: list[exp.Expr | None]
+        if self._curr.token_type == TokenType.L_PAREN:
+            found = [*self._parse_wrapped_csv(self._parse_column)]
+        else:
+            found = [self._parse_column()]
+            while self._curr.token_type == TokenType.COMMA and not self._begins_argument():
+                self._advance()
+                found.append(self._parse_column())
+        return [one for one in found if one is not None]
+
+    def _begins_argument(self) -> bool:
+        """Return whether an argument of a window function follows the present comma, and no column."""
+        after = [one.token_type for one in self._tokens[self._index + 1 : self._index + 3]]
+        return after[1:] in ([TokenType.L_PAREN], [TokenType.FARROW])
 
 
 def _placed(node: exp.Expr, first: Token, last: Token) -> exp.Expr:
@@ -85,10 +104,10 @@ class WindowSql(Spark):
     Parser = _Parser
 
     class Tokenizer(Spark.Tokenizer):
-        """Spark's words. What follows SHOW and EXPLAIN is read word by word too."""
+        """Spark's words. What follows SHOW and EXPLAIN is read word by word too. SESSION names a function."""
 
         KEYWORDS = {  # noqa: RUF012  # a table of sqlglot's
-            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word not in {"SHOW", "EXPLAIN"}
+            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word not in {"SHOW", "EXPLAIN", "SESSION"}
         }
 
 

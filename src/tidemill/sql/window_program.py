@@ -12,14 +12,18 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot, Transaction
+from tidemill.durations import format_duration
 from tidemill.errors import UserError
 from tidemill.lake.backlog import Rearm
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
+from tidemill.lake.window.carry import carry_of, find_carry
 from tidemill.lake.window.least import QueryInput, find_least
 from tidemill.lake.window.reach import WindowReach, find_interval_shape
 from tidemill.lake.window.retries import WINDOWS, Failure, NotePostponed, list_postponed
@@ -49,6 +53,7 @@ from tidemill.run.step.context import workspace_of
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, WallTime, from_wall
 from tidemill.shapes.watermark_spec import (
+    SESSION_MAX,
     BadTimeColumn,
     LatePolicy,
     PartialFirst,
@@ -57,9 +62,11 @@ from tidemill.shapes.watermark_spec import (
 )
 from tidemill.sql.aside import Aside, name_some
 from tidemill.sql.batches import Batch, Calculator
+from tidemill.sql.carries import put_carry
 from tidemill.sql.interval_joins import IntervalJoin
 from tidemill.sql.window_tries import Tries, WindowFailed
 from tidemill.sql.windows import WindowQuery, read_query
+from tidemill.texts import count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,6 +156,8 @@ class WindowProgram:
         tables = self.query.tables if len(self.query.tables) > 1 else [""]
         self.side_names = tuple(side_of(name, table) for table in tables)
         self.sides = tuple(qualified(namespace, side) for side in self.side_names)
+        self.carry = qualified(namespace, carry_of(name)) if self.query.shape.sessions else None
+        """The file set of rows whose sessions are open; None for other windows."""
         for names in (self.sources, self.sides):
             if len({*names}) < len(names):
                 raise UserError(f"two tables of the query are one, or differ in '.' and '_' alone: {', '.join(names)}")
@@ -156,8 +165,8 @@ class WindowProgram:
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The file sets that the program writes: its output and its side tables."""
-        return self.sink, *self.sides
+        """The file sets that the program writes: its output, its side tables, and its carry."""
+        return self.sink, *self.sides, *([self.carry] if self.carry else [])
 
     def definition(self, sources: Sequence[Fileset]) -> str:
         """Return the definition of the results beside the rows.
@@ -165,13 +174,14 @@ class WindowProgram:
         If the definition changes, all windows must be computed again.
         """
         grid, specs = make_grid(self.query, sources), [spec_of(source) for source in sources]
-        shape, interval = grid.shape, self.query.interval
+        shape, interval, sessions = grid.shape, self.query.interval, grid.shape.sessions
         return json.dumps(
             {
                 "select": self.query.select("<{}>".format, _show_windows),
                 "windows": [shape.size, shape.slide, shape.offset, grid.zone.name],
                 **({"cumulative": True} if shape.cumulative else {}),
                 **({"interval": self._describe_interval(interval)} if interval else {}),
+                **({"sessions": [sessions.gap, sessions.longest, *self.query.keys]} if sessions else {}),
                 "inputs": {
                     source.qualified_name: {"column": spec.column, "outside": spec.outside, **describe_times(spec)}
                     for source, spec in zip(sources, specs, strict=True)
@@ -213,6 +223,7 @@ class WindowProgram:
                 "it computes again"
             )
         check_times(self.query, sources, schemas)
+        check_sessions(self.query, sources)
         late = {source.qualified_name: spec_of(source) for source in sources}
         if len({(spec.late, spec.final_after) for spec in late.values()}) > 1:
             shown = ", ".join(f"{table} with '{spec.late}'" for table, spec in late.items())
@@ -248,6 +259,12 @@ class WindowProgram:
                     # It may be no single window's fault, and publishing would hide it.
                     raise next(iter(tries.failed.values()))
         moved = self._leave_out(workspace, calculator, look, moved, tries.done)
+        if self.carry and tries.done and not tries.failed and tries.done >= {*look.postponed}:
+            # Not while windows fail: their partitions would fail here too.
+            (batch,) = self._batches(workspace, look, [max(tries.done, key=lambda window: window.end)])
+            grid, of = self._grid(look.sources), self._carry_of(look.sources)
+            for text in put_carry(workspace, calculator, self.carry, batch, grid, of):
+                workspace.note(look.sink, text)
         world.mark("windows.written")
         workspace.also(
             moved,
@@ -287,11 +304,22 @@ class WindowProgram:
                 final = _find_final(spec, look.state)
                 assert final is not None, "there are late rows"  # noqa: S101
                 late = aside.put_late(kept, moved.seen, reach.first_open(grid, final))
-            for text in (*aside.say_late(late), *aside.say_outside(outside)):
+            for text in (
+                *aside.say_late(late),
+                *aside.say_outside(outside),
+                *self._say_forced(workspace, calculator, batch),
+            ):
                 workspace.note(look.sink, text)
             left_out += late
             all_outside += outside
         return replace(moved, left_out=left_out, outside=all_outside)
+
+    def _say_forced(self, workspace: Workspace, calculator: Calculator, batch: Batch) -> Iterable[str]:
+        """Say for people how many sessions were closed by force."""
+        if self.query.shape.sessions and (forced := calculator.count_forced(workspace, batch)):
+            longest = format_duration(timedelta(microseconds=batch.watermark.session_max))
+            sessions = f"{count_of(forced, 'session')} of {batch.source.qualified_name}"
+            yield f"{sessions} went on for {longest}: closed by force"
 
     def _find_late(
         self, workspace: Workspace, look: _Look, source: Fileset, reach: WindowReach, seen: int
@@ -346,7 +374,9 @@ class WindowProgram:
             min(spec.max_bytes for spec in specs),
         )
         # A window that is not computed yet may begin as much before `computed` as it is long.
-        open_from = None if state.computed is None else Instant(state.computed - grid.shape.size - MARGIN)
+        open_from = (
+            None if state.computed is None else Instant(state.computed - grid.shape.size - grid.shape.reach - MARGIN)
+        )
         waiting: list[Stored] = []
         dirty: dict[str, list[Dirty]] = {}
         for source, reach in zip(sources, reaches, strict=True):
@@ -441,7 +471,7 @@ class WindowProgram:
                 output.append(more)
         fresh = [window for window in windows if window not in look.written_by]
         batches = self._batches(workspace, look, fresh) if fresh else []
-        if any(partition.files for batch in batches for partition in batch.partitions):
+        if any(batch.has_files for batch in batches):
             output.append(calculator.compute(workspace, batches))
 
     def _find_old(
@@ -468,12 +498,17 @@ class WindowProgram:
 
         def block(db: Db, tx: Transaction) -> Batch:
             near: dict[str, Stored] = {}
-            for found in list_around(db, source, tx, spans).values():
+            carry, needed = None, spans
+            if self.carry and len(spans) == 1:
+                kept = Fileset.of(find_dataset(db, self.carry))
+                carry = find_carry(db, source, kept, tx, grid, self._carry_of(look.sources), min(windows))
+                needed = spans if carry is None else [(carry.closes, spans[0][1])]
+            for found in list_around(db, source, tx, needed).values():
                 near |= {one.key: one for one in found}
             instants = {KeyText(one.key): (one.begins, one.ends) for one in near.values()}
             instants |= {one.key: (one.begins, one.ends) for one in late}
             partitions = read_keys(db, source, tx, instants)
-            return Batch(source, look.sink, tuple(windows), tuple(partitions), instants)
+            return Batch(source, look.sink, tuple(windows), tuple(partitions), instants, carry)
 
         return workspace.ask(block)
 
@@ -514,6 +549,10 @@ class WindowProgram:
                 found[other] = WindowFailed(_show(other), shown, reason)
         return found
 
+    def _carry_of(self, sources: Sequence[Fileset]) -> str:
+        """Return the name of the definition of the sessions: carries of another definition have other rows."""
+        return sha256(self.definition(sources).encode()).hexdigest()[:16]
+
     def _grid(self, sources: Sequence[Fileset]) -> Grid:
         return make_grid(self.query, sources)
 
@@ -528,17 +567,18 @@ class WindowProgram:
 
 def make_grid(query: WindowQuery, sources: Sequence[Fileset]) -> Grid:
     """Return the windows of a query over `sources`, in the order of its tables."""
-    shape = query.shape
+    spec = spec_of(sources[0])
+    shape = query.fit_shape(spec)
     if query.interval is not None:
         shape = find_interval_shape(spec_of(sources[[*query.tables].index(query.interval.table)]))
-    return Grid(shape, spec_of(sources[0]).window_zone)
+    return Grid(shape, spec.window_zone)
 
 
 def list_needed(
     db: Db, query: WindowQuery, sources: Sequence[Fileset], snapshot: Snapshot, windows: Iterable[Window]
 ) -> dict[Window, tuple[str, ...]]:
     """Return for each of `windows` the partitions whose rows may lie in it, by table, in their order of time."""
-    wanted, grid = set(windows), make_grid(query, sources)
+    wanted, grid = set(windows), make_grid(query, sources).slots
     needed: dict[Window, tuple[str, ...]] = {}
     for source, reach in zip(sources, query.reaches, strict=True):
         spans = _merged(reach.needs(grid.zone, grid.spans(window)) for window in wanted)
@@ -569,6 +609,29 @@ def check_times(query: WindowQuery, sources: Sequence[Fileset], schemas: Sequenc
     if len({*zones.values()}) > 1:
         shown = ", ".join(f"{table} in {zone}" for table, zone in zones.items())
         raise UserError(f"the windows of a query lie in one zone, not {shown}: set window.time-zone")
+
+
+def check_sessions(query: WindowQuery, sources: Sequence[Fileset]) -> None:
+    """Refuse tables whose sessions would depend on the order in which partitions come, and a gap that is too long."""
+    sessions = query.shape.sessions
+    for source in sources if sessions else ():
+        spec = spec_of(source)
+        assert sessions is not None, "it is a query over sessions"  # noqa: S101
+        if sessions.gap >= spec.session_max:
+            raise UserError(
+                f"the gap of SESSION must be shorter than the longest session of {source.qualified_name}, "
+                f"'{SESSION_MAX}'='{format_duration(timedelta(microseconds=spec.session_max))}'"
+            )
+        if spec.late in {LatePolicy.DROP, LatePolicy.SIDE} or spec.allowed_lateness is not None:
+            raise UserError(
+                f"SESSION needs late='recompute' or 'error' without allowed_lateness on {source.qualified_name}: a "
+                "late row may join sessions that are published, and then all of them are computed again"
+            )
+        if spec.partial_first is PartialFirst.SKIP:
+            raise UserError(
+                f"SESSION needs partial_first='emit' on {source.qualified_name}: no session has a begin that is known "
+                "before its rows"
+            )
 
 
 def read_inputs(

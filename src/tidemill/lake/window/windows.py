@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db, refusal
@@ -23,7 +23,7 @@ from tidemill.lake.datasets import find_by_id
 from tidemill.lake.fileset.fileset import Change, Fileset, Partition, find_schema, to_partitions
 from tidemill.lake.window.least import QueryInput
 from tidemill.lake.window.reach import WindowReach, find_interval_shape
-from tidemill.lake.window.window_plan import MARGIN, Dirty, Stored, Window, times_within
+from tidemill.lake.window.window_plan import MARGIN, Dirty, Sessions, Stored, Window, WindowShape, times_within
 from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, PartitionTime, WallTime, from_wall
@@ -287,6 +287,11 @@ def redefine(definition: str, sources: Iterable[Fileset]) -> str:
             found["windows"] = [*found["windows"][:3], source.watermark.window_zone.name]
             if found.get("interval", {}).get("windows_of") == source.qualified_name:
                 found["windows"][:2] = [find_interval_shape(source.watermark).size] * 2
+            if sessions := found.get("sessions"):
+                # The slots follow the interval of the partitions.
+                interval = source.watermark.partition_time.interval.longest // timedelta(microseconds=1)
+                slots = WindowShape(0, 0, 0, sessions=Sessions(sessions[0])).fit(interval, sessions[1])
+                found["windows"][:2] = [slots.size, slots.slide]
     return json.dumps(found, sort_keys=True)
 
 

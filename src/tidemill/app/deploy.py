@@ -55,6 +55,7 @@ from tidemill.run.step.change_input import ChangeInputs
 from tidemill.run.step.input_kind import InputKind
 from tidemill.run.step.inputs import announce_waiting, kind_of
 from tidemill.run.step.partition_input import PartitionInputs
+from tidemill.run.step.spans import bind_spans
 from tidemill.schedule.arguments import check_arguments
 from tidemill.schedule.changes import Add, Change, Delete, Update, announce_work, change_schedules, check_trigger
 from tidemill.schedule.schedules import list_schedules
@@ -558,6 +559,7 @@ def _put(
         run_on_empty=declared.run_on_empty,
         deliver_own=declared.deliver_own,
         arguments=declared.arguments,
+        spans=declared.spans,
         spark_profile=declared.spark_profile,
     )
     written = [known.get(name) or find_dataset(db, name) for name in program.writes]
@@ -566,6 +568,9 @@ def _put(
             why = f"declares the argument {ALLOW!r}, by which programs that refresh a snapshot let its guards pass once"
             raise BadDeclaration(f"program {program.name!r}", why)
         program = replace(program, arguments=(*program.arguments, Argument(ALLOW, ArgumentType.STRING, "")))
+    fixed = [one for one in program.spans if "$" not in f"{one.start}{one.end}"]
+    filesets = {dataset.qualified_name: Fileset.of(dataset) for dataset in written}
+    bind_spans(filesets, fixed, {})
     program = replace(program, program_id=put_program(db, program))
     for name in program.reads:
         dataset = known.get(name) or find_dataset(db, name)

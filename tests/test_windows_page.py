@@ -30,12 +30,20 @@ def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
 
         views = mill.watermarks.list()
 
-    assert deployed.programs == ("count_hours", "rank_customers", "join_orders")
+    assert deployed.programs == (
+        "count_hours",
+        "rank_customers",
+        "join_orders",
+        "count_purchases",
+        "count_shifts",
+    )
     assert [(view.dataset, view.zone, view.programs) for view in views] == [
         ("default.bought", "UTC", ("default.clicks.join_orders",)),
         ("default.clicks", "Europe/Berlin", ("default.clicks.count_hours", "default.clicks.rank_customers")),
         ("default.orders", "UTC", ()),
         ("default.payments", "UTC", ("default.clicks.join_orders",)),
+        ("default.purchases", "UTC", ("default.clicks.count_purchases",)),
+        ("default.purchases_by_hour", "UTC", ("default.clicks.count_shifts",)),
         ("default.sales", "UTC", ("default.sql.sales_by_hour",)),
         ("default.visits", "UTC", ()),
     ]

@@ -13,9 +13,11 @@ from tidemill.lake.fileset import fileset as lake_fileset
 from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.inbox.inbox import InboxSpec
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
+from tidemill.lake.window.cascade import OutputReach
 from tidemill.run.records.programs import Argument, Code, ProgramKind, WrittenSpan
 from tidemill.run.step.spans import DeclaredSpan
 from tidemill.schedule.specs import ScheduleSpec
+from tidemill.shapes.partition_time import Instant
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
 
@@ -116,6 +118,9 @@ class WindowCode(Protocol):
 
         A change of the definition makes computed windows stale.
         """
+
+    def find_reach(self, sources: Sequence[lake_fileset.Fileset], computed: Instant | None) -> OutputReach:
+        """Return how far the output has come when windows are computed up to `computed`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ _NAMES: Final = {
     options.START: "start",
     options.WINDOW_ZONE: "window_zone",
     options.PARTIAL_FIRST: "partial_first",
+    options.EMIT_EMPTY: "emit_empty",
     options.MAX_WINDOWS: "max_windows",
 }
 
@@ -67,7 +68,8 @@ class Watermark:
     has changed for so long). `partition_order` and `start` are for monitored file sets: the order in which partitions
     of one listing are published, and the first partition that counts. Windows are aligned in `window_zone` (`zone`), at
     most `max_windows` computed by one run. Windows that begin before the first time are computed from what is there
-    (`partial_first="emit"`), or left out (`"skip"`).
+    (`partial_first="emit"`), or left out (`"skip"`). With `emit_empty=True` a window without rows gives out a row, if a
+    query groups by columns of the window alone.
     """
 
     column: str
@@ -90,6 +92,7 @@ class Watermark:
     start: str | None = None
     window_zone: str | None = None
     partial_first: str | None = None
+    emit_empty: bool | None = None
     max_windows: int | None = None
 
     def check(self, fileset: str, keys: KeySchema) -> WatermarkSpec:

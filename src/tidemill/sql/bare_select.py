@@ -23,6 +23,7 @@ from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant
 from tidemill.sql.batches import Batch
 from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, bad, parse_one, tokenize
+from tidemill.sql.empty_windows import fill_gaps
 from tidemill.sql.window_program import NextWindow, check_times, find_first, list_needed, read_inputs, spec_of
 from tidemill.sql.windows import WindowQuery, name_of, read_query
 from tidemill.texts import count_of
@@ -164,4 +165,6 @@ def _plan_closed(
     waiting = [one for source in sources for one in list_waiting(db, source, snapshot, None)]
     reached = Reached(None, 0, passed, snapshot.write_pointer, find_first(db, sources))
     grid = Grid(query.shape, spec_of(sources[0]).window_zone)
+    if query.emits_empty(spec_of(sources[0])):
+        waiting += fill_gaps(grid, reached, waiting, _NO_LIMIT)
     return plan(grid, reached, waiting, (), _NO_LIMIT).new, passed

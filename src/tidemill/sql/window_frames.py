@@ -20,6 +20,8 @@ from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import WallTime
 from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
+from tidemill.sql.empty_windows import fill_in
+from tidemill.sql.window_rows import Columns, find_hidden
 from tidemill.sql.window_text import (
     SPANS_AS_TEXT,
     are_among,
@@ -30,7 +32,7 @@ from tidemill.sql.window_text import (
     wall_literal,
     window_time,
 )
-from tidemill.sql.windows import WINDOW_COLUMNS, WindowQuery
+from tidemill.sql.windows import WindowQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,12 +64,20 @@ class SparkWindows:
         }
         shape, wanted = self._query.shape, batches[0].windows
 
-        def windows(given: str, column: str, table: str) -> str:
+        def windows(given: str, column: str, table: str, columns: Columns) -> str:
             one = tables[table]
-            hidden = one.own if given == one.text else []
+            hidden = [quoted(name) for name in find_hidden(columns, one.columns)]
             return f"({assign_windows(given, column, shape, wanted, one.time, hidden)})"
 
-        return workspace.spark.sql(self._query.select(lambda table: tables[table].text, windows))
+        def rows(table: str) -> str:
+            return tables[table].text
+
+        text = self._query.select(rows, windows)
+        if self._query.emits_empty(batches[0].watermark):
+            time = next(iter(tables.values())).time
+            empty = self._query.select_empty(wanted, time, rows, windows)
+            text = fill_in(text, empty, quoted(max(self._query.bounds.items())[1]))
+        return workspace.spark.sql(text)
 
     def _open(self, workspace: Workspace, batch: Batch, suffix: str) -> _Table:
         """Return the rows of a table that belong to their partitions. Views of the rows end in `suffix`."""
@@ -75,9 +85,7 @@ class SparkWindows:
         fails = batch.watermark.outside is OutsidePolicy.ERROR
         checked = f"({self._check(batch, rows, suffix)})" if fails else self._leave_out(workspace, batch, rows, suffix)
         zone = None if dict(rows.dtypes)[_column(batch, rows)] == "timestamp_ntz" else batch.watermark.window_zone
-        # A table may be the output of a window program.
-        own = [quoted(name) for name in rows.columns if name.lower() in WINDOW_COLUMNS]
-        return _Table(checked, window_time(zone, batch.windows), own)
+        return _Table(checked, window_time(zone, batch.windows), rows.columns)
 
     def count_outside(self, workspace: Workspace, batch: Batch) -> dict[KeyText, int]:
         """See `Calculator`. No query where the writes of the windows met no such row; else one over all partitions.
@@ -213,11 +221,11 @@ class SparkWindows:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Rows of a table: their text, the expression of `window_time`, and their columns with names of window columns."""
+    """Rows of a table: their text, the expression of `window_time`, and the columns of the table."""
 
     text: str
     time: str
-    own: Sequence[str]
+    columns: Sequence[str]
 
 
 def _column(batch: Batch, rows: DataFrame) -> str:

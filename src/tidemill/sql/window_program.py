@@ -20,6 +20,7 @@ from tidemill.errors import UserError
 from tidemill.lake.backlog import Rearm
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
+from tidemill.lake.window.cascade import OutputReach
 from tidemill.lake.window.least import QueryInput, find_least
 from tidemill.lake.window.retries import WINDOWS, Failure, NotePostponed, list_postponed
 from tidemill.lake.window.side import side_of
@@ -48,6 +49,7 @@ from tidemill.run.step.context import workspace_of
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, WallTime, from_wall
 from tidemill.shapes.watermark_spec import (
+    EMIT_EMPTY,
     BadTimeColumn,
     LatePolicy,
     PartialFirst,
@@ -56,6 +58,9 @@ from tidemill.shapes.watermark_spec import (
 )
 from tidemill.sql.aside import Aside, name_some
 from tidemill.sql.batches import Batch, Calculator
+from tidemill.sql.cascades import check_output, follow_output
+from tidemill.sql.empty_windows import fill_gaps
+from tidemill.sql.window_rows import Columns
 from tidemill.sql.window_tries import Tries, WindowFailed
 from tidemill.sql.windows import WindowQuery, read_query
 
@@ -174,6 +179,10 @@ class WindowProgram:
             sort_keys=True,
         )
 
+    def find_reach(self, sources: Sequence[Fileset], computed: Instant | None) -> OutputReach:
+        """Return how far the output has come when windows are computed up to `computed`."""
+        return OutputReach.of(self._grid(sources), computed)
+
     def check(self, sources: Sequence[Fileset], sink: Fileset, schemas: Sequence[ColumnSchema | None]) -> None:
         """Refuse a table without a watermark, another time column than its own, and rows that could not be replaced.
 
@@ -196,6 +205,13 @@ class WindowProgram:
             )
         for source in sources:
             self._check_sink(source)
+        check_output(self.query, sink, spec_of(sources[0]).window_zone)
+        if self.query.emits_empty(spec_of(sources[0])) and self.query.empty and self.query.empty.mixed:
+            raise UserError(
+                f"{', '.join(self.query.empty.mixed)} is computed from rows and from the window at once, but "
+                f"'{EMIT_EMPTY}'='true' asks for a row of each window without rows: use columns of the window, or "
+                "aggregates, in one column"
+            )
         check_times(self.query, sources, schemas)
         late = {source.qualified_name: spec_of(source) for source in sources}
         if len({(spec.late, spec.final_after) for spec in late.values()}) > 1:
@@ -252,6 +268,7 @@ class WindowProgram:
                 left=not {*look.postponed} <= {*moved.mended, *tries.failed},
             ),
             *([Rearm(WINDOWS, [look.state.program_id])] if len(look.sources) > 1 else []),
+            *follow_output(moved, look.sink, self._grid(look.sources)),
         )
 
     def _leave_out(
@@ -290,8 +307,8 @@ class WindowProgram:
     def _find_late(self, workspace: Workspace, look: _Look, source: Fileset, seen: int) -> list[LateRows]:
         """Return the partitions that got rows before the commit `seen` of windows that are not computed again."""
         final = _find_final(spec_of(source), look.state)
-        if final is None:
-            return []
+        if final is None or spec_of(source).late is LatePolicy.ERROR:
+            return []  # late rows that are an error have ended the run before
         late = workspace.ask(lambda db, _: list_late(db, source, look.state.seen, seen))
         return [one for one in late if one.rows and _is_behind(self._grid(look.sources), one, final)]
 
@@ -339,6 +356,8 @@ class WindowProgram:
         # A window that is not computed yet may begin as much before `computed` as it is long.
         since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
         waiting = [one for source in sources for one in list_waiting(db, source, tx, since)]
+        if self.query.emits_empty(specs[0]):
+            waiting += fill_gaps(grid, at, waiting, limits)
         dirty = {source.qualified_name: _list_dirty(db, source, tx, state) for source in sources}
         for source, spec in zip(sources, specs, strict=True):
             late = plan(grid, at, (), dirty[source.qualified_name], limits).late
@@ -424,7 +443,8 @@ class WindowProgram:
                 output.append(more)
         fresh = [window for window in windows if window not in look.written_by]
         batches = self._batches(workspace, look, fresh) if fresh else []
-        if any(partition.files for batch in batches for partition in batch.partitions):
+        emits_empty = bool(fresh) and self.query.emits_empty(spec_of(look.sources[0]))
+        if emits_empty or any(partition.files for batch in batches for partition in batch.partitions):
             output.append(calculator.compute(workspace, batches))
 
     def _find_old(
@@ -586,7 +606,7 @@ def _is_behind(grid: Grid, late: LateRows, final: Instant) -> bool:
     return any(grid.closes(one) <= final for one in grid.touched(late.begins, late.ends))
 
 
-def _show_windows(rows: str, column: str, table: str) -> str:
+def _show_windows(rows: str, column: str, table: str, _: Columns) -> str:
     """Return what a definition has in the place of windows of `rows`."""
     return rows if rows == f"<{table}>" else f"<windows of {column} of {rows}>"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -11,6 +11,8 @@ from sqlglot import exp
 from tidemill.lake.window.window_plan import WindowShape
 
 BOUNDS: Final = ("window_start", "window_end")
+WINDOW_COLUMNS: Final = (*BOUNDS, "window_time")
+"""The columns of a window function, in the place of columns of these names in its table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,11 @@ class QueryRows:
     def windowed(self) -> bool:
         """True for rows that lie in windows."""
         return not self.table
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The columns that have a name of their own, in small letters."""
+        return frozenset(one.lower() for one in self.columns if isinstance(one, str))
 
     def find_origin(self, name: str) -> str | None:
         """Return the column that `name` is, unchanged; None for a computed one."""
@@ -77,7 +84,7 @@ class QueryRows:
         name = star.table.lower() if isinstance(star, exp.Column) else ""
         if name not in self.sides:
             return self
-        return self.sides[name].without(BOUNDS) if name in self.optional else self.sides[name]
+        return self.sides[name].without(WINDOW_COLUMNS) if name in self.optional else self.sides[name]
 
     def without(self, lost: Iterable[str]) -> QueryRows:
         """Return the rows with no column that is one of `lost`."""
@@ -94,3 +101,15 @@ class QueryRows:
             if isinstance(column, str) and origin is not None and origin in shape.bounds:
                 found.setdefault(origin, column)
         return found
+
+
+def find_hidden(columns: Columns, of_table: Sequence[str]) -> list[str]:
+    """Return the columns of rows that those of a window function hide: a table may be the output of a window program.
+
+    `of_table` are the columns of the table of which the rows are.
+    """
+    found: list[str] = []
+    for one in columns:
+        every = (name for name in of_table if name.lower() not in one.without) if isinstance(one, AllColumns) else [one]
+        found += [name for name in every if name.lower() in WINDOW_COLUMNS]
+    return found

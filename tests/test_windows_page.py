@@ -37,6 +37,8 @@ def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
         "join_orders",
         "join_payments",
         "count_countries",
+        "count_purchases",
+        "count_shifts",
     )
     assert [(view.dataset, view.zone, view.programs) for view in views] == [
         ("default.bought", "UTC", ("default.clicks.join_orders", "default.clicks.join_payments")),
@@ -52,6 +54,8 @@ def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
         ),
         ("default.orders", "UTC", ()),
         ("default.payments", "UTC", ("default.clicks.join_orders", "default.clicks.join_payments")),
+        ("default.purchases", "UTC", ("default.clicks.count_purchases",)),
+        ("default.purchases_by_hour", "UTC", ("default.clicks.count_shifts",)),
         ("default.sales", "UTC", ("default.sql.sales_by_hour",)),
         ("default.visits", "UTC", ()),
     ]

@@ -78,6 +78,16 @@ SELECT 'program_' || i, CASE WHEN i < 3 THEN 'wide' ELSE 'small_' || (i % 200) E
   FROM series WHERE i < 300
  UNION ALL SELECT 'program_299', 'wide', 'recompute' UNION ALL SELECT 'program_299', 'deep', 'recompute'
 
+-- name: fill_window_output
+INSERT INTO window_output (program_id, dataset_id, time_value, start_value)
+SELECT 'program_' || i, CASE WHEN i < 2 THEN 'deep' ELSE 'out_' || i END, 1000000000000000000, i
+  FROM series WHERE i < 20000
+
+-- name: fill_window_change
+INSERT INTO window_change (dataset_id, commit_seq, begins, ends)
+SELECT 'deep', 599950 + i / 50, i, i + 1 FROM series WHERE i < 2000
+ UNION ALL SELECT 'wide', 2 * i + 599800, i, i + 1 FROM series
+
 -- name: fill_idle_timeout
 UPDATE watermark SET idle_timeout = 1000000000000 WHERE dataset_id = 'deep'
 

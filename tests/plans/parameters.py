@@ -343,6 +343,17 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "declared": _rows([{"dataset_id": name, "from_time": None, "to_time": None} for name in ("small_1", "small_2")])
     },
     "windows.put_state": {"program_id": "program_new"},
+    "cascade.put_output": {"time_value": 1, "start_value": 1},
+    "cascade.move_output": {"time_value": 1, "start_value": 1},
+    "cascade.note_changes": {
+        "dataset_id": "wide",
+        "changes": _rows([{"begins": i, "ends": i + 1} for i in range(100)]),
+    },
+    "cascade.list_changes": {"dataset_id": "deep", "until": 599_960},
+    "cascade.forget_outputs": {"program_ids": _list("program_1", "program_2")},
+    "cascade.list_writers": {"dataset_id": "deep"},
+    "watermark.insert_slots": {"follows": 1},
+    "watermark.raise_target_following": {"dataset_id": "deep", "time_column": "window_time"},
     "windows.refuse_moved": {"name": "default.app.p1"},
     "windows.mark_stale": {"program_id": "program_2"},
     "windows.list_dirty": {"write_pointer": 600_000},

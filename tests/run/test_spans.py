@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from datetime import date
 
 import pytest
 
+from tests.stage import EMPTY, Stage, open_stage
 from tidemill.errors import UserError
 from tidemill.lake.window.watermark import list_holders
 from tidemill.mill.mill import open_project
@@ -124,3 +126,56 @@ def test_a_span_that_cannot_be_is_refused(mill, tmp_path):
         with pytest.raises(UserError, match=told), mill.transaction([span]):
             pytest.fail("it was opened")
     assert list(mill.transactions.list()) == []
+
+
+PROGRAM = """
+clicks = app.fileset("clicks", keys={{"day": "date", "hour": "int"}},
+                     watermark=tm.Watermark("ts", pattern="$day $hour:00:00", interval="1h", zone="Europe/Berlin"))
+plain = app.fileset("plain", keys={{"day": "date"}})
+
+@app.{kind}writes=[{writes}], arguments={{"since": "", "hour": 12}})
+def fill(run):
+    run.output(clicks).append({{"day=2021-03-19/hour=10": "a row"}})
+"""
+
+
+def test_a_run_of_a_program_holds_the_times_that_its_arguments_name(catalog_url, tmp_path):
+    """While it is open, the watermark waits for them though a later hour is complete; then its hours are complete."""
+    stage = open_stage(Stage, tmp_path / "project", catalog_url, EMPTY)
+    stage.declare(PROGRAM.format(kind="python(", writes='clicks.span("$since", "2021-03-19 $hour:00")'))
+    seen = []
+
+    def publish() -> None:
+        stage.publish("clicks", "day=2021-03-19/hour=14")
+        shown = stage.mill.watermarks.show("clicks")
+        seen.append((shown.watermark, shown.reaches, [one.run_id for one in shown.held_by]))
+
+    stage.at["driver.claimed"] = publish
+    run_id = stage.mill.runs.start("shop.fill", {"since": "2021-03-19T09:00:00Z"}).run_id
+    (run,) = stage.work()
+
+    shown = stage.mill.watermarks.show("clicks")
+    assert (run.state, seen) == ("COMPLETED", [("2021-03-19 10:00:00", "2021-03-19 15:00:00", [run_id])])
+    assert (shown.watermark, shown.holes) == ("2021-03-19 15:00:00", ("2021-03-19 12:00:00",))
+    stage.mill.close()
+
+
+def test_a_span_of_a_program_that_cannot_be_is_refused(sqlite_catalog_url, tmp_path):
+    """When it is deployed; a time that an argument gives fails the run."""
+    stage = open_stage(Stage, tmp_path / "project", sqlite_catalog_url, EMPTY)
+    for kind, writes, told in (
+        ("python(", 'clicks.span("$until")', "names the argument 'until', which it does not declare"),
+        ("python(", 'clicks.span("2021-03-19 10:00", "2021-03-19 09:00")', "is not after its start"),
+        ("python(", 'clicks, plain.span("2021-03-19")', "has no watermark"),
+        ("python(", 'clicks.span("$since"), clicks.span("$hour")', "names a data set twice"),
+        ("worker(reads=[plain], ", 'clicks.span("2021-03-19")', "is a worker"),
+    ):
+        with pytest.raises(UserError, match=re.escape(told)):
+            stage.declare(PROGRAM.format(kind=kind, writes=writes))
+
+    stage.declare(PROGRAM.format(kind="python(", writes='clicks.span("$since")'))
+    stage.mill.runs.start("shop.fill", {"since": "yesterday"})
+    (run,) = stage.work()
+
+    assert (run.state, "'yesterday' is no time" in (run.exit_reason or "")) == ("FAILED", True)
+    stage.mill.close()

@@ -99,7 +99,7 @@ def test_expected_partitions_are_all_combinations():
         ("window.batch.max-bytes", "many", "use a whole number with a unit"),
         ("window.partial-first", "drop", "use emit or skip"),
         ("window.session.max", "1s", "use a duration from 1 minute"),
-        ("window.emit-empty", "true", "only 'false' is known"),
+        ("window.emit-empty", "yes", "use 'true' or 'false'"),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_cure(option, value, told):

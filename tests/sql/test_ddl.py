@@ -627,5 +627,5 @@ def test_a_query_by_with_may_stand_before_the_insert():
     before = read_query(f"WITH x AS (SELECT ts FROM s.clicks c) INSERT INTO o SELECT * {FROM.replace('clicks', 'x')};")
 
     assert [*before.tables] == ["s.clicks"]
-    text = before.select(lambda _: "rows", lambda rows, column, _: f"({column} of {rows})")
+    text = before.select(lambda _: "rows", lambda rows, column, *_: f"({column} of {rows})")
     assert " ".join(text.split()) == "WITH x AS (SELECT ts FROM rows c) SELECT * FROM (ts of x) AS `x`"

@@ -88,7 +88,7 @@ TUMBLE = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
         (f"SELECT l.ts FROM clicks l JOIN views l ON {ON}", "both sides of the join are named l"),
         (f"SELECT l.ts {JOIN} JOIN other x ON x.a = l.a", "an interval join is of two tables"),
         (f"SELECT l.a\n {JOIN}", "SELECT l.ts unchanged: a run finds by it the rows of a window"),
-        (f"SELECT * {JOIN}", "the query has several columns ts: name each column of its SELECT"),
+        (f"SELECT * {JOIN}", "the query gives two columns ts: * has that of each side of a join"),
         (f"SELECT l.ts + INTERVAL '1' HOUR AS ts {JOIN}", "SELECT l.ts unchanged"),
         (f"SELECT l.ts {JOIN.replace('JOIN', 'RIGHT JOIN')}", "SELECT r.ts unchanged"),
         (f"SELECT l.ts, r.ts AS t {JOIN.replace('JOIN', 'FULL JOIN')}", f"SELECT {FULL} unchanged"),

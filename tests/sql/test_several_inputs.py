@@ -172,6 +172,19 @@ def test_why_names_the_input_that_holds_a_window(catalog_url, tmp_path):
     plain.mill.close()
 
 
+def test_a_table_shows_which_programs_read_it_with_which_other_tables(sqlite_catalog_url, tmp_path):
+    """Their windows wait for the watermarks of those tables too."""
+    plain = open_both(tmp_path, sqlite_catalog_url)
+    plain.add_to("views", "2021-03-19 10:00", 1)
+
+    (program,) = plain.mill.watermarks.show("clicks").programs
+    (described,) = plain.mill.sql("DESCRIBE views")
+
+    assert [(one.dataset, one.watermark) for one in program.others] == [("default.views", "2021-03-19 11:00:00")]
+    assert described.notices == ("default.shop.count_hours reads the table, and default.clicks",)
+    plain.mill.close()
+
+
 def test_inputs_with_windows_in_several_zones_are_refused(catalog_url, tmp_path):
     """Since windows of one name would close at different times."""
     plain = open_both(tmp_path, catalog_url)

@@ -85,6 +85,8 @@ def test_a_bound_of_a_side_that_may_be_missing_tells_no_window(query):
         (f"SELECT *, EXISTS {IN_WINDOW} AS there FROM {L}", "queries within expressions"),
         (f"SELECT window_start FROM {BARE.replace('TABLE clicks', BELOW)}", "a join is of windows"),
         (f"SELECT l.window_start FROM ({L} JOIN {R} ON {BOTH})", "a join in parentheses is not supported"),
+        (f"SELECT * FROM {L}\n JOIN {R} ON {BOTH}", "two columns window_start: * has that of each side of a join"),
+        (f"SELECT l.window_start, r.window_start FROM {L} JOIN {R} ON {BOTH}", "name one of them by AS"),
     ],
 )
 def test_a_join_across_windows_is_refused(query, told):

@@ -42,6 +42,7 @@ from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, on
 from tidemill.run.records.declared import Declared
 from tidemill.run.records.programs import Argument, ArgumentType, Code, ProgramKind, Value
 from tidemill.run.step.acceptors import Acceptor
+from tidemill.run.step.spans import DeclaredSpan, write_span
 from tidemill.schedule.argument_sources import From
 from tidemill.schedule.constraints import Concurrency, Constraint
 from tidemill.schedule.specs import DEFAULT_GRACE, DEFAULT_TIMEOUT, BadSchedule, Misfire, OnTimeout, ScheduleSpec
@@ -271,7 +272,7 @@ class App:
         self,
         *,
         reads: Iterable[DeclaredInbox | DeclaredFileset | DeclaredSnapshot | Reads | Changes | str] = (),
-        writes: Iterable[DeclaredFileset | DeclaredSnapshot | str] = (),
+        writes: Iterable[DeclaredFileset | DeclaredSnapshot | DeclaredSpan | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
         run_on_empty: bool | None = None,
@@ -282,8 +283,9 @@ class App:
         """Register the decorated function as a program that is called with `(run, spark)`.
 
         `reads` are the data sets it consumes (as `Reads` on terms of its own; of a snapshot as `Changes` only what has
-        changed), `writes` those it may publish to (by
-        name, if another app's). A failed attempt is repeated `retries` times, after `backoff`, then twice that.
+        changed), `writes` those it may publish to (by name, if another app's). A watermark does not pass the times
+        of `clicks.span(start, end)` among them while a run is open; they may be the `$name` of arguments.
+        A failed attempt is repeated `retries` times, after `backoff`, then twice that.
         `arguments` are `{"name": default}` or `{"name": type}`.
         `run_on_empty` says whether it is called when nothing waits; left out, it is when a time trigger (`Every`) fed
         its job, so that an hour without data is reported too. `deliver_own=False` keeps it from consuming what it
@@ -306,7 +308,7 @@ class App:
         self,
         *,
         reads: Iterable[DeclaredInbox | DeclaredFileset | DeclaredSnapshot | Reads | Changes | str] = (),
-        writes: Iterable[DeclaredFileset | DeclaredSnapshot | str] = (),
+        writes: Iterable[DeclaredFileset | DeclaredSnapshot | DeclaredSpan | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
         run_on_empty: bool | None = None,
@@ -363,7 +365,7 @@ class App:
         self,
         *,
         reads: Iterable[DeclaredFileset | DeclaredSnapshot | Reads | str],
-        writes: Iterable[DeclaredFileset | DeclaredSnapshot | str] = (),
+        writes: Iterable[DeclaredFileset | DeclaredSnapshot | DeclaredSpan | str] = (),
         instances: int = 1,
         spark: bool = False,
         retries: int = 0,
@@ -389,7 +391,7 @@ class App:
         self,
         kind: ProgramKind,
         reads: Iterable[DeclaredInbox | DeclaredFileset | DeclaredSnapshot | Reads | Changes | str],
-        writes: Iterable[DeclaredFileset | DeclaredSnapshot | str],
+        writes: Iterable[DeclaredFileset | DeclaredSnapshot | DeclaredSpan | str],
         instances: int,
         retries: int,
         backoff: str | timedelta,
@@ -569,7 +571,7 @@ class App:
         self,
         kind: ProgramKind,
         reads: Iterable[DeclaredInbox | DeclaredFileset | DeclaredSnapshot | Reads | Changes | str],
-        writes: Iterable[DeclaredFileset | DeclaredSnapshot | str],
+        writes: Iterable[DeclaredFileset | DeclaredSnapshot | DeclaredSpan | str],
         retries: int,
         backoff: str | timedelta,
         run_on_empty: bool | None,  # noqa: FBT001  # as above
@@ -582,7 +584,9 @@ class App:
         given = [one if isinstance(one, Reads | Changes) else Reads(one) for one in reads]
         read_names = tuple(self._name_of(one.dataset) for one in given)
         terms = {name: one for name, one in zip(read_names, given, strict=True) if one != Reads(one.dataset)}
+        writes = tuple(writes)
         written = tuple(map(self._name_of, writes))
+        spans = tuple(write_span(one) for one in writes if isinstance(one, DeclaredSpan))
         delay = parse_duration(backoff)
         declared = tuple(_argument(name, given) for name, given in arguments.items())
 
@@ -590,6 +594,11 @@ class App:
             name = check_name("program", code.__name__)
             if name in self.programs:
                 raise BadDeclaration(f"program {name!r}", "is declared twice")
+            if spans and kind.is_worker:
+                why = "is a worker, which publishes again and again: a span is for one transaction"
+                raise BadDeclaration(f"program {name!r}", why)
+            if spans and len({*written}) < len(written):
+                raise BadDeclaration(f"program {name!r}", "names a data set twice in writes=: one span is for it")
             both = sorted(set(read_names) & set(written))
             if both and deliver_own:
                 why = (
@@ -611,6 +620,7 @@ class App:
                 deliver_own,
                 declared,
                 terms,
+                spans,
                 spark_profile=_check_profile(name, kind, spark_profile),
             )
             return code
@@ -631,7 +641,7 @@ class App:
             raise BadDeclaration(f"program {name!r}", "is a worker, which runs all the time: it needs no schedule")
         return name
 
-    def _name_of(self, dataset: Declared | str) -> str:
+    def _name_of(self, dataset: Declared | DeclaredSpan | str) -> str:
         if not isinstance(dataset, str):
             return dataset.qualified_name
         return dataset if "." in dataset else self._qualified(dataset)

@@ -30,8 +30,9 @@ from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.inbox.inbox import InboxSpec, rejects_of
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.names import DEFAULT_NAMESPACE, check_name, qualified
-from tidemill.run.records.programs import Argument, ArgumentType, ProgramKind
+from tidemill.run.records.programs import Argument, ArgumentType, ProgramKind, WrittenSpan
 from tidemill.run.step.acceptors import Accept
+from tidemill.run.step.spans import DeclaredSpan
 from tidemill.schedule.specs import ScheduleSpec
 from tidemill.shapes.column_types import check_types
 from tidemill.shapes.filters import Range, Where
@@ -119,6 +120,7 @@ class _SentProgram:
     arguments: tuple[Argument, ...] = ()
     terms: Mapping[str, _SentTerms] = field(default_factory=dict)
     instances: int = 0
+    spans: tuple[WrittenSpan, ...] = ()
     windows: str | None = None
     """The statement of a window program, whose input and output stand in it."""
     spark_profile: str = ""
@@ -254,6 +256,7 @@ def _write_program(program: DeclaredProgram) -> _SentProgram:
         program.arguments,
         {name: _write_terms(terms) for name, terms in program.terms.items()},
         program.instances,
+        program.spans,
         None if program.windows is None else program.windows.statement,
         program.spark_profile,
     )
@@ -288,10 +291,11 @@ def _add_program(app: App, program: _SentProgram) -> None:
             spark_profile=program.spark_profile,
         )
     else:
+        spans = {one.dataset: DeclaredSpan(one.dataset, one.start, one.end) for one in program.spans}
         add = app.add_program(
             program.kind,
             reads,
-            program.writes,
+            [spans.get(name, name) for name in program.writes],
             program.retries,
             program.backoff,
             program.run_on_empty,

@@ -13,9 +13,11 @@ from tidemill.lake.fileset import fileset as lake_fileset
 from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.inbox.inbox import InboxSpec
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
-from tidemill.run.records.programs import Argument, Code, ProgramKind
+from tidemill.lake.window.cascade import OutputReach
+from tidemill.run.records.programs import Argument, Code, ProgramKind, WrittenSpan
 from tidemill.run.step.spans import DeclaredSpan
 from tidemill.schedule.specs import ScheduleSpec
+from tidemill.shapes.partition_time import Instant
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
 
@@ -52,9 +54,10 @@ class DeclaredFileset:
     watermark: WatermarkSpec | None = None
 
     def span(self, start: str | datetime | None = None, end: str | datetime | None = None) -> DeclaredSpan:
-        """Declare, in a transaction's `writes`, the times `[start, end)` of the partitions that it will write.
+        """Declare, in the `writes` of a transaction or a program, the times `[start, end)` that it will write.
 
         Wall-clock times in the zone of the watermark, either side open: the watermark does not pass them meanwhile.
+        In a program they may name arguments of the run: `clicks.span("$start", "$end")`.
         """
         return DeclaredSpan(self.qualified_name, start, end)
 
@@ -84,6 +87,8 @@ class DeclaredProgram:
     deliver_own: bool
     arguments: tuple[Argument, ...]
     terms: Mapping[str, Reads | Changes] = field(default_factory=dict)
+    spans: tuple[WrittenSpan, ...] = ()
+    """Times of `writes` that the watermarks do not pass while a run is open."""
     instances: int = 0
     """Number of runs of a worker that are kept alive. 0 for other programs."""
     windows: WindowCode | None = None
@@ -113,6 +118,9 @@ class WindowCode(Protocol):
 
         A change of the definition makes computed windows stale.
         """
+
+    def find_reach(self, sources: Sequence[lake_fileset.Fileset], computed: Instant | None) -> OutputReach:
+        """Return how far the output has come when windows are computed up to `computed`."""
 
 
 @dataclass(frozen=True, slots=True)

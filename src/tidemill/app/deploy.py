@@ -44,7 +44,8 @@ from tidemill.lake.fileset.monitor import declare_monitoring
 from tidemill.lake.inbox.inbox import ensure_inbox
 from tidemill.lake.snapshot.changes import forget_feeds
 from tidemill.lake.snapshot.guards import ALLOW
-from tidemill.lake.window.watermark import declare_watermark
+from tidemill.lake.window.cascade import forget_outputs, list_followed, put_output
+from tidemill.lake.window.watermark import Reread, declare_watermark, follow_windows
 from tidemill.lake.window.windows import find_state, put_state, read_reaches, redefine
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, Namespace, ProgramId, ScheduleId, qualified
 from tidemill.run.records.bundles import find_sums
@@ -55,6 +56,7 @@ from tidemill.run.step.change_input import ChangeInputs
 from tidemill.run.step.input_kind import InputKind
 from tidemill.run.step.inputs import announce_waiting, kind_of
 from tidemill.run.step.partition_input import PartitionInputs
+from tidemill.run.step.spans import bind_spans
 from tidemill.schedule.arguments import check_arguments
 from tidemill.schedule.changes import Add, Change, Delete, Update, announce_work, change_schedules, check_trigger
 from tidemill.schedule.schedules import list_schedules
@@ -333,7 +335,7 @@ class _Deploying:
         for worker in workers:
             put_worker(db, worker.program_id, app.programs[worker.name].instances)
         retire_others(db, app.namespace, app.name, [worker.program_id for worker in workers])
-        retired = retire_programs(db, app.namespace, app.name, [one.program_id for one in programs.values()])
+        retired = _retire(db, app.namespace, app.name, [one.program_id for one in programs.values()])
         world.mark("deploy.programs")
         if self.update_schedules:
             changes, named = _schedule_changes(db, app, programs, suspend_new=config.suspend_new)
@@ -353,7 +355,7 @@ class _Deploying:
                 fileset.watermark.refuse_types(fileset.qualified_name, schema.types)
         declare_expectations(db, app.namespace, app.name, known.values())
         declare_rules(db, world, seq, app.namespace, app.name, app.alerts)
-        reread = [declare_watermark(db, fileset, f"deployment of {app.name}") for fileset in filesets]
+        reread = _declare_watermarks(db, app, filesets, programs)
         spec = AppSpec(str(config.app), str(config.folder), digest)
         difference = compare(parts, read_parts(db, app.namespace, app.name, spec, self.code.sums))
         version = (0 if present is None else present.version) + bool(difference)
@@ -434,7 +436,7 @@ class Deleted:
 
 def delete_app(db: Db, world: World, seq: CommitSeq, namespace: Namespace, name: str) -> Deleted:
     """Delete an app and all its schedules, and retire its programs; `seq` is the tick that the caller took first."""
-    retired = retire_programs(db, namespace, name, [])
+    retired = _retire(db, namespace, name, [])
     retire_others(db, namespace, name, [])
     own = list_schedules(db, app=(namespace, name))
     changes: list[Change] = [Delete(schedule.schedule_id) for schedule in own]
@@ -452,6 +454,13 @@ def delete_app(db: Db, world: World, seq: CommitSeq, namespace: Namespace, name:
         tuple(retired.values()),
         sum(change.dropped_jobs for change in dropped),
     )
+
+
+def _retire(db: Db, namespace: Namespace, app: str, kept: Iterable[ProgramId]) -> dict[ProgramId, str]:
+    """Retire the programs of an app but for `kept`; give their names. No watermark follows them any more."""
+    retired = retire_programs(db, namespace, app, kept)
+    forget_outputs(db, retired)
+    return retired
 
 
 def _schedules_of(db: Db, programs: Iterable[ProgramId], changes: Sequence[Change]) -> list[Schedule]:
@@ -558,6 +567,7 @@ def _put(
         run_on_empty=declared.run_on_empty,
         deliver_own=declared.deliver_own,
         arguments=declared.arguments,
+        spans=declared.spans,
         spark_profile=declared.spark_profile,
     )
     written = [known.get(name) or find_dataset(db, name) for name in program.writes]
@@ -566,6 +576,9 @@ def _put(
             why = f"declares the argument {ALLOW!r}, by which programs that refresh a snapshot let its guards pass once"
             raise BadDeclaration(f"program {program.name!r}", why)
         program = replace(program, arguments=(*program.arguments, Argument(ALLOW, ArgumentType.STRING, "")))
+    fixed = [one for one in program.spans if "$" not in f"{one.start}{one.end}"]
+    filesets = {dataset.qualified_name: Fileset.of(dataset) for dataset in written}
+    bind_spans(filesets, fixed, {})
     program = replace(program, program_id=put_program(db, program))
     for name in program.reads:
         dataset = known.get(name) or find_dataset(db, name)
@@ -622,6 +635,21 @@ def _forget_feeds(db: Db, app: App, programs: Mapping[str, Program]) -> None:
     forget_feeds(db, app.namespace, app.name, followed)
 
 
+def _declare_watermarks(
+    db: Db, app: App, filesets: Iterable[Fileset], programs: Mapping[str, Program]
+) -> list[Reread | None]:
+    """Declare the watermarks of the app, and have those of outputs follow its window programs."""
+    cause = f"deployment of {app.name}"
+    reread = [declare_watermark(db, fileset, cause) for fileset in filesets]
+    for sink in sorted({programs[name].writes[0] for name, one in app.programs.items() if one.windows is not None}):
+        fileset = Fileset.of(find_dataset(db, sink))
+        follow_windows(db, fileset, cause)
+        if len(followed := list_followed(db, fileset)) > 1:
+            why = f"is written by {' and '.join(followed)}, but its watermark follows one window program"
+            raise BadDeclaration(f"file set {sink}", why)
+    return reread
+
+
 def _put_windows(db: Db, program: Program, code: WindowCode, sources: Sequence[Fileset], sink: Fileset) -> None:
     """Register a window program; refuse another query than that of the windows which it has published.
 
@@ -648,6 +676,8 @@ def _put_windows(db: Db, program: Program, code: WindowCode, sources: Sequence[F
         if source.watermark is not None
     }
     put_state(db, program.program_id, program.qualified_name, definition, inputs)
+    computed = None if state is None else state.computed
+    put_output(db, program.program_id, sink.dataset_id, code.find_reach(sources, computed))
 
 
 def _schedule_changes(

@@ -33,6 +33,7 @@ _NAMES: Final = {
     options.WINDOW_ZONE: "window_zone",
     options.PARTIAL_FIRST: "partial_first",
     options.SESSION_MAX: "session_max",
+    options.EMIT_EMPTY: "emit_empty",
     options.MAX_WINDOWS: "max_windows",
 }
 
@@ -69,7 +70,8 @@ class Watermark:
     of one listing are published, and the first partition that counts. Windows are aligned in `window_zone` (`zone`), at
     most `max_windows` computed by one run. Windows that begin before the first time are computed from what is there
     (`partial_first="emit"`), or left out (`"skip"`). A session that goes on for `session_max` (24 hours) is closed by
-    force.
+    force. With `emit_empty=True` a window without rows gives out a row, if a query groups by columns of the window
+    alone.
     """
 
     column: str
@@ -92,6 +94,7 @@ class Watermark:
     start: str | None = None
     window_zone: str | None = None
     partial_first: str | None = None
+    emit_empty: bool | None = None
     max_windows: int | None = None
     session_max: str | timedelta | None = None
 

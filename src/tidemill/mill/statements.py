@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,15 +12,16 @@ from tidemill.catalog.db import Db, write_effects
 from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import write_plain
 from tidemill.lake import datasets
-from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.datasets import Dataset, DatasetKind, find_some
 from tidemill.lake.fileset.columns import column_schema, to_fields
 from tidemill.lake.fileset.expiry import release_files
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema, show_type
 from tidemill.lake.fileset.monitor import declare_monitoring
 from tidemill.lake.fileset.publish import SQL as PUBLISH
 from tidemill.lake.fileset.stored import HiveName, Storing
+from tidemill.lake.window.cascade import list_followed
 from tidemill.lake.window.watermark import Reread, declare_watermark
-from tidemill.lake.window.windows import list_states
+from tidemill.lake.window.windows import list_inputs, list_states
 from tidemill.mill.plain import to_plain
 from tidemill.mill.project import Noun, Project
 from tidemill.mill.table_uses import find_uses
@@ -364,7 +365,16 @@ class _Tables(Noun):
             {"column": field.name, "type": field.type.value, "key": True, "watermark": None}
             for field in fileset.keys.fields
         ]
-        return Done(fileset.qualified_name, (), tuple(rows))
+        return Done(fileset.qualified_name, tuple(self._say_programs(db, fileset)), tuple(rows))
+
+    def _say_programs(self, db: Db, fileset: Fileset) -> Iterator[str]:
+        """Say which window programs read a table, with their other tables, and which ones its watermark follows."""
+        if followed := list_followed(db, fileset):
+            yield f"the watermark follows {', '.join(followed)}"
+        for state in list_states(db, fileset.dataset_id):
+            ids = [one for one in list_inputs(db, state.program_id) if one != fileset.dataset_id]
+            others = sorted(one.qualified_name for one in find_some(db, ids).values())
+            yield f"{state.name} reads the table" + (f", and {', '.join(others)}" if others else "")
 
 
 def _why_not(table: HiveTable) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -13,6 +13,7 @@ from tidemill.epoch import to_micros
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, find_by_id, find_some
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.cascade import list_followed
 from tidemill.lake.window.reopening import reset_program
 from tidemill.lake.window.retries import list_failures
 from tidemill.lake.window.watermark import (
@@ -195,11 +196,21 @@ class PostponedWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherInput:
+    """Another table that a window program reads, and its watermark."""
+
+    dataset: str
+    watermark: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramView:
     """A window program: how far it has computed, its latest windows, what it left out, and postponed windows."""
 
     program: str
     computed: str | None
+    others: tuple[OtherInput, ...]
+    """The other tables that the program reads. Its windows wait for them too."""
     latest: tuple[WindowView, ...]
     left_out: LeftOutView
     postponed: tuple[PostponedWindow, ...]
@@ -217,6 +228,8 @@ class WatermarkDetail:
     options: Mapping[str, str]
     moves: tuple[MoveView, ...]
     held_by: tuple[HolderView, ...]
+    follows: tuple[str, ...]
+    """The window programs that write the file set, if the watermark follows them and not the partitions."""
     incomplete: tuple[IncompleteView, ...]
     holes: tuple[str, ...]
     parked: tuple[str, ...]
@@ -304,6 +317,7 @@ class Watermarks(Noun):
                 held_by=tuple(
                     HolderView(one.write_pointer, one.run_id, one.began_at) for one in list_holders(db, dataset_id)
                 ),
+                follows=tuple(list_followed(db, fileset)),
                 incomplete=tuple(
                     IncompleteView(str(from_wall(time)), number, spec.expected_count)
                     for time, number in list_incomplete(db, dataset_id, MOST_LISTED)
@@ -453,6 +467,7 @@ def _program_view(db: Db, state: WindowState, source: Fileset, zone: Zone) -> Pr
     return ProgramView(
         state.name,
         _shown(state.computed, zone),
+        others=tuple(_list_others(db, state, source)),
         latest=tuple(
             WindowView(_window(one), pointer, stale)
             for one, pointer, stale in list_results(db, ProgramId(state.program_id), MOST_LISTED)
@@ -463,6 +478,15 @@ def _program_view(db: Db, state: WindowState, source: Fileset, zone: Zone) -> Pr
             for one in list_failures(db, state.program_id, MOST_LISTED)
         ),
     )
+
+
+def _list_others(db: Db, state: WindowState, source: Fileset) -> Iterator[OtherInput]:
+    """Yield the inputs of a window program beside `source`, by name."""
+    ids = [one for one in list_inputs(db, state.program_id) if one != source.dataset_id]
+    for other in sorted(map(Fileset.of, find_some(db, ids).values()), key=lambda one: one.qualified_name):
+        row = find_watermark(db, other.dataset_id)
+        zone = Zone("UTC") if other.watermark is None else other.watermark.partition_time.zone
+        yield OtherInput(other.qualified_name, _shown(row.value, zone) if row else None)
 
 
 def _window(window: Window) -> str:

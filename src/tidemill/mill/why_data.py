@@ -18,6 +18,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
 from tidemill.lake.expectations import find_expectations
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.discovery import find_listing
+from tidemill.lake.window.cascade import list_followed
 from tidemill.lake.window.least import find_least
 from tidemill.lake.window.reach import WindowReach
 from tidemill.lake.window.watermark import find_watermark, list_holders, list_holes, list_incomplete, list_waits
@@ -202,7 +203,9 @@ def explain_watermark(db: Db, fileset: Fileset) -> Iterator[Because]:
         yield Because(Reason.WATERMARK_WAITS_FOR_TIME, why, evidence, "the time comes", row.next_check_at)
     if not waits and row.value is not None:
         why = f"the watermark of {name} stands at {stands}, and nothing holds it"
-        yield Because(Reason.WATERMARK_WAITS_FOR_DATA, why, evidence, "a commit publishes a later partition")
+        followed = list_followed(db, fileset)
+        cure = f"{', '.join(followed)} computes later windows" if followed else "a commit publishes a later partition"
+        yield Because(Reason.WATERMARK_WAITS_FOR_DATA, why, evidence, cure)
 
 
 def _incomplete_partitions(

@@ -43,6 +43,7 @@ IDLE: Final = "watermark.idle-timeout"
 WINDOW_ZONE: Final = "window.time-zone"
 PARTIAL_FIRST: Final = "window.partial-first"
 SESSION_MAX: Final = "window.session.max"
+EMIT_EMPTY: Final = "window.emit-empty"
 MAX_WINDOWS: Final = "window.batch.max-windows"
 MAX_PARTITIONS: Final = "window.batch.max-partitions"
 MAX_BYTES: Final = "window.batch.max-bytes"
@@ -56,17 +57,19 @@ EXPECTED: Final = "partition.expected."
 NOT_OF_HIVE: Final = f"'{COMPLETENESS}' names the metastore, and the table is in none: leave it out"
 _RULES: Final = ("commit", "success-file", "metastore")
 _DELAY: Final = re.compile(r"delay\(([^()]*)\)")
+WINDOW_TIME: Final = "window_time"
+WINDOW_TIMES: Final = (WINDOW_TIME, "window_start")
+"""The columns of windows whose watermark follows the window programs that write them."""
 CONNECTION: Final = ("connector", "path", "format")
 """Options of CREATE TABLE alone, about the files of the table."""
 _ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
     "partition.time-extractor.kind": ("default", "a class of your own comes later: use a timestamp pattern"),
     "streaming-source.partition.include": ("all", "a table of which only the latest partition counts has no windows"),
-    "window.emit-empty": ("false", "rows for windows without any come later"),
 }
 """Options of which one value is known so far, and why not another."""
 _OPTIONS: Final = (
     ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, ALLOWED, GAP, EXPECTED_COUNT, MAX_AHEAD, IDLE,
-    WINDOW_ZONE, PARTIAL_FIRST, SESSION_MAX, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, MONITOR, ORDER, START,
+    WINDOW_ZONE, PARTIAL_FIRST, SESSION_MAX, EMIT_EMPTY, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, MONITOR, ORDER, START,
     COMPLETENESS, SUCCESS_FILE, *_ONE_VALUE,
 )  # fmt: skip
 _PREFIXES: Final = ("partition.", "streaming-source.", "watermark.", "window.")
@@ -240,6 +243,8 @@ class WatermarkSpec:
     partial_first: PartialFirst
     session_max: int
     """The time after which a session is closed by force."""
+    emit_empty: bool
+    """Windows without rows give out a row, where a query groups by columns of the window alone."""
     max_windows: int
     max_partitions: int
     max_bytes: int
@@ -296,6 +301,7 @@ class WatermarkSpec:
             window_zone=read.made(WINDOW_ZONE, Zone) if WINDOW_ZONE in options else zone,
             partial_first=read.one_of(PARTIAL_FIRST, PartialFirst),
             session_max=read.session_max(),
+            emit_empty=read.flag(EMIT_EMPTY),
             max_windows=read.number(MAX_WINDOWS, 1000),
             max_partitions=read.number(MAX_PARTITIONS, 2000),
             max_bytes=read.made(MAX_BYTES, parse_bytes) if MAX_BYTES in options else parse_bytes("64 GiB"),
@@ -327,6 +333,11 @@ class WatermarkSpec:
         return self.partition_time, self.row_lag, self.window_zone
 
     @property
+    def follows_windows(self) -> bool:
+        """Return whether the watermark follows the window programs that write the file set, if there are some."""
+        return self.column.lower() in WINDOW_TIMES
+
+    @property
     def slots(self) -> object:
         """Rule for time slots: their position in time, and the conditions on which a slot is complete."""
         return (
@@ -337,6 +348,7 @@ class WatermarkSpec:
             self.expected_count,
             self.completeness,
             self.max_ahead,
+            self.column.lower() if self.follows_windows else "",
         )
 
     def refuse_types(self, dataset: str, types: Mapping[str, str]) -> None:

@@ -25,6 +25,7 @@ from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant
 from tidemill.sql.batches import Batch
 from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, bad, parse_one, tokenize
+from tidemill.sql.empty_windows import fill_gaps
 from tidemill.sql.window_program import (
     NextWindow,
     check_sessions,
@@ -184,4 +185,7 @@ def _plan_closed(
     passed = find_least(read_inputs(db, snapshot, sources, query.reaches), db.now())
     waiting = [one for source in sources for one in list_waiting(db, source, snapshot, None)]
     reached = Reached(None, 0, passed, snapshot.write_pointer, find_first(db, sources, query.reaches))
-    return plan(make_grid(query, sources), reached, waiting, (), _NO_LIMIT).new, passed
+    grid = make_grid(query, sources)
+    if query.emits_empty(spec_of(sources[0])):
+        waiting += fill_gaps(grid, reached, waiting, _NO_LIMIT)
+    return plan(grid, reached, waiting, (), _NO_LIMIT).new, passed

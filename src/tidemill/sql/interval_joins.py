@@ -53,11 +53,8 @@ class IntervalJoin:
 
     def find_time(self, rows: QueryRows, query: exp.Expr) -> str:
         """Return the column of the result that tells the window of a row; `BadStatement` if there is none."""
-        names = [column.lower() for column in rows.columns if isinstance(column, str)]
         for column in rows.columns:
             if isinstance(column, str) and rows.find_origin(column) == ROW_TIME:
-                if names.count(column.lower()) > 1:
-                    raise bad(f"the query has several columns {column}: name each column of its SELECT", query)
                 return column
         raise bad(
             f"SELECT {self.wanted} unchanged: a run finds by it the rows of a window that it computes again", query

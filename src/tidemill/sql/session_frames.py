@@ -13,8 +13,8 @@ from tidemill.frames.schema import quoted
 from tidemill.lake.window.carry import CARRY_BEGAN
 from tidemill.lake.window.window_plan import Sessions
 from tidemill.shapes.partition_time import Instant, WallTime
+from tidemill.sql.window_rows import FORCED
 from tidemill.sql.window_text import wall_literal
-from tidemill.sql.windows import FORCED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,8 +21,9 @@ from tidemill.shapes.keys import KeyText, KeyValue
 from tidemill.shapes.partition_time import Instant, WallTime
 from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
+from tidemill.sql.empty_windows import fill_in
 from tidemill.sql.session_frames import OPENS, OWN, assign_sessions, find_open
-from tidemill.sql.window_rows import ROW_TIME
+from tidemill.sql.window_rows import FORCED, ROW_TIME, WINDOW_COLUMNS, Columns, find_hidden
 from tidemill.sql.window_text import (
     SPANS_AS_TEXT,
     are_among,
@@ -34,7 +35,7 @@ from tidemill.sql.window_text import (
     wall_literal,
     window_time,
 )
-from tidemill.sql.windows import FORCED, WINDOW_COLUMNS, WindowQuery
+from tidemill.sql.windows import WindowQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,9 +74,9 @@ class SparkWindows:
         }
         shape, wanted = self._query.shape, batches[0].windows
 
-        def windows(given: str, column: str, table: str) -> str:
+        def windows(given: str, column: str, table: str, columns: Columns) -> str:
             one = tables[table]
-            hidden = one.own if given == one.text else []
+            hidden = self._find_hidden(columns, one)
             if shape.sessions:
                 found = self._find_sessions(workspace, batches[0], given, column, hidden)
                 self._count_forced(workspace, found).createOrReplaceTempView(_SESSIONS)
@@ -93,7 +94,16 @@ class SparkWindows:
         text = self._query.select(rows, windows)
         if self._query.interval is not None:
             text = f"SELECT * FROM (\n{text}\n) WHERE {self._lies_in(wanted)}"
+        if self._query.emits_empty(batches[0].watermark):
+            time = next(iter(tables.values())).time
+            empty = self._query.select_empty(wanted, time, rows, windows)
+            text = fill_in(text, empty, quoted(max(self._query.bounds.items())[1]))
         return workspace.spark.sql(text)
+
+    def _find_hidden(self, columns: Columns, table: _Table) -> list[str]:
+        """Return the columns of rows that those of the window function hide."""
+        more = (FORCED,) if self._query.shape.sessions else ()
+        return [quoted(name) for name in find_hidden(columns, table.columns, (*WINDOW_COLUMNS, *more))]
 
     def _lies_in(self, windows: Sequence[Window]) -> str:
         """Return the condition that a result lies in one of `windows`."""
@@ -108,9 +118,7 @@ class SparkWindows:
         fails = batch.watermark.outside is OutsidePolicy.ERROR
         checked = f"({self._check(batch, rows, suffix)})" if fails else self._leave_out(workspace, batch, rows, suffix)
         zone = None if dict(rows.dtypes)[_column(batch, rows)] == "timestamp_ntz" else batch.watermark.window_zone
-        # A table may be the output of a window program.
-        own = [quoted(name) for name in rows.columns if name.lower() in (*WINDOW_COLUMNS, FORCED)]
-        return _Table(checked, window_time(zone, batch.windows), own)
+        return _Table(checked, window_time(zone, batch.windows), rows.columns)
 
     def _find_sessions(
         self, workspace: Workspace, batch: Batch, given: str, column: str, hidden: Sequence[str]
@@ -146,9 +154,9 @@ class SparkWindows:
         one = self._open(workspace, batch, "_0")
         found: list[DataFrame] = []
 
-        def windows(given: str, column: str, table: str) -> str:
+        def windows(given: str, column: str, table: str, columns: Columns) -> str:
             del table
-            rows = self._read_sessions(workspace, batch, given, column, one.own if given == one.text else [])
+            rows = self._read_sessions(workspace, batch, given, column, self._find_hidden(columns, one))
             before = rows.filter(f"unix_micros(CAST({quoted(column)} AS TIMESTAMP)) < {closes}")
             found.append(find_open(before, column, self._query.keys, sessions, batch.windows[-1].end, closes))
             return given
@@ -174,9 +182,9 @@ class SparkWindows:
         one = self._open(workspace, batch, "_0")
         numbers: list[int] = []
 
-        def windows(given: str, column: str, table: str) -> str:
+        def windows(given: str, column: str, table: str, columns: Columns) -> str:
             del table
-            found = self._find_sessions(workspace, batch, given, column, one.own if given == one.text else [])
+            found = self._find_sessions(workspace, batch, given, column, self._find_hidden(columns, one))
             numbers.append(found.filter(f"{OPENS} AND {FORCED}").count())
             return given
 
@@ -315,11 +323,11 @@ class SparkWindows:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Rows of a table: their text, the expression of `window_time`, and their columns with names of window columns."""
+    """Rows of a table: their text, the expression of `window_time`, and the columns of the table."""
 
     text: str
     time: str
-    own: Sequence[str]
+    columns: Sequence[str]
 
 
 def _set_zone(workspace: Workspace, batch: Batch) -> None:

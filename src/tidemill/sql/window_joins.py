@@ -13,7 +13,7 @@ from typing import Final
 from sqlglot import exp
 
 from tidemill.sql.dialect import bad
-from tidemill.sql.window_rows import BOUNDS, QueryRows
+from tidemill.sql.window_rows import BOUNDS, WINDOW_COLUMNS, QueryRows
 
 SEMI: Final = ("SEMI", "LEFT SEMI", "ANTI", "LEFT ANTI")
 OPTIONAL: Final[Mapping[str, tuple[bool, bool]]] = {
@@ -76,7 +76,7 @@ def join_look_up(node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows
     using = [column.name.lower() for column in node.args.get("using") or []]
     rest = [one for one in (*left.columns, *right.columns) if not isinstance(one, str) or one.lower() not in using]
     # The columns of the snapshot are not known here: a name of a bound that the windows lack may be one of them.
-    origins = {**dict.fromkeys(BOUNDS), **left.origins}
+    origins = {**dict.fromkeys(WINDOW_COLUMNS), **left.origins}
     return QueryRows((*using, *rest), "", origins, {**left.sides, **right.sides}, optional)
 
 

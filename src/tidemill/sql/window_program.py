@@ -24,6 +24,7 @@ from tidemill.lake.backlog import Rearm
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
 from tidemill.lake.window.carry import carry_of, find_carry
+from tidemill.lake.window.cascade import OutputReach
 from tidemill.lake.window.least import QueryInput, find_least
 from tidemill.lake.window.reach import WindowReach, find_interval_shape
 from tidemill.lake.window.retries import WINDOWS, Failure, NotePostponed, list_postponed
@@ -53,6 +54,7 @@ from tidemill.run.step.context import workspace_of
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, WallTime, from_wall
 from tidemill.shapes.watermark_spec import (
+    EMIT_EMPTY,
     SESSION_MAX,
     BadTimeColumn,
     LatePolicy,
@@ -63,7 +65,10 @@ from tidemill.shapes.watermark_spec import (
 from tidemill.sql.aside import Aside, name_some
 from tidemill.sql.batches import Batch, Calculator
 from tidemill.sql.carries import put_carry
+from tidemill.sql.cascades import check_output, follow_output
+from tidemill.sql.empty_windows import fill_gaps
 from tidemill.sql.interval_joins import IntervalJoin
+from tidemill.sql.window_rows import Columns
 from tidemill.sql.window_tries import Tries, WindowFailed
 from tidemill.sql.windows import WindowQuery, read_query
 from tidemill.texts import count_of
@@ -195,6 +200,10 @@ class WindowProgram:
         reaches = {names[table]: [one.before, one.after, one.lag] for table, one in interval.reaches.items()}
         return {"windows_of": names[interval.table], "reaches": reaches}
 
+    def find_reach(self, sources: Sequence[Fileset], computed: Instant | None) -> OutputReach:
+        """Return how far the output has come when windows are computed up to `computed`."""
+        return OutputReach.of(self._grid(sources), computed)
+
     def check(self, sources: Sequence[Fileset], sink: Fileset, schemas: Sequence[ColumnSchema | None]) -> None:
         """Refuse a table without a watermark, another time column than its own, and rows that could not be replaced.
 
@@ -221,6 +230,13 @@ class WindowProgram:
             raise UserError(
                 f"SELECT {' or '.join(self.query.shape.bounds)} unchanged: a run finds by it the rows of a window that "
                 "it computes again"
+            )
+        check_output(self.query, sink, spec_of(sources[0]).window_zone)
+        if self.query.emits_empty(spec_of(sources[0])) and self.query.empty and self.query.empty.mixed:
+            raise UserError(
+                f"{', '.join(self.query.empty.mixed)} is computed from rows and from the window at once, but "
+                f"'{EMIT_EMPTY}'='true' asks for a row of each window without rows: use columns of the window, or "
+                "aggregates, in one column"
             )
         check_times(self.query, sources, schemas)
         check_sessions(self.query, sources)
@@ -275,6 +291,7 @@ class WindowProgram:
                 left=not {*look.postponed} <= {*moved.mended, *tries.failed},
             ),
             *([Rearm(WINDOWS, [look.state.program_id])] if len(look.sources) > 1 else []),
+            *follow_output(moved, look.sink, self._grid(look.sources)),
         )
 
     def _leave_out(
@@ -326,8 +343,8 @@ class WindowProgram:
     ) -> list[LateRows]:
         """Return the partitions that got rows before the commit `seen` of windows that are not computed again."""
         final = _find_final(spec_of(source), look.state)
-        if final is None:
-            return []
+        if final is None or spec_of(source).late is LatePolicy.ERROR:
+            return []  # late rows that are an error have ended the run before
         late = workspace.ask(lambda db, _: list_late(db, source, look.state.seen, seen))
         return [one for one in late if one.rows and _is_behind(self._grid(look.sources), reach, one, final)]
 
@@ -387,6 +404,8 @@ class WindowProgram:
                 waiting.append(one if open_from is None else one._replace(begins=max(one.begins, open_from)))
             changes = _list_dirty(db, source, tx, state)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
+        if self.query.emits_empty(specs[0]):
+            waiting += fill_gaps(grid, at, waiting, limits)
         for source, spec in zip(sources, specs, strict=True):
             late = plan(grid, at, (), dirty[source.qualified_name], limits).late
             if spec.late is LatePolicy.ERROR and late:
@@ -471,7 +490,8 @@ class WindowProgram:
                 output.append(more)
         fresh = [window for window in windows if window not in look.written_by]
         batches = self._batches(workspace, look, fresh) if fresh else []
-        if any(batch.has_files for batch in batches):
+        emits_empty = bool(fresh) and self.query.emits_empty(spec_of(look.sources[0]))
+        if emits_empty or any(batch.has_files for batch in batches):
             output.append(calculator.compute(workspace, batches))
 
     def _find_old(
@@ -693,7 +713,7 @@ def _is_behind(grid: Grid, reach: WindowReach, late: LateRows, final: Instant) -
     return any(grid.closes(one) <= final for one in touched)
 
 
-def _show_windows(rows: str, column: str, table: str) -> str:
+def _show_windows(rows: str, column: str, table: str, _: Columns) -> str:
     """Return what a definition has in the place of windows of `rows`."""
     return rows if rows == f"<{table}>" else f"<windows of {column} of {rows}>"
 

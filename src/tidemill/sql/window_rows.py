@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -13,6 +13,10 @@ from tidemill.lake.window.window_plan import WindowShape
 BOUNDS: Final = ("window_start", "window_end")
 ROW_TIME: Final = "row_time"
 """The time of a row of an interval join that tells the window of the row, in the place of a column of windows."""
+WINDOW_COLUMNS: Final = (*BOUNDS, "window_time")
+"""The columns of a window function, in the place of columns of these names in its table."""
+FORCED: Final = "window_forced"
+"""Column of SESSION alone: true for sessions that were closed by force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,11 @@ class QueryRows:
     def windowed(self) -> bool:
         """True for rows that lie in windows."""
         return not self.table
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The columns that have a name of their own, in small letters."""
+        return frozenset(one.lower() for one in self.columns if isinstance(one, str))
 
     def find_origin(self, name: str) -> str | None:
         """Return the column that `name` is, unchanged; None for a computed one."""
@@ -79,7 +88,7 @@ class QueryRows:
         name = star.table.lower() if isinstance(star, exp.Column) else ""
         if name not in self.sides:
             return self
-        return self.sides[name].without((*BOUNDS, ROW_TIME)) if name in self.optional else self.sides[name]
+        return self.sides[name].without((*WINDOW_COLUMNS, ROW_TIME)) if name in self.optional else self.sides[name]
 
     def without(self, lost: Iterable[str]) -> QueryRows:
         """Return the rows with no column that is one of `lost`."""
@@ -96,3 +105,15 @@ class QueryRows:
             if isinstance(column, str) and origin is not None and origin in shape.bounds:
                 found.setdefault(origin, column)
         return found
+
+
+def find_hidden(columns: Columns, of_table: Sequence[str], hiding: Sequence[str]) -> list[str]:
+    """Return the columns of rows that those of a window function hide: a table may be the output of a window program.
+
+    `of_table` are the columns of the table of which the rows are, `hiding` those of the window function.
+    """
+    found: list[str] = []
+    for one in columns:
+        every = (name for name in of_table if name.lower() not in one.without) if isinstance(one, AllColumns) else [one]
+        found += [name for name in every if name.lower() in hiding]
+    return found

@@ -19,18 +19,15 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemill.lake.window.reach import WindowReach
-from tidemill.lake.window.window_plan import WindowShape
-from tidemill.shapes.watermark_spec import WatermarkSpec
+from tidemill.lake.window.window_plan import Window, WindowShape
+from tidemill.shapes.watermark_spec import WINDOW_TIMES, WatermarkSpec
 from tidemill.sql.dialect import WindowSql, bad, parse_one, tokenize
+from tidemill.sql.empty_windows import EmptyRow, find_empty_row
 from tidemill.sql.interval_joins import IntervalJoin, join_tables
 from tidemill.sql.window_calls import WindowCall, example, read_call
 from tidemill.sql.window_joins import check_exists, join, join_look_up
-from tidemill.sql.window_rows import BOUNDS, ROW_TIME, AllColumns, Columns, QueryRows
+from tidemill.sql.window_rows import FORCED, ROW_TIME, WINDOW_COLUMNS, AllColumns, Columns, QueryRows
 
-WINDOW_COLUMNS: Final = (*BOUNDS, "window_time")
-"""The columns of a window function, in the place of columns of these names in its table."""
-FORCED: Final = "window_forced"
-"""Column of SESSION alone: true for sessions that were closed by force."""
 _RANKED: Final = "rank the rows of each window by ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY …)"
 _REFUSED: Final[tuple[tuple[type[exp.Expr], str], ...]] = (
     (exp.Limit, f"LIMIT would cut the windows that one run computes, not each window: {_RANKED}"),
@@ -65,6 +62,8 @@ class _TextPlace:
     alias: str
     table: str = ""
     call: WindowCall | None = None
+    columns: Columns = ()
+    """The columns of the rows that the windows are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +90,10 @@ class WindowQuery:
     """The columns by which SESSION divides the rows."""
     interval: IntervalJoin | None = None
     """The interval join that the query is over; None for a query over window functions."""
+    empty: EmptyRow | None = None
+    """The row of a window without rows, where `window.emit-empty` asks for one."""
+    times: frozenset[str] = frozenset()
+    """`window_time` and `window_start`, as far as the result has them unchanged, under these names."""
 
     @property
     def reaches(self) -> tuple[WindowReach, ...]:
@@ -102,26 +105,49 @@ class WindowQuery:
         """Return the shape of the windows over a table with this watermark."""
         return self.shape.fit(spec.partition_time.interval.longest // timedelta(microseconds=1), spec.session_max)
 
+    def emits_empty(self, spec: WatermarkSpec) -> bool:
+        """Return whether windows of a table with this watermark give out a row if they have no rows."""
+        among = spec.emit_empty and self.empty is not None and bool(self.bounds)
+        return among and len(self.tables) == 1 and self.interval is None and self.shape.sessions is None
+
     def find_columns(self, tables: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
         """Return the columns of the result over tables with these columns; None if they depend on unknown ones."""
         found: list[str] = []
+        # The columns of windows stand in the place of columns of these names in the table.
+        hidden = {one for one in self.columns if isinstance(one, str)} & {*WINDOW_COLUMNS}
         for column in self.columns:
             if isinstance(column, str):
                 found.append(column)
             elif column.table not in tables:
                 return None
             else:
-                found += [name for name in tables[column.table] if name.lower() not in column.without]
+                found += [name for name in tables[column.table] if name.lower() not in column.without | hidden]
         return tuple(found)
 
-    def select(self, rows: Callable[[str], str], windows: Callable[[str, str, str], str]) -> str:
+    def select(self, rows: Callable[[str], str], windows: Callable[[str, str, str, Columns], str]) -> str:
         """Return the query over the texts that `rows` gives for the names of tables.
 
-        `windows` gives the text for windows of rows, by a column, of a table.
+        `windows` gives the text for windows of rows, by a column, of a table. The rows have the given columns.
         """
         return self._write(0, len(self.text), rows, windows).strip()
 
-    def _write(self, begin: int, end: int, rows: Callable[[str], str], windows: Callable[[str, str, str], str]) -> str:
+    def select_empty(
+        self,
+        empty: Iterable[Window],
+        time: str,
+        rows: Callable[[str], str],
+        windows: Callable[[str, str, str, Columns], str],
+    ) -> str:
+        """Return a query of the rows of windows without rows; `select` has the other parameters.
+
+        `time` is the expression of `window_time`, of a `window_end`.
+        """
+        assert self.empty is not None, "the query gives such rows"  # noqa: S101
+        return self.empty.write(lambda place: self._write(*place, rows, windows), empty, time)
+
+    def _write(
+        self, begin: int, end: int, rows: Callable[[str], str], windows: Callable[[str, str, str, Columns], str]
+    ) -> str:
         text = ""
         for place in self.places:
             if begin <= place.begin and place.end <= end:
@@ -130,7 +156,7 @@ class WindowQuery:
                 else:
                     data = place.call.data.meta
                     inner = self._write(data["start"], data["end"] + 1, rows, windows)
-                    found = windows(inner, place.call.column, place.table)
+                    found = windows(inner, place.call.column, place.table, place.columns)
                 text += f"{self.text[begin : place.begin]}{found}{place.alias}"
                 begin = place.end
         return text + self.text[begin:end]
@@ -163,6 +189,8 @@ def _check(
     if shape is None or not found.windowed:
         raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", query)
     _refuse_unread(statement, reader)
+    if sink is not None:
+        _refuse_twice(query, found)
     text = text.rstrip().rstrip(";")
     return WindowQuery(
         sink="" if sink is None else name_of(sink),
@@ -177,7 +205,22 @@ def _check(
         look_ups=tuple(reader.look_ups),
         keys=next((place.call.keys for place in reader.places if place.call is not None), ()),
         interval=reader.interval,
+        empty=find_empty_row(query, reader.tokens),
+        times=frozenset() if reader.interval is not None else _find_times(found),
     )
+
+
+def _find_times(found: QueryRows) -> frozenset[str]:
+    return frozenset(name for name in WINDOW_TIMES if name in found.names and found.find_origin(name) == name)
+
+
+def _refuse_twice(query: exp.Query, found: QueryRows) -> None:
+    """Refuse two columns of one name, such as those of `SELECT *` over a window join."""
+    names = [one.lower() for one in found.columns if isinstance(one, str)]
+    twice = next((name for name in names if name and names.count(name) > 1), None)
+    if twice is not None:
+        why = "* has that of each side of a join: name the columns" if query.is_star else "name one of them by AS"
+        raise bad(f"the query gives two columns {twice}: {why}", query)
 
 
 def _refuse_unread(statement: exp.Expr, reader: _QueryReader) -> None:
@@ -296,7 +339,7 @@ class _QueryReader:
 
     def _read_look_up(self, source: exp.Expr) -> QueryRows:
         """Return the rows of a snapshot, with their name."""
-        rows = replace(self._read_table(source, {}, alias=True), origins=dict.fromkeys(BOUNDS))
+        rows = replace(self._read_table(source, {}, alias=True), origins=dict.fromkeys(WINDOW_COLUMNS))
         self.look_ups[rows.table] = None
         return replace(rows, sides={source.alias_or_name.lower(): rows})
 
@@ -352,8 +395,8 @@ class _QueryReader:
             begin = source.this.meta["start"]
             end = next(one.end for one in self.tokens if one.start >= end and one.token_type == TokenType.R_PAREN) + 1
         name = data.name if isinstance(data, exp.Table) else ""
-        self.places.append(_TextPlace(begin, end, _alias(source, name), rows.table, call))
-        origins = {**rows.origins, **{bound: bound for bound in BOUNDS}}
+        self.places.append(_TextPlace(begin, end, _alias(source, name), rows.table, call, rows.columns))
+        origins = {**rows.origins, **{name: name for name in WINDOW_COLUMNS}}
         more = (FORCED,) if call.shape.sessions else ()
         return QueryRows((*rows.columns, *WINDOW_COLUMNS, *more), "", origins)
 
@@ -415,16 +458,16 @@ def _check_windowed(select: exp.Select, rows: QueryRows, shape: WindowShape) -> 
     """Refuse groups, rankings and distinct rows that are not within one window. Return the rows as grouped."""
     wanted = " or ".join(shape.bounds)
 
-    def bounds_of(nodes: Iterable[exp.Expr]) -> set[str]:
+    def bounds_of(nodes: Iterable[exp.Expr], among: Sequence[str] = shape.bounds) -> set[str]:
         origins = map(rows.origin_of, nodes)
-        return {origin for origin in origins if origin in shape.bounds}
+        return {origin for origin in origins if origin is not None and origin in among}
 
     group = select.args.get("group")
     if group is not None:
-        sets = [bounds_of(each) for each in _sets_of(group, select)]
-        if not all(sets):
+        sets = [bounds_of(each, WINDOW_COLUMNS) for each in _sets_of(group, select)]
+        if not all(each & {*shape.bounds} for each in sets):
             raise bad(f"each set of GROUP BY needs {wanted}: else rows of several windows are one group", group)
-        rows = rows.without(bound for bound in shape.bounds if not all(bound in each for each in sets))
+        rows = rows.without(name for name in WINDOW_COLUMNS if not all(name in each for each in sets))
     elif select.args.get("having") or any(not one.find_ancestor(exp.Window) for one in _own(select, exp.AggFunc)):
         raise bad("an aggregate needs GROUP BY window_start, window_end: else all windows are one group", select)
     for over in _own(select, exp.Window):

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from tidemill.frames.spark import PartitionWrites
 
 LINES: Final = ColumnSchema(
-    '{"type":"struct","fields":[{"name":"line","type":"string"},{"name":"ts","type":"timestamp"}]}'
+    '{"type":"struct","fields":[{"name":"line","type":"string"},{"name":"ts","type":"timestamp"},'
+    '{"name":"window_start","type":"timestamp"},{"name":"window_time","type":"timestamp"}]}'
 )
-"""The columns of lines of text, as if each line had its time: windows want a column for the time."""
+"""The columns of lines of text, as if each line had its times: windows want a column for the time."""
 
 _TYPES: Final[Mapping[type, str]] = {
     bool: "boolean",

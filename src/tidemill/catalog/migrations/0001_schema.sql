@@ -510,6 +510,26 @@ CREATE TABLE window_input (
 ) {clustered};
 CREATE INDEX window_input_dataset ON window_input (dataset_id);
 
+-- The output of a window program, and the instants before which no new window has its window_time or its window_start.
+-- A watermark for one of these columns follows the least of its programs.
+CREATE TABLE window_output (
+    program_id  {text} PRIMARY KEY,
+    dataset_id  {text} NOT NULL,
+    time_value  BIGINT,
+    start_value BIGINT
+) {hot};
+CREATE INDEX window_output_dataset ON window_output (dataset_id);
+
+-- The times [begins, ends) of the rows that a commit of a window program has changed, until the window programs that
+-- read the file set have seen the commit.
+CREATE TABLE window_change (
+    dataset_id {text} NOT NULL,
+    commit_seq BIGINT NOT NULL,
+    begins     BIGINT NOT NULL,
+    ends       BIGINT NOT NULL,
+    PRIMARY KEY (dataset_id, commit_seq, begins)
+) {clustered};
+
 -- The transaction that wrote the newest version of a window's rows. A later reset of the program makes the row stale.
 CREATE TABLE window_result (
     program_id    {text} NOT NULL,

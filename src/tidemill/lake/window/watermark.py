@@ -168,7 +168,7 @@ class MoveWatermark(Effect):
         one: dict[str, Param] = {"dataset_id": self.fileset.dataset_id}
         return (
             *_end_waits(self.fileset),
-            _raise_target(self.fileset),
+            *_raise_target(self.fileset),
             SQL.postpone_check(**one),
             SQL.note_move(**one, cause=self.cause, rereads=int(self.rereads)),
             *_settle(self.fileset),
@@ -200,13 +200,43 @@ class AdvanceWatermark(Effect):
         params: dict[str, Param] = {"dataset_id": self.fileset.dataset_id, "value": self.value, "cause": self.cause}
         goes_on: dict[str, Param] = {"dataset_id": self.fileset.dataset_id, "next_time": self.next_time}
         forward = SQL.note_advance(**params), SQL.go_on(**goes_on), *_settle(self.fileset)
-        later = _raise_target(self.fileset), SQL.postpone_check(dataset_id=self.fileset.dataset_id)
+        later = *_raise_target(self.fileset), SQL.postpone_check(dataset_id=self.fileset.dataset_id)
         return (*forward, *later)
 
 
-def _raise_target(fileset: Fileset) -> Call:
-    waits = _spec(fileset).gap is GapPolicy.WAIT
-    return (SQL.raise_target_waiting if waits else SQL.raise_target_skipping)(dataset_id=fileset.dataset_id)
+@dataclass(frozen=True, slots=True)
+class FollowWindows(Effect):
+    """Move the watermark of the output of a window program with the program's commit, if the watermark follows windows.
+
+    `MoveOutput` has noted before how far the program has come.
+    """
+
+    phase = Phase.WATERMARK
+
+    fileset: Fileset
+    cause: str
+
+    def guards(self) -> Sequence[Call]:
+        """Refuse a commit that was computed by another declaration than the catalog's."""
+        return (guard_declaration(self.fileset),)
+
+    def writes(self) -> Sequence[Call]:
+        """Move the watermark."""
+        return MoveWatermark(self.fileset, self.cause).writes() if _follows(self.fileset) else ()
+
+
+def _raise_target(fileset: Fileset) -> tuple[Call, ...]:
+    spec, one = _spec(fileset), {"dataset_id": fileset.dataset_id}
+    waits = spec.gap is GapPolicy.WAIT
+    raised = (SQL.raise_target_waiting if waits else SQL.raise_target_skipping)(**one)
+    if not _follows(fileset):
+        return (raised,)
+    return raised, SQL.raise_target_following(**one, time_column=spec.column.lower())
+
+
+def _follows(fileset: Fileset) -> bool:
+    spec = fileset.watermark
+    return spec is not None and spec.enabled and spec.follows_windows
 
 
 def _end_waits(fileset: Fileset) -> tuple[Call, ...]:
@@ -292,7 +322,8 @@ def fill_slots(
         for span in (*found.values(), *complete)
     }
     one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
-    yield SQL.insert_slots(**one, slots=json.dumps([*slots.values()]), complete=int(alone))
+    told: dict[str, Param] = {"complete": int(alone), "follows": int(spec.follows_windows)}
+    yield SQL.insert_slots(**one, **told, slots=json.dumps([*slots.values()]))
     if alone:
         return
     named = [(span.time, spec.member(fileset.keys, key)) for key, span in found.items()]
@@ -414,6 +445,18 @@ def declare_watermark(db: Db, fileset: Fileset, cause: str) -> Reread | None:
     return Reread(fileset, row.value, moved.value if moved else None, programs)
 
 
+def follow_windows(db: Db, fileset: Fileset, cause: str) -> None:
+    """Have a watermark for a time of windows follow the window programs that write the file set, from now on.
+
+    Call it after `declare_watermark`, when the programs are registered. Time slots do not count any more.
+    """
+    if _follows(fileset) and find_watermark(db, fileset.dataset_id) is not None:
+        for statement in (SQL.delete_waits, SQL.delete_members, SQL.delete_slots, SQL.forget_target):
+            db.run(statement, dataset_id=fileset.dataset_id)
+        for call in MoveWatermark(fileset, cause).writes():
+            db.call(call)
+
+
 def _last_without(before: WatermarkSpec, first: WallTime | None) -> WallTime:
     """The end of the last window without rows of current partitions, of which the earliest has the time `first`.
 
@@ -428,7 +471,8 @@ def _last_without(before: WatermarkSpec, first: WallTime | None) -> WallTime:
 
 def _has_same_slots(before: WatermarkSpec, after: WatermarkSpec) -> bool:
     """Return whether both declarations have the same slots, and complete a slot with its first partition."""
-    return before.partition_time == after.partition_time and _is_alone(before) and _is_alone(after)
+    alike = before.partition_time == after.partition_time and before.follows_windows == after.follows_windows
+    return alike and _is_alone(before) and _is_alone(after)
 
 
 def find_next_slot(db: Db, fileset: Fileset, value: Instant) -> WallTime | None:

@@ -18,11 +18,12 @@ UPDATE watermark SET next_time = :next_time
  WHERE dataset_id = :dataset_id AND CAST(:next_time AS BIGINT) > coalesce(next_time, -2305843009213693952)
 
 -- name: insert_slots
+-- None where the watermark follows the window programs that write the file set.
 INSERT INTO time_slot (dataset_id, slot_time, begins_at, ends_at, next_time, complete, completed_at)
 SELECT :dataset_id, s.slot_time, s.begins_at, s.ends_at, s.next_time, :complete,
        CASE WHEN CAST(:complete AS INTEGER) = 1 THEN tidemill_now() END
   FROM {rows:slots(slot_time bigint, begins_at bigint, ends_at bigint, next_time bigint)} AS s
- WHERE true
+ WHERE CAST(:follows AS INTEGER) = 0 OR NOT EXISTS (SELECT 1 FROM window_output WHERE dataset_id = :dataset_id)
     ON CONFLICT (dataset_id, slot_time) DO NOTHING
 
 -- name: insert_members
@@ -92,6 +93,20 @@ UPDATE watermark SET target = found.ends_at - watermark.row_lag
          ORDER BY s.ends_at DESC LIMIT 1) AS found
  WHERE watermark.dataset_id = :dataset_id AND watermark.gap = 'skip'
    AND (watermark.target IS NULL OR watermark.target < found.ends_at - watermark.row_lag)
+
+-- name: raise_target_following
+-- locks: watermark
+-- The least of the window programs that write the file set, once each of them has come somewhere.
+UPDATE watermark SET target = found.value
+  FROM (SELECT min(o.value) AS value, count(*) - count(o.value) AS missing
+          FROM (SELECT CASE WHEN CAST(:time_column AS TEXT) = 'window_time' THEN time_value ELSE start_value END AS value
+                  FROM window_output WHERE dataset_id = :dataset_id) AS o) AS found
+ WHERE watermark.dataset_id = :dataset_id AND found.missing = 0 AND found.value IS NOT NULL
+   AND (watermark.target IS NULL OR watermark.target < found.value)
+
+-- name: forget_target
+-- locks: watermark
+UPDATE watermark SET target = NULL, next_time = NULL WHERE dataset_id = :dataset_id
 
 -- name: raise_target_waiting
 -- locks: watermark
@@ -214,7 +229,8 @@ UPDATE watermark SET value = m.value
 
 -- name: publish_move
 -- wakes: message, time
--- since: where rows of the first time slot may begin, in the message of a first move only.
+-- since: where rows of the first time slot may begin, in the message of a first move only. One message a commit: a
+-- watermark that follows window programs is moved by their commits, and asked for by the partitions of these commits.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', m.commit_seq,
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}),
@@ -227,6 +243,9 @@ SELECT 'data', m.commit_seq,
                                              ORDER BY s.slot_time LIMIT 1) AS TEXT), '') || '}'
   FROM watermark_move AS m
  WHERE m.dataset_id = :dataset_id AND m.commit_seq = {commit_seq}
+   AND NOT EXISTS (SELECT 1 FROM message AS sent
+                    WHERE sent.topic = 'data' AND sent.seq = {commit_seq} AND sent.event_type = 'watermark'
+                      AND sent.event_key = :event_key)
 
 -- name: refuse_retreat
 SELECT tidemill_refuse('watermark_passed', CAST(:dataset AS TEXT), CAST(value AS TEXT))

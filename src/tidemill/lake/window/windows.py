@@ -21,6 +21,7 @@ from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.errors import Conflict, NotFound
 from tidemill.lake.datasets import find_by_id
 from tidemill.lake.fileset.fileset import Change, Fileset, Partition, find_schema, to_partitions
+from tidemill.lake.window.cascade import forget_changes, list_changes
 from tidemill.lake.window.least import QueryInput
 from tidemill.lake.window.reach import WindowReach, find_interval_shape
 from tidemill.lake.window.window_plan import MARGIN, Dirty, Sessions, Stored, Window, WindowShape, times_within
@@ -159,6 +160,7 @@ class MoveWindows(Effect):
             calls.append(SQL.clear_outside(**keys))
             calls.append(SQL.put_outside(**one, outside=json.dumps(rows)))
             calls.append(SQL.forget_without_rows(**keys))
+        calls += [forget_changes(one) for one in self.sources if one.watermark and one.watermark.follows_windows]
         return [*calls, *self._message().writes(), *map(self._announce_left, self.sources)]
 
     def _message(self) -> Publish:
@@ -370,10 +372,13 @@ def list_around(
 def list_dirty(db: Db, source: Fileset, snapshot: Snapshot, seen: int, final: Instant | None) -> list[Dirty]:
     """The changes that `snapshot` sees, from the commit `seen` on. Cost: what they are.
 
-    They change no window that closes up to `final`; None for no such time.
+    They change no window that closes up to `final`; None for no such time. A commit of a window program changes the
+    times that it has noted, other commits the whole times of their partitions.
     """
     partition_time, row_lag = _time_of(source)
-    dirty = []
+    follows = source.watermark is not None and source.watermark.follows_windows
+    noted = list_changes(db, source.dataset_id, seen, snapshot.write_pointer) if follows else {}
+    dirty = [Dirty(commit_seq, *span, final) for commit_seq, spans in noted.items() for span in spans]
     for commit_seq, time in db.records(
         SQL.list_dirty,
         tuple[int, WallTime],
@@ -381,8 +386,9 @@ def list_dirty(db: Db, source: Fileset, snapshot: Snapshot, seen: int, final: In
         write_pointer=snapshot.write_pointer,
         seen=seen,
     ):
-        span = partition_time.span_at(from_wall(time))
-        dirty.append(Dirty(commit_seq, span.begins - row_lag, span.ends, final))
+        if commit_seq not in noted:
+            span = partition_time.span_at(from_wall(time))
+            dirty.append(Dirty(commit_seq, span.begins - row_lag, span.ends, final))
     return dirty
 
 

@@ -197,7 +197,8 @@ SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_unmark
 -- name: announce_late
 -- With the commit of a partition that may touch computed windows: its programs have work, though W does not move. So
 -- have programs that have computed nothing yet, if W stood above the partition before this commit. A day of a lag may
--- have an hour more or less.
+-- have an hour more or less. A commit of a window program has noted the times of its rows, which are fewer than those of
+-- its partitions.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', {commit_seq},
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq})
@@ -206,7 +207,10 @@ SELECT 'data', {commit_seq},
        '{"dataset":"' || CAST(:dataset AS TEXT) || '","consumer":"' || p.name || '"}'
   FROM window_input AS i CROSS JOIN window_program AS p
  WHERE i.dataset_id = :dataset_id AND p.program_id = i.program_id
-   AND ((i.late <> 'drop' AND p.computed + i.lag + abs(i.lag) / 24 > :begins)
+   AND ((i.late <> 'drop'
+          AND p.computed + i.lag + abs(i.lag) / 24
+              > coalesce((SELECT min(c.begins) FROM window_change AS c
+                           WHERE c.dataset_id = :dataset_id AND c.commit_seq = {commit_seq}), :begins))
         OR (p.computed IS NULL
             AND (SELECT m.value FROM watermark_move AS m
                   WHERE m.dataset_id = i.dataset_id AND m.commit_seq < {commit_seq}

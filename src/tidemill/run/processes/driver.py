@@ -49,6 +49,7 @@ from tidemill.run.step.attempts import (
 from tidemill.run.step.context import Run
 from tidemill.run.step.inputs import Inputs, find_inputs
 from tidemill.run.step.outputs import Writer, write_frames
+from tidemill.run.step.spans import bind_spans
 from tidemill.run.step.step import Step
 from tidemill.shapes.formats import reason as spark_reason
 from tidemill.storage.files import FileUnreadable, StorageUnavailable
@@ -192,6 +193,7 @@ class DriverProcess:
             self.writer,
             inputs=inputs,
             allowed=allowed,
+            spans=bind_spans(outputs, program.spans, run.arguments),
             announced=starts,
             registration=self._unregistered,
         )

@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from importlib.abc import SourceLoader
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
 
 from tidemill.catalog.db import Db
@@ -163,6 +164,24 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenSpan:
+    """Times, on the wall clock of a file set, of the partitions that each run of a program writes.
+
+    `start` and `end` are texts with `$name` for arguments of the run; None for an open side.
+    """
+
+    dataset: str
+    start: str | None = None
+    end: str | None = None
+
+    def bind(self, arguments: Mapping[str, Value]) -> WrittenSpan:
+        """Return the times with the arguments of a run. `KeyError` with the name of an argument that is not there."""
+        values = {name: str(value) for name, value in arguments.items()}
+        start, end = (None if one is None else Template(one).substitute(values) for one in (self.start, self.end))
+        return WrittenSpan(self.dataset, start, end)
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A registered program.
 
@@ -186,6 +205,8 @@ class Program:
     run_on_empty: bool | None = None
     deliver_own: bool = True
     arguments: tuple[Argument, ...] = ()
+    spans: tuple[WrittenSpan, ...] = ()
+    """Times of `writes` that a run holds open while its transaction is open."""
     bundle: str = ""
     retired: bool = False
     """True if the app does not declare the program any more: nothing starts it."""
@@ -202,6 +223,18 @@ class Program:
         names = [argument.name for argument in self.arguments]
         if len(set(names)) < len(names):
             raise BadProgram(self.qualified_name, "an argument is declared twice")
+        for span in self.spans:
+            self._check_span(span, names)
+
+    def _check_span(self, span: WrittenSpan, names: Iterable[str]) -> None:
+        try:
+            span.bind(dict.fromkeys(names, ""))
+        except (KeyError, ValueError) as error:
+            shown = f"the span of {span.dataset} ({span.start} to {span.end})"
+            missing = isinstance(error, KeyError)
+            why = f"names the argument {error}, which it does not declare" if missing else "has a single $"
+            advice = "write $name for an argument, $$ for a dollar"
+            raise BadProgram(self.qualified_name, f"{shown} {why}: {advice}") from None
 
     @property
     def qualified_name(self) -> str:

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from tidemill.epoch import to_micros
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.window.watermark import EARLIEST, LATEST
 from tidemill.names import DatasetId
-from tidemill.shapes.partition_time import Instant
+from tidemill.run.records.programs import Value, WrittenSpan
+from tidemill.shapes.partition_time import Instant, Zone
 
 
 class BadSpan(UserError):
@@ -32,6 +34,36 @@ class DeclaredSpan:
     qualified_name: str
     start: str | datetime | None = None
     end: str | datetime | None = None
+
+
+def write_span(span: DeclaredSpan) -> WrittenSpan:
+    """Return a span among the `writes` of a program, as the catalog keeps it."""
+    start, end = (one.isoformat(" ") if isinstance(one, datetime) else one for one in (span.start, span.end))
+    return WrittenSpan(span.qualified_name, start, end)
+
+
+def bind_spans(
+    filesets: Mapping[str, Fileset], spans: Iterable[WrittenSpan], arguments: Mapping[str, Value]
+) -> dict[DatasetId, tuple[Instant, Instant]]:
+    """Return the instants of a program's spans in a run with these arguments. `BadSpan`.
+
+    An argument may give a time with a zone, as `tm.From("logical_time")` does: then the wall-clock time of the file
+    set counts.
+    """
+    bound = []
+    for one in (span.bind(arguments) for span in spans):
+        spec = filesets[one.dataset].watermark
+        zone = Zone("UTC") if spec is None else spec.partition_time.zone
+        bound.append(DeclaredSpan(one.dataset, _to_local(one.start, zone), _to_local(one.end, zone)))
+    return find_spans(filesets, bound)
+
+
+def _to_local(text: str | None, zone: Zone) -> str | datetime | None:
+    try:
+        time = None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return text if time is None or time.tzinfo is None else zone.local(to_micros(time))
 
 
 def find_spans(filesets: Mapping[str, Fileset], writes: Iterable[object]) -> dict[DatasetId, tuple[Instant, Instant]]:

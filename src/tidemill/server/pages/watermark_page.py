@@ -95,6 +95,8 @@ def _says(one: WatermarkDetail, gaps: Sequence[SlotView]) -> str:
     """Return in words what holds the watermark."""
     if one.held_by:
         return f"held by {number_of(len(one.held_by), 'open transaction')}"
+    if one.follows:
+        return f"follows {', '.join(one.follows)}"
     held = [slot for slot in gaps if not slot.passed]
     if held:
         slot = held[-1]
@@ -172,6 +174,7 @@ def _program(one: ProgramView) -> Mapping[str, Any]:
     return {
         "name": one.program,
         "computed": one.computed or "nothing yet",
+        "others": [{"dataset": each.dataset, "watermark": each.watermark or "nothing yet"} for each in one.others],
         "windows": windows,
         "stale": sum(window.stale for window in one.latest),
         "failing": failing,

@@ -1,0 +1,397 @@
+"""Window programs over the output of window programs: results are worked out by hand, and by one plain computation."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.sql.conftest import open_windows
+from tests.sql.hours import CUMULATE, HOP, HOUR, TUMBLE, Plain
+from tests.sql.plain import PlainWindows, count, to_texts, windows_of
+from tests.sql.test_window_program import MARKS, kill
+from tidemill.app.declared import BadDeclaration
+from tidemill.lake.window.cascade import OutputReach
+from tidemill.lake.window.window_plan import Grid, Window, WindowShape
+from tidemill.shapes.partition_time import Instant, Zone, from_wall, to_wall
+from tidemill.sql.batches import Batch
+from tidemill.testing.plain import read_lines
+
+APP = """
+import tidemill as tm
+from tests.sql.plain import PlainWindows
+from tests.sql.test_cascades import PlainSums
+from tidemill.run.records.programs import ProgramKind
+from tidemill.sql.window_program import WindowProgram
+
+app = tm.App("shop")
+clicks = app.fileset("clicks", keys={{"day": "date", "hour": "int"}}, watermark=tm.Watermark(
+    "ts", pattern="$day $hour:00:00", interval="1h", zone="{zone}", outside="error"))
+hourly = app.fileset("hourly", keys={{"day": "date"}}, watermark={watermark})
+shifts = app.fileset("shifts", keys={{"day": "date"}})
+app.add_windows(WindowProgram("count_hours", '''
+    INSERT INTO hourly SELECT {columns}, count(*) AS n, to_date(window_start) AS day
+      FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY {columns}''',
+    calculator=PlainWindows), ProgramKind.PYTHON)
+if "{column}":
+    app.add_windows(WindowProgram("add_up", '''
+        INSERT INTO shifts SELECT window_start, window_end, sum(n) AS n, to_date(window_start) AS day
+          FROM TABLE(TUMBLE(TABLE hourly, DESCRIPTOR({column}), INTERVAL '3' HOUR))
+         GROUP BY window_start, window_end''',
+        calculator=PlainSums), ProgramKind.PYTHON)
+    app.schedule("add", "add_up", trigger=tm.WatermarkPassed(hourly, every="3h"), constraints=[])
+app.schedule("count", "count_hours", trigger=tm.WatermarkPassed(clicks, every="1h"), constraints=[])
+"""
+COLUMNS = "window_start, window_end, window_time"
+SHIFT = WindowShape(3 * HOUR, 3 * HOUR, 0)
+BEGIN = to_wall(datetime.fromisoformat("2021-03-19"))
+
+
+class PlainSums(PlainWindows):
+    """Computes windows over the lines of windows: sums of their counts and sums."""
+
+    def _count(self, run, batch: Batch) -> dict[Window, tuple[int, int]]:
+        found: defaultdict[Window, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        for partition in batch.partitions:
+            begins, ends = batch.instants[partition.partition_key]
+            for line in read_lines(run.world, batch.source, partition):
+                start, end, number, total = map(int, line.split())
+                instant = end - 1000 if batch.watermark.column == "window_time" else start
+                assert begins <= instant < ends, line
+                (window,) = windows_of(instant, self._shape, batch.watermark.window_zone)
+                found[window] = found[window][0] + number, found[window][1] + total
+        return {window: one for window, one in found.items() if window in batch.windows}
+
+
+class Cascade(Plain):
+    """Hours of clicks, and shifts of three hours over them."""
+
+    def settle_both(self) -> None:
+        """Run both programs until nothing is left."""
+        for name in ("count_hours", "add_up"):
+            for _ in range(20):
+                run = self.run(f"shop.{name}")
+                assert run.state == "COMPLETED", (run.exit_reason, self.spawner.complaints)
+                if not self.is_more():
+                    break
+
+    def shown(self, name: str) -> list[str]:
+        """The hour and the number of rows of each window of an output."""
+        rows = [line.split() for line in self.lines(name)]
+        return [f"{from_wall(int(start)):%H} {number}" for start, _, number, _ in rows]
+
+    def watermark_of(self, name: str) -> str | None:
+        """Return the watermark as people see it, without the day."""
+        value = self.mill.watermarks.show(name).watermark
+        return None if value is None else value[11:16]
+
+    def versions(self) -> dict[str, int]:
+        """The transaction that wrote each shift last, by the hour."""
+        found = self.sql(
+            "SELECT r.window_start, r.write_pointer FROM window_result AS r JOIN window_program AS p"
+            " ON p.program_id = r.program_id WHERE p.name = 'default.shop.add_up'"
+        )
+        return {f"{from_wall(start):%H}": pointer for start, pointer in found}
+
+    def announced(self) -> int:
+        """The number of messages that the shifts have work though no watermark has moved."""
+        found = self.sql("SELECT payload FROM message WHERE event_type = 'backlog'")
+        return sum('"default.shop.add_up"' in payload for (payload,) in found)
+
+
+def write_app(column: str = "window_time", columns: str = COLUMNS, more: str = "", zone: str = "UTC") -> str:
+    """The app file; without a `column` there are no shifts, and no watermark of hours unless `more` declares it."""
+    made = f'tm.Watermark("{column}", interval="1 day", {more})' if column else more or "None"
+    return APP.format(column=column, columns=columns, watermark=made, zone=zone)
+
+
+def open_cascade(tmp_path, catalog_url, text: str = "", **given: str) -> Cascade:
+    """Such a project."""
+    return Cascade(open_windows(tmp_path / "project", catalog_url, text or write_app(**given)).mill)
+
+
+@pytest.mark.parametrize("column", ["window_time", "window_start"])
+def test_the_watermark_of_an_output_follows_its_window_program(catalog_url, tmp_path, column):
+    """Not its partitions: the first hour of a day completes no day."""
+    cascade = open_cascade(tmp_path, catalog_url, column=column)
+
+    found = []
+    for hour, rows in ((9, 1), (10, 2), (11, 4), (12, 8)):
+        cascade.add(f"2021-03-19 {hour:02}:00", *range(rows))
+        cascade.settle_both()
+        found.append((cascade.watermark_of("hourly"), cascade.shown("shifts")))
+
+    # By hand: 1 + 2 + 4 rows from 9 to 12, when the hour from 11 on is computed.
+    assert found == [("10:00", []), ("11:00", []), ("12:00", ["09 7"]), ("13:00", ["09 7"])]
+    assert cascade.announced() == 0
+    moved = cascade.sql("SELECT count(*) FROM message WHERE event_key = 'watermark:default.hourly'")
+    assert moved == [(4,)]
+    cascade.mill.close()
+
+
+def test_windows_that_overlap_hold_a_watermark_of_their_begin(tmp_path):
+    """At 11:00 the window [09:00, 12:00) is open: a row with its begin comes later."""
+    found = {}
+    for column in ("window_time", "window_start"):
+        folder = tmp_path / column
+        folder.mkdir()
+        text = write_app(column=column).replace(TUMBLE, HOP)
+        cascade = open_cascade(folder, f"sqlite:///{folder}/catalog.db", text)
+        for hour in (9, 10):
+            cascade.add(f"2021-03-19 {hour:02}:00", 1)
+        cascade.run()
+        found[column] = cascade.watermark_of("hourly")
+        cascade.mill.close()
+
+    assert found == {"window_time": "11:00", "window_start": "09:00"}
+
+
+def test_new_and_late_windows_of_one_begin_are_one_change(sqlite_catalog_url, tmp_path):
+    """Windows of CUMULATE share a begin: [09:00, 10:00) comes again with [09:00, 11:00) and others."""
+    text = write_app(column="window_start").replace(TUMBLE, CUMULATE)
+    cascade = open_cascade(tmp_path, sqlite_catalog_url, text)
+    cascade.add("2021-03-19 09:00", 1)
+    cascade.run()
+    cascade.add("2021-03-19 09:00", 2)
+    cascade.add("2021-03-19 10:00", 1)
+    cascade.add("2021-03-19 12:00", 1)
+
+    run = cascade.run()
+
+    assert run.state == "COMPLETED", cascade.spawner.complaints
+    assert cascade.shown("hourly") == ["09 2", "09 3", "09 3", "12 1"]
+    (change,) = cascade.sql(
+        f"SELECT begins - {BEGIN + 9 * HOUR} FROM window_change WHERE commit_seq > {run.write_pointer}"
+    )
+    assert change == (0,)
+    cascade.mill.close()
+
+
+def test_a_window_that_is_computed_again_is_late_data_for_the_next_program(catalog_url, tmp_path):
+    """For its own window alone, though its partition has the rows of the whole day."""
+    cascade = open_cascade(tmp_path, catalog_url)
+    for hour in (6, 7, 9, 12):
+        cascade.add(f"2021-03-19 {hour:02}:00", 1)
+    cascade.add("2021-03-19 14:00", 1)
+    cascade.settle_both()
+    before, first = cascade.versions(), cascade.shown("shifts")
+
+    cascade.add("2021-03-19 10:00", 1, 2)
+    cascade.run()
+    told = cascade.announced()
+    cascade.settle_both()
+
+    after = cascade.versions()
+    assert first == ["06 2", "09 1", "12 2"]
+    assert told == 1
+    assert cascade.shown("shifts") == ["06 2", "09 3", "12 2"]
+    assert {hour for hour in after if before[hour] != after[hour]} == {"09"}
+    seen = "SELECT seen FROM window_program WHERE name = 'default.shop.add_up'"
+    assert cascade.sql(f"SELECT count(*) FROM window_change WHERE commit_seq < ({seen})") == [(0,)]
+    cascade.mill.close()
+
+
+def test_a_reset_of_the_first_program_replaces_the_rows_of_both(catalog_url, tmp_path):
+    """The watermark of the output stays where it is, and what the reset deletes is deleted further on."""
+    cascade = open_cascade(tmp_path, catalog_url)
+    for hour in (9, 10, 12, 14):
+        cascade.add(f"2021-03-19 {hour:02}:00", 1)
+    cascade.settle_both()
+    first = cascade.shown("shifts")
+    cascade.commit("clicks", {"day=2021-03-19/hour=12": ""}, "overwrite")
+    cascade.commit("clicks", {"day=2021-03-19/hour=9": f"{BEGIN + 9 * HOUR} 5\n"}, "overwrite")
+
+    cascade.mill.watermarks.reset("shop.count_hours")
+    stands = cascade.watermark_of("hourly")
+    cascade.settle_both()
+
+    assert (first, stands) == (["09 2", "12 2"], "15:00")
+    assert cascade.shown("hourly") == ["09 1", "10 1", "14 1"]
+    assert cascade.shown("shifts") == ["09 2", "12 1"]
+    assert cascade.lines("shifts")[0].split()[3] == "6"
+    cascade.mill.close()
+
+
+def test_a_watermark_that_is_declared_later_begins_where_the_program_is(sqlite_catalog_url, tmp_path):
+    """Not at the end of the day, which the partitions of the output would complete."""
+    cascade = open_cascade(tmp_path, sqlite_catalog_url, column="")
+    cascade.add("2021-03-19 10:00", 1)
+    cascade.run()
+
+    cascade.deploy(write_app())
+    stands = cascade.watermark_of("hourly")
+    cascade.add("2021-03-19 11:00", 1)
+    cascade.settle_both()
+    found = cascade.watermark_of("hourly"), cascade.shown("shifts")
+    cascade.commit("clicks", {"day=2021-03-19/hour=12": ""}, "overwrite")
+    cascade.run()
+
+    assert (stands, found) == ("11:00", ("12:00", ["09 2"]))
+    assert cascade.watermark_of("hourly") == "13:00", "a run without rows moves it too"
+    cascade.mill.close()
+
+
+def test_a_program_that_is_declared_later_takes_the_watermark_over(sqlite_catalog_url, tmp_path):
+    """Partitions move it until a window program writes the file set, and never back."""
+    text = write_app()
+    alone = text[: text.index("app.add_windows")]
+    cascade = open_cascade(tmp_path, sqlite_catalog_url, alone)
+    start = BEGIN - 24 * HOUR
+    for day, begin in ((16, start - 48 * HOUR), (18, start)):
+        cascade.commit("hourly", {f"day=2021-03-{day}": f"{begin} {begin + HOUR} 1 1\n"})
+    before = cascade.mill.watermarks.show("hourly")
+
+    cascade.deploy(text)
+    cascade.add("2021-03-19 10:00", 1)
+    cascade.run()
+
+    after = cascade.mill.watermarks.show("hourly")
+    assert (before.watermark, before.follows, len(before.holes)) == ("2021-03-19 00:00:00", (), 1)
+    assert (after.watermark, after.follows) == ("2021-03-19 11:00:00", ("default.shop.count_hours",))
+    assert after.holes == ()
+    cascade.mill.close()
+
+
+def test_what_cannot_follow_is_refused(sqlite_catalog_url, tmp_path):
+    """Each with the option or the column to change."""
+    cascade = open_cascade(tmp_path, sqlite_catalog_url, column="")
+    wrong = {
+        "SELECT window_time unchanged": {"columns": "window_start, window_end"},
+        "of default.hourly to the zone of the windows, 'Europe/Berlin'": {"zone": "Europe/Berlin"},
+        "leave out 'partition.gap-policy'='wait'": {"more": "gap='wait'"},
+        "leave out 'window.partial-first'='skip'": {"more": "partial_first='skip'"},
+        "'partition.late-policy'='side' would count twice": {"more": "late='side'"},
+    }
+
+    for why, options in wrong.items():
+        with pytest.raises(BadDeclaration) as caught:
+            cascade.deploy(write_app(**options))
+        assert why in str(caught.value)
+    text = write_app(column="", more='tm.Watermark("window_time", interval="1 day")')
+    first = text[text.index("app.add_windows") : text.index('if ""')]
+    with pytest.raises(BadDeclaration, match=r"by default\.shop\.again and default\.shop\.count_hours, but"):
+        cascade.deploy(text + first.replace("count_hours", "again"))
+
+    cascade.mill.close()
+
+
+def test_the_reach_of_a_program_is_where_its_earliest_open_window_begins():
+    """On window_time it is what is computed; the windows of HOP and CUMULATE begin before they end by several steps."""
+    noon = Instant(12 * HOUR)
+    shapes: Sequence[tuple[WindowShape, int]] = [
+        (WindowShape(HOUR, HOUR, 0), 12),
+        (WindowShape(3 * HOUR, HOUR, 0), 10),
+        (WindowShape(8 * HOUR, HOUR, 0, cumulative=True), 8),
+    ]
+
+    found = [OutputReach.of(Grid(shape, Zone("UTC")), noon) for shape, _ in shapes]
+
+    assert found == [OutputReach(noon, Instant(start * HOUR)) for _, start in shapes]
+    assert OutputReach.of(Grid(shapes[0][0], Zone("UTC")), None) == OutputReach(None, None)
+    odd = OutputReach.of(Grid(WindowShape(HOUR, HOUR, 500), Zone("UTC")), noon)
+    assert odd.window_time == noon - 1000, "the next window ends half a millisecond later"
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["append", "append", "overwrite"]), st.integers(0, 26)),
+        st.tuples(st.sampled_from(["run", "run", "reset"]), st.sampled_from(["count_hours", "add_up"])),
+        st.tuples(st.just("kill"), st.sampled_from(MARKS)),
+    ),
+    max_size=14,
+)
+_numbers = itertools.count()
+
+
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(["window_time", "window_start"]), STEPS)
+def test_a_cascade_is_one_computation_in_every_order_of_arrival(memory_folder, column, steps):
+    """The result is the same if rows are late or rewritten, and if runs are killed or programs reset."""
+    folder = memory_folder / f"cascade{next(_numbers)}"
+    text = write_app(column=column)
+    cascade = Cascade(open_windows(folder, f"sqlite:///{folder}.db", text).mill)
+    for minute, (act, value) in enumerate(steps):
+        if act == "run":
+            assert cascade.run(f"shop.{value}").state == "COMPLETED", cascade.spawner.complaints
+        elif act == "reset":
+            cascade.mill.watermarks.reset(f"shop.{value}")
+        elif act == "kill":
+            kill(cascade, value)
+        else:
+            cascade.add(str(from_wall(BEGIN + value * HOUR)), minute, how=act)
+
+    cascade.settle_both()
+
+    clicks = "(SELECT dataset_id FROM dataset WHERE name = 'clicks')"
+    passed = cascade.sql(f"SELECT value FROM watermark WHERE dataset_id = {clicks}")
+    upto = -1 if passed == [(None,)] else passed[0][0]
+    counted = count(cascade.lines("clicks"), SHIFT, Zone("UTC"))
+    closed = {window: one for window, one in counted.items() if Grid(SHIFT, Zone("UTC")).closes(window) <= upto}
+    assert cascade.lines("shifts") == sorted(line for text in to_texts(closed).values() for line in text.splitlines())
+    cascade.mill.close()
+
+
+SPARK_APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+zone = "Europe/Berlin"
+clicks = app.fileset("clicks", keys={"day": "date", "hour": "int"}, watermark=tm.Watermark(
+    "ts", pattern="$day $hour:00:00", interval="1h", zone=zone, emit_empty=True))
+hourly = app.fileset("hourly", keys={"day": "date"}, watermark=tm.Watermark("window_time", interval="1 day", zone=zone))
+shifts = app.fileset("shifts", keys={"day": "date"})
+app.window_sql("count_hours", '''
+    INSERT INTO hourly
+    SELECT window_start, window_end, window_time, coalesce(sum(amount), 0L) + 1 AS total, max(amount) AS most,
+           count(*) AS n, -- of rows
+           to_date(window_start) AS day
+      FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)) AS c
+     WHERE amount > 0 OR amount IS NOT DISTINCT FROM NULL
+     GROUP BY window_start, window_end, window_time''')
+app.window_sql("add_up", '''
+    INSERT INTO shifts
+      WITH some AS (SELECT window_time, n, window_start AS of FROM hourly)
+    SELECT window_start, window_end, sum(n) AS n, count(*) AS hours, min(of) AS first, to_date(window_start) AS day
+      FROM TABLE(TUMBLE(TABLE some, DESCRIPTOR(window_time), INTERVAL '3' HOUR)) GROUP BY window_start, window_end''')
+"""
+
+
+def rows_of(windows, name: str, *columns: str) -> list[tuple[object, ...]]:
+    """Return columns of an output, with the hour at which each window begins."""
+    found = windows.read(name).selectExpr("date_format(window_start, 'HH') AS hour", *columns).collect()
+    return sorted(tuple(row) for row in found)
+
+
+@pytest.mark.spark
+def test_spark_computes_windows_of_windows_and_of_hours_without_rows(sqlite_catalog_url, tmp_path, spark):
+    """An hour that never came is a row of the hours, and counts in its shift; so is one that loses its rows."""
+    windows = open_windows(tmp_path / "project", sqlite_catalog_url, SPARK_APP, spark=spark)
+
+    def add(hour: int, *amounts: int) -> None:
+        time = f"2021-03-19 {hour}:15:00 Europe/Berlin"
+        values = ", ".join(f"({amount}L)" for amount in amounts)
+        made = f"SELECT TIMESTAMP'{time}' AS ts, amount, DATE'2021-03-19' AS day, {hour} AS hour"
+        windows.commit("clicks", spark.sql(f"{made} FROM VALUES {values} AS v(amount)"))
+
+    add(9, 1, 2)
+    add(11, 5)
+    for name in ("count_hours", "add_up"):
+        run = windows.run(f"shop.{name}")
+        assert run.state == "COMPLETED", (run.exit_reason, windows.spawner.complaints)
+    before = [rows_of(windows, "hourly", "total", "most", "n"), rows_of(windows, "shifts", "n", "hours")]
+    windows.mill.datasets.drop("clicks", {"hour": 9})
+    add(10, 7)
+    for name in ("count_hours", "add_up"):
+        run = windows.run(f"shop.{name}")
+        assert run.state == "COMPLETED", (run.exit_reason, windows.spawner.complaints)
+
+    # By hand: an hour without rows has no sum, which is 0 here, and 1 is added to each.
+    assert before == [[("09", 4, 2, 2), ("10", 1, None, 0), ("11", 6, 5, 1)], [("09", 3, 3)]]
+    assert rows_of(windows, "hourly", "total", "most", "n") == [("09", 1, None, 0), ("10", 8, 7, 1), ("11", 6, 5, 1)]
+    assert rows_of(windows, "shifts", "n", "hours", "date_format(first, 'HH')") == [("09", 2, 3, "09")]
+    windows.mill.close()

@@ -198,6 +198,26 @@ def test_a_hole_counts_as_empty_when_it_has_been_waited_for_an_hour(catalog):
     assert rows_of(catalog, "SELECT next_check_at FROM watermark") == [(None,)]
 
 
+def test_a_hole_is_waited_for_from_the_time_at_which_a_later_hour_had_been_quiet(catalog):
+    """An hour that comes into being and one that is complete are two moments."""
+    tide = make_tide(catalog, {"partition.gap-policy": "wait(1h)", "partition.completeness": "delay(1h)"})
+    for hour in (8, 10):
+        tide.publish(hour)
+    tide.catalog.write(lambda db: db.run(by_hand("UPDATE slot_wait SET due_at = 1")))
+    release_due(catalog)
+    quiet = tide.value
+    (completed,), (due,) = (
+        rows_of(catalog, f"SELECT completed_at FROM time_slot WHERE slot_time = {MIDNIGHT + 10 * HOUR}")[0],
+        rows_of(catalog, "SELECT next_check_at FROM watermark")[0],
+    )
+
+    let_an_hour_pass(tide, 10)
+
+    assert (quiet, tide.value) == (9, 11)
+    assert completed is not None
+    assert due == completed + 3_600_000
+
+
 def test_an_hour_that_lacks_a_partition_is_no_hole(catalog):
     """The watermark passes the hole and stops at the begin of the hour that is waited for by name."""
     options = {"partition.gap-policy": "wait(1h)", "partition.expected-count": "2"}

@@ -71,7 +71,7 @@ DELETE FROM slot_wait WHERE dataset_id = :dataset_id AND marked = 1 AND due_at <
 
 -- name: complete_waiting
 -- Cost: the slots that are not complete.
-UPDATE time_slot {indexed_by:time_slot_open} SET complete = 1
+UPDATE time_slot {indexed_by:time_slot_open} SET complete = 1, completed_at = tidemill_now()
  WHERE dataset_id = :dataset_id AND complete = 0
    AND :expected <= (SELECT count(*) FROM slot_member AS m
                       WHERE m.dataset_id = time_slot.dataset_id AND m.slot_time = time_slot.slot_time)

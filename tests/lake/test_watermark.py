@@ -277,6 +277,27 @@ def test_a_slot_of_several_partitions_waits_for_all(catalog, options):
     assert incomplete == []
 
 
+def test_a_partition_that_was_dropped_completes_no_slot(catalog):
+    """Another partition of the same region stands in for it."""
+    keys = {"hour": "int", "region": "string", "source": "string"}
+    tide = make_tide(catalog, {"partition.expected.region": "e_u, us"}, keys)
+
+    def publish(hour: int, region: str, source: str, op: WriteOp = WriteOp.APPEND) -> float | None:
+        file = DataFile(f"1/{next(tide.files)}.parquet", 1, 1, "etag")
+        key = tide.lines.keys.check({"hour": hour, "region": region, "source": source})
+        manifest = Manifest((file,) if op is WriteOp.APPEND else ())
+        tide.commit(tide.begin(), PartitionWrite(key, op, manifest))
+        return tide.value
+
+    for hour, other in ((10, "ezu"), (11, "e_u")):
+        publish(hour, "e_u", "a")
+        publish(hour, other, "b")
+        publish(hour, "e_u", "a", WriteOp.DROP)
+    values = [publish(10, "us", "a"), publish(10, "e_u", "b"), publish(11, "us", "a")]
+
+    assert values == [None, 11, 12]
+
+
 def test_a_partition_without_a_time_is_parked_and_blocks_no_other(catalog):
     """Such a partition is listed. A corrected pattern gives it a time."""
     tide = make_tide(catalog)

@@ -314,12 +314,16 @@ def forget_partitions(fileset: Fileset, spans: Mapping[Key, Span | None]) -> Ite
     """Have no slot wait for these partitions, which were dropped, nor be completed by them."""
     found = {key: span for key, span in spans.items() if span is not None}
     spec = _spec(fileset)
-    if not found or not spec.completeness.waits:
+    if not found or _is_alone(spec):
         return
     one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
-    yield SQL.forget_waits(**one, found=json.dumps([_name(fileset, key, span) for key, span in found.items()]))
-    named = [(span.time, spec.member(fileset.keys, key)) for key, span in found.items()]
-    members = [{"slot_time": time, "member": member} for time, member in named if member is not None]
+    if spec.completeness.waits:
+        yield SQL.forget_waits(**one, found=json.dumps([_name(fileset, key, span) for key, span in found.items()]))
+    members = [
+        {"slot_time": span.time, "member": member, "pattern": spec.members_like(fileset.keys, key)}
+        for key, span in found.items()
+        if (member := spec.member(fileset.keys, key)) is not None
+    ]
     yield SQL.forget_members(**one, found=json.dumps(members))
 
 

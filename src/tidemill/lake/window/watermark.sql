@@ -59,10 +59,16 @@ DELETE FROM slot_wait
                                         FROM {rows:found(slot_time bigint, partition_key text)} AS m)
 
 -- name: forget_members
--- A partition that has vanished completes no slot.
+-- A partition that has vanished completes no slot. Its member may have other partitions in the slot, whose keys are as
+-- pattern says.
 DELETE FROM slot_member
  WHERE dataset_id = :dataset_id
-   AND (slot_time, member) IN (SELECT m.slot_time, m.member FROM {rows:found(slot_time bigint, member text)} AS m)
+   AND (slot_time, member) IN (SELECT m.slot_time, m.member
+                                 FROM {rows:found(slot_time bigint, member text, pattern text)} AS m
+                                WHERE NOT EXISTS (SELECT 1 FROM partition_change AS c {indexed_by:partition_by_time}
+                                                   WHERE c.dataset_id = :dataset_id AND c.superseded_seq IS NULL
+                                                     AND c.partition_time = m.slot_time
+                                                     AND c.partition_key LIKE m.pattern ESCAPE '\'))
    AND EXISTS (SELECT 1 FROM time_slot AS s
                 WHERE s.dataset_id = :dataset_id AND s.slot_time = slot_member.slot_time AND s.complete = 0)
 

@@ -298,6 +298,23 @@ def test_a_partition_that_was_dropped_completes_no_slot(catalog):
     assert values == [None, 11, 12]
 
 
+def test_a_partition_that_is_not_expected_holds_no_slot(catalog):
+    """A slot waits for the markers of the partitions that it names, and for no other marker."""
+    options = {"partition.expected.region": "eu, us", "partition.completeness": "success-file"}
+    tide = make_tide(catalog, options, {"hour": "int", "region": "string"})
+
+    def publish(hour: int, region: str, *, marked: bool) -> float | None:
+        file = DataFile(f"1/{next(tide.files)}.parquet", 1, 1, "etag")
+        key = tide.lines.keys.check({"hour": hour, "region": region})
+        tide.commit(tide.begin(), PartitionWrite(key, WriteOp.APPEND, Manifest((file,)), lacks_marker=not marked))
+        return tide.value
+
+    ten = [publish(10, "asia", marked=False), publish(10, "eu", marked=True), publish(10, "us", marked=True)]
+    eleven = [publish(11, "eu", marked=False), publish(11, "us", marked=True), publish(11, "eu", marked=True)]
+
+    assert (ten, eleven) == ([None, None, 11], [11, 11, 12])
+
+
 def test_a_partition_without_a_time_is_parked_and_blocks_no_other(catalog):
     """Such a partition is listed. A corrected pattern gives it a time."""
     tide = make_tide(catalog)

@@ -295,14 +295,14 @@ def fill_slots(
     yield SQL.insert_slots(**one, slots=json.dumps([*slots.values()]), complete=int(alone))
     if alone:
         return
-    named = [(span.time, spec.member(fileset.keys, key)) for key, span in found.items()]
-    members = [{"slot_time": time, "member": member} for time, member in named if member is not None]
-    yield SQL.insert_members(**one, members=json.dumps(members))
+    members = {key: member for key in found if (member := spec.member(fileset.keys, key)) is not None}
+    named = [{"slot_time": found[key].time, "member": member} for key, member in members.items()]
+    yield SQL.insert_members(**one, members=json.dumps(named))
     if spec.completeness.waits:
         needs_marker = spec.completeness.marker is not None
         waits = [
-            {**_name(fileset, key, span), "marked": int(not needs_marker or key not in unmarked)}
-            for key, span in found.items()
+            {**_name(fileset, key, found[key]), "marked": int(not needs_marker or key not in unmarked)}
+            for key in members
         ]
         yield SQL.insert_waits(**one, waits=json.dumps(waits), delay=spec.completeness.delay)
         return

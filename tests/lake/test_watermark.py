@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +23,7 @@ from tidemill.lake.window.watermark import (
     EARLIEST,
     LATEST,
     AdvanceWatermark,
+    MarkPartitions,
     NotAhead,
     WatermarkChanged,
     WatermarkThere,
@@ -39,6 +41,7 @@ from tidemill.lake.window.watermark import (
     rewind_watermark,
     value_at,
 )
+from tidemill.lake.window.windows import find_last_commit
 from tidemill.names import DatasetId, Namespace, RunId
 from tidemill.shapes.manifest import DataFile, Manifest
 from tidemill.shapes.partition_time import Instant
@@ -493,6 +496,40 @@ def test_a_rewind_after_an_advance_waits_again_for_what_was_given_up(catalog):
         values.append(tide.value)
 
     assert values == [9, 11]
+
+
+def test_each_commit_to_a_table_is_its_last_and_a_move_by_the_keeper_is_none(catalog):
+    """An empty hour and a marker change no partition. From the last commit on counts the time until a table is idle."""
+    tide = make_tide(catalog)
+    nine = Instant(MIDNIGHT + 9 * HOUR)
+    slots = catalog.read(lambda db: list_slots(db, tide.lines, [], nine, Instant(nine + HOUR)))
+
+    def has_committed(act) -> bool:
+        catalog.write(lambda db: db.run(by_hand("UPDATE watermark SET committed_at = 1")))
+        act()
+        return catalog.read(lambda db: find_last_commit(db, tide.lines.dataset_id)) > datetime(2000, 1, 1, tzinfo=UTC)
+
+    def hold() -> None:
+        catalog.write(lambda db: db.run(by_hand("UPDATE watermark SET value = value - 1")))
+        release_due(catalog)
+
+    empty = publish_partitions(tide.begin(), tide.lines, [], None, frozenset(), completes=slots)
+    commits = [
+        partial(tide.publish, 8),
+        partial(catalog.apply, empty),
+        partial(tide.publish, 8, "drop"),
+        partial(catalog.apply, [MarkPartitions(tide.lines, [])]),
+        hold,
+        partial(tide.declare, {"partition.gap-policy": "wait"}),
+    ]
+
+    assert [has_committed(act) for act in commits] == [True, True, True, True, False, False]
+    assert tide.value == 10
+    tide.declare(None)
+    tide.declare({})
+    assert rows_of(catalog, "SELECT committed_at FROM watermark") == rows_of(
+        catalog, "SELECT max(at) FROM partition_change"
+    )
 
 
 @pytest.mark.parametrize("change", [{"watermark.max-ahead": "2h"}, {"partition.row-lag": "30 min"}])

@@ -419,7 +419,8 @@ CREATE INDEX expectation_broken ON expectation (broken_since) WHERE broken_since
 -- slot_time, window_start and window_end are wall-clock times, in microseconds too.
 
 -- value is W; target is where it stands once no open transaction holds it back; next_time is the slot for which an
--- unbroken run of slots waits; next_check_at is when a complete slot ahead of the clock comes due.
+-- unbroken run of slots waits; next_check_at is when a complete slot ahead of the clock comes due; committed_at is the
+-- time of the last commit to the file set. Such a commit may change no partition: it completes slots, or brings markers.
 CREATE TABLE watermark (
     dataset_id    {text} PRIMARY KEY,
     declared      {text} NOT NULL,
@@ -433,7 +434,8 @@ CREATE TABLE watermark (
     value         BIGINT,
     target        BIGINT,
     next_time     BIGINT,
-    next_check_at BIGINT
+    next_check_at BIGINT,
+    committed_at  BIGINT
 ) {hot};
 
 -- Every move of a watermark, so that a snapshot has the value of its time. cause is a run, the keeper, or the person

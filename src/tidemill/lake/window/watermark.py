@@ -238,6 +238,11 @@ def guard_declaration(fileset: Fileset) -> Call:
     return SQL.refuse_other_declaration(**params)
 
 
+def note_commit(fileset: Fileset) -> Call:
+    """Note the time of a commit to the file set, after which its `idle_timeout` begins."""
+    return SQL.note_commit(dataset_id=fileset.dataset_id)
+
+
 def find_times(fileset: Fileset, keys: Iterable[Key]) -> dict[Key, Span | None]:
     """The slots of these partitions, None for parked ones; nothing for a file set without a watermark."""
     if fileset.watermark is None or not fileset.watermark.enabled:
@@ -345,7 +350,7 @@ class MarkPartitions(Effect):
         spans = find_times(self.fileset, self.keys)
         found = [_name(self.fileset, key, span) for key, span in spans.items() if span is not None]
         marked = SQL.mark_waits(dataset_id=self.fileset.dataset_id, found=json.dumps(found))
-        return marked, *MoveWatermark(self.fileset, _LISTING).writes()
+        return marked, *MoveWatermark(self.fileset, _LISTING).writes(), note_commit(self.fileset)
 
 
 def list_unmarked(db: Db, fileset: Fileset) -> set[KeyText]:

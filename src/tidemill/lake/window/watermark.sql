@@ -151,6 +151,10 @@ UPDATE watermark
                                                       AND h.slot_time = watermark.next_time)) AS due)
  WHERE dataset_id = :dataset_id
 
+-- name: note_commit
+-- locks: watermark
+UPDATE watermark SET committed_at = tidemill_now() WHERE dataset_id = :dataset_id
+
 -- name: note_move
 -- W = the target, or where an open transaction holds it that may still write rows of an earlier time. What such a
 -- transaction declared is behind W already, when its end is. W goes back only with :rereads, when its times are read in
@@ -262,8 +266,9 @@ SELECT min(due.at) AS at
 
 -- name: put_watermark
 -- With :rereads the target is found from the start, since its times are read in another way.
-INSERT INTO watermark (dataset_id, declared, gap, gap_wait, row_lag, max_ahead, idle_timeout)
-VALUES (:dataset_id, :declared, :gap, :gap_wait, :row_lag, :max_ahead, :idle_timeout)
+INSERT INTO watermark (dataset_id, declared, gap, gap_wait, row_lag, max_ahead, idle_timeout, committed_at)
+VALUES (:dataset_id, :declared, :gap, :gap_wait, :row_lag, :max_ahead, :idle_timeout,
+        (SELECT c.at FROM partition_change AS c WHERE c.dataset_id = :dataset_id ORDER BY c.commit_seq DESC LIMIT 1))
     ON CONFLICT (dataset_id) DO UPDATE
    SET declared = excluded.declared, gap = excluded.gap, gap_wait = excluded.gap_wait, row_lag = excluded.row_lag,
        max_ahead = excluded.max_ahead, idle_timeout = excluded.idle_timeout, next_time = NULL, target = CASE WHEN CAST(:rereads AS INTEGER) = 1 THEN NULL ELSE watermark.target END

@@ -475,8 +475,8 @@ CREATE TABLE slot_member (
     PRIMARY KEY (dataset_id, slot_time, member)
 ) {clustered};
 
--- Partitions that are there and not complete. marked is 0 while the marker of the directory is missing; nothing may
--- change before due_at. A complete time slot has no rows.
+-- Partitions that are there and not complete, of those that a time slot waits for. marked is 0 while the marker of the
+-- directory is missing; nothing may change before due_at. A complete time slot has no rows.
 CREATE TABLE slot_wait (
     dataset_id    {text} NOT NULL,
     slot_time     BIGINT NOT NULL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +23,7 @@ from tidemill.lake.window.watermark import (
     EARLIEST,
     LATEST,
     AdvanceWatermark,
+    MarkPartitions,
     NotAhead,
     WatermarkChanged,
     WatermarkThere,
@@ -39,6 +41,7 @@ from tidemill.lake.window.watermark import (
     rewind_watermark,
     value_at,
 )
+from tidemill.lake.window.windows import find_last_commit
 from tidemill.names import DatasetId, Namespace, RunId
 from tidemill.shapes.manifest import DataFile, Manifest
 from tidemill.shapes.partition_time import Instant
@@ -198,6 +201,26 @@ def test_a_hole_counts_as_empty_when_it_has_been_waited_for_an_hour(catalog):
     assert rows_of(catalog, "SELECT next_check_at FROM watermark") == [(None,)]
 
 
+def test_a_hole_is_waited_for_from_the_time_at_which_a_later_hour_had_been_quiet(catalog):
+    """An hour that comes into being and one that is complete are two moments."""
+    tide = make_tide(catalog, {"partition.gap-policy": "wait(1h)", "partition.completeness": "delay(1h)"})
+    for hour in (8, 10):
+        tide.publish(hour)
+    tide.catalog.write(lambda db: db.run(by_hand("UPDATE slot_wait SET due_at = 1")))
+    release_due(catalog)
+    quiet = tide.value
+    (completed,), (due,) = (
+        rows_of(catalog, f"SELECT completed_at FROM time_slot WHERE slot_time = {MIDNIGHT + 10 * HOUR}")[0],
+        rows_of(catalog, "SELECT next_check_at FROM watermark")[0],
+    )
+
+    let_an_hour_pass(tide, 10)
+
+    assert (quiet, tide.value) == (9, 11)
+    assert completed is not None
+    assert due == completed + 3_600_000
+
+
 def test_an_hour_that_lacks_a_partition_is_no_hole(catalog):
     """The watermark passes the hole and stops at the begin of the hour that is waited for by name."""
     options = {"partition.gap-policy": "wait(1h)", "partition.expected-count": "2"}
@@ -255,6 +278,44 @@ def test_a_slot_of_several_partitions_waits_for_all(catalog, options):
 
     assert values == [None, None, None, 11, 12]
     assert incomplete == []
+
+
+def test_a_partition_that_was_dropped_completes_no_slot(catalog):
+    """Another partition of the same region stands in for it."""
+    keys = {"hour": "int", "region": "string", "source": "string"}
+    tide = make_tide(catalog, {"partition.expected.region": "e_u, us"}, keys)
+
+    def publish(hour: int, region: str, source: str, op: WriteOp = WriteOp.APPEND) -> float | None:
+        file = DataFile(f"1/{next(tide.files)}.parquet", 1, 1, "etag")
+        key = tide.lines.keys.check({"hour": hour, "region": region, "source": source})
+        manifest = Manifest((file,) if op is WriteOp.APPEND else ())
+        tide.commit(tide.begin(), PartitionWrite(key, op, manifest))
+        return tide.value
+
+    for hour, other in ((10, "ezu"), (11, "e_u")):
+        publish(hour, "e_u", "a")
+        publish(hour, other, "b")
+        publish(hour, "e_u", "a", WriteOp.DROP)
+    values = [publish(10, "us", "a"), publish(10, "e_u", "b"), publish(11, "us", "a")]
+
+    assert values == [None, 11, 12]
+
+
+def test_a_partition_that_is_not_expected_holds_no_slot(catalog):
+    """A slot waits for the markers of the partitions that it names, and for no other marker."""
+    options = {"partition.expected.region": "eu, us", "partition.completeness": "success-file"}
+    tide = make_tide(catalog, options, {"hour": "int", "region": "string"})
+
+    def publish(hour: int, region: str, *, marked: bool) -> float | None:
+        file = DataFile(f"1/{next(tide.files)}.parquet", 1, 1, "etag")
+        key = tide.lines.keys.check({"hour": hour, "region": region})
+        tide.commit(tide.begin(), PartitionWrite(key, WriteOp.APPEND, Manifest((file,)), lacks_marker=not marked))
+        return tide.value
+
+    ten = [publish(10, "asia", marked=False), publish(10, "eu", marked=True), publish(10, "us", marked=True)]
+    eleven = [publish(11, "eu", marked=False), publish(11, "us", marked=True), publish(11, "eu", marked=True)]
+
+    assert (ten, eleven) == ([None, None, 11], [11, 11, 12])
 
 
 def test_a_partition_without_a_time_is_parked_and_blocks_no_other(catalog):
@@ -435,6 +496,40 @@ def test_a_rewind_after_an_advance_waits_again_for_what_was_given_up(catalog):
         values.append(tide.value)
 
     assert values == [9, 11]
+
+
+def test_each_commit_to_a_table_is_its_last_and_a_move_by_the_keeper_is_none(catalog):
+    """An empty hour and a marker change no partition. From the last commit on counts the time until a table is idle."""
+    tide = make_tide(catalog)
+    nine = Instant(MIDNIGHT + 9 * HOUR)
+    slots = catalog.read(lambda db: list_slots(db, tide.lines, [], nine, Instant(nine + HOUR)))
+
+    def has_committed(act) -> bool:
+        catalog.write(lambda db: db.run(by_hand("UPDATE watermark SET committed_at = 1")))
+        act()
+        return catalog.read(lambda db: find_last_commit(db, tide.lines.dataset_id)) > datetime(2000, 1, 1, tzinfo=UTC)
+
+    def hold() -> None:
+        catalog.write(lambda db: db.run(by_hand("UPDATE watermark SET value = value - 1")))
+        release_due(catalog)
+
+    empty = publish_partitions(tide.begin(), tide.lines, [], None, frozenset(), completes=slots)
+    commits = [
+        partial(tide.publish, 8),
+        partial(catalog.apply, empty),
+        partial(tide.publish, 8, "drop"),
+        partial(catalog.apply, [MarkPartitions(tide.lines, [])]),
+        hold,
+        partial(tide.declare, {"partition.gap-policy": "wait"}),
+    ]
+
+    assert [has_committed(act) for act in commits] == [True, True, True, True, False, False]
+    assert tide.value == 10
+    tide.declare(None)
+    tide.declare({})
+    assert rows_of(catalog, "SELECT committed_at FROM watermark") == rows_of(
+        catalog, "SELECT max(at) FROM partition_change"
+    )
 
 
 @pytest.mark.parametrize("change", [{"watermark.max-ahead": "2h"}, {"partition.row-lag": "30 min"}])

@@ -394,7 +394,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "watermark.forget_waits": {"dataset_id": "small_1", "found": _WAITS},
     "watermark.forget_members": {
         "dataset_id": "small_1",
-        "found": _rows([{"slot_time": 2 * i * _HOUR, "member": "eu"} for i in range(50)]),
+        "found": _rows([{"slot_time": 2 * i * _HOUR, "member": "eu", "pattern": "eu!%"} for i in range(50)]),
     },
     "watermark.end_waits": {"dataset_id": "small_1"},
     "watermark.complete_waiting": {"dataset_id": "small_1", "expected": 0},

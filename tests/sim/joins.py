@@ -28,7 +28,7 @@ from tidemill.lake.window.window_plan import Grid, WindowShape
 
 _BOUNDS: Final = ((90, 30), (0, 120), (-60, 120), (61, -1), (0, 0))
 _KINDS: Final = ("", "LEFT", "RIGHT", "FULL", TUMBLE, HOP)
-_PASS: Final = "UPDATE partition_change SET at = at - 7200000"
+_PASS: Final = "UPDATE watermark SET committed_at = committed_at - 7200000"
 _DUE: Final = "UPDATE window_program SET retry_at = 1 WHERE retry_at > 0"
 
 
@@ -56,11 +56,11 @@ class Joined(Near):
         return None if value is None else value - lag * MINUTE
 
     def _is_idle(self) -> bool:
-        last = self.sql(
-            "SELECT c.at FROM partition_change AS c JOIN dataset AS d ON d.dataset_id = c.dataset_id"
-            " WHERE d.name = 'views' ORDER BY c.commit_seq DESC LIMIT 1"
+        ((last,),) = self.sql(
+            "SELECT w.committed_at FROM watermark AS w JOIN dataset AS d ON d.dataset_id = w.dataset_id"
+            " WHERE d.name = 'views'"
         )
-        return bool(last) and datetime.now(UTC).timestamp() * 1000 - last[0][0] > 3_600_000
+        return last is not None and datetime.now(UTC).timestamp() * 1000 - last > 3_600_000
 
     def observe(self) -> None:
         """Note which windows are closed, and any that is published too early."""

@@ -238,7 +238,7 @@ def test_an_idle_side_holds_no_window(catalog_url, tmp_path):
     opened = open_near(tmp_path / "project", catalog_url, 90, 30, "LEFT", idle="1h")
     fill(opened, ("views", 9, 0), ("clicks", 10, 5), ("clicks", 11, 5))
     before = opened.shown()
-    opened.sql("UPDATE partition_change SET at = at - 7200000 RETURNING 1")
+    opened.sql("UPDATE watermark SET committed_at = committed_at - 7200000 RETURNING 1")
     opened.settle()
     idle = opened.shown()
 

@@ -20,6 +20,7 @@ from tidemill.lake.window.retries import WINDOWS
 from tidemill.lake.window.window_plan import Grid, WindowShape
 from tidemill.mill.metrics import Metric
 from tidemill.reasons import Reason
+from tidemill.run.step.spans import DeclaredSpan
 
 APP = """
 import tidemill as tm
@@ -130,14 +131,18 @@ def test_an_idle_input_holds_no_window_and_is_late_when_it_returns(catalog_url, 
     for table, hour in (("clicks", 10), ("clicks", 11), ("views", 10)):
         plain.add_to(table, f"2021-03-19 {hour}:00", 1)
     plain.settle()
-    waits = plain.sql("SELECT p.retry_at - c.at FROM window_program AS p, partition_change AS c, dataset AS d"
-                      " WHERE d.name = 'views' AND c.dataset_id = d.dataset_id")  # fmt: skip
+    waits = plain.sql("SELECT p.retry_at - w.committed_at FROM window_program AS p, watermark AS w, dataset AS d"
+                      " WHERE d.name = 'views' AND w.dataset_id = d.dataset_id")  # fmt: skip
     before = counts(plain)
+    age = "UPDATE watermark SET committed_at = committed_at - 7200000 RETURNING 1"
 
+    plain.sql(age)
+    with plain.mill.transaction([DeclaredSpan("default.views", "2021-03-19 09:00", "2021-03-19 10:00")]):
+        pass
     plain.sql("UPDATE window_program SET retry_at = 1 RETURNING 1")
-    publish_due(plain.mill.project.catalog, WINDOWS)  # too early: a commit came meanwhile
+    publish_due(plain.mill.project.catalog, WINDOWS)  # too early: a commit came meanwhile, without rows
     early = plain.is_more(), plain.sql("SELECT retry_at > 1 FROM window_program")[0][0]
-    plain.sql("UPDATE partition_change SET at = at - 7200000 RETURNING 1")
+    plain.sql(age)
     plain.sql("UPDATE window_program SET retry_at = 1 RETURNING 1")
     due = len(publish_due(plain.mill.project.catalog, WINDOWS))
     announced = plain.is_more()

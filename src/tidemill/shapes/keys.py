@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import StrEnum
@@ -48,6 +48,7 @@ _UNESCAPE: Final = re.compile(r"%([0-9A-Fa-f]{2})", re.ASCII)
 _BETWEEN: Final = "!"
 _TEXT_ESCAPE: Final = re.compile('[\x01-"]')
 _TEXT_UNESCAPE: Final = re.compile('"([0-9a-f]{2})', re.ASCII)
+_LIKE_ESCAPES: Final = str.maketrans({character: rf"\{character}" for character in "\\%_"})
 _WORD: Final = re.compile(r'([^\s=]+)=("(?:[^"\\]|\\.)*"(?=\s|$)|[^\s"]+(?=\s|$))')
 _PLAIN: Final = re.compile(r'[^\s"]+')
 
@@ -202,6 +203,13 @@ class KeySchema:
     def encode(self, key: Key) -> KeyText:
         """Give the text of `key` that sorts, bytewise, as the keys do."""
         return KeyText(_BETWEEN.join(_to_text(value) for value in key))
+
+    def make_pattern(self, key: Key, names: Collection[str]) -> str:
+        """Give the pattern for LIKE of the texts of all keys that have the values of `key` in the fields `names`."""
+        named = zip(self.names, key, strict=True)
+        return _BETWEEN.join(
+            _to_text(value).translate(_LIKE_ESCAPES) if name in names else "%" for name, value in named
+        )
 
     def decode(self, text: KeyText) -> Key:
         """Give the key whose `encode` is `text`; raise `BadKey` if there is none."""

@@ -368,6 +368,10 @@ class WatermarkSpec:
         member = tuple(values[name] for name in self.expected_keys)
         return "/".join(member) if member in self.expected else None
 
+    def members_like(self, keys: KeySchema, key: Key) -> str:
+        """Return the pattern (`KeySchema.make_pattern`) of the keys that are the same member as `key`."""
+        return keys.make_pattern(key, self.expected_keys or keys.names)
+
 
 def find_column_fault(column: str, options: Mapping[str, str], types: Mapping[str, str]) -> str | None:
     """Return why `column` cannot be the time of rows with these columns (Spark's types by name); None if it can."""

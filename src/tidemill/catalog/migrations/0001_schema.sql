@@ -419,7 +419,8 @@ CREATE INDEX expectation_broken ON expectation (broken_since) WHERE broken_since
 -- slot_time, window_start and window_end are wall-clock times, in microseconds too.
 
 -- value is W; target is where it stands once no open transaction holds it back; next_time is the slot for which an
--- unbroken run of slots waits; next_check_at is when a complete slot ahead of the clock comes due.
+-- unbroken run of slots waits; next_check_at is when a complete slot ahead of the clock comes due; committed_at is the
+-- time of the last commit to the file set. Such a commit may change no partition: it completes slots, or brings markers.
 CREATE TABLE watermark (
     dataset_id    {text} PRIMARY KEY,
     declared      {text} NOT NULL,
@@ -433,7 +434,8 @@ CREATE TABLE watermark (
     value         BIGINT,
     target        BIGINT,
     next_time     BIGINT,
-    next_check_at BIGINT
+    next_check_at BIGINT,
+    committed_at  BIGINT
 ) {hot};
 
 -- Every move of a watermark, so that a snapshot has the value of its time. cause is a run, the keeper, or the person
@@ -473,8 +475,8 @@ CREATE TABLE slot_member (
     PRIMARY KEY (dataset_id, slot_time, member)
 ) {clustered};
 
--- Partitions that are there and not complete. marked is 0 while the marker of the directory is missing; nothing may
--- change before due_at. A complete time slot has no rows.
+-- Partitions that are there and not complete, of those that a time slot waits for. marked is 0 while the marker of the
+-- directory is missing; nothing may change before due_at. A complete time slot has no rows.
 CREATE TABLE slot_wait (
     dataset_id    {text} NOT NULL,
     slot_time     BIGINT NOT NULL,

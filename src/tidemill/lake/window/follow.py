@@ -16,6 +16,7 @@ from tidemill.lake.window.watermark import (
     find_times,
     forget_partitions,
     guard_declaration,
+    note_commit,
 )
 from tidemill.lake.window.windows import announce_late
 from tidemill.names import RunId
@@ -76,6 +77,8 @@ class FollowPartitions(Effect):
             unmarked = {change.key for change in self.changes if change.lacks_marker}
             yield from fill_slots(self.fileset, added, self.completes, unmarked)
             yield from MoveWatermark(self.fileset, self.run_id).writes()
+        if self.fileset.watermark is not None:
+            yield note_commit(self.fileset)
         touching = {change.key for change in self.changes if change.brings_rows or change.op is not WriteOp.APPEND}
         begins = [span.begins for key, span in spans.items() if span is not None and key in touching]
         if begins:

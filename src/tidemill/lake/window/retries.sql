@@ -20,9 +20,7 @@ UPDATE window_program SET retry_at = found.idle_at
   FROM (SELECT p.program_id, min(i.idle_at) AS idle_at
           FROM window_program AS p CROSS JOIN
                (SELECT n.program_id, w.value - n.lag AS closed,
-                       w.idle_timeout + coalesce((SELECT c.at FROM partition_change AS c
-                                                   WHERE c.dataset_id = d.dataset_id
-                                                   ORDER BY c.commit_seq DESC LIMIT 1), d.created_at) AS idle_at
+                       w.idle_timeout + coalesce(w.committed_at, d.created_at) AS idle_at
                   FROM window_input AS n CROSS JOIN dataset AS d CROSS JOIN watermark AS w
                  WHERE n.program_id IN ({texts:ids}) AND d.dataset_id = n.dataset_id
                    AND w.dataset_id = n.dataset_id AND w.idle_timeout IS NOT NULL) AS i

@@ -268,6 +268,11 @@ def guard_declaration(fileset: Fileset) -> Call:
     return SQL.refuse_other_declaration(**params)
 
 
+def note_commit(fileset: Fileset) -> Call:
+    """Note the time of a commit to the file set, after which its `idle_timeout` begins."""
+    return SQL.note_commit(dataset_id=fileset.dataset_id)
+
+
 def find_times(fileset: Fileset, keys: Iterable[Key]) -> dict[Key, Span | None]:
     """The slots of these partitions, None for parked ones; nothing for a file set without a watermark."""
     if fileset.watermark is None or not fileset.watermark.enabled:
@@ -326,14 +331,14 @@ def fill_slots(
     yield SQL.insert_slots(**one, **told, slots=json.dumps([*slots.values()]))
     if alone:
         return
-    named = [(span.time, spec.member(fileset.keys, key)) for key, span in found.items()]
-    members = [{"slot_time": time, "member": member} for time, member in named if member is not None]
-    yield SQL.insert_members(**one, members=json.dumps(members))
+    members = {key: member for key in found if (member := spec.member(fileset.keys, key)) is not None}
+    named = [{"slot_time": found[key].time, "member": member} for key, member in members.items()]
+    yield SQL.insert_members(**one, members=json.dumps(named))
     if spec.completeness.waits:
         needs_marker = spec.completeness.marker is not None
         waits = [
-            {**_name(fileset, key, span), "marked": int(not needs_marker or key not in unmarked)}
-            for key, span in found.items()
+            {**_name(fileset, key, found[key]), "marked": int(not needs_marker or key not in unmarked)}
+            for key in members
         ]
         yield SQL.insert_waits(**one, waits=json.dumps(waits), delay=spec.completeness.delay)
         return
@@ -345,12 +350,16 @@ def forget_partitions(fileset: Fileset, spans: Mapping[Key, Span | None]) -> Ite
     """Have no slot wait for these partitions, which were dropped, nor be completed by them."""
     found = {key: span for key, span in spans.items() if span is not None}
     spec = _spec(fileset)
-    if not found or not spec.completeness.waits:
+    if not found or _is_alone(spec):
         return
     one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
-    yield SQL.forget_waits(**one, found=json.dumps([_name(fileset, key, span) for key, span in found.items()]))
-    named = [(span.time, spec.member(fileset.keys, key)) for key, span in found.items()]
-    members = [{"slot_time": time, "member": member} for time, member in named if member is not None]
+    if spec.completeness.waits:
+        yield SQL.forget_waits(**one, found=json.dumps([_name(fileset, key, span) for key, span in found.items()]))
+    members = [
+        {"slot_time": span.time, "member": member, "pattern": spec.members_like(fileset.keys, key)}
+        for key, span in found.items()
+        if (member := spec.member(fileset.keys, key)) is not None
+    ]
     yield SQL.forget_members(**one, found=json.dumps(members))
 
 
@@ -372,7 +381,7 @@ class MarkPartitions(Effect):
         spans = find_times(self.fileset, self.keys)
         found = [_name(self.fileset, key, span) for key, span in spans.items() if span is not None]
         marked = SQL.mark_waits(dataset_id=self.fileset.dataset_id, found=json.dumps(found))
-        return marked, *MoveWatermark(self.fileset, _LISTING).writes()
+        return marked, *MoveWatermark(self.fileset, _LISTING).writes(), note_commit(self.fileset)
 
 
 def list_unmarked(db: Db, fileset: Fileset) -> set[KeyText]:

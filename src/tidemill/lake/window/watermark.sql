@@ -60,10 +60,16 @@ DELETE FROM slot_wait
                                         FROM {rows:found(slot_time bigint, partition_key text)} AS m)
 
 -- name: forget_members
--- A partition that has vanished completes no slot.
+-- A partition that has vanished completes no slot. Its member may have other partitions in the slot, whose keys are as
+-- pattern says.
 DELETE FROM slot_member
  WHERE dataset_id = :dataset_id
-   AND (slot_time, member) IN (SELECT m.slot_time, m.member FROM {rows:found(slot_time bigint, member text)} AS m)
+   AND (slot_time, member) IN (SELECT m.slot_time, m.member
+                                 FROM {rows:found(slot_time bigint, member text, pattern text)} AS m
+                                WHERE NOT EXISTS (SELECT 1 FROM partition_change AS c {indexed_by:partition_by_time}
+                                                   WHERE c.dataset_id = :dataset_id AND c.superseded_seq IS NULL
+                                                     AND c.partition_time = m.slot_time
+                                                     AND c.partition_key LIKE m.pattern ESCAPE '\'))
    AND EXISTS (SELECT 1 FROM time_slot AS s
                 WHERE s.dataset_id = :dataset_id AND s.slot_time = slot_member.slot_time AND s.complete = 0)
 
@@ -72,7 +78,7 @@ DELETE FROM slot_wait WHERE dataset_id = :dataset_id AND marked = 1 AND due_at <
 
 -- name: complete_waiting
 -- Cost: the slots that are not complete.
-UPDATE time_slot {indexed_by:time_slot_open} SET complete = 1
+UPDATE time_slot {indexed_by:time_slot_open} SET complete = 1, completed_at = tidemill_now()
  WHERE dataset_id = :dataset_id AND complete = 0
    AND :expected <= (SELECT count(*) FROM slot_member AS m
                       WHERE m.dataset_id = time_slot.dataset_id AND m.slot_time = time_slot.slot_time)
@@ -159,6 +165,10 @@ UPDATE watermark
                                                     WHERE h.dataset_id = watermark.dataset_id
                                                       AND h.slot_time = watermark.next_time)) AS due)
  WHERE dataset_id = :dataset_id
+
+-- name: note_commit
+-- locks: watermark
+UPDATE watermark SET committed_at = tidemill_now() WHERE dataset_id = :dataset_id
 
 -- name: note_move
 -- W = the target, or where an open transaction holds it that may still write rows of an earlier time. What such a
@@ -275,8 +285,9 @@ SELECT min(due.at) AS at
 
 -- name: put_watermark
 -- With :rereads the target is found from the start, since its times are read in another way.
-INSERT INTO watermark (dataset_id, declared, gap, gap_wait, row_lag, max_ahead, idle_timeout)
-VALUES (:dataset_id, :declared, :gap, :gap_wait, :row_lag, :max_ahead, :idle_timeout)
+INSERT INTO watermark (dataset_id, declared, gap, gap_wait, row_lag, max_ahead, idle_timeout, committed_at)
+VALUES (:dataset_id, :declared, :gap, :gap_wait, :row_lag, :max_ahead, :idle_timeout,
+        (SELECT c.at FROM partition_change AS c WHERE c.dataset_id = :dataset_id ORDER BY c.commit_seq DESC LIMIT 1))
     ON CONFLICT (dataset_id) DO UPDATE
    SET declared = excluded.declared, gap = excluded.gap, gap_wait = excluded.gap_wait, row_lag = excluded.row_lag,
        max_ahead = excluded.max_ahead, idle_timeout = excluded.idle_timeout, next_time = NULL, target = CASE WHEN CAST(:rereads AS INTEGER) = 1 THEN NULL ELSE watermark.target END

@@ -309,7 +309,7 @@ def find_state(db: Db, program_id: ProgramId) -> WindowState | None:
 
 
 def find_last_commit(db: Db, dataset_id: DatasetId) -> datetime:
-    """Return the time of the last commit to a file set, or of its declaration if nothing was committed to it."""
+    """Return the time of the last commit to a file set with a watermark, or of its declaration if there is none."""
     found = db.value(SQL.find_last_commit, datetime, dataset_id=dataset_id)
     assert found is not None, "a run has found the file set"  # noqa: S101
     return found

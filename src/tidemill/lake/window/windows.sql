@@ -234,9 +234,9 @@ SELECT 'data', {commit_seq},
 -- name: find_last_commit
 -- gives: at
 -- The time of the last commit to a file set, or of its declaration.
-SELECT coalesce((SELECT c.at FROM partition_change AS c WHERE c.dataset_id = d.dataset_id
-                  ORDER BY c.commit_seq DESC LIMIT 1), d.created_at) AS at
-  FROM dataset AS d WHERE d.dataset_id = :dataset_id
+SELECT coalesce(w.committed_at, d.created_at) AS at
+  FROM dataset AS d LEFT JOIN watermark AS w ON w.dataset_id = d.dataset_id
+ WHERE d.dataset_id = :dataset_id
 
 -- name: publish_closed
 -- For programs that begin to be listened for: windows that the watermarks of all inputs have passed but for idle inputs
@@ -244,9 +244,7 @@ SELECT coalesce((SELECT c.at FROM partition_change AS c WHERE c.dataset_id = d.d
 -- time of their partition, by the row lag at most. A message for each input: a schedule may listen to any.
 WITH input AS (
     SELECT i.program_id, w.value - i.lag AS closed,
-           coalesce(w.idle_timeout + coalesce((SELECT c.at FROM partition_change AS c WHERE c.dataset_id = d.dataset_id
-                                                ORDER BY c.commit_seq DESC LIMIT 1), d.created_at),
-                    2305843009213693952) AS idle_at
+           coalesce(w.idle_timeout + coalesce(w.committed_at, d.created_at), 2305843009213693952) AS idle_at
       FROM window_input AS i CROSS JOIN dataset AS d
       LEFT JOIN watermark AS w ON w.dataset_id = d.dataset_id
      WHERE i.program_id IN ({texts:ids}) AND d.dataset_id = i.dataset_id)

@@ -22,8 +22,8 @@ from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
 from tidemill.sql.window_text import (
     SPANS_AS_TEXT,
-    are_among,
     assign_windows,
+    have_bounds_of,
     is_inside,
     spans_table,
     text_literal,
@@ -160,8 +160,11 @@ class SparkWindows:
         if not present.columns or not old:
             return None, new, []
         query = self._query
-        columns = {bound: quoted(column) for bound, column in query.bounds.items()}
-        replaced = are_among(query.shape, [*windows, *gone], columns)
+        there = {name.lower() for name in present.columns}
+        columns = {bound: quoted(column) for bound, column in query.bounds.items() if column.lower() in there}
+        if query.bounds and not columns:  # all rows are of a query that had other names for its bounds
+            return None, new, []
+        replaced = have_bounds_of(query.shape, [*windows, *gone], columns)
         held = [row.asDict() for row in present.filter(replaced).select(*names).distinct().collect()]
         if not held:
             return None, new, []

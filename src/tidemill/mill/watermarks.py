@@ -165,7 +165,10 @@ class WindowView:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutPartition:
-    """A partition of which rows are in no window."""
+    """A partition of which rows are left out of windows.
+
+    `late_rows` of `late="drop"` are all rows that came late, of which some may count in an open window.
+    """
 
     partition: str
     late_rows: int

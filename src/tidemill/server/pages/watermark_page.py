@@ -171,7 +171,7 @@ def _program(one: ProgramView) -> Mapping[str, Any]:
         "stale": sum(window.stale for window in one.latest),
         "failing": failing,
         "left_out": f"{left_out.late_rows:,} late and {left_out.outside_rows:,} outside rows of "
-        f"{number_of(left_out.partitions, 'partition')} are in no window"
+        f"{number_of(left_out.partitions, 'partition')} are left out of windows"
         if left_out.partitions
         else "",
         "again": query(ask="reset", program=one.program, to=""),

@@ -30,16 +30,28 @@ def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
 
         views = mill.watermarks.list()
 
-    assert deployed.programs == ("count_hours", "rank_customers", "join_orders", "count_countries")
+    assert deployed.programs == (
+        "count_hours",
+        "rank_customers",
+        "find_sessions",
+        "join_orders",
+        "join_payments",
+        "count_countries",
+    )
     assert [(view.dataset, view.zone, view.programs) for view in views] == [
-        ("default.bought", "UTC", ("default.clicks.join_orders",)),
+        ("default.bought", "UTC", ("default.clicks.join_orders", "default.clicks.join_payments")),
         (
             "default.clicks",
             "Europe/Berlin",
-            ("default.clicks.count_countries", "default.clicks.count_hours", "default.clicks.rank_customers"),
+            (
+                "default.clicks.count_countries",
+                "default.clicks.count_hours",
+                "default.clicks.find_sessions",
+                "default.clicks.rank_customers",
+            ),
         ),
         ("default.orders", "UTC", ()),
-        ("default.payments", "UTC", ("default.clicks.join_orders",)),
+        ("default.payments", "UTC", ("default.clicks.join_orders", "default.clicks.join_payments")),
         ("default.sales", "UTC", ("default.sql.sales_by_hour",)),
         ("default.visits", "UTC", ()),
     ]

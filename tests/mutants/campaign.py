@@ -38,6 +38,7 @@ _PATIENCE: Final = patience(600)
 _COMMANDS: Final = {
     Killer.EXPLORER: ("tests.explore", "--quick"),
     Killer.SIMULATION: ("tests.sim", "--seeds", str(SEEDS), "--workers", "1"),
+    Killer.JOINS: ("tests.sim.joins", "--seeds", "100"),
     Killer.FAIL_POINTS: ("tests.acceptance.fail_points", "--database", "sqlite", "--kind", "PAUSE", "--kind", "CRASH"),
 }
 _RUN: Final = """

@@ -24,6 +24,7 @@ class Killer(StrEnum):
     EXPLORER = "explorer"
     SIMULATION = "simulation"
     FAIL_POINTS = "fail points"
+    JOINS = "joins"
 
 
 class Room(StrEnum):

@@ -109,9 +109,7 @@ MUTANTS: Final = (
     _mutant(
         "late_in_silence",
         "the commit of a late partition says that computed windows have to be done again",
-        Sql("announce_late").swap(
-            "i.late <> 'drop' AND p.computed > :begins", "i.late = 'never' AND p.computed > :begins"
-        ),
+        Sql("announce_late").swap("i.late <> 'drop' AND p.computed", "i.late = 'never' AND p.computed"),
         first=Killer.SIMULATION,
     ),
     _mutant(
@@ -204,5 +202,59 @@ MUTANTS: Final = (
         "a partition of a monitored table is dropped when its directory vanishes",
         In("monitor.find_changed").swap("sorted(memory.seen.keys() - signs.keys())", "[]"),
         first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "furthest_of_inputs",
+        "a window is closed when the watermarks of all its tables have passed it",
+        In("find_least").swap("min(values)", "max(values)"),
+        first=Killer.JOINS,
+    ),
+    _mutant(
+        "idle_table_holds",
+        "a table without commits for its idle time-out holds no window",
+        In("find_least").swap("one.idle_at is None or one.idle_at > now", "True"),
+        first=Killer.JOINS,
+    ),
+    _mutant(
+        "idle_table_holds_always",
+        "a table is not idle before its time-out has passed",
+        In("find_least").swap("one.idle_at is None or one.idle_at > now", "one.idle_at is None"),
+        first=Killer.JOINS,
+    ),
+    _mutant(
+        "idle_in_silence",
+        "a program starts when a table becomes idle that has held its windows",
+        In("WindowProgram.__call__").swap("len(look.sources) > 1", "False"),
+        first=Killer.JOINS,
+    ),
+    _mutant(
+        "interval_closed_early",
+        "a window of an interval join waits for the rows that an interval can reach after its end",
+        In("WindowReach.closed_by").swap("value - self.lag", "value"),
+        first=Killer.JOINS,
+    ),
+    _mutant(
+        "interval_of_full_join_closed_early",
+        "a window of a FULL JOIN waits for the left rows that its right rows can match",
+        In("join_tables").swap("WindowReach(own, other, other)", "WindowReach(own, other, 0)"),
+        first=Killer.JOINS,
+    ),
+    _mutant(
+        "interval_reads_its_bounds_alone",
+        "a window of an interval join reads the partitions that an interval can reach before its start",
+        In("WindowReach.needs").swap("span[0] - self.before - spare", "span[0]"),
+        first=Killer.JOINS,
+    ),
+    _mutant(
+        "interval_late_beside",
+        "a late partition of one table touches the windows of the other one that its rows can match",
+        In("WindowReach.touches").swap("begins - self.after - spare", "begins"),
+        first=Killer.JOINS,
+    ),
+    _mutant(
+        "interval_late_in_silence",
+        "the commit of a late partition starts a program whose windows an interval can reach, beyond `computed` too",
+        Sql("announce_late").swap("p.computed + i.lag + abs(i.lag) / 24 > :begins", "p.computed > :begins"),
+        first=Killer.JOINS,
     ),
 )

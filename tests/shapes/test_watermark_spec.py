@@ -98,6 +98,7 @@ def test_expected_partitions_are_all_combinations():
         ("watermark.idle-timeout", "soon", "use a number and a unit"),
         ("window.batch.max-bytes", "many", "use a whole number with a unit"),
         ("window.partial-first", "drop", "use emit or skip"),
+        ("window.session.max", "1s", "use a duration from 1 minute"),
         ("window.emit-empty", "true", "only 'false' is known"),
     ],
 )

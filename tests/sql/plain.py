@@ -89,6 +89,12 @@ class PlainWindows:
         return dict(found)
 
     def _count(self, run, batch: Batch) -> dict[Window, tuple[int, int]]:
+        wanted = set(batch.windows)
+        counted = count(self.read(run, batch), self._shape, batch.watermark.window_zone)
+        return {window: found for window, found in counted.items() if window in wanted}
+
+    def read(self, run, batch: Batch) -> list[str]:
+        """The rows that belong to their partitions."""
         rows = []
         for partition in batch.partitions:
             begins, ends = batch.instants[partition.partition_key]
@@ -96,9 +102,7 @@ class PlainWindows:
             within = [line for line in lines if begins <= int(line.split()[0]) < ends]
             assert len(within) == len(lines) or batch.watermark.outside is not OutsidePolicy.ERROR, lines
             rows += within
-        wanted = set(batch.windows)
-        counted = count(rows, self._shape, batch.watermark.window_zone)
-        return {window: found for window, found in counted.items() if window in wanted}
+        return rows
 
     def count_outside(self, run, batch: Batch) -> dict[KeyText, int]:
         """By the definition."""

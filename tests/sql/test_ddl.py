@@ -285,6 +285,7 @@ def test_a_directory_of_another_program_outlives_its_table(mill):
         ("CREATE TABLE t (x STRUCT<a int, A int>) PARTITIONED BY (d date)", "the field A stands there twice"),
         ("CREATE TABLE t (x ARRAY<int>) PARTITIONED BY (x)", "the key x has the type array"),
         ("ALTER TABLE hive_table ADD WATERMARK FOR nothing AS SOURCE_WATERMARK", "there is no such column"),
+        ("ALTER TABLE hive_table ADD WATERMARK FOR pt_day AS SOURCE_WATERMARK", "a key of the partitions cannot be"),
         ("ALTER TABLE hive_table MODIFY WATERMARK FOR ts AS SOURCE_WATERMARK", "write ADD WATERMARK"),
         ("ALTER TABLE hive_table DROP WATERMARK", "no watermark to drop"),
         ("ALTER TABLE hive_table RESET ('partition.time-interval')", "'partition.time-interval' is not set"),
@@ -361,6 +362,26 @@ def test_a_duration_is_written_in_either_way(mill):
         assert spec.row_lag == spec.max_ahead == parse_duration(one) // timedelta(microseconds=1)
 
 
+def test_an_option_has_one_value_under_all_its_names(mill):
+    """SET and RESET by another name of the option changed nothing, without a word."""
+    mill.sql(HIVE)
+
+    def timeout() -> timedelta | None:
+        fileset = Fileset.of(mill.project.catalog.read(lambda db: mill.project.dataset(db, "hive_table")))
+        return fileset.watermark.idle_timeout
+
+    found = []
+    for change in ("SET ('{}'='1h')", "SET ('{}'='2h')", "RESET ('{}')"):
+        for name in ("scan.watermark.idle-timeout", "watermark.idle-timeout"):
+            mill.sql(f"ALTER TABLE hive_table {change.format(name)}")
+            found.append(timeout())
+            if change.startswith("RESET"):
+                break
+    hour = timedelta(hours=1)
+
+    assert found == [hour, hour, 2 * hour, 2 * hour, None]
+
+
 def test_what_a_watermark_needs_cannot_be_reset(mill):
     """RESET of the interval, ADD where there is one: refused, nothing changed."""
     mill.sql(HIVE)
@@ -405,6 +426,8 @@ CHANGING = (
     *("current_database()", "current_catalog()", "java_method('a', 'b')", "_metadata.file_path", "upper(uuid())"),
 )
 FROM = "FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
+SESSION = "FROM TABLE(SESSION(TABLE clicks PARTITION BY who, DESCRIPTOR(ts), INTERVAL '30' MINUTE))"
+BOTH = "l.window_start = r.window_start AND l.window_end = r.window_end"
 CUMULATE = "FROM TABLE(CUMULATE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '1' DAY))"
 
 
@@ -422,7 +445,8 @@ def below(select: str) -> str:
         (f"INSERT INTO o SELECT count(*) {FROM}", "an aggregate needs GROUP BY window_start"),
         (f"INSERT INTO o SELECT a, count(*) {FROM} GROUP BY a", "GROUP BY needs window_start"),
         (f"INSERT INTO o SELECT a {FROM} LIMIT 3", "LIMIT would cut"),
-        (f"INSERT INTO o SELECT window_start, a {FROM} JOIN x ON x.a = a", "a join is of windows"),
+        (f"INSERT INTO o SELECT window_start, a {FROM} JOIN (SELECT * FROM x) r ON r.a = a", "a join is of windows"),
+        (f"INSERT INTO o SELECT window_start, a {FROM}, x", "a join with the snapshot x needs ON or USING"),
         *((f"INSERT INTO o SELECT window_start, {one} AS r {FROM}", "another value each time") for one in CHANGING),
         (
             f"INSERT INTO o SELECT a, row_number() OVER (PARTITION BY a ORDER BY ts) AS n {FROM}",
@@ -445,7 +469,40 @@ def below(select: str) -> str:
             f"INSERT INTO o SELECT window_start, window_end, count(*) {CUMULATE} GROUP BY window_start",
             "each set of GROUP BY needs window_end",
         ),
-        ("INSERT INTO o SELECT a FROM TABLE(SESSION(TABLE c, DESCRIPTOR(ts), INTERVAL '1' HOUR))", "come later"),
+        (
+            f"INSERT INTO o SELECT window_start, count(*) {SESSION} GROUP BY window_start",
+            "each set of GROUP BY needs window_end",
+        ),
+        (
+            f"INSERT INTO o SELECT window_end, a {SESSION}\n UNION ALL SELECT window_end, a {FROM}",
+            "line 2, column 49: all windows of a program are of one kind",
+        ),
+        (f"INSERT INTO o SELECT * {SESSION} UNION ALL SELECT * {SESSION}", "a query has one SESSION"),
+        (
+            f"INSERT INTO o WITH s AS (SELECT * {SESSION}) SELECT l.window_end FROM s l\nJOIN s r ON {BOTH}",
+            "line 2, column 6: a join of SESSION windows is not supported",
+        ),
+        (
+            f"INSERT INTO o WITH s AS (SELECT * {SESSION}) SELECT window_end FROM s l WHERE EXISTS (SELECT 1 FROM s r WHERE {BOTH})",
+            "EXISTS or IN of SESSION windows is not supported",
+        ),
+        (
+            f"INSERT INTO o WITH x AS (SELECT * FROM clicks) SELECT window_end {SESSION.replace('clicks', 'x')}",
+            "WITH cannot name that query",
+        ),
+        (
+            f"INSERT INTO o SELECT window_end {SESSION.replace('TABLE clicks', '(SELECT ts FROM clicks)')}",
+            "PARTITION BY who: there is no such column among ts",
+        ),
+        (
+            f"INSERT INTO o SELECT window_end {SESSION.replace('30', '0')}",
+            "the gap of SESSION must be longer than nothing",
+        ),
+        (f"INSERT INTO o SELECT window_end {SESSION.replace('BY who', 'BY upper(who)')}", "names columns of its table"),
+        (
+            f"INSERT INTO o SELECT window_end {FROM.replace('clicks', 'clicks PARTITION BY who')}",
+            "TUMBLE has no PARTITION BY",
+        ),
         (
             f"INSERT INTO o\nSELECT window_start,\n  (SELECT max(a) FROM clicks) AS m {FROM}",
             "line 3, column 13: queries within expressions come later",

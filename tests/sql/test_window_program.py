@@ -653,6 +653,16 @@ def test_an_hour_without_rows_is_passed_before_any_row_is_there(plain):
     assert plain.results() == {"09:00": 1}
 
 
+@pytest.mark.parametrize("late", ["recompute", "drop", "side", "error"])
+def test_a_query_without_a_bound_is_refused_whatever_becomes_of_late_rows(catalog_url, tmp_path, late):
+    """A reset replaces windows under each policy: the run would not find their rows."""
+    plain = open_plain(tmp_path / "project", catalog_url, more=f'late="{late}"')
+    app = write_app(more=f'late="{late}"').replace("window_start, window_end, count(*)", "count(*)")
+
+    with contextlib.closing(plain.mill), pytest.raises(UserError, match="SELECT window_start or window_end unchanged"):
+        plain.deploy(app)
+
+
 def test_a_key_of_the_output_that_the_query_lacks_is_refused_at_deployment(plain):
     """Not by the first run, which would blame a partition of the input."""
     before = plain.sql("SELECT definition FROM window_program")

@@ -36,6 +36,7 @@ from tidemill.lake.inbox.inbox import After, InboxSpec, OnRewrite, rejects_of
 from tidemill.lake.snapshot.guards import ColumnPolicy, Guards
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.lake.snapshot.version_retention import Retention
+from tidemill.lake.window.carry import CARRY_KEYS, carry_of
 from tidemill.lake.window.side import SIDE_KEYS
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, one_of, qualified
 from tidemill.run.records.declared import Declared
@@ -428,9 +429,11 @@ class App:
 
         `INSERT INTO hourly SELECT window_start, …, to_date(window_start) AS day FROM TABLE(TUMBLE(TABLE clicks,
         DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start, window_end`, or `HOP(TABLE clicks, DESCRIPTOR(ts),
-        <slide>, <size>)`, or `CUMULATE(TABLE clicks, DESCRIPTOR(ts), <step>, <size>)`. Each run computes the windows
-        that the watermark has closed, and again those that late partitions touch. The columns must include the keys of
-        the output. `BadStatement` for what cannot be windowed. `spark_profile` is as in `spark`.
+        <slide>, <size>)`, or `CUMULATE(TABLE clicks, DESCRIPTOR(ts), <step>, <size>)`, or `SESSION(TABLE clicks
+        PARTITION BY visitor, DESCRIPTOR(ts), <gap>)`. FROM may join windows, or two tables by a range of their times.
+        Each run computes the windows that the watermark has closed, and again those that late partitions touch. The
+        columns must include the keys of the output. `BadStatement` for what cannot be windowed. `spark_profile` is as
+        in `spark`.
         """
         from tidemill.sql.window_program import WindowProgram
 
@@ -455,6 +458,8 @@ class App:
         for side in code.side_names:
             if side not in self.datasets:
                 self.fileset(side, keys=SIDE_KEYS, schema=SchemaPolicy.EVOLVE)
+        if code.carry and carry_of(name) not in self.datasets:
+            self.fileset(carry_of(name), keys=CARRY_KEYS, schema=SchemaPolicy.EVOLVE)
         self.programs[name] = DeclaredProgram(
             name,
             kind,

@@ -45,7 +45,7 @@ from tidemill.lake.inbox.inbox import ensure_inbox
 from tidemill.lake.snapshot.changes import forget_feeds
 from tidemill.lake.snapshot.guards import ALLOW
 from tidemill.lake.window.watermark import declare_watermark
-from tidemill.lake.window.windows import find_state, put_state, redefine
+from tidemill.lake.window.windows import find_state, put_state, read_reaches, redefine
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, Namespace, ProgramId, ScheduleId, qualified
 from tidemill.run.records.bundles import find_sums
 from tidemill.run.records.declared import find_dataset
@@ -641,7 +641,12 @@ def _put_windows(db: Db, program: Program, code: WindowCode, sources: Sequence[F
             "them computed again, or keeps them with --keep-state"
         )
         raise BadDeclaration(f"window program {program.name!r}", why)
-    inputs = {source.dataset_id: source.watermark.late for source in sources if source.watermark is not None}
+    lags = {table: reach.lag for table, reach in read_reaches(definition).items()}
+    inputs = {
+        source.dataset_id: (source.watermark.late, lags.get(source.qualified_name, 0))
+        for source in sources
+        if source.watermark is not None
+    }
     put_state(db, program.program_id, program.qualified_name, definition, inputs)
 
 

@@ -32,6 +32,7 @@ _NAMES: Final = {
     options.START: "start",
     options.WINDOW_ZONE: "window_zone",
     options.PARTIAL_FIRST: "partial_first",
+    options.SESSION_MAX: "session_max",
     options.MAX_WINDOWS: "max_windows",
 }
 
@@ -67,7 +68,8 @@ class Watermark:
     has changed for so long). `partition_order` and `start` are for monitored file sets: the order in which partitions
     of one listing are published, and the first partition that counts. Windows are aligned in `window_zone` (`zone`), at
     most `max_windows` computed by one run. Windows that begin before the first time are computed from what is there
-    (`partial_first="emit"`), or left out (`"skip"`).
+    (`partial_first="emit"`), or left out (`"skip"`). A session that goes on for `session_max` (24 hours) is closed by
+    force.
     """
 
     column: str
@@ -91,6 +93,7 @@ class Watermark:
     window_zone: str | None = None
     partial_first: str | None = None
     max_windows: int | None = None
+    session_max: str | timedelta | None = None
 
     def check(self, fileset: str, keys: KeySchema) -> WatermarkSpec:
         """Check the declaration against the keys of the file set, and return it as the catalog keeps it.

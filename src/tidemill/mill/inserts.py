@@ -26,7 +26,7 @@ from tidemill.names import Namespace, nearest, qualified
 from tidemill.run.records.bundles import delete_unused, put_bundle, store_bundle
 from tidemill.run.records.programs import find_program
 from tidemill.sql.ddl import Insert
-from tidemill.sql.window_program import WindowProgram, spec_of
+from tidemill.sql.window_program import WindowProgram, make_grid
 
 _QUARTER: Final = 900_000_000
 
@@ -83,9 +83,10 @@ def declare_insert(project: Project, statement: Insert, keep: Keep) -> str:
 
 def _period_of(code: WindowProgram, sources: Sequence[Fileset]) -> timedelta:
     """Return a period, counted from 1970 in UTC, one end of which is at each time at which a window closes."""
-    shape, zones = code.query.shape, {spec_of(source).window_zone.name for source in sources}
+    grid, lags = make_grid(code.query, sources), [reach.lag for reach in code.query.reaches]
     # Clocks of all zones stand at whole quarters of an hour in UTC, since 1972.
-    return timedelta(microseconds=math.gcd(shape.slide, shape.offset, 0 if zones <= {"UTC"} else _QUARTER))
+    quarter = 0 if grid.zone.name == "UTC" else _QUARTER
+    return timedelta(microseconds=math.gcd(grid.shape.slide, grid.shape.offset, quarter, *lags))
 
 
 def drop_program(project: Project, name: str, keep: Keep, *, if_exists: bool) -> str:

@@ -111,10 +111,11 @@ SELECT count(*) AS partitions FROM (SELECT 1 FROM left_out WHERE program_id = :p
 
 -- name: count_waiting_slots
 -- gives: slots
--- Complete slots whose end the windows of a program have not reached, of all its inputs.
+-- Complete slots whose end the windows of a program have not reached, of all its inputs. The windows may wait for later
+-- slots of an input.
 SELECT count(*) AS slots
   FROM (SELECT 1 FROM window_input AS i CROSS JOIN time_slot AS s {indexed_by:time_slot_complete}
-         WHERE i.program_id = :program_id AND s.dataset_id = i.dataset_id AND s.complete = 1 AND s.ends_at > :computed
+         WHERE i.program_id = :program_id AND s.dataset_id = i.dataset_id AND s.complete = 1 AND s.ends_at > :computed + i.lag
          LIMIT :limit) AS waiting
 
 -- name: count_alerts

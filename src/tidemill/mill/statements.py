@@ -37,6 +37,7 @@ from tidemill.shapes.watermark_spec import (
     find_column_fault,
     is_option,
     leave_out,
+    own_name,
 )
 from tidemill.storage.locations import open_files
 from tidemill.storage.metastore import HIVE_FORMATS, HiveTable, MetastoreUnavailable, open_metastore
@@ -226,8 +227,9 @@ class _Tables(Noun):
         spec["columns"] = {column: show_type(kind) for column, kind in statement.columns.items()}
         if statement.watermark is not None:
             spec["watermark_column"] = statement.watermark
-            _check_time(qualified(namespace, name), spec, spec["columns"])
         _derive(qualified(namespace, name), spec, adopted=adopted)
+        if statement.watermark is not None:
+            _check_time(qualified(namespace, name), spec, spec["columns"])
         dataset = Dataset(DatasetId(self._world.new_id("ds")), namespace, name, DatasetKind.FILESET, files.url, spec)
 
         def block(db: Db) -> Done:
@@ -324,17 +326,17 @@ class _Tables(Noun):
 
     def _change(self, db: Db, dataset: Dataset, spec: dict[str, Any]) -> Reread | None:
         before = Fileset.of(dataset)
-        _check_column(db, before, spec)
         _derive(dataset.qualified_name, spec, adopted=self._is_adopted(dataset))
+        _check_column(db, before, spec)
         after = Fileset.of(replace(dataset, spec=spec))
-        if _shape(before.watermark) != _shape(after.watermark):
-            for state in list_states(db, dataset.dataset_id):
-                if state.computed is not None and state.definition:
-                    why = (
-                        f"{state.name} has published windows by it: `tidemill watermark reset` that program first, "
-                        "with --keep-state if they are to stay"
-                    )
-                    raise BadTable(dataset.qualified_name, why)
+        for state in list_states(db, dataset.dataset_id):
+            of = state.definition if state.computed is not None else ""
+            if of and _shape(before.watermark, of) != _shape(after.watermark, of):
+                why = (
+                    f"{state.name} has published windows by it: `tidemill watermark reset` that program first, "
+                    "with --keep-state if they are to stay"
+                )
+                raise BadTable(dataset.qualified_name, why)
         datasets.change_spec(db, after.dataset)
         if before.storing.monitor_every != after.storing.monitor_every:
             declare_monitoring(db, after)
@@ -398,10 +400,11 @@ def _alter(  # noqa: C901  # four kinds of statements
     """Change `spec` as the statement says; return what was done, and notices."""
     from tidemill.sql import ddl
 
-    options: dict[str, str] = dict(spec.get("options", {}))
     watermark = spec.get("watermark") or {}
     column = spec.get("watermark_column", watermark.get("column"))
-    options = {**watermark.get("options", {}), **options}
+    options: dict[str, str] = {
+        own_name(name): value for name, value in {**watermark.get("options", {}), **spec.get("options", {})}.items()
+    }
     notices: list[str] = []
     match statement:
         case ddl.SetWatermark():
@@ -419,13 +422,13 @@ def _alter(  # noqa: C901  # four kinds of statements
             if fixed := sorted(statement.options.keys() & {*CONNECTION}):
                 raise BadTable(table, f"the option '{fixed[0]}' is of CREATE TABLE alone: create another table")
             given, notices = leave_out(statement.options, monitored=adopted)
-            options |= given
+            options |= {own_name(name): value for name, value in given.items()}
             said = f"{table} has {len(options)} options"
         case _:
             for name in statement.options:
-                if name not in options:
+                if own_name(name) not in options:
                     raise BadTable(table, f"the option '{name}' is not set")
-                del options[name]
+                del options[own_name(name)]
             said = f"{table} has {len(options)} options"
     spec["options"] = options
     spec.pop("watermark_column", None)
@@ -478,9 +481,13 @@ def _choose(table: str, options: Mapping[str, str], option: str, known: Sequence
     return given
 
 
-def _shape(spec: WatermarkSpec | None) -> object:
-    """Return the part of a watermark that published windows depend on. Before a change of it, a reset is needed.
+def _shape(spec: WatermarkSpec | None, definition: str) -> object:
+    """Return the part of a watermark that published windows depend on, by the definition of their program.
+
+    Before a change of that part, a reset is needed.
 
     The reading of times is not part of it: a change of that makes the windows start again without a reset.
     """
-    return None if spec is None else (spec.column, spec.outside)
+    if spec is None:
+        return None
+    return spec.column, spec.outside, spec.session_max if "sessions" in json.loads(definition) else None

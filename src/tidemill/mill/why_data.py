@@ -20,9 +20,10 @@ from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.discovery import find_listing
 from tidemill.lake.window.holding import find_ahead, list_awaited, list_awaited_partitions, list_holding
 from tidemill.lake.window.least import find_least
+from tidemill.lake.window.reach import WindowReach
 from tidemill.lake.window.watermark import WatermarkRow, find_watermark
 from tidemill.lake.window.window_plan import Grid, Window, WindowShape
-from tidemill.lake.window.windows import WindowState, list_inputs, list_states, read_input
+from tidemill.lake.window.windows import WindowState, list_inputs, list_states, read_input, read_reaches
 from tidemill.mill.access import Access
 from tidemill.mill.why_work import Explained, explain_reader, explain_readers
 from tidemill.names import RunId, WritePointer
@@ -140,7 +141,9 @@ def explain_window(db: Db, state: WindowState, program: Program, time: datetime)
     shown = f"[{from_wall(window.start)}, {from_wall(window.end)})"
     thing = f"{program.qualified_name}/{shown}"
     sources = [Fileset.of(find_by_id(db, one)) for one in list_inputs(db, state.program_id)]
-    reasons = tuple(_of_window(db, sources, state, program, window, grid.closes(window), shown))
+    reaches = read_reaches(state.definition)
+    inputs = [(source, reaches.get(source.qualified_name, WindowReach())) for source in sources]
+    reasons = tuple(_of_window(db, inputs, state, program, window, grid.closes(window), shown))
     return Explained(thing, reasons[0].code.value, reasons)
 
 
@@ -304,8 +307,10 @@ def _of_window_program(
         return
     span = spec.partition_time.span_at(from_wall(change.partition_time))
     zone = spec.partition_time.zone
-    evidence |= {"computed": _local(state.computed, zone), "until": _local(span.ends, zone)}
-    if state.computed is not None and span.ends <= state.computed:
+    reach = read_reaches(state.definition).get(fileset.qualified_name, WindowReach())
+    until = Instant(reach.touches(spec.window_zone, span.begins, span.ends)[1])
+    evidence |= {"computed": _local(state.computed, zone), "until": _local(until, zone)}
+    if state.computed is not None and until <= state.computed:
         yield Because(Reason.PARTITION_COMPUTED, f"{state.name} has computed all windows of {shown}", evidence)
         return
     why = f"{state.name} has not computed all windows of {shown}"
@@ -315,25 +320,26 @@ def _of_window_program(
 
 def _of_window(
     db: Db,
-    sources: Sequence[Fileset],
+    inputs: Sequence[tuple[Fileset, WindowReach]],
     state: WindowState,
     program: Program,
     window: Window,
     closes: Instant,
     shown: str,
 ) -> Iterator[Because]:
+    sources = [source for source, _ in inputs]
     of: dict[str, Param] = {
         "program_id": state.program_id,
         "window_end": window.end,
         "window_start": window.start,
     }
-    source, stands = _find_least(db, sources)
+    source, value, closed = _find_least(db, inputs)
     spec = source.watermark
     zone = Zone("UTC") if spec is None else spec.partition_time.zone
     evidence: dict[str, object] = {
         "program": program.qualified_name,
         "window": shown,
-        "watermark": _local(stands, zone),
+        "watermark": _local(value, zone),
         "computed": _local(state.computed, zone),
     }
     if (failure := db.record(SQL.find_failure, WindowFailure, **of)) is not None:
@@ -353,14 +359,15 @@ def _of_window(
         yield from _explain_start(db, program, sources)
     elif state.computed is not None and closes <= state.computed:
         yield Because(Reason.WINDOW_EMPTY, f"window {shown} is computed, and has no rows", evidence)
-    elif stands is not None and closes <= stands:
+    elif closed is not None and closes <= closed:
         why = f"window {shown} is closed, and waits for a run of {program.qualified_name}"
         yield Because(Reason.WINDOW_WAITS_FOR_RUN, why, evidence, "the next run of the program computes the window")
         yield from _explain_start(db, program, sources)
     else:
         whose = f" of {source.qualified_name}" if len(sources) > 1 else ""
-        why = f"window {shown} is open: the watermark{whose} stands at {_local(stands, zone)}"
-        cure = f"the watermark passes {_local(closes, zone)}"
+        why = f"window {shown} is open: the watermark{whose} stands at {_local(value, zone)}"
+        lag = next(reach.lag for one, reach in inputs if one is source)
+        cure = f"the watermark passes {_local(Instant(closes + lag), zone)}"
         yield Because(Reason.WINDOW_WAITS_FOR_WATERMARK, why, evidence, cure)
         yield from explain_watermark(db, source)
 
@@ -371,13 +378,19 @@ def _explain_start(db: Db, program: Program, sources: Sequence[Fileset]) -> tupl
     return next((one for one in found if one[0].code is not Reason.PROGRAM_NOT_SCHEDULED), found[0])
 
 
-def _find_least(db: Db, sources: Sequence[Fileset]) -> tuple[Fileset, Instant | None]:
-    """Return the watermark of a query over `sources`, and the source that the watermark is of."""
-    rows = [find_watermark(db, source.dataset_id) for source in sources]
-    values = [None if row is None else row.value for row in rows]
-    inputs = [read_input(db, source, value) for source, value in zip(sources, values, strict=True)]
-    stands = find_least(inputs, db.now())
-    return next((source, stands) for source, one in zip(sources, inputs, strict=True) if one.value == stands)
+def _find_least(db: Db, given: Sequence[tuple[Fileset, WindowReach]]) -> tuple[Fileset, Instant | None, Instant | None]:
+    """Return the table that holds the windows of a query, its watermark, and the end of the windows that are closed."""
+    values: list[Instant | None] = []
+    inputs = []
+    for source, reach in given:
+        row, spec = find_watermark(db, source.dataset_id), source.watermark
+        value = None if row is None else row.value
+        values.append(value)
+        closed = None if value is None or spec is None else reach.closed_by(spec.window_zone, value)
+        inputs.append(read_input(db, source, closed))
+    closed = find_least(inputs, db.now())
+    found = zip(given, values, inputs, strict=True)
+    return next((source, value, closed) for (source, _), value, one in found if one.value == closed)
 
 
 def _last_write(db: Db, dataset: Dataset) -> Iterator[Because]:

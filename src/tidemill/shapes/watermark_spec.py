@@ -42,6 +42,7 @@ MAX_AHEAD: Final = "watermark.max-ahead"
 IDLE: Final = "watermark.idle-timeout"
 WINDOW_ZONE: Final = "window.time-zone"
 PARTIAL_FIRST: Final = "window.partial-first"
+SESSION_MAX: Final = "window.session.max"
 MAX_WINDOWS: Final = "window.batch.max-windows"
 MAX_PARTITIONS: Final = "window.batch.max-partitions"
 MAX_BYTES: Final = "window.batch.max-bytes"
@@ -65,8 +66,8 @@ _ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
 """Options of which one value is known so far, and why not another."""
 _OPTIONS: Final = (
     ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, ALLOWED, GAP, EXPECTED_COUNT, MAX_AHEAD, IDLE,
-    WINDOW_ZONE, PARTIAL_FIRST, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, MONITOR, ORDER, START, COMPLETENESS,
-    SUCCESS_FILE, *_ONE_VALUE,
+    WINDOW_ZONE, PARTIAL_FIRST, SESSION_MAX, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, MONITOR, ORDER, START,
+    COMPLETENESS, SUCCESS_FILE, *_ONE_VALUE,
 )  # fmt: skip
 _PREFIXES: Final = ("partition.", "streaming-source.", "watermark.", "window.")
 _LATER: Final[Mapping[str, str]] = {
@@ -85,7 +86,9 @@ _MEANINGLESS: Final[Mapping[str, str]] = {
     "sink.parallelism": "Spark decides it",
     "sink.partition-commit.": "partitions are published by the commit of their transaction",
     "auto-compaction": "it has no meaning here",
-    "lookup.": "there are no look-up joins",
+    "sink.rolling-policy.": "a transaction writes the files of a partition, and `compact` merges small ones",
+    "source.monitor-interval": "the option is 'streaming-source.monitor-interval'",
+    "lookup.": "a run reads one version of a snapshot, and no cache is needed",
 }
 _WAITS: Final = re.compile(r"wait\((.*)\)")
 _OF_MONITORED: Final[Mapping[str, str]] = {
@@ -235,6 +238,8 @@ class WatermarkSpec:
     """The time without a commit after which queries over several tables no longer wait for this one; None for ever."""
     window_zone: Zone
     partial_first: PartialFirst
+    session_max: int
+    """The time after which a session is closed by force."""
     max_windows: int
     max_partitions: int
     max_bytes: int
@@ -290,6 +295,7 @@ class WatermarkSpec:
             idle_timeout=read.duration(IDLE, timedelta(0)) or None,
             window_zone=read.made(WINDOW_ZONE, Zone) if WINDOW_ZONE in options else zone,
             partial_first=read.one_of(PARTIAL_FIRST, PartialFirst),
+            session_max=read.session_max(),
             max_windows=read.number(MAX_WINDOWS, 1000),
             max_partitions=read.number(MAX_PARTITIONS, 2000),
             max_bytes=read.made(MAX_BYTES, parse_bytes) if MAX_BYTES in options else parse_bytes("64 GiB"),
@@ -383,6 +389,11 @@ def is_option(name: str) -> bool:
     return name.startswith(_PREFIXES) or name in {SUCCESS_FILE, *_ALIASES}
 
 
+def own_name(option: str) -> str:
+    """Return the name of an option here, for a name of Flink or our own."""
+    return _ALIASES.get(option, option)
+
+
 def leave_out(given: Mapping[str, str], *, monitored: bool) -> tuple[dict[str, str], list[str]]:
     """Return the options that do something, and a notice for each option of Flink that is left out.
 
@@ -399,7 +410,7 @@ def _known(given: Mapping[str, str], keys: KeySchema) -> dict[str, str]:
     """Return the options by their own names; raise `BadTableOption` for an option that is not known."""
     known: dict[str, str] = {}
     for alias, value in given.items():
-        name = _ALIASES.get(alias, alias)
+        name = own_name(alias)
         if name in _LATER:
             raise BadTableOption(alias, value, _LATER[name])
         if name in _OPTIONS or (name.startswith(EXPECTED) and name.removeprefix(EXPECTED) in keys.names):
@@ -408,7 +419,7 @@ def _known(given: Mapping[str, str], keys: KeySchema) -> dict[str, str]:
             all_known = [*CONNECTION, *_OPTIONS, *_LATER, *_ALIASES, *(EXPECTED + key for key in keys.names)]
             raise BadTableOption(alias, value, "there is no such option" + advise(name, all_known, before="; "))
     for alias, value in given.items():
-        only, why = _ONE_VALUE.get(_ALIASES.get(alias, alias), (value, ""))
+        only, why = _ONE_VALUE.get(own_name(alias), (value, ""))
         if value != only:
             raise BadTableOption(alias, value, f"only '{only}' is known: {why}")
     return known
@@ -473,6 +484,12 @@ class _Reader:
         if every < timedelta(milliseconds=1):
             raise BadTableOption(MONITOR, self.options[MONITOR], "use a duration above 0, as '1 min'")
         return every
+
+    def session_max(self) -> int:
+        longest = self.duration(SESSION_MAX, timedelta(hours=24))
+        if not timedelta(minutes=1) <= longest <= timedelta(days=366):
+            raise BadTableOption(SESSION_MAX, self.options[SESSION_MAX], "use a duration from 1 minute to 366 days")
+        return _micros(longest)
 
     def completeness(self) -> Completeness:
         marker = self.options.get(SUCCESS_FILE, "_SUCCESS")

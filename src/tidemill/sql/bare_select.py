@@ -17,7 +17,7 @@ from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.lake.fileset.fileset import Fileset, find_schema
 from tidemill.lake.snapshot.snapshot import find_current
 from tidemill.lake.window.least import find_least
-from tidemill.lake.window.window_plan import Grid, Limits, Reached, Window, plan
+from tidemill.lake.window.window_plan import Limits, Reached, Window, plan
 from tidemill.lake.window.windows import list_waiting, read_keys
 from tidemill.names import Namespace, qualified
 from tidemill.run.step.version_reads import find_snapshot
@@ -25,7 +25,16 @@ from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant
 from tidemill.sql.batches import Batch
 from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, bad, parse_one, tokenize
-from tidemill.sql.window_program import NextWindow, check_times, find_first, list_needed, read_inputs, spec_of
+from tidemill.sql.window_program import (
+    NextWindow,
+    check_sessions,
+    check_times,
+    find_first,
+    list_needed,
+    make_grid,
+    read_inputs,
+    spec_of,
+)
 from tidemill.sql.windows import WindowQuery, name_of, read_query
 from tidemill.texts import count_of
 
@@ -128,7 +137,7 @@ def compute_closed(
     """
     from tidemill.sql.window_frames import SparkWindows
 
-    grid = Grid(query.shape, spec_of(sources[0]).window_zone)
+    grid = make_grid(query, sources)
 
     def block(db: Db, tx: Transaction) -> tuple[list[Batch], Instant | None]:
         windows, passed = _plan_closed(db, tx, query, sources)
@@ -162,7 +171,7 @@ def compute_closed(
 def list_closed(db: Db, snapshot: Snapshot, query: WindowQuery, sources: Sequence[Fileset]) -> list[NextWindow]:
     """List the windows that `compute_closed` would compute, in the order of their ends."""
     windows, _ = _plan_closed(db, snapshot, query, sources)
-    needed = list_needed(db, sources, snapshot, Grid(query.shape, spec_of(sources[0]).window_zone), windows)
+    needed = list_needed(db, query, sources, snapshot, windows)
     return [NextWindow(window, "closed", needed.get(window, ())) for window in windows]
 
 
@@ -171,8 +180,8 @@ def _plan_closed(
 ) -> tuple[tuple[Window, ...], Instant | None]:
     """Return the closed windows, and the watermark of the query."""
     check_times(query, sources, [find_schema(db, source.dataset_id) for source in sources])
-    passed = find_least(read_inputs(db, snapshot, sources), db.now())
+    check_sessions(query, sources)
+    passed = find_least(read_inputs(db, snapshot, sources, query.reaches), db.now())
     waiting = [one for source in sources for one in list_waiting(db, source, snapshot, None)]
-    reached = Reached(None, 0, passed, snapshot.write_pointer, find_first(db, sources))
-    grid = Grid(query.shape, spec_of(sources[0]).window_zone)
-    return plan(grid, reached, waiting, (), _NO_LIMIT).new, passed
+    reached = Reached(None, 0, passed, snapshot.write_pointer, find_first(db, sources, query.reaches))
+    return plan(make_grid(query, sources), reached, waiting, (), _NO_LIMIT).new, passed

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemill.lake.fileset.fileset import Fileset, Partition
+from tidemill.lake.window.carry import Carry
 from tidemill.lake.window.window_plan import Window
-from tidemill.shapes.keys import KeyText
-from tidemill.shapes.partition_time import WallTime
+from tidemill.shapes.keys import KeyText, KeyValue
+from tidemill.shapes.partition_time import Instant, WallTime
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
 if TYPE_CHECKING:
@@ -27,6 +28,14 @@ class Batch:
     partitions: tuple[Partition, ...]
     instants: dict[KeyText, tuple[int, int]]
     """For each partition, the instants of the rows that belong to the partition."""
+    carry: Carry | None = None
+    """The rows of sessions that were open at the end of an earlier slot, in the place of all rows before that time."""
+
+    @property
+    def has_files(self) -> bool:
+        """Return whether there are rows to compute windows from."""
+        carried = () if self.carry is None else (self.carry.partition,)
+        return any(partition.files for partition in (*self.partitions, *carried))
 
     @property
     def watermark(self) -> WatermarkSpec:
@@ -48,6 +57,15 @@ class Calculator(Protocol):
         """Count the rows of each partition that lie outside its instants.
 
         A partition without such rows may be missing.
+        """
+
+    def count_forced(self, workspace: Workspace, batch: Batch) -> int:
+        """Count the sessions of the slots of `batch` that were closed by force."""
+
+    def pick_open(self, workspace: Workspace, batch: Batch, closes: Instant, key: Mapping[str, KeyValue]) -> Any:  # noqa: ANN401  # of its own kind
+        """The rows before `closes`, the end of the slot of `batch`, of sessions that are open then: the carry `key`.
+
+        Open is also a session that a later slot gives out, and one that was cut and whose rows may go on.
         """
 
     def pick_outside(self, workspace: Workspace, batch: Batch) -> Any:  # noqa: ANN401  # of its own kind

@@ -7,6 +7,7 @@ own text, so that Spark gets what was written.
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Any, Final
 
 from sqlglot import exp
@@ -20,6 +21,7 @@ from tidemill.errors import UserError
 WINDOW_FUNCTIONS: Final = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 
 _UNITS: Final = {
+    "MICROSECOND": 1,
     "MILLISECOND": 1000,
     "SECOND": 1_000_000,
     "MINUTE": 60_000_000,
@@ -27,6 +29,8 @@ _UNITS: Final = {
     "DAY": 86_400_000_000,
     "WEEK": 7 * 86_400_000_000,
 }
+_FIELDS: Final = ("DAY", "HOUR", "MINUTE", "SECOND")
+_FIELD: Final = re.compile(r"\d+(\.\d{1,6})?")
 
 
 class BadStatement(UserError):
@@ -66,7 +70,26 @@ class _Parser(SparkParser):
         value: exp.Expr | None = self._parse_table_parts() if is_table else self._parse_bitwise()
         if value is not None:
             _placed(value, first, self._prev)
+            if self._match(TokenType.PARTITION_BY):
+                value.meta["partition_by"] = self._parse_partition_columns()
         return value if name is None else exp.Kwarg(this=name, expression=value)
+
+    def _parse_partition_columns(self) -> list[exp.Expr]:
+        """Parse the columns of PARTITION BY, up to the next argument of the window function."""
+        found: list[exp.Expr | None]
+        if self._curr.token_type == TokenType.L_PAREN:
+            found = [*self._parse_wrapped_csv(self._parse_column)]
+        else:
+            found = [self._parse_column()]
+            while self._curr.token_type == TokenType.COMMA and not self._begins_argument():
+                self._advance()
+                found.append(self._parse_column())
+        return [one for one in found if one is not None]
+
+    def _begins_argument(self) -> bool:
+        """Return whether an argument of a window function follows the present comma, and no column."""
+        after = [one.token_type for one in self._tokens[self._index + 1 : self._index + 3]]
+        return after[1:] in ([TokenType.L_PAREN], [TokenType.FARROW])
 
 
 def _placed(node: exp.Expr, first: Token, last: Token) -> exp.Expr:
@@ -81,10 +104,10 @@ class WindowSql(Spark):
     Parser = _Parser
 
     class Tokenizer(Spark.Tokenizer):
-        """Spark's words. What follows SHOW and EXPLAIN is read word by word too."""
+        """Spark's words. What follows SHOW and EXPLAIN is read word by word too. SESSION names a function."""
 
         KEYWORDS = {  # noqa: RUF012  # a table of sqlglot's
-            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word not in {"SHOW", "EXPLAIN"}
+            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word not in {"SHOW", "EXPLAIN", "SESSION"}
         }
 
 
@@ -123,18 +146,35 @@ def split_statements(text: str) -> list[str]:
 
 
 def to_micros(interval: exp.Expr, what: str) -> int:
-    """The microseconds of `INTERVAL '1' HOUR`; `BadStatement` for calendar units and for what is no interval."""
+    """The microseconds of a day-time interval; `BadStatement` for calendar units and for what is no interval.
+
+    Forms are `INTERVAL '1' HOUR`, `INTERVAL '1.5' SECOND` and `INTERVAL '1 12:30' DAY TO MINUTE`.
+    """
     if not isinstance(interval, exp.Interval) or not isinstance(interval.this, exp.Literal | exp.Neg):
         shown = interval.sql(dialect=WindowSql)
         raise bad(f"{what} must be an interval, as INTERVAL '1' HOUR, not {shown}", interval)
-    unit = str(interval.args.get("unit") or "").upper().rstrip("S")
+    unit = " ".join(part.rstrip("S") for part in str(interval.args.get("unit") or "").upper().split())
+    text = interval.this.name.strip()
+    sign = -1 if isinstance(interval.this, exp.Neg) or text.startswith("-") else 1
     try:
-        number = int(interval.this.name) * (-1 if isinstance(interval.this, exp.Neg) else 1)
-        return number * _UNITS[unit]
+        return sign * _read_fields(text.removeprefix("-"), unit)
     except (ValueError, KeyError):
-        advice = f"use a whole number of {', '.join(_UNITS)}"
+        advice = f"use a whole number of {', '.join(_UNITS)}, or fields as INTERVAL '1 12:30' DAY TO MINUTE"
         shown = interval.sql(dialect=WindowSql)
         raise bad(f"{what} {shown} is refused: {advice} (windows of months are not there)", interval) from None
+
+
+def _read_fields(text: str, unit: str) -> int:
+    """Return the microseconds of fields in a unit, `HOUR` or `DAY TO SECOND`. Errors: `ValueError`, `KeyError`."""
+    first, _, last = unit.partition(" TO ")
+    units = _FIELDS[_FIELDS.index(first) : _FIELDS.index(last) + 1] if last else (first,)
+    micros = 0
+    for name, field in zip(units, re.split("[ :]", text), strict=True):
+        fits = _FIELD.fullmatch(field)
+        if fits is None or (fits[1] and name != "SECOND"):
+            raise ValueError(field)
+        micros += int(Decimal(field) * _UNITS[name])
+    return micros
 
 
 def bad(why: str, node: exp.Expr) -> BadStatement:

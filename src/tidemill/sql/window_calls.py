@@ -8,27 +8,31 @@ from typing import Final
 
 from sqlglot import exp
 
-from tidemill.lake.window.window_plan import WindowShape
+from tidemill.lake.window.window_plan import Sessions, WindowShape
 from tidemill.names import nearest
-from tidemill.sql.dialect import WindowSql, bad, to_micros
+from tidemill.sql.dialect import WINDOW_FUNCTIONS, WindowSql, bad, to_micros
 
-KNOWN: Final = ("TUMBLE", "HOP", "CUMULATE")
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
     "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
     "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"),
+    "SESSION": ("DATA", "TIMECOL", "GAP"),
 }
 _STEPS: Final[Mapping[str, str]] = {"TUMBLE": "SIZE", "HOP": "SLIDE", "CUMULATE": "STEP"}
 
 
 @dataclass(frozen=True, slots=True)
 class WindowCall:
-    """A call of a window function; `data` is a table, or a query in parentheses, with the time in `column`."""
+    """A call of a window function; `data` is a table, or a query in parentheses, with the time in `column`.
+
+    The rows of a session have equal `keys`, columns of `data`.
+    """
 
     node: exp.Expr
     data: exp.Table | exp.Subquery
     column: str
     shape: WindowShape
+    keys: tuple[str, ...] = ()
 
 
 def read_call(table: exp.Expr) -> WindowCall | None:
@@ -36,14 +40,31 @@ def read_call(table: exp.Expr) -> WindowCall | None:
     call = table.this if isinstance(table, exp.Table) else None
     if isinstance(call, exp.Anonymous) and call.name.upper() == "TABLE" and len(call.expressions) == 1:
         call = call.expressions[0]
-    if not isinstance(call, exp.Anonymous) or call.name.upper() not in KNOWN:
+    if not isinstance(call, exp.Anonymous) or call.name.upper() not in WINDOW_FUNCTIONS:
         return None
     kind = call.name.upper()
     given = _arguments(call, kind)
-    return WindowCall(call, _data(given["DATA"], kind), _descriptor(given["TIMECOL"]), _shape(call, kind, given))
+    data = _data(given["DATA"], kind)
+    return WindowCall(call, data, _descriptor(given["TIMECOL"]), _shape(call, kind, given), _keys(data, kind))
+
+
+def _keys(data: exp.Expr, kind: str) -> tuple[str, ...]:
+    columns = data.meta.get("partition_by", [])
+    for column in columns:
+        if kind != "SESSION":
+            raise bad(f"{kind} has no PARTITION BY: name the columns in GROUP BY, or in PARTITION BY of OVER", column)
+        if not isinstance(column, exp.Column) or column.table:
+            shown = column.sql(dialect=WindowSql)
+            raise bad(f"PARTITION BY of {kind} names columns of its table, without a prefix, not {shown}", column)
+    return tuple(str(column.name) for column in columns)
 
 
 def _shape(call: exp.Expr, kind: str, given: Mapping[str, exp.Expr]) -> WindowShape:
+    if kind == "SESSION":
+        gap = to_micros(given["GAP"], f"the gap of {kind}")
+        if gap <= 0:
+            raise bad(f"the gap of {kind} must be longer than nothing", call)
+        return WindowShape(0, 0, 0, sessions=Sessions(gap))
     step = _STEPS[kind]
     size = to_micros(given["SIZE"], f"the size of {kind}")
     slide = to_micros(given[step], f"the {step.lower()} of {kind}")
@@ -88,6 +109,8 @@ def _arguments(call: exp.Expr, kind: str) -> dict[str, exp.Expr]:
 def example(kind: str) -> str:
     """Return a call as it is written."""
     more = "INTERVAL '1' HOUR" if kind == "TUMBLE" else "INTERVAL '1' HOUR, INTERVAL '24' HOUR"
+    if kind == "SESSION":
+        return f"{kind}(TABLE clicks PARTITION BY visitor, DESCRIPTOR(ts), INTERVAL '30' MINUTE)"
     return f"{kind}(TABLE clicks, DESCRIPTOR(ts), {more})"
 
 

@@ -14,23 +14,28 @@ from typing import TYPE_CHECKING, Any, Final
 from tidemill.frames.schema import quoted
 from tidemill.frames.spark import RowCount, count_of
 from tidemill.lake.fileset.fileset import Partition
+from tidemill.lake.window.carry import CARRY_BEGAN
 from tidemill.lake.window.side import SIDE_OFFSET, SideReason
 from tidemill.lake.window.window_plan import Window
-from tidemill.shapes.keys import KeyText
-from tidemill.shapes.partition_time import WallTime
+from tidemill.shapes.keys import KeyText, KeyValue
+from tidemill.shapes.partition_time import Instant, WallTime
 from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
+from tidemill.sql.session_frames import OPENS, OWN, assign_sessions, find_open
+from tidemill.sql.window_rows import ROW_TIME
 from tidemill.sql.window_text import (
     SPANS_AS_TEXT,
+    are_among,
     assign_windows,
     have_bounds_of,
     is_inside,
+    is_within,
     spans_table,
     text_literal,
     wall_literal,
     window_time,
 )
-from tidemill.sql.windows import WINDOW_COLUMNS, WindowQuery
+from tidemill.sql.windows import FORCED, WINDOW_COLUMNS, WindowQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
 _FILES: Final = "tidemill_files"
 """The rows of the batch's partitions, as their files have them."""
 _CHECKED: Final = "tidemill_rows"
+_SESSIONS: Final = "tidemill_sessions"
 _LOOK_UP: Final = "tidemill_look_up"
 _QUARTER: Final = 15 * 60_000_000
 _MOST_QUARTERS: Final = 26 * 4
@@ -57,6 +63,8 @@ class SparkWindows:
         """The names that texts have for the rows of snapshots."""
         self._counted: dict[str, list[tuple[RowCount, AbstractSet[KeyText]]]] = {}
         """By table, counts of rows outside their partition, with the partitions that were read. Writes fill them."""
+        self._forced: list[RowCount] = []
+        """Counts of sessions that were closed by force."""
 
     def compute(self, workspace: Workspace, batches: Sequence[Batch]) -> DataFrame:
         """The rows of all windows of `batches`, one query over one read of the partitions."""
@@ -69,6 +77,10 @@ class SparkWindows:
         def windows(given: str, column: str, table: str) -> str:
             one = tables[table]
             hidden = one.own if given == one.text else []
+            if shape.sessions:
+                found = self._find_sessions(workspace, batches[0], given, column, hidden)
+                self._count_forced(workspace, found).createOrReplaceTempView(_SESSIONS)
+                return _SESSIONS
             return f"({assign_windows(given, column, shape, wanted, one.time, hidden)})"
 
         for number, name in enumerate(self._query.look_ups):
@@ -79,7 +91,17 @@ class SparkWindows:
         def rows(table: str) -> str:
             return tables[table].text if table in tables else self._views[table]
 
-        return workspace.spark.sql(self._query.select(rows, windows))
+        text = self._query.select(rows, windows)
+        if self._query.interval is not None:
+            text = f"SELECT * FROM (\n{text}\n) WHERE {self._lies_in(wanted)}"
+        return workspace.spark.sql(text)
+
+    def _lies_in(self, windows: Sequence[Window]) -> str:
+        """Return the condition that a result lies in one of `windows`."""
+        columns = {bound: quoted(column) for bound, column in self._query.bounds.items()}
+        if ROW_TIME in columns:
+            return is_within(f"CAST({columns[ROW_TIME]} AS TIMESTAMP_NTZ)", windows)
+        return are_among(self._query.shape, windows, columns)
 
     def _open(self, workspace: Workspace, batch: Batch, suffix: str) -> _Table:
         """Return the rows of a table that belong to their partitions. Views of the rows end in `suffix`."""
@@ -88,8 +110,79 @@ class SparkWindows:
         checked = f"({self._check(batch, rows, suffix)})" if fails else self._leave_out(workspace, batch, rows, suffix)
         zone = None if dict(rows.dtypes)[_column(batch, rows)] == "timestamp_ntz" else batch.watermark.window_zone
         # A table may be the output of a window program.
-        own = [quoted(name) for name in rows.columns if name.lower() in WINDOW_COLUMNS]
+        own = [quoted(name) for name in rows.columns if name.lower() in (*WINDOW_COLUMNS, FORCED)]
         return _Table(checked, window_time(zone, batch.windows), own)
+
+    def _find_sessions(
+        self, workspace: Workspace, batch: Batch, given: str, column: str, hidden: Sequence[str]
+    ) -> DataFrame:
+        """Return the rows `given`, without their columns `hidden`, that lie in sessions of the slots of `batch`."""
+        shape = self._query.fit_shape(batch.watermark)
+        assert shape.sessions is not None, "it is a query over sessions"  # noqa: S101
+        rows = self._read_sessions(workspace, batch, given, column, hidden)
+        found = assign_sessions(rows, column, self._query.keys, shape.sessions)
+        return found.filter(are_among(shape, batch.windows, {"window_end": "window_end"}))
+
+    def _read_sessions(
+        self, workspace: Workspace, batch: Batch, given: str, column: str, hidden: Sequence[str]
+    ) -> DataFrame:
+        """Return the rows `given`, without their columns `hidden`. A carry has those before the end of its slot."""
+        left_out = f" EXCEPT ({', '.join(hidden)})" if hidden else ""
+        carry = batch.carry
+        since = "" if carry is None else f" WHERE unix_micros(CAST({quoted(column)} AS TIMESTAMP)) >= {carry.closes}"
+        rows = workspace.spark.sql(f"SELECT *{left_out} FROM {given}{since}")
+        if carry is None or not carry.partition.files:
+            return rows
+        carried = workspace.read_exactly(carry.fileset, [carry.partition])
+        known = {name.lower() for name in (*rows.columns, CARRY_BEGAN)}
+        kept = [quoted(name) for name in carried.columns if name.lower() in known]
+        return rows.unionByName(carried.select(*kept), allowMissingColumns=True)
+
+    def pick_open(self, workspace: Workspace, batch: Batch, closes: Instant, key: Mapping[str, KeyValue]) -> DataFrame:
+        """See `Calculator`."""
+        from pyspark.sql import functions as sf
+
+        sessions = self._query.fit_shape(batch.watermark).sessions
+        assert sessions is not None, "it is a query over sessions"  # noqa: S101
+        one = self._open(workspace, batch, "_0")
+        found: list[DataFrame] = []
+
+        def windows(given: str, column: str, table: str) -> str:
+            del table
+            rows = self._read_sessions(workspace, batch, given, column, one.own if given == one.text else [])
+            before = rows.filter(f"unix_micros(CAST({quoted(column)} AS TIMESTAMP)) < {closes}")
+            found.append(find_open(before, column, self._query.keys, sessions, batch.windows[-1].end, closes))
+            return given
+
+        self._query.select(lambda _: one.text, windows)
+        return found[0].select("*", *(sf.lit(value).alias(name) for name, value in key.items()))
+
+    def _count_forced(self, workspace: Workspace, found: DataFrame) -> DataFrame:
+        """Return the rows of sessions. The write that takes all of them counts the sessions closed by force."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as sf
+
+        counted = RowCount(Observation())
+        seen = found.observe(counted.observation, sf.count_if(sf.col(OPENS) & sf.col(FORCED)).alias("rows"))
+        workspace.note_count(counted)
+        self._forced.append(counted)
+        return seen.drop(*OWN)
+
+    def count_forced(self, workspace: Workspace, batch: Batch) -> int:
+        """See `Calculator`. No query where the writes of the windows met no such session, as for `count_outside`."""
+        if all(count_of(workspace.spark, counted) == 0 for counted in self._forced):
+            return 0
+        one = self._open(workspace, batch, "_0")
+        numbers: list[int] = []
+
+        def windows(given: str, column: str, table: str) -> str:
+            del table
+            found = self._find_sessions(workspace, batch, given, column, one.own if given == one.text else [])
+            numbers.append(found.filter(f"{OPENS} AND {FORCED}").count())
+            return given
+
+        self._query.select(lambda _: one.text, windows)
+        return numbers[0]
 
     def count_outside(self, workspace: Workspace, batch: Batch) -> dict[KeyText, int]:
         """See `Calculator`. No query where the writes of the windows met no such row; else one over all partitions.
@@ -164,7 +257,9 @@ class SparkWindows:
         columns = {bound: quoted(column) for bound, column in query.bounds.items() if column.lower() in there}
         if query.bounds and not columns:  # all rows are of a query that had other names for its bounds
             return None, new, []
-        replaced = have_bounds_of(query.shape, [*windows, *gone], columns)
+        _set_zone(workspace, batches[0])
+        wanted = [*windows, *gone]
+        replaced = have_bounds_of(query.shape, wanted, columns) if query.interval is None else self._lies_in(wanted)
         held = [row.asDict() for row in present.filter(replaced).select(*names).distinct().collect()]
         if not held:
             return None, new, []
@@ -180,8 +275,7 @@ class SparkWindows:
 
     def _read(self, workspace: Workspace, batch: Batch, suffix: str = "") -> DataFrame:
         """Read the partitions, and give their rows the name that texts have for them."""
-        # The session belongs to this run alone.
-        workspace.spark.conf.set("spark.sql.session.timeZone", batch.watermark.window_zone.name)
+        _set_zone(workspace, batch)
         rows = workspace.read_exactly(batch.source, batch.partitions)
         rows.createOrReplaceTempView(f"{_FILES}{suffix}")
         return rows
@@ -233,6 +327,11 @@ class _Table:
     text: str
     time: str
     own: Sequence[str]
+
+
+def _set_zone(workspace: Workspace, batch: Batch) -> None:
+    # The session belongs to this run alone.
+    workspace.spark.conf.set("spark.sql.session.timeZone", batch.watermark.window_zone.name)
 
 
 def _column(batch: Batch, rows: DataFrame) -> str:

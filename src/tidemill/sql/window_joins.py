@@ -15,8 +15,8 @@ from sqlglot import exp
 from tidemill.sql.dialect import bad
 from tidemill.sql.window_rows import BOUNDS, QueryRows
 
-_SEMI: Final = ("SEMI", "LEFT SEMI", "ANTI", "LEFT ANTI")
-_OPTIONAL: Final[Mapping[str, tuple[bool, bool]]] = {
+SEMI: Final = ("SEMI", "LEFT SEMI", "ANTI", "LEFT ANTI")
+OPTIONAL: Final[Mapping[str, tuple[bool, bool]]] = {
     "": (False, False),
     "INNER": (False, False),
     "LEFT": (False, True),
@@ -35,11 +35,7 @@ def join(node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows:
 
     `right` are the rows of one side, `left` those of one or more.
     """
-    kind = _kind_of(node)
-    if kind not in _OPTIONAL and kind not in _SEMI:
-        raise bad(
-            f"{kind} JOIN of windows is not supported: write [LEFT | RIGHT | FULL] JOIN, or LEFT SEMI or ANTI", node
-        )
+    kind = find_kind(node)
     _check_sides(node, left, right)
     using = [column.name.lower() for column in node.args.get("using") or []]
     both = [name for name in using if left.find_origin(name) == right.find_origin(name) is not None]
@@ -47,9 +43,9 @@ def join(node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows:
     if not equal >= {*BOUNDS}:
         place = node.args.get("on") or node
         raise bad(f"a join of windows needs ON {_NEEDS}: else it joins rows of several windows", place)
-    if kind in _SEMI:
+    if kind in SEMI:
         return left
-    lacks_left, lacks_right = _OPTIONAL[kind]
+    lacks_left, lacks_right = OPTIONAL[kind]
     optional = {*left.optional}
     optional |= left.sides.keys() if lacks_left else set()
     optional |= right.sides.keys() if lacks_right else set()
@@ -67,21 +63,31 @@ def join_look_up(node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows
 
     `right` are the rows of the snapshot.
     """
-    kind = _kind_of(node)
     if node.args.get("on") is None and not node.args.get("using"):
         raise bad(f"a join with the snapshot {right.table} needs ON or USING", node)
-    if kind not in {"", "INNER", "LEFT", "LEFT OUTER", *_SEMI}:
+    kind = find_kind(node)
+    if kind not in SEMI and OPTIONAL[kind][0]:
         why = "rows of a snapshot without a match lie in no window"
         raise bad(f"{kind} JOIN with a snapshot: {why}. Write JOIN, LEFT JOIN, or LEFT SEMI or ANTI JOIN", node)
-    _refuse_shared(node, left, right)
-    if kind in _SEMI:
+    check_names(node, left, right)
+    if kind in SEMI:
         return left
-    optional = left.optional | (right.sides.keys() if _OPTIONAL[kind][1] else frozenset())
+    optional = left.optional | (right.sides.keys() if OPTIONAL[kind][1] else frozenset())
     using = [column.name.lower() for column in node.args.get("using") or []]
     rest = [one for one in (*left.columns, *right.columns) if not isinstance(one, str) or one.lower() not in using]
     # The columns of the snapshot are not known here: a name of a bound that the windows lack may be one of them.
     origins = {**dict.fromkeys(BOUNDS), **left.origins}
     return QueryRows((*using, *rest), "", origins, {**left.sides, **right.sides}, optional)
+
+
+def find_kind(node: exp.Join) -> str:
+    """Return the kind of a join, one of `OPTIONAL` or `SEMI`; `BadStatement` for others."""
+    kind = " ".join(part for part in (node.method, node.side, node.kind) if part).upper()
+    if kind not in OPTIONAL and kind not in SEMI:
+        raise bad(
+            f"{kind} JOIN of windows is not supported: write [LEFT | RIGHT | FULL] JOIN, or LEFT SEMI or ANTI", node
+        )
+    return kind
 
 
 def check_exists(node: exp.Expr, query: exp.Select, outer: QueryRows, inner: QueryRows) -> None:
@@ -105,14 +111,11 @@ def _check_sides(node: exp.Expr, left: QueryRows, right: QueryRows) -> None:
             "be joined to windows",
             node,
         )
-    _refuse_shared(node, left, right)
+    check_names(node, left, right)
 
 
-def _kind_of(node: exp.Join) -> str:
-    return " ".join(part for part in (node.method, node.side, node.kind) if part).upper()
-
-
-def _refuse_shared(node: exp.Expr, left: QueryRows, right: QueryRows) -> None:
+def check_names(node: exp.Expr, left: QueryRows, right: QueryRows) -> None:
+    """Refuse two sides of one name."""
     if shared := left.sides.keys() & right.sides.keys():
         raise bad(f"both sides of the join are named {min(shared) or 'nothing'}: give each a name of its own", node)
 

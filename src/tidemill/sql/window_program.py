@@ -12,15 +12,20 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot, Transaction
+from tidemill.durations import format_duration
 from tidemill.errors import UserError
 from tidemill.lake.backlog import Rearm
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
+from tidemill.lake.window.carry import carry_of, find_carry
 from tidemill.lake.window.least import QueryInput, find_least
+from tidemill.lake.window.reach import WindowReach, find_interval_shape
 from tidemill.lake.window.retries import WINDOWS, Failure, NotePostponed, list_postponed
 from tidemill.lake.window.side import side_of
 from tidemill.lake.window.watermark import LATEST, find_first_begin, value_at
@@ -48,6 +53,7 @@ from tidemill.run.step.context import workspace_of
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, WallTime, from_wall
 from tidemill.shapes.watermark_spec import (
+    SESSION_MAX,
     BadTimeColumn,
     LatePolicy,
     PartialFirst,
@@ -56,8 +62,11 @@ from tidemill.shapes.watermark_spec import (
 )
 from tidemill.sql.aside import Aside, name_some
 from tidemill.sql.batches import Batch, Calculator
+from tidemill.sql.carries import put_carry
+from tidemill.sql.interval_joins import IntervalJoin
 from tidemill.sql.window_tries import Tries, WindowFailed
 from tidemill.sql.windows import WindowQuery, read_query
+from tidemill.texts import count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,6 +156,8 @@ class WindowProgram:
         tables = self.query.tables if len(self.query.tables) > 1 else [""]
         self.side_names = tuple(side_of(name, table) for table in tables)
         self.sides = tuple(qualified(namespace, side) for side in self.side_names)
+        self.carry = qualified(namespace, carry_of(name)) if self.query.shape.sessions else None
+        """The file set of rows whose sessions are open; None for other windows."""
         for names in (self.sources, self.sides):
             if len({*names}) < len(names):
                 raise UserError(f"two tables of the query are one, or differ in '.' and '_' alone: {', '.join(names)}")
@@ -154,20 +165,23 @@ class WindowProgram:
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The file sets that the program writes: its output and its side tables."""
-        return self.sink, *self.sides
+        """The file sets that the program writes: its output, its side tables, and its carry."""
+        return self.sink, *self.sides, *([self.carry] if self.carry else [])
 
     def definition(self, sources: Sequence[Fileset]) -> str:
         """Return the definition of the results beside the rows.
 
         If the definition changes, all windows must be computed again.
         """
-        shape, specs = self.query.shape, [spec_of(source) for source in sources]
+        grid, specs = make_grid(self.query, sources), [spec_of(source) for source in sources]
+        shape, interval, sessions = grid.shape, self.query.interval, grid.shape.sessions
         return json.dumps(
             {
                 "select": self.query.select("<{}>".format, _show_windows),
-                "windows": [shape.size, shape.slide, shape.offset, specs[0].window_zone.name],
+                "windows": [shape.size, shape.slide, shape.offset, grid.zone.name],
                 **({"cumulative": True} if shape.cumulative else {}),
+                **({"interval": self._describe_interval(interval)} if interval else {}),
+                **({"sessions": [sessions.gap, sessions.longest, *self.query.keys]} if sessions else {}),
                 "inputs": {
                     source.qualified_name: {"column": spec.column, "outside": spec.outside, **describe_times(spec)}
                     for source, spec in zip(sources, specs, strict=True)
@@ -175,6 +189,11 @@ class WindowProgram:
             },
             sort_keys=True,
         )
+
+    def _describe_interval(self, interval: IntervalJoin) -> dict[str, object]:
+        names = dict(zip(self.query.tables, self.sources, strict=True))
+        reaches = {names[table]: [one.before, one.after, one.lag] for table, one in interval.reaches.items()}
+        return {"windows_of": names[interval.table], "reaches": reaches}
 
     def check(self, sources: Sequence[Fileset], sink: Fileset, schemas: Sequence[ColumnSchema | None]) -> None:
         """Refuse a table without a watermark, another time column than its own, and rows that could not be replaced.
@@ -196,25 +215,21 @@ class WindowProgram:
                 f"{', '.join(missing)} of {sink.qualified_name} is not among the columns of the query "
                 f"({', '.join(given or ())}): SELECT each key of the output, by its name"
             )
-        for source in sources:
-            self._check_sink(source)
+        if self.sink in self.sources:
+            raise UserError(f"{self.sink} cannot be its own source: write the windows into another file set")
+        if not self.query.bounds:
+            raise UserError(
+                f"SELECT {' or '.join(self.query.shape.bounds)} unchanged: a run finds by it the rows of a window that "
+                "it computes again"
+            )
         check_times(self.query, sources, schemas)
+        check_sessions(self.query, sources)
         late = {source.qualified_name: spec_of(source) for source in sources}
         if len({(spec.late, spec.final_after) for spec in late.values()}) > 1:
             shown = ", ".join(f"{table} with '{spec.late}'" for table, spec in late.items())
             raise UserError(
                 f"the tables of a query have one late policy and one allowed lateness, not {shown}: a window that is "
                 "computed again reads the rows of all of them"
-            )
-
-    def _check_sink(self, source: Fileset) -> None:
-        spec = spec_of(source)
-        if self.sink == source.qualified_name:
-            raise UserError(f"{self.sink} cannot be its own source: write the windows into another file set")
-        if spec.late is LatePolicy.RECOMPUTE and not self.query.bounds:
-            raise UserError(
-                f"SELECT {' or '.join(self.query.shape.bounds)} unchanged: a run finds by it the rows of a window that "
-                "it computes again (or declare late='drop')"
             )
 
     def __call__(self, run: Run, spark: SparkSession | None = None) -> None:
@@ -244,6 +259,12 @@ class WindowProgram:
                     # It may be no single window's fault, and publishing would hide it.
                     raise next(iter(tries.failed.values()))
         moved = self._leave_out(workspace, calculator, look, moved, tries.done)
+        if self.carry and tries.done and not tries.failed and tries.done >= {*look.postponed}:
+            # Not while windows fail: their partitions would fail here too.
+            (batch,) = self._batches(workspace, look, [max(tries.done, key=lambda window: window.end)])
+            grid, of = self._grid(look.sources), self._carry_of(look.sources)
+            for text in put_carry(workspace, calculator, self.carry, batch, grid, of):
+                workspace.note(look.sink, text)
         world.mark("windows.written")
         workspace.also(
             moved,
@@ -272,9 +293,9 @@ class WindowProgram:
         left_out: list[LateRows] = []
         all_outside: list[OutsideRows] = []
         grid, wanted = self._grid(look.sources), sorted(windows)
-        for source, side in zip(look.sources, self.sides, strict=True):
+        for source, reach, side in zip(look.sources, self.query.reaches, self.sides, strict=True):
             spec = spec_of(source)
-            late = self._find_late(workspace, look, source, moved.seen)
+            late = self._find_late(workspace, look, source, reach, moved.seen)
             kept = late if spec.keeps_late else []
             batch = self._batch(workspace, look, source, wanted, kept)
             aside = Aside(workspace, calculator, side, batch, look.state)
@@ -282,20 +303,33 @@ class WindowProgram:
             if kept:
                 final = _find_final(spec, look.state)
                 assert final is not None, "there are late rows"  # noqa: S101
-                late = aside.put_late(kept, moved.seen, grid.first_open(final))
-            for text in (*aside.say_late(late), *aside.say_outside(outside)):
+                late = aside.put_late(kept, moved.seen, reach.first_open(grid, final))
+            for text in (
+                *aside.say_late(late),
+                *aside.say_outside(outside),
+                *self._say_forced(workspace, calculator, batch),
+            ):
                 workspace.note(look.sink, text)
             left_out += late
             all_outside += outside
         return replace(moved, left_out=left_out, outside=all_outside)
 
-    def _find_late(self, workspace: Workspace, look: _Look, source: Fileset, seen: int) -> list[LateRows]:
+    def _say_forced(self, workspace: Workspace, calculator: Calculator, batch: Batch) -> Iterable[str]:
+        """Say for people how many sessions were closed by force."""
+        if self.query.shape.sessions and (forced := calculator.count_forced(workspace, batch)):
+            longest = format_duration(timedelta(microseconds=batch.watermark.session_max))
+            sessions = f"{count_of(forced, 'session')} of {batch.source.qualified_name}"
+            yield f"{sessions} went on for {longest}: closed by force"
+
+    def _find_late(
+        self, workspace: Workspace, look: _Look, source: Fileset, reach: WindowReach, seen: int
+    ) -> list[LateRows]:
         """Return the partitions that got rows before the commit `seen` of windows that are not computed again."""
         final = _find_final(spec_of(source), look.state)
         if final is None:
             return []
         late = workspace.ask(lambda db, _: list_late(db, source, look.state.seen, seen))
-        return [one for one in late if one.rows and _is_behind(self._grid(look.sources), one, final)]
+        return [one for one in late if one.rows and _is_behind(self._grid(look.sources), reach, one, final)]
 
     def _find_move(self, workspace: Workspace, look: _Look, tries: Tries, late: int, new: int) -> MoveWindows:
         """Return the move of the state after `late` late and `new` new windows were tried."""
@@ -330,8 +364,9 @@ class WindowProgram:
             raise NoWatermark(sources[0].qualified_name)
         self.check(sources, sink, [find_schema(db, source.dataset_id) for source in sources])
         grid = self._grid(sources)
-        first = find_first(db, sources)
-        inputs = read_inputs(db, tx, sources)
+        reaches = self.query.reaches
+        first = find_first(db, sources, reaches)
+        inputs = read_inputs(db, tx, sources, reaches)
         at = Reached(state.computed, state.seen, find_least(inputs, db.now()), tx.write_pointer, first)
         limits = Limits(
             min(spec.max_windows for spec in specs),
@@ -339,9 +374,19 @@ class WindowProgram:
             min(spec.max_bytes for spec in specs),
         )
         # A window that is not computed yet may begin as much before `computed` as it is long.
-        since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
-        waiting = [one for source in sources for one in list_waiting(db, source, tx, since)]
-        dirty = {source.qualified_name: _list_dirty(db, source, tx, state) for source in sources}
+        open_from = (
+            None if state.computed is None else Instant(state.computed - grid.shape.size - grid.shape.reach - MARGIN)
+        )
+        waiting: list[Stored] = []
+        dirty: dict[str, list[Dirty]] = {}
+        for source, reach in zip(sources, reaches, strict=True):
+            since = None if open_from is None else Instant(open_from - max(reach.before, 0))
+            for stored in list_waiting(db, source, tx, since):
+                one = reach.touched_by(grid.zone, stored)
+                # Without the computed windows, which a long interval has by the thousand.
+                waiting.append(one if open_from is None else one._replace(begins=max(one.begins, open_from)))
+            changes = _list_dirty(db, source, tx, state)
+            dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
         for source, spec in zip(sources, specs, strict=True):
             late = plan(grid, at, (), dirty[source.qualified_name], limits).late
             if spec.late is LatePolicy.ERROR and late:
@@ -369,7 +414,7 @@ class WindowProgram:
             **dict.fromkeys(look.postponed, "postponed"),
             **dict.fromkeys(look.plan.new, "closed"),
         }
-        needed = list_needed(db, look.sources, snapshot, self._grid(look.sources), each)
+        needed = list_needed(db, self.query, look.sources, snapshot, each)
         return [NextWindow(window, why, needed.get(window, ())) for window, why in each.items()]
 
     def _gone(
@@ -426,7 +471,7 @@ class WindowProgram:
                 output.append(more)
         fresh = [window for window in windows if window not in look.written_by]
         batches = self._batches(workspace, look, fresh) if fresh else []
-        if any(partition.files for batch in batches for partition in batch.partitions):
+        if any(batch.has_files for batch in batches):
             output.append(calculator.compute(workspace, batches))
 
     def _find_old(
@@ -448,17 +493,22 @@ class WindowProgram:
         late: Sequence[LateRows] = (),
     ) -> Batch:
         """The windows with all partitions whose rows may lie in them, at the run's snapshot; and `late` partitions."""
-        grid = self._grid(look.sources)
-        spans = _merged(grid.spans(window) for window in windows)
+        grid, reach = self._grid(look.sources), self.query.reaches[look.sources.index(source)]
+        spans = _merged(reach.needs(grid.zone, grid.spans(window)) for window in windows)
 
         def block(db: Db, tx: Transaction) -> Batch:
             near: dict[str, Stored] = {}
-            for found in list_around(db, source, tx, spans).values():
+            carry, needed = None, spans
+            if self.carry and len(spans) == 1:
+                kept = Fileset.of(find_dataset(db, self.carry))
+                carry = find_carry(db, source, kept, tx, grid, self._carry_of(look.sources), min(windows))
+                needed = spans if carry is None else [(carry.closes, spans[0][1])]
+            for found in list_around(db, source, tx, needed).values():
                 near |= {one.key: one for one in found}
             instants = {KeyText(one.key): (one.begins, one.ends) for one in near.values()}
             instants |= {one.key: (one.begins, one.ends) for one in late}
             partitions = read_keys(db, source, tx, instants)
-            return Batch(source, look.sink, tuple(windows), tuple(partitions), instants)
+            return Batch(source, look.sink, tuple(windows), tuple(partitions), instants, carry)
 
         return workspace.ask(block)
 
@@ -478,10 +528,15 @@ class WindowProgram:
     ) -> dict[Window, WindowFailed]:
         """Return the failures of `others` that share partitions with `window`, for those that this run will not try."""
         grid = self._grid(look.sources)
-        span = grid.spans(window)
 
         def list_near(db: Db, tx: Transaction) -> list[tuple[Fileset, Stored]]:
-            return [(source, one) for source in look.sources for one in list_around(db, source, tx, [span])[span]]
+            near = []
+            for source, reach in zip(look.sources, self.query.reaches, strict=True):
+                span = reach.needs(grid.zone, grid.spans(window))
+                near += [
+                    (source, reach.touched_by(grid.zone, one)) for one in list_around(db, source, tx, [span])[span]
+                ]
+            return near
 
         near = workspace.ask(list_near)
         reason = f"not tried, since it needs partitions of {failed.window}, which failed: {failed.reason}"
@@ -494,8 +549,12 @@ class WindowProgram:
                 found[other] = WindowFailed(_show(other), shown, reason)
         return found
 
+    def _carry_of(self, sources: Sequence[Fileset]) -> str:
+        """Return the name of the definition of the sessions: carries of another definition have other rows."""
+        return sha256(self.definition(sources).encode()).hexdigest()[:16]
+
     def _grid(self, sources: Sequence[Fileset]) -> Grid:
-        return Grid(self.query.shape, spec_of(sources[0]).window_zone)
+        return make_grid(self.query, sources)
 
     def _make_calculator(self, run: Run) -> Calculator:
         if self._calculator is not None:
@@ -506,17 +565,27 @@ class WindowProgram:
         return SparkWindows(self.query, lambda name: run.input(whole[name]).read())
 
 
+def make_grid(query: WindowQuery, sources: Sequence[Fileset]) -> Grid:
+    """Return the windows of a query over `sources`, in the order of its tables."""
+    spec = spec_of(sources[0])
+    shape = query.fit_shape(spec)
+    if query.interval is not None:
+        shape = find_interval_shape(spec_of(sources[[*query.tables].index(query.interval.table)]))
+    return Grid(shape, spec.window_zone)
+
+
 def list_needed(
-    db: Db, sources: Sequence[Fileset], snapshot: Snapshot, grid: Grid, windows: Iterable[Window]
+    db: Db, query: WindowQuery, sources: Sequence[Fileset], snapshot: Snapshot, windows: Iterable[Window]
 ) -> dict[Window, tuple[str, ...]]:
     """Return for each of `windows` the partitions whose rows may lie in it, by table, in their order of time."""
-    wanted = set(windows)
-    spans = _merged(map(grid.spans, wanted))
+    wanted, grid = set(windows), make_grid(query, sources).slots
     needed: dict[Window, tuple[str, ...]] = {}
-    for source in sources:
+    for source, reach in zip(sources, query.reaches, strict=True):
+        spans = _merged(reach.needs(grid.zone, grid.spans(window)) for window in wanted)
         near = {one.key: one for found in list_around(db, source, snapshot, spans).values() for one in found}
         for one in sorted(near.values(), key=lambda one: (one.begins, one.key)):
-            for window in wanted.intersection(grid.touched(one.begins, one.ends)):
+            touched = reach.touched_by(grid.zone, one)
+            for window in wanted.intersection(grid.touched(touched.begins, touched.ends)):
                 shown = _show_partition(source, KeyText(one.key), among=len(sources))
                 needed[window] = (*needed.get(window, ()), shown)
     return needed
@@ -530,9 +599,9 @@ def check_times(query: WindowQuery, sources: Sequence[Fileset], schemas: Sequenc
     for source, schema, column in zip(sources, schemas, query.tables.values(), strict=True):
         spec = spec_of(source)
         if column.lower() != spec.column.lower():
+            names = (column, spec.column) if query.interval else (f"DESCRIPTOR({column})", f"DESCRIPTOR({spec.column})")
             raise UserError(
-                f"the watermark of {source.qualified_name} is for {spec.column}: DESCRIPTOR({column}) must be "
-                f"DESCRIPTOR({spec.column})"
+                f"the watermark of {source.qualified_name} is for {spec.column}: {names[0]} must be {names[1]}"
             )
         if schema is not None and (fault := find_column_fault(spec.column, spec.options, schema.types)):
             raise BadTimeColumn(source.qualified_name, spec.column, fault)
@@ -542,15 +611,49 @@ def check_times(query: WindowQuery, sources: Sequence[Fileset], schemas: Sequenc
         raise UserError(f"the windows of a query lie in one zone, not {shown}: set window.time-zone")
 
 
-def read_inputs(db: Db, snapshot: Snapshot, sources: Sequence[Fileset]) -> list[QueryInput]:
-    """Return the inputs of a query, with the watermarks that `snapshot` sees."""
-    return [read_input(db, one, value_at(db, one.dataset_id, snapshot.write_pointer)) for one in sources]
+def check_sessions(query: WindowQuery, sources: Sequence[Fileset]) -> None:
+    """Refuse tables whose sessions would depend on the order in which partitions come, and a gap that is too long."""
+    sessions = query.shape.sessions
+    for source in sources if sessions else ():
+        spec = spec_of(source)
+        assert sessions is not None, "it is a query over sessions"  # noqa: S101
+        if sessions.gap >= spec.session_max:
+            raise UserError(
+                f"the gap of SESSION must be shorter than the longest session of {source.qualified_name}, "
+                f"'{SESSION_MAX}'='{format_duration(timedelta(microseconds=spec.session_max))}'"
+            )
+        if spec.late in {LatePolicy.DROP, LatePolicy.SIDE} or spec.allowed_lateness is not None:
+            raise UserError(
+                f"SESSION needs late='recompute' or 'error' without allowed_lateness on {source.qualified_name}: a "
+                "late row may join sessions that are published, and then all of them are computed again"
+            )
+        if spec.partial_first is PartialFirst.SKIP:
+            raise UserError(
+                f"SESSION needs partial_first='emit' on {source.qualified_name}: no session has a begin that is known "
+                "before its rows"
+            )
 
 
-def find_first(db: Db, sources: Sequence[Fileset]) -> Instant | None:
+def read_inputs(
+    db: Db, snapshot: Snapshot, sources: Sequence[Fileset], reaches: Sequence[WindowReach]
+) -> list[QueryInput]:
+    """Return the inputs of a query, each with the time up to which windows are closed by what `snapshot` sees."""
+    inputs = []
+    for source, reach in zip(sources, reaches, strict=True):
+        value = value_at(db, source.dataset_id, snapshot.write_pointer)
+        closed = None if value is None else reach.closed_by(spec_of(source).window_zone, value)
+        inputs.append(read_input(db, source, closed))
+    return inputs
+
+
+def find_first(db: Db, sources: Sequence[Fileset], reaches: Sequence[WindowReach]) -> Instant | None:
     """Return the time before which windows are left out, since a table has no rows of earlier times; None for none."""
-    skipping = [one.dataset_id for one in sources if spec_of(one).partial_first is PartialFirst.SKIP]
-    return max((first for one in skipping if (first := find_first_begin(db, one)) is not None), default=None)
+    found = []
+    for source, reach in zip(sources, reaches, strict=True):
+        first = find_first_begin(db, source.dataset_id)
+        if spec_of(source).partial_first is PartialFirst.SKIP and first is not None:
+            found.append(Instant(first + reach.before))
+    return max(found, default=None)
 
 
 def _show_partition(source: Fileset, key: KeyText, *, among: int) -> str:
@@ -584,9 +687,10 @@ def _find_final(spec: WatermarkSpec, state: WindowState) -> Instant | None:
     return Instant(state.computed - spec.final_after)
 
 
-def _is_behind(grid: Grid, late: LateRows, final: Instant) -> bool:
+def _is_behind(grid: Grid, reach: WindowReach, late: LateRows, final: Instant) -> bool:
     """Return whether rows of a late partition may lie in a window that late rows change no more."""
-    return any(grid.closes(one) <= final for one in grid.touched(late.begins, late.ends))
+    touched = grid.touched(*reach.touches(grid.zone, late.begins, late.ends))
+    return any(grid.closes(one) <= final for one in touched)
 
 
 def _show_windows(rows: str, column: str, table: str) -> str:

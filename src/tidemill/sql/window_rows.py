@@ -11,6 +11,8 @@ from sqlglot import exp
 from tidemill.lake.window.window_plan import WindowShape
 
 BOUNDS: Final = ("window_start", "window_end")
+ROW_TIME: Final = "row_time"
+"""The time of a row of an interval join that tells the window of the row, in the place of a column of windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class QueryRows:
         name = star.table.lower() if isinstance(star, exp.Column) else ""
         if name not in self.sides:
             return self
-        return self.sides[name].without(BOUNDS) if name in self.optional else self.sides[name]
+        return self.sides[name].without((*BOUNDS, ROW_TIME)) if name in self.optional else self.sides[name]
 
     def without(self, lost: Iterable[str]) -> QueryRows:
         """Return the rows with no column that is one of `lost`."""

@@ -130,6 +130,8 @@ def _window(local: str, size: int, slide: int, offset: int) -> str:
 def are_among(shape: WindowShape, windows: Iterable[Window], columns: Mapping[str, str]) -> str:
     """Return the condition that a row is of one of `windows`. `columns` hold the bounds of the row's window."""
     bound, column = max(columns.items())
+    if shape.sessions:
+        return _is_within(column, windows)
     return is_among(column, [one.end if bound == "window_end" else one.start for one in windows], shape.slide)
 
 
@@ -152,6 +154,18 @@ def have_bounds_of(shape: WindowShape, windows: Sequence[Window], columns: Mappi
     cases.append(f"{start} IS NULL AND {is_among(end, [one.end for one in windows], shape.slide)}")
     cases.append(f"{end} IS NULL AND {is_among(start, [one.start for one in windows], shape.slide)}")
     return f"(({') OR ('.join(cases)}))"
+
+
+def _is_within(column: str, slots: Iterable[Window]) -> str:
+    """Return the condition that a wall-clock time lies in one of `slots`; slots that touch are asked as one."""
+    stretches: list[list[int]] = []
+    for slot in sorted(set(slots)):
+        if stretches and slot.start <= stretches[-1][1]:
+            stretches[-1][1] = max(stretches[-1][1], slot.end)
+        else:
+            stretches.append([slot.start, slot.end])
+    cases = [f"({column} >= {wall_literal(low)} AND {column} < {wall_literal(high)})" for low, high in stretches]
+    return f"({' OR '.join(cases)})"
 
 
 def window_time(zone: Zone | None, windows: Iterable[Window]) -> str:
@@ -181,6 +195,18 @@ def is_among(column: str, walls: Iterable[int], step: int) -> str:
         return f"{column} IN ({', '.join(wall_literal(low) for low, _ in stretches)})"
     cases = [f"{column} BETWEEN {wall_literal(low)} AND {wall_literal(high)}" for low, high in stretches]
     return f"({' OR '.join(cases)})"
+
+
+def is_within(time: str, windows: Iterable[Window]) -> str:
+    """Return the condition that a wall-clock time lies in one of `windows`; those that touch are asked as one."""
+    stretches: list[tuple[int, int]] = []
+    for start, end in sorted(windows):
+        if stretches and start <= stretches[-1][1]:
+            stretches[-1] = stretches[-1][0], max(stretches[-1][1], end)
+        else:
+            stretches.append((start, end))
+    cases = [f"{time} >= {wall_literal(start)} AND {time} < {wall_literal(end)}" for start, end in stretches]
+    return f"({' OR '.join(f'({one})' for one in cases)})"
 
 
 def wall_literal(wall: int) -> str:

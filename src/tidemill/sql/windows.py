@@ -11,20 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from datetime import timedelta
+from itertools import product
 from typing import Final
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from tidemill.lake.window.reach import WindowReach
 from tidemill.lake.window.window_plan import WindowShape
-from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, WindowSql, bad, parse_one, tokenize
-from tidemill.sql.window_calls import KNOWN, WindowCall, example, read_call
+from tidemill.shapes.watermark_spec import WatermarkSpec
+from tidemill.sql.dialect import WindowSql, bad, parse_one, tokenize
+from tidemill.sql.interval_joins import IntervalJoin, join_tables
+from tidemill.sql.window_calls import WindowCall, example, read_call
 from tidemill.sql.window_joins import check_exists, join, join_look_up
-from tidemill.sql.window_rows import BOUNDS, AllColumns, Columns, QueryRows
+from tidemill.sql.window_rows import BOUNDS, ROW_TIME, AllColumns, Columns, QueryRows
 
 WINDOW_COLUMNS: Final = (*BOUNDS, "window_time")
 """The columns of a window function, in the place of columns of these names in its table."""
+FORCED: Final = "window_forced"
+"""Column of SESSION alone: true for sessions that were closed by force."""
 _RANKED: Final = "rank the rows of each window by ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY …)"
 _REFUSED: Final[tuple[tuple[type[exp.Expr], str], ...]] = (
     (exp.Limit, f"LIMIT would cut the windows that one run computes, not each window: {_RANKED}"),
@@ -47,6 +53,7 @@ _LITERALS: Final = _CHANGING - {"USER", "VERSION", "NOW", "UUID", "RANDOM", "UNI
 """The functions that are read without parentheses too, if no column is likely to have their name."""
 _METADATA: Final = "_METADATA"
 """The hidden column of a file's name and times."""
+_LONGEST_INTERVAL: Final = WindowShape(86_400_000_000, 86_400_000_000, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +78,29 @@ class WindowQuery:
     tables: Mapping[str, str]
     """The time column of each table that the query reads, by the table's name in the query."""
     shape: WindowShape
+    """Shape of the windows. The windows of an interval join are as long as this at most (`make_grid`)."""
     text: str
     places: tuple[_TextPlace, ...]
     bounds: Mapping[str, str]
-    """Columns of the result that tell its window: by `window_start`, `window_end`, their names."""
+    """Columns of the result that tell its window: by `window_start`, `window_end`, `ROW_TIME`, their names."""
     columns: Columns
     """The columns of the result."""
     look_ups: tuple[str, ...]
     """The snapshots whose rows are joined to rows in windows, by the names in the query."""
+    keys: tuple[str, ...] = ()
+    """The columns by which SESSION divides the rows."""
+    interval: IntervalJoin | None = None
+    """The interval join that the query is over; None for a query over window functions."""
+
+    @property
+    def reaches(self) -> tuple[WindowReach, ...]:
+        """The reach of each of `tables`."""
+        known = {} if self.interval is None else self.interval.reaches
+        return tuple(known.get(table, WindowReach()) for table in self.tables)
+
+    def fit_shape(self, spec: WatermarkSpec) -> WindowShape:
+        """Return the shape of the windows over a table with this watermark."""
+        return self.shape.fit(spec.partition_time.interval.longest // timedelta(microseconds=1), spec.session_max)
 
     def find_columns(self, tables: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
         """Return the columns of the result over tables with these columns; None if they depend on unknown ones."""
@@ -120,10 +142,6 @@ def read_query(text: str, *, bare: bool = False) -> WindowQuery:
     With `bare` the text is the SELECT alone, and the query has no output.
     """
     tokens = tokenize(text)
-    for token, after in pairwise(tokens):
-        kind = token.text.upper()
-        if kind in WINDOW_FUNCTIONS and kind not in KNOWN and after.token_type == TokenType.L_PAREN:
-            raise BadStatement(f"{kind} windows come later: there are {', '.join(KNOWN)}", token.line, token.col)
     statement = parse_one(text)
     if bare and isinstance(statement, exp.Query):
         return _check(text, tokens, statement, statement, None)
@@ -141,19 +159,24 @@ def _check(
     _refuse_parts(statement, kept=() if sink is not None else _WHOLE)
     reader = _QueryReader(tokens)
     found = reader.read(query, {} if query is statement else reader.add_queries({}, statement))
-    if reader.shape is None or not found.windowed:
+    shape = reader.shape if reader.interval is None else _LONGEST_INTERVAL
+    if shape is None or not found.windowed:
         raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", query)
     _refuse_unread(statement, reader)
     text = text.rstrip().rstrip(";")
     return WindowQuery(
         sink="" if sink is None else name_of(sink),
         tables=reader.tables,
-        shape=reader.shape,
+        shape=shape,
         text=text if sink is None else _blank_insert(text, reader.tokens, sink),
         places=tuple(sorted(reader.places, key=lambda place: place.begin)),
-        bounds=found.find_bounds(reader.shape),
+        bounds=(
+            found.find_bounds(shape) if reader.interval is None else {ROW_TIME: reader.interval.find_time(found, query)}
+        ),
         columns=found.columns,
         look_ups=tuple(reader.look_ups),
+        keys=next((place.call.keys for place in reader.places if place.call is not None), ()),
+        interval=reader.interval,
     )
 
 
@@ -193,9 +216,12 @@ class _QueryReader:
         self.named: dict[str, exp.Expr] = {}
         """The tables that the query names."""
         self.shape: WindowShape | None = None
+        self.interval: IntervalJoin | None = None
         self.places: list[_TextPlace] = []
         self.look_ups: dict[str, None] = {}
         self.read_already: set[int] = set()
+        self.named_queries: list[exp.Expr] = []
+        """The places that name a query of WITH."""
 
     def add_queries(self, known: Mapping[str, QueryRows], query: exp.Expr) -> dict[str, QueryRows]:
         """Return the queries that WITH names, beside those that are `known`."""
@@ -225,7 +251,9 @@ class _QueryReader:
 
     def _read_select(self, select: exp.Select, known: Mapping[str, QueryRows]) -> QueryRows:
         rows = _add_views(select, self._read_from(select, known))
-        if rows.windowed:
+        if rows.windowed and self.interval is not None:
+            self.interval.check_above(select, rows)
+        elif rows.windowed:
             assert self.shape is not None, "a window function was read"  # noqa: S101
             self._read_where(select, rows, known)
             rows = _check_windowed(select, rows, self.shape)
@@ -241,11 +269,30 @@ class _QueryReader:
         rows = self._read_side(source.this, known)
         for node in select.args.get("joins") or []:
             self.read_already.add(id(node))
-            if rows.windowed and _is_table(node.this, known):
+            if rows.windowed and self.interval is None and _is_table(node.this, known):
                 rows = join_look_up(node, rows, self._read_look_up(node.this))
             else:
-                rows = join(node, rows, self._read_side(node.this, known))
+                rows = self._join(node, rows, self._read_side(node.this, known))
         return rows
+
+    def _join(self, node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows:
+        if self.interval is not None:
+            raise bad("an interval join is of two tables: join its output with others in another program", node)
+        self._refuse_sessions(node, "a join")
+        if left.windowed or right.windowed:
+            return join(node, left, right)
+        rows, interval, columns = join_tables(node, left, right)
+        if self.shape is not None:
+            raise bad("a query is over window functions or over one interval join: declare a program for each", node)
+        self.interval = interval
+        for table, column in zip((left.table, right.table), columns, strict=True):
+            if self.tables.setdefault(table, column).lower() != column.lower():
+                raise bad(f"the join compares two columns of {table}: both must be the time of its watermark", node)
+        return rows
+
+    def _refuse_sessions(self, node: exp.Expr, what: str) -> None:
+        if self.shape is not None and self.shape.sessions:
+            raise bad(f"{what} of SESSION windows is not supported: write the sessions into a file set", node)
 
     def _read_look_up(self, source: exp.Expr) -> QueryRows:
         """Return the rows of a snapshot, with their name."""
@@ -269,6 +316,7 @@ class _QueryReader:
             if isinstance(query, exp.Select) and node.find_ancestor(exp.Select) is select:
                 self.read_already.add(id(query))
                 check_exists(node, query, rows, self._read_from(query, self.add_queries(known, query)))
+                self._refuse_sessions(node, "EXISTS or IN")
 
     def _read_source(self, source: exp.Expr, known: Mapping[str, QueryRows]) -> QueryRows:
         if (alias := source.args.get("alias")) is not None and alias.columns:
@@ -280,8 +328,11 @@ class _QueryReader:
         return self._read_table(source, known, alias=True)
 
     def _read_windows(self, source: exp.Expr, call: WindowCall, known: Mapping[str, QueryRows]) -> QueryRows:
-        data = call.data
+        data, named = call.data, len(self.named_queries)
         rows = self.read(data, known) if isinstance(data, exp.Subquery) else self._read_table(data, known, alias=False)
+        if self.interval is not None:
+            why = "a query is over window functions or over one interval join: write the join into a file set"
+            raise bad(f"{why} with a watermark, and declare another program over it", call.node)
         if rows.windowed:
             raise bad(
                 "windows of windows come later: write the inner windows into a file set with a watermark", call.node
@@ -293,6 +344,8 @@ class _QueryReader:
             raise bad("all windows of a program are of one kind and size: declare a program for each", call.node)
         if self.tables.setdefault(rows.table, column).lower() != column.lower():
             raise bad(f"all windows of {rows.table} are of one column: declare a program for each", call.node)
+        if call.shape.sessions:
+            self._check_sessions(call, rows, self.named_queries[named:])
         self.shape = call.shape
         begin, end = call.node.meta["start"], call.node.meta["end"] + 1
         if source.this is not call.node:
@@ -301,12 +354,24 @@ class _QueryReader:
         name = data.name if isinstance(data, exp.Table) else ""
         self.places.append(_TextPlace(begin, end, _alias(source, name), rows.table, call))
         origins = {**rows.origins, **{bound: bound for bound in BOUNDS}}
-        return QueryRows((*rows.columns, *WINDOW_COLUMNS), "", origins)
+        more = (FORCED,) if call.shape.sessions else ()
+        return QueryRows((*rows.columns, *WINDOW_COLUMNS, *more), "", origins)
+
+    def _check_sessions(self, call: WindowCall, rows: QueryRows, named: Sequence[exp.Expr]) -> None:
+        if self.shape is not None:
+            raise bad("a query has one SESSION: declare a program for each", call.node)
+        for node in named:
+            raise bad("SESSION reads a table, or a query in its parentheses: WITH cannot name that query", node)
+        known = {one.lower() for one in rows.columns if isinstance(one, str)}
+        for key in call.keys if len(known) == len(rows.columns) else ():
+            if key.lower() not in known:
+                raise bad(f"PARTITION BY {key}: there is no such column among {', '.join(sorted(known))}", call.node)
 
     def _read_table(self, source: exp.Expr, known: Mapping[str, QueryRows], *, alias: bool) -> QueryRows:
         if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
             raise bad(f"FROM must be a window function of a table: TABLE({example('TUMBLE')})", source)
         if not _is_table(source, known):
+            self.named_queries.append(source)
             return known[source.name.lower()]
         name = name_of(source)
         self.named.setdefault(name, source)

@@ -499,11 +499,13 @@ CREATE TABLE window_program (
 ) {hot};
 CREATE INDEX window_program_retry ON window_program (retry_at) WHERE retry_at IS NOT NULL;
 
--- A file set that a window program reads, and the late policy of the file set.
+-- A file set that a window program reads, and the late policy of the file set. Windows are closed when the watermark of
+-- the file set is lag past their end.
 CREATE TABLE window_input (
     program_id {text} NOT NULL,
     dataset_id {text} NOT NULL,
     late       {text} NOT NULL,
+    lag        BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (program_id, dataset_id)
 ) {clustered};
 CREATE INDEX window_input_dataset ON window_input (dataset_id);

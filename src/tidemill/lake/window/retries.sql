@@ -19,7 +19,7 @@ UPDATE window_program
 UPDATE window_program SET retry_at = found.idle_at
   FROM (SELECT p.program_id, min(i.idle_at) AS idle_at
           FROM window_program AS p CROSS JOIN
-               (SELECT n.program_id, w.value,
+               (SELECT n.program_id, w.value - n.lag AS closed,
                        w.idle_timeout + coalesce((SELECT c.at FROM partition_change AS c
                                                    WHERE c.dataset_id = d.dataset_id
                                                    ORDER BY c.commit_seq DESC LIMIT 1), d.created_at) AS idle_at
@@ -27,10 +27,10 @@ UPDATE window_program SET retry_at = found.idle_at
                  WHERE n.program_id IN ({texts:ids}) AND d.dataset_id = n.dataset_id
                    AND w.dataset_id = n.dataset_id AND w.idle_timeout IS NOT NULL) AS i
          WHERE p.program_id IN ({texts:ids}) AND i.program_id = p.program_id AND i.idle_at > tidemill_now()
-           AND (i.value IS NULL OR i.value <= coalesce(p.computed, -2305843009213693952))
+           AND (i.closed IS NULL OR i.closed <= coalesce(p.computed, -2305843009213693952))
            AND EXISTS (SELECT 1 FROM window_input AS o CROSS JOIN watermark AS f
                         WHERE o.program_id = p.program_id AND f.dataset_id = o.dataset_id
-                          AND f.value > coalesce(p.computed, -2305843009213693952))
+                          AND f.value - o.lag > coalesce(p.computed, -2305843009213693952))
          GROUP BY p.program_id) AS found
  WHERE window_program.program_id = found.program_id
    AND (window_program.retry_at IS NULL OR window_program.retry_at > found.idle_at)

@@ -18,6 +18,9 @@ from tidemill.shapes.partition_time import Instant, PartitionTime, WallTime, Zon
 
 _EVER: Final = 1 << 60
 _HALF_DAY: Final = 12 * 3_600_000_000
+_DAY: Final = 2 * _HALF_DAY
+_MOST_SLOTS: Final = 96
+"""In the longest session there are so many slots at most."""
 MARGIN: Final = 26 * 3_600_000_000
 """No two clocks are further apart, so far may an instant's wall-clock time be from what it is in UTC."""
 
@@ -30,27 +33,67 @@ class Window(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Sessions:
+    """Sessions of rows that are at most `gap` apart, in microseconds of physical time.
+
+    A session that goes on for `longest` is cut there. If its rows still follow each other, they are cut again at each
+    multiple of `longest` since 1970 in UTC. So a row decides about cuts for a limited time only.
+    """
+
+    gap: int
+    longest: int = 0
+
+    @property
+    def reach(self) -> int:
+        """The time after a row in which sessions may end that depend on the row.
+
+        The last row of such a session lies at most `gap` before its end. Its cuts depend on the rows of the `longest`
+        before the last multiple of `longest`, which is less than `longest` ago, and on one `gap` before these rows.
+        """
+        return 2 * (self.gap + self.longest)
+
+
+@dataclass(frozen=True, slots=True)
 class WindowShape:
     """Shape of windows: `size` long, one each `slide`, moved by `offset`; all in microseconds of the wall clock.
 
     With `cumulative`, several windows share a begin. The first of them is one `slide` long, each further one is a
     `slide` longer, and the last one is `size` long. The next begin is `size` later.
+
+    With `sessions`, the windows are slots, one after the other. A slot gives out the sessions that end in it.
     """
 
     size: int
     slide: int
     offset: int
     cumulative: bool = False
+    sessions: Sessions | None = None
 
     @property
     def bounds(self) -> tuple[str, ...]:
         """The columns of which each tells the window of a row."""
-        return ("window_end",) if self.cumulative else ("window_start", "window_end")
+        return ("window_end",) if self.cumulative or self.sessions else ("window_start", "window_end")
+
+    @property
+    def reach(self) -> int:
+        """The time after a row up to which windows may depend on the row, beside the windows that the row lies in."""
+        return self.sessions.reach if self.sessions else 0
 
     @property
     def step(self) -> int:
         """The time from one start of windows to the next."""
         return self.size if self.cumulative else self.slide
+
+    def fit(self, interval: int, longest: int) -> WindowShape:
+        """Return the shape over a table with partitions of `interval` and sessions of up to `longest`, in microseconds.
+
+        Slots of sessions are as long as a partition, a day at most. They are no shorter than a 96th of `longest`: else
+        very many slots would depend on one row.
+        """
+        if self.sessions is None:
+            return self
+        slot = min(_DAY, max(interval, longest // _MOST_SLOTS))
+        return WindowShape(slot, slot, 0, sessions=Sessions(self.sessions.gap, longest))
 
     def has(self, window: Window) -> bool:
         """Return whether `window` is one of the windows of this shape."""
@@ -73,14 +116,23 @@ class Grid:
     shape: WindowShape
     zone: Zone
 
+    @property
+    def slots(self) -> Grid:
+        """The same windows by their own rows alone: of sessions, the slots without the time before them."""
+        return Grid(replace(self.shape, sessions=None), self.zone)
+
     def closes(self, window: Window) -> Instant:
         """The instant from which on no row can lie in `window`."""
         return _closes(self.zone, window.end)
 
     def touched(self, begins: int, ends: int) -> list[Window]:
-        """The windows in which rows of the instants `[begins, ends)` may lie, by their start."""
+        """The windows in which rows of the instants `[begins, ends)` may lie, by their start.
+
+        Of sessions: the slots whose sessions may depend on such rows.
+        """
         if ends <= begins:
             return []
+        ends += self.shape.reach
         try:
             low, high = self._walls(begins, ends)
         except OverflowError:
@@ -106,8 +158,8 @@ class Grid:
             return False
 
     def spans(self, window: Window) -> tuple[Instant, Instant]:
-        """The instants `[first, last)` of the rows that may lie in `window`."""
-        return _opens(self.zone, window.start), self.closes(window)
+        """The instants `[first, last)` of the rows that may lie in `window`, or that its sessions may depend on."""
+        return Instant(_opens(self.zone, window.start) - self.shape.reach), self.closes(window)
 
     def _walls(self, begins: int, ends: int) -> tuple[int, int]:
         """The earliest and the latest wall-clock time within: clocks may be changed there."""
@@ -215,13 +267,16 @@ def plan(grid: Grid, at: Reached, waiting: Sequence[Stored], dirty: Iterable[Dir
     if at.passed is None:
         return Plan((), (), at.computed, at.seen, more=False)
     holders: dict[Window, set[Stored]] = {}
+    slots = grid.slots
     for partition in waiting:
         for window in grid.touched(partition.begins, partition.ends):
             closes = grid.closes(window)
             if at.leaves_out(grid, window):
                 continue
             if closes <= at.passed and (at.computed is None or closes > at.computed):
-                holders.setdefault(window, set()).add(partition)
+                members = holders.setdefault(window, set())
+                if partition.ends > slots.spans(window)[0]:
+                    members.add(partition)  # sessions of before are read from a carry
     due = sorted(holders, key=lambda window: (grid.closes(window), window))
     late, left, later = _late(grid, at, dirty, limits.windows // (2 if due else 1))
     new = _fitting(grid, due, holders, replace(limits, windows=max(1, limits.windows - len(late))))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db, refusal
@@ -22,7 +22,8 @@ from tidemill.errors import Conflict, NotFound
 from tidemill.lake.datasets import find_by_id
 from tidemill.lake.fileset.fileset import Change, Fileset, Partition, find_schema, to_partitions
 from tidemill.lake.window.least import QueryInput
-from tidemill.lake.window.window_plan import MARGIN, Dirty, Stored, Window, times_within
+from tidemill.lake.window.reach import WindowReach, find_interval_shape
+from tidemill.lake.window.window_plan import MARGIN, Dirty, Sessions, Stored, Window, WindowShape, times_within
 from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, PartitionTime, WallTime, from_wall
@@ -191,6 +192,7 @@ class MoveWindows(Effect):
             "dataset": dataset.qualified_name,
             "event_key": backlog_event(dataset.namespace, dataset.name),
             "name": self.state.name,
+            "program_id": self.state.program_id,
             "more": int(self.more),
             "write_pointer": self.tx.write_pointer,
             "high": self._high(source),
@@ -217,14 +219,16 @@ def _name(one: LateRows | OutsideRows) -> dict[str, object]:
     return {"dataset_id": one.dataset_id, "partition_key": one.key}
 
 
-def put_state(db: Db, program_id: ProgramId, name: str, definition: str, inputs: Mapping[DatasetId, str]) -> None:
+def put_state(
+    db: Db, program_id: ProgramId, name: str, definition: str, inputs: Mapping[DatasetId, tuple[str, int]]
+) -> None:
     """Register a window program, or change its definition and inputs; what it has computed stays.
 
-    `inputs` are the file sets that it reads, with their late policies.
+    `inputs` are the file sets that it reads, with their late policies, and the lag of their `WindowReach`.
     """
     db.run(SQL.put_state, program_id=program_id, name=name, definition=definition)
     db.run(SQL.forget_inputs, program_id=program_id, kept=json.dumps(sorted(inputs)))
-    rows = [{"dataset_id": dataset_id, "late": late} for dataset_id, late in inputs.items()]
+    rows = [{"dataset_id": dataset_id, "late": late, "lag": lag} for dataset_id, (late, lag) in inputs.items()]
     db.run(SQL.put_inputs, program_id=program_id, inputs=json.dumps(rows))
 
 
@@ -281,7 +285,20 @@ def redefine(definition: str, sources: Iterable[Fileset]) -> str:
         if known is not None and source.watermark is not None:
             known |= describe_times(source.watermark)
             found["windows"] = [*found["windows"][:3], source.watermark.window_zone.name]
+            if found.get("interval", {}).get("windows_of") == source.qualified_name:
+                found["windows"][:2] = [find_interval_shape(source.watermark).size] * 2
+            if sessions := found.get("sessions"):
+                # The slots follow the interval of the partitions.
+                interval = source.watermark.partition_time.interval.longest // timedelta(microseconds=1)
+                slots = WindowShape(0, 0, 0, sessions=Sessions(sessions[0])).fit(interval, sessions[1])
+                found["windows"][:2] = [slots.size, slots.slide]
     return json.dumps(found, sort_keys=True)
+
+
+def read_reaches(definition: str) -> dict[str, WindowReach]:
+    """Return what the windows of an interval join need of each table, by its name; empty for other programs."""
+    defined = json.loads(definition) if definition else {}
+    return {table: WindowReach(*numbers) for table, numbers in defined.get("interval", {}).get("reaches", {}).items()}
 
 
 def find_state(db: Db, program_id: ProgramId) -> WindowState | None:

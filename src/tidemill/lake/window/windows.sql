@@ -23,10 +23,10 @@ VALUES (:program_id, :name, :definition, NULL, 0, 0)
     ON CONFLICT (program_id) DO UPDATE SET name = excluded.name, definition = excluded.definition
 
 -- name: put_inputs
-INSERT INTO window_input (program_id, dataset_id, late)
-SELECT :program_id, i.dataset_id, i.late FROM {rows:inputs(dataset_id text, late text)} AS i
+INSERT INTO window_input (program_id, dataset_id, late, lag)
+SELECT :program_id, i.dataset_id, i.late, i.lag FROM {rows:inputs(dataset_id text, late text, lag bigint)} AS i
  WHERE true
-    ON CONFLICT (program_id, dataset_id) DO UPDATE SET late = excluded.late
+    ON CONFLICT (program_id, dataset_id) DO UPDATE SET late = excluded.late, lag = excluded.lag
 
 -- name: forget_inputs
 DELETE FROM window_input WHERE program_id = :program_id AND dataset_id NOT IN ({texts:kept})
@@ -196,7 +196,8 @@ SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_unmark
 
 -- name: announce_late
 -- With the commit of a partition that may touch computed windows: its programs have work, though W does not move. So
--- have programs that have computed nothing yet, if W stood above the partition before this commit.
+-- have programs that have computed nothing yet, if W stood above the partition before this commit. A day of a lag may
+-- have an hour more or less.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', {commit_seq},
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq})
@@ -205,7 +206,7 @@ SELECT 'data', {commit_seq},
        '{"dataset":"' || CAST(:dataset AS TEXT) || '","consumer":"' || p.name || '"}'
   FROM window_input AS i CROSS JOIN window_program AS p
  WHERE i.dataset_id = :dataset_id AND p.program_id = i.program_id
-   AND ((i.late <> 'drop' AND p.computed > :begins)
+   AND ((i.late <> 'drop' AND p.computed + i.lag + abs(i.lag) / 24 > :begins)
         OR (p.computed IS NULL
             AND (SELECT m.value FROM watermark_move AS m
                   WHERE m.dataset_id = i.dataset_id AND m.commit_seq < {commit_seq}
@@ -221,7 +222,10 @@ SELECT 'data', {commit_seq},
        '{"dataset":"' || CAST(:dataset AS TEXT) || '","consumer":"' || CAST(:name AS TEXT) || '"}'
  WHERE CAST(:more AS INTEGER) = 1
     OR EXISTS (SELECT 1 FROM partition_change {indexed_by:partition_commit}
-                WHERE dataset_id = :dataset_id AND commit_seq > :write_pointer AND +partition_time < :high)
+                WHERE dataset_id = :dataset_id AND commit_seq > :write_pointer
+                  AND +partition_time < :high + coalesce((SELECT i.lag FROM window_input AS i
+                                                           WHERE i.program_id = :program_id
+                                                             AND i.dataset_id = :dataset_id), 0))
 
 -- name: find_last_commit
 -- gives: at
@@ -235,7 +239,7 @@ SELECT coalesce((SELECT c.at FROM partition_change AS c WHERE c.dataset_id = d.d
 -- (`least.py` has the rule), results of before a reset, late changes that no run has seen, and failed windows whose next try was announced already. Rows lie before the
 -- time of their partition, by the row lag at most. A message for each input: a schedule may listen to any.
 WITH input AS (
-    SELECT i.program_id, w.value,
+    SELECT i.program_id, w.value - i.lag AS closed,
            coalesce(w.idle_timeout + coalesce((SELECT c.at FROM partition_change AS c WHERE c.dataset_id = d.dataset_id
                                                 ORDER BY c.commit_seq DESC LIMIT 1), d.created_at),
                     2305843009213693952) AS idle_at
@@ -253,7 +257,7 @@ SELECT 'data', {commit_seq},
  WHERE p.program_id IN ({texts:ids}) AND i.program_id = p.program_id AND dataset.dataset_id = i.dataset_id
    AND (NOT EXISTS (SELECT 1 FROM input AS n
                      WHERE n.program_id = p.program_id
-                       AND (n.value IS NULL OR n.value <= coalesce(p.computed, -2305843009213693952))
+                       AND (n.closed IS NULL OR n.closed <= coalesce(p.computed, -2305843009213693952))
                        AND n.idle_at >= (SELECT CASE WHEN max(m.idle_at) > tidemill_now() THEN tidemill_now() + 1
                                                      ELSE max(m.idle_at) END
                                            FROM input AS m WHERE m.program_id = n.program_id))
@@ -262,6 +266,6 @@ SELECT 'data', {commit_seq},
                     WHERE n.program_id = p.program_id AND n.late <> 'drop' AND w.dataset_id = n.dataset_id
                       AND EXISTS (SELECT 1 FROM partition_change AS change {indexed_by:partition_commit}
                                    WHERE change.dataset_id = n.dataset_id AND change.commit_seq >= p.seen
-                                     AND +change.partition_time < p.computed + w.row_lag + :margin))
+                                     AND +change.partition_time < p.computed + w.row_lag + n.lag + :margin))
         OR (p.retry_at IS NULL
             AND EXISTS (SELECT 1 FROM window_failure AS f WHERE f.program_id = p.program_id)))

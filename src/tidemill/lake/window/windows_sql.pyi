@@ -78,6 +78,7 @@ class Sql:
         high: Param,
         more: Param,
         name: Param,
+        program_id: Param,
         write_pointer: Param,
     ) -> None: ...
     @statement

@@ -1,0 +1,438 @@
+"""Interval joins: which are accepted and refused, when windows are closed, and results by hand and in every order."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.sql.conftest import Windows, open_windows
+from tests.sql.near import HOUR, MINUTE, Near, near, open_near, row_time
+from tests.sql.test_several_inputs import EVENTS
+from tests.sql.test_window_program import MARKS, kill
+from tidemill.lake.window.reach import WindowReach
+from tidemill.shapes.partition_time import Instant, Zone, from_wall, to_wall
+from tidemill.sql.dialect import BadStatement
+from tidemill.sql.windows import read_query
+
+ON = "l.ts BETWEEN r.ts - INTERVAL '1' HOUR AND r.ts + INTERVAL '2' HOUR"
+FULL = "coalesce(l.ts, r.ts) AS ts"
+ONE, TWO = WindowReach(2 * HOUR, HOUR, HOUR), WindowReach(HOUR, 2 * HOUR, 2 * HOUR)
+SUB = "(SELECT ts AS t, id FROM clicks WHERE id > 0) l"
+
+
+@pytest.mark.parametrize(
+    ("query", "bound", "reaches"),
+    [
+        (f"SELECT l.ts, r.a FROM clicks l JOIN views r ON {ON}", "ts", (WindowReach(), ONE)),
+        (f"SELECT l.ts AS t, r.a FROM clicks AS l LEFT JOIN views r ON l.a = r.a AND {ON}", "t", (WindowReach(), ONE)),
+        (f"SELECT l.*, r.a FROM clicks l LEFT JOIN views r ON {ON}", "ts", (WindowReach(), ONE)),
+        (f"SELECT r.ts, l.a FROM clicks l RIGHT JOIN views r ON {ON}", "ts", (TWO, WindowReach())),
+        (f"SELECT {FULL}, l.a FROM clicks l FULL JOIN views r ON {ON}", "ts", (TWO, ONE)),
+        (f"SELECT * FROM clicks l LEFT ANTI JOIN views r ON {ON}", "ts", (WindowReach(), ONE)),
+        (f"SELECT l.t, r.a FROM {SUB} JOIN views r ON {ON.replace('l.ts', 'l.t')}", "t", (WindowReach(), ONE)),
+        (
+            (
+                "WITH x AS (SELECT ts, a FROM views) SELECT l.ts, x.a FROM clicks l JOIN x ON l.ts >= x.ts"
+                " - INTERVAL '60' MINUTE AND (x.ts + INTERVAL '1' HOUR + INTERVAL '1' HOUR >= l.ts)"
+            ),
+            "ts",
+            (WindowReach(), ONE),
+        ),
+        (
+            f"SELECT o.ts, o.a FROM (SELECT l.ts, r.a, l.b FROM clicks l JOIN views r ON {ON}) o WHERE b > 1",
+            "ts",
+            (WindowReach(), ONE),
+        ),
+        (
+            "SELECT l.ts FROM clicks l JOIN views r ON r.ts BETWEEN l.ts AND l.ts + INTERVAL '1' HOUR",
+            "ts",
+            (WindowReach(), WindowReach(0, HOUR, HOUR)),
+        ),
+        (
+            (
+                "SELECT l.ts FROM clicks l JOIN views r ON l.ts BETWEEN r.ts + INTERVAL '1' HOUR AND"
+                " r.ts + INTERVAL '2' HOUR"
+            ),
+            "ts",
+            (WindowReach(), WindowReach(2 * HOUR, -HOUR, -HOUR)),
+        ),
+        (f"SELECT l.ts FROM clicks l JOIN clicks r ON {ON}", "ts", (WindowReach(2 * HOUR, HOUR, HOUR),)),
+    ],
+)
+def test_an_interval_join_is_accepted(query, bound, reaches):
+    """With the column that tells the window of a result, and the rows of each table that a window needs."""
+    read = read_query(f"INSERT INTO o {query}")
+
+    assert [*read.bounds.values()] == [bound]
+    assert read.reaches == reaches
+    assert {*read.tables.values()} == {"ts"}
+
+
+JOIN = f"FROM clicks l JOIN views r ON {ON}"
+TUMBLE = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("SELECT l.ts FROM clicks l\n JOIN views r ON l.a = r.a", "line 2, column 18: a join is of windows, or of two"),
+        ("SELECT l.ts FROM clicks l JOIN views r ON l.ts >= r.ts AND l.a = r.a", "or both bounds by >= and <="),
+        ("SELECT l.ts FROM clicks l JOIN views r ON ts BETWEEN r.ts AND r.ts", "with the names of both sides"),
+        (f"SELECT l.ts {JOIN.replace('1', '-3')}", "the lower bound is above the upper one"),
+        (f"SELECT l.ts {JOIN} AND l.b BETWEEN r.b AND r.b", "bounds for several pairs of columns"),
+        (f"SELECT l.ts {JOIN.replace('HOUR', 'MONTH')}", "a bound of the join INTERVAL '1' MONTH is refused"),
+        (f"SELECT l.ts FROM clicks l\n CROSS JOIN views r WHERE {ON}", "CROSS JOIN of windows is not supported"),
+        (f"SELECT l.ts FROM clicks l JOIN views l ON {ON}", "both sides of the join are named l"),
+        (f"SELECT l.ts {JOIN} JOIN other x ON x.a = l.a", "an interval join is of two tables"),
+        (f"SELECT l.a\n {JOIN}", "SELECT l.ts unchanged: a run finds by it the rows of a window"),
+        (f"SELECT * {JOIN}", "the query has several columns ts: name each column of its SELECT"),
+        (f"SELECT l.ts + INTERVAL '1' HOUR AS ts {JOIN}", "SELECT l.ts unchanged"),
+        (f"SELECT l.ts {JOIN.replace('JOIN', 'RIGHT JOIN')}", "SELECT r.ts unchanged"),
+        (f"SELECT l.ts, r.ts AS t {JOIN.replace('JOIN', 'FULL JOIN')}", f"SELECT {FULL} unchanged"),
+        (f"SELECT l.* {JOIN.replace('JOIN', 'FULL JOIN')}", f"SELECT {FULL} unchanged"),
+        (
+            f"SELECT coalesce(r.ts, l.ts) AS ts {JOIN.replace('JOIN', 'FULL JOIN')}",
+            "lies in the window of its left row",
+        ),
+        (f"SELECT l.ts, count(*) AS n {JOIN}\n GROUP BY l.ts", "line 2, column 11: GROUP BY over an interval join"),
+        (f"SELECT max(l.ts) AS ts {JOIN}", "MAX over an interval join would see rows of several windows"),
+        (f"SELECT DISTINCT l.ts {JOIN}", "DISTINCT over an interval join"),
+        (f"SELECT ts, n FROM (SELECT l.ts, row_number() OVER (ORDER BY l.a) AS n {JOIN})", "WINDOW over an interval"),
+        (f"SELECT l.ts {JOIN} WHERE EXISTS (SELECT 1 FROM views)", "queries within expressions"),
+        (f"SELECT l.ts {JOIN} UNION ALL SELECT window_start FROM {TUMBLE}", "over window functions or over one"),
+        (f"SELECT window_start FROM {TUMBLE} UNION ALL SELECT l.ts {JOIN}", "over window functions or over one"),
+        (f"SELECT l.ts {JOIN} UNION ALL SELECT l.ts {JOIN}", "an interval join is of two tables"),
+        (f"SELECT window_start FROM {TUMBLE.replace('TABLE clicks', f'(SELECT l.ts {JOIN})')}", "write the join into"),
+        ("SELECT l.ts FROM clicks l JOIN clicks r ON l.ts BETWEEN r.at AND r.at", "compares two columns of clicks"),
+    ],
+)
+def test_what_cannot_be_joined_window_by_window_is_refused(query, told):
+    """With its place, and with what to write."""
+    with pytest.raises(BadStatement) as refused:
+        read_query(f"INSERT INTO o {query}")
+
+    assert told in str(refused.value)
+
+
+def test_an_interval_of_days_waits_for_the_longest_days_of_the_zone():
+    """Spark adds days on the wall clock: on the last Sunday of October a day of Berlin has 25 hours."""
+    berlin, reach = Zone("Europe/Berlin"), WindowReach(0, 24 * HOUR, 24 * HOUR)
+
+    def closed_by(value: str) -> str:
+        instant = Instant(to_wall(from_wall(0).fromisoformat(value)))
+        return f"{from_wall(reach.closed_by(berlin, instant)):%m-%d %H:%M}"
+
+    assert closed_by("2021-03-20 10:00") == "03-19 10:00"
+    assert closed_by("2021-10-31 10:00") == "10-30 09:00"
+
+
+def fill(opened: Near, *added: tuple[str, int, int]) -> list[list[str]]:
+    """Add rows, each an hour of its table with one row at a minute; return what is published after each."""
+    found = []
+    for table, hour, minute in added:
+        opened.add_to(table, f"2021-03-19 {hour:02}:00", minute)
+        opened.settle()
+        found.append(opened.shown())
+    return found
+
+
+def test_a_left_window_waits_for_the_right_rows_that_it_may_match(catalog_url, tmp_path):
+    """Hour 10 is computed when W of clicks is 11:00, and that of views 12:30, since a view may come 90 minutes later.
+
+    A view reaches back 30 minutes too: that of 11:10 matches the click of 11:40, in the next window.
+    """
+    opened = open_near(tmp_path / "project", catalog_url, 90, 30, "LEFT")
+
+    rows = [("clicks", 10, 5), ("clicks", 11, 40), ("views", 11, 10), ("views", 12, 0), ("clicks", 12, 59)]
+    found = fill(opened, *rows)
+    why = opened.mill.why("shop.count_hours/2021-03-19 11:00").because[0]
+    (after,) = fill(opened, ("views", 13, 30))
+
+    assert found == [[], [], [], ["10:05 11:10"], ["10:05 11:10"]]
+    assert why.why.endswith("is open: the watermark of default.views stands at 2021-03-19 13:00:00")
+    assert why.unblock == "the watermark passes 2021-03-19 13:30:00"
+    assert after == ["10:05 11:10", "11:40 11:10", "11:40 12:00"]
+    opened.mill.close()
+
+
+def test_a_right_window_waits_for_the_left_rows_that_it_may_match(catalog_url, tmp_path):
+    """Hour 10 is computed when W of views is 11:00, and that of clicks 11:30, since a click may come 30 minutes later.
+
+    A click may be up to 90 minutes earlier too.
+    """
+    opened = open_near(tmp_path / "project", catalog_url, 90, 30, "RIGHT")
+
+    found = fill(opened, ("views", 10, 30), ("views", 11, 50), ("clicks", 10, 59), ("clicks", 11, 0), ("clicks", 12, 0))
+
+    assert found[:4] == [[], [], [], ["10:59 10:30", "11:00 10:30"]]
+    assert found[4] == ["10:59 10:30", "10:59 11:50", "11:00 10:30", "11:00 11:50", "12:00 11:50"]
+    opened.mill.close()
+
+
+def test_both_bounds_are_inclusive_and_rows_without_a_match_come_once(catalog_url, tmp_path):
+    """The view of 10:00 matches the clicks of 9:00 and 10:30, and none a minute further: these have no match at all."""
+    opened = open_near(tmp_path / "project", catalog_url, 60, 30, "FULL")
+    opened.add_to("clicks", "2021-03-19 08:00", 59)
+    opened.add_to("clicks", "2021-03-19 09:00", 0)
+    opened.add_to("clicks", "2021-03-19 10:00", 30, 31)
+    opened.add_to("views", "2021-03-19 10:00", 0)
+    opened.add_to("views", "2021-03-19 12:00", 5)
+    opened.add_to("views", "2021-03-19 13:00", 5)
+    opened.add_to("clicks", "2021-03-19 13:00", 36)
+
+    opened.settle()
+
+    assert opened.shown() == ["- 12:05", "08:59 -", "09:00 10:00", "10:30 10:00", "10:31 -"]
+    opened.mill.close()
+
+
+def test_late_rows_of_either_side_have_the_windows_computed_again_that_they_can_match(catalog_url, tmp_path):
+    """A late view of hour 12 touches the clicks of 10:30 to 13:30, and no other; it lies beyond `computed`."""
+    opened = open_near(tmp_path / "project", catalog_url, 90, 30, "LEFT")
+    for table, hours in (("clicks", range(9, 14)), ("views", range(9, 14))):
+        for hour in hours:
+            opened.add_to(table, f"2021-03-19 {hour:02}:00", *([50] if table == "clicks" else []))
+    opened.settle()
+    sql = "SELECT window_start / 3600000000 % 24, write_pointer FROM window_result"
+    before, computed = dict(opened.sql(sql)), opened.sql("SELECT computed FROM window_program")[0][0]
+
+    opened.add_to("views", "2021-03-19 12:00", 15)
+    told = opened.is_more()
+    opened.settle()
+    after = dict(opened.sql(sql))
+    shown = opened.shown()
+    opened.add_to("clicks", "2021-03-19 10:00", 51, how="overwrite")
+    opened.settle()
+
+    assert f"{from_wall(computed):%H:%M}" == "12:30"
+    assert told
+    assert {hour: before[hour] == after[hour] for hour in (8, 9, 10, 11)} == {8: True, 9: True, 10: False, 11: False}
+    assert shown == ["09:50 -", "10:50 12:15", "11:50 12:15"]
+    assert opened.shown() == ["09:50 -", "10:51 12:15", "11:50 12:15"]
+    assert not opened.is_more()
+    opened.mill.close()
+
+
+def test_a_late_row_counts_in_open_windows_and_is_kept_if_it_has_none(catalog_url, tmp_path):
+    """Views that clicks of an open window may match are no side rows: those less than 30 minutes before that window."""
+    opened = open_near(tmp_path / "project", catalog_url, 60, 30, "LEFT", policy="side")
+    for hour in (10, 11):
+        opened.add_to("clicks", f"2021-03-19 {hour}:00", 10)
+        opened.add_to("views", f"2021-03-19 {hour}:00")
+    opened.settle()
+
+    opened.add_to("views", "2021-03-19 10:00", 20, 45)
+    opened.settle()
+    (found,) = fill(opened, ("views", 12, 59))
+
+    assert [line.split()[1] for line in opened.lines("count_hours_side_views")] == ["20"]
+    assert found == ["10:10 -", "11:10 10:45"]
+    opened.mill.close()
+
+
+def test_an_idle_side_holds_no_window(catalog_url, tmp_path):
+    """Its rows are late when it returns. W of clicks alone counts, which needs no lag."""
+    opened = open_near(tmp_path / "project", catalog_url, 90, 30, "LEFT", idle="1h")
+    fill(opened, ("views", 9, 0), ("clicks", 10, 5), ("clicks", 11, 5))
+    before = opened.shown()
+    opened.sql("UPDATE partition_change SET at = at - 7200000 RETURNING 1")
+    opened.settle()
+    idle = opened.shown()
+
+    (after,) = fill(opened, ("views", 11, 0))
+
+    assert before == []
+    assert idle == ["10:05 -", "11:05 -"]
+    assert after == ["10:05 11:00", "11:05 11:00"]
+    opened.mill.close()
+
+
+def test_a_rewind_of_either_table_opens_the_windows_that_waited_for_its_rows(sqlite_catalog_url, tmp_path):
+    """If the intervals of the tables change, the join has other windows, and all of them are computed again."""
+    opened = open_near(tmp_path / "project", sqlite_catalog_url, 90, 30, "LEFT")
+    fill(opened, *((table, hour, 5) for table in ("clicks", "views") for hour in (9, 10, 11, 12, 13)))
+    sql = "SELECT computed FROM window_program"
+    app = opened.mill.project.config.app.read_text()
+
+    opened.mill.watermarks.rewind("views", "2021-03-19 12:00")
+    ((rewound,),) = opened.sql(sql)
+    opened.settle()
+    opened.add_to("views", "2021-03-19 12:00", 6)
+    opened.settle()
+    shown = opened.shown()
+    opened.deploy(app.replace('interval="1h"', 'interval="30m"'))
+    ((reset,),) = opened.sql(sql)
+    opened.settle()
+
+    assert f"{from_wall(rewound):%H:%M}" == "10:30"
+    assert "11:05 12:06" not in shown
+    assert "10:05 11:05" in shown
+    assert reset is None
+    assert opened.sql("SELECT DISTINCT window_end - window_start FROM window_result WHERE stale = 0") == [
+        (30 * MINUTE,)
+    ]
+    opened.mill.close()
+
+
+def test_windows_that_may_lack_matches_before_the_first_partition_can_be_skipped(sqlite_catalog_url, tmp_path):
+    """A click of 9:10 may match a view of 8:45, and the first views are of 9:00."""
+    opened = open_near(tmp_path / "project", sqlite_catalog_url, 90, 30, "LEFT")
+    app = opened.mill.project.config.app.read_text()
+    opened.deploy(app.replace('late="recompute"', 'late="recompute", partial_first="skip"'))
+
+    found = fill(opened, *((table, hour, 10) for table in ("views", "clicks") for hour in (9, 10, 11, 12)))
+
+    assert found[-1] == ["10:10 10:10", "10:10 11:10"]
+    opened.mill.close()
+
+
+INSERT = f"""
+CREATE TABLE settled (ts TIMESTAMP(3), a bigint) PARTITIONED BY (day date);
+INSERT INTO settled SELECT l.ts, r.a, to_date(l.ts) AS day FROM {near(90, 30, "")}"""
+
+
+def test_an_insert_is_explained_and_starts_when_either_watermark_may_close_a_window(sqlite_catalog_url, tmp_path):
+    """Windows end each hour, and wait for views for 90 minutes: a multiple of 30 minutes in all cases."""
+    opened = open_near(tmp_path / "project", sqlite_catalog_url, 90, 30, "")
+    opened.mill.sql(INSERT)
+    for table, hours in (("clicks", (10,)), ("views", (8, 9, 12))):
+        for hour in hours:
+            opened.add_to(table, f"2021-03-19 {hour:02}:00", 5)
+
+    (done,) = opened.mill.sql(f"EXPLAIN {INSERT.split(';')[1]}")
+    ((spec,),) = opened.sql("SELECT spec FROM schedule WHERE name = 'settled'")
+    (bare,) = opened.mill.sql(f"EXPLAIN SELECT l.a, r.a FROM {near(90, 30, '')}")
+
+    windows = [(row["value"], row["partitions"]) for row in done.rows if row["part"] == "window"]
+    clicks, views = (f"default.{table} day=2021-03-19 hour=" for table in ("clicks", "views"))
+    assert windows[-1] == ("[2021-03-19 10:00:00, 2021-03-19 11:00:00)", [f"{clicks}10", f"{views}9", f"{views}12"])
+    assert [row["value"] for row in bare.rows] == ["default.clicks", "default.views"]
+    assert spec.count('"every": "30m"') == 2
+    opened.mill.close()
+
+
+_numbers = itertools.count()
+
+
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from(["", "LEFT", "RIGHT", "FULL"]),
+    st.sampled_from([(90, 30), (0, 120), (-60, 120), (61, -1)]),
+    EVENTS,
+)
+def test_an_interval_join_is_that_of_one_computation_in_every_order_of_arrival(memory_folder, kind_of, bounds, events):
+    """Appends, rewrites, drops, runs and kills in any order on both sides: all that is closed, exactly once."""
+    folder = memory_folder / f"i{next(_numbers)}"
+    opened = open_near(folder, f"sqlite:///{folder}.db", *bounds, kind_of)
+    for event, how, hour, minutes in events:
+        if event == "run":
+            assert opened.run().state == "COMPLETED", opened.spawner.complaints
+        elif event == "kill":
+            kill(opened, MARKS[hour])
+        elif how == "drop":
+            opened.mill.datasets.drop(event, {"hour": hour})
+        else:
+            opened.add_to(event, f"2021-03-19 0{hour}:00", *minutes, how=how)
+    opened.settle()
+
+    assert opened.lines("hourly") == opened.expected(opened.closed)
+    opened.mill.close()
+
+
+SPARK_APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+clicks, views = (
+    app.fileset(name, keys={"day": "date", "hour": "int"}, watermark=tm.Watermark(
+        "ts", pattern="$day $hour:00:00", interval="1h", zone="Europe/Berlin"))
+    for name in ("clicks", "views"))
+"""
+KINDS = {"both": "", "outer_left": "LEFT", "outer_right": "RIGHT", "outer_full": "FULL"}
+
+
+def write_join(name: str) -> str:
+    """A program of the app, and its output."""
+    kind = KINDS[name]
+    source = near(90, 30, kind).replace("clicks l", "(SELECT ts, a, b FROM clicks WHERE b >= 0) l")
+    return f"""
+{name} = app.fileset("{name}", keys={{"day": "date"}})
+app.window_sql("join_{name}", '''
+    INSERT INTO {name} SELECT * FROM (
+        SELECT {row_time(kind)} AS ts, l.b AS l, r.b AS r, to_date({row_time(kind)}) AS day
+          FROM {source} AND l.a = r.a) WHERE coalesce(l, r) < 100 -- the end''')
+"""
+
+
+def rows_of(spark, *rows: tuple[str, str, int]):
+    """Rows of any table (time of Berlin, a, b)."""
+    found = [
+        f"SELECT TIMESTAMP'2021-03-19 {time}:00 Europe/Berlin' AS ts, '{a}' AS a, {b} AS b, {int(time[:2])} AS hour"
+        for time, a, b in rows
+    ]
+    return spark.sql(f"SELECT *, DATE'2021-03-19' AS day FROM ({' UNION ALL '.join(found)})")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "kinds",
+    [("outer_full",), pytest.param(("both", "outer_left", "outer_right"), marks=pytest.mark.long)],
+    ids=["some", "others"],
+)
+def test_an_interval_join_is_computed_and_computed_again_for_late_rows(sqlite_catalog_url, tmp_path, spark, kinds):
+    """A late partition of either side recomputes the windows that it touches; open windows are not given out."""
+    text = SPARK_APP + "".join(map(write_join, kinds))
+    windows: Windows = open_windows(tmp_path / "project", sqlite_catalog_url, text, spark=spark)
+    early = [("07:10", "w", 8), ("09:30", "x", 1), ("09:40", "w", 7), ("10:00", "x", 2), ("10:01", "y", 3)]
+    windows.commit("clicks", rows_of(spark, *early, ("10:50", "x", -1)))
+    windows.commit("clicks", rows_of(spark, ("11:20", "x", 4), ("12:00", "z", 100), ("13:10", "x", 5)))
+    windows.commit("views", rows_of(spark, ("11:00", "x", 21), ("11:31", "y", 22), ("11:45", "v", 26)))
+    windows.commit("views", rows_of(spark, ("13:59", "x", 23)))
+
+    def compute() -> dict[str, set[tuple[str, int | None, int | None]]]:
+        found = {}
+        for name in kinds:
+            run = windows.run(f"shop.join_{name}")
+            assert run.state == "COMPLETED", (run.exit_reason, windows.spawner.complaints)
+            rows = windows.read(name).selectExpr("date_format(ts, 'HH:mm')", "l", "r").collect()
+            found[name] = {tuple(row) for row in rows}
+            assert len(found[name]) == len(rows)
+        return found
+
+    first = compute()
+    pointers = {*windows.sql("SELECT program_id, window_start, write_pointer FROM window_result")}
+    windows.commit("views", rows_of(spark, ("11:31", "y", 24), ("11:30", "y", 25)))
+    windows.commit("clicks", rows_of(spark, ("09:30", "w", 6)))
+    second = compute()
+    again = {*windows.sql("SELECT program_id, window_start, write_pointer FROM window_result")}
+    (bare,) = windows.mill.sql(f"SELECT count(*) AS n FROM {near(90, 30, '')} AND l.a = r.a")
+    windows.mill.close()
+
+    # W of both tables is 14:00. Left windows are closed up to 12:30, 90 minutes before, and right ones up to 13:30.
+    matched = {("09:30", 1, 21), ("10:00", 2, 21), ("10:01", 3, 22), ("11:20", 4, 21)}
+    left, right = {("07:10", 8, None), ("09:40", 7, None)}, {("11:45", None, 26)}
+    of_right = {("11:00", 1, 21), ("11:00", 2, 21), ("11:00", 4, 21), ("11:31", 3, 22)} | right
+    expected = {
+        "both": matched,
+        "outer_left": matched | left,
+        "outer_right": of_right,
+        "outer_full": matched | left | right,
+    }
+    assert first == {name: expected[name] for name in kinds}
+    matched |= {("10:01", 3, 24), ("10:01", 3, 25)}
+    left |= {("09:30", 6, None)}
+    of_right |= {("11:31", 3, 24), ("11:30", 3, 25)}
+    expected = {
+        "both": matched,
+        "outer_left": matched | left,
+        "outer_right": of_right,
+        "outer_full": matched | left | right,
+    }
+    assert second == {name: expected[name] for name in kinds}
+    same = {start // 3_600_000_000 % 24 for _, start, _ in pointers & again}
+    assert bare.rows == ({"n": 8},)  # rows of open windows too, and those that the programs leave out
+    assert 7 in same
+    assert same <= {6, 7, 12}

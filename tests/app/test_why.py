@@ -13,7 +13,7 @@ import pytest
 from tests.errors import raises_code
 from tests.manual_clock import ManualClock
 from tests.stage import Stage, staged
-from tidemill import Reason
+from tidemill import Because, Reason
 from tidemill.cli.main import main
 
 APP: Final = """
@@ -31,6 +31,8 @@ clicks = app.fileset("clicks", keys={"day": "date", "hour": "int"}, format="text
     "ts", pattern="$day $hour:00:00", interval="1h"))
 regions = app.fileset("regions", keys={"day": "date", "region": "string"}, format="text", watermark=tm.Watermark(
     "ts", pattern="$day 00:00:00", interval="1d", expected={"region": ["eu", "us"]}))
+patient = app.fileset("patient", keys={"day": "date", "hour": "int"}, format="text", watermark=tm.Watermark(
+    "ts", pattern="$day $hour:00:00", interval="1h", gap="wait(2h)"))
 slow = app.fileset("slow", keys={"day": "date"}, format="text", watermark=tm.Watermark(
     "ts", interval="1d", completeness="delay(1h)"))
 named = app.fileset("named", keys={"name": "string"}, format="text", watermark=tm.Watermark("ts", interval="1h"))
@@ -775,6 +777,77 @@ def test_what_waits_names_its_way_out(stage):
     assert reason.evidence["timeout_at"] == datetime(2026, 3, 2, 12, tzinfo=UTC)
     assert reason.unblock.endswith(f"`tidemill job force {job}`; at its time-out the job is cancelled")
     assert reason.next_look_at == datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+def of_watermark(stage, name: str) -> list[Because]:
+    """Return the reasons of a watermark."""
+    return [one for one in stage.mill.why(name).because if one.code.value.startswith("watermark_")]
+
+
+def test_a_slot_that_the_watermark_has_passed_is_no_cause(stage):
+    """Ten old gaps would hide the one that matters."""
+    for day in range(1, 13):
+        stage.publish("regions", f"day=2026-02-{day:02}/region=eu")
+    stage.publish("regions", "day=2026-02-12/region=us")
+    passed = of_watermark(stage, "regions")
+    stage.publish("regions", "day=2026-02-13/region=us")
+
+    (missing,) = of_watermark(stage, "regions")
+
+    assert [one.code for one in passed] == [Reason.WATERMARK_WAITS_FOR_DATA]
+    assert missing.code is Reason.WATERMARK_MISSES_PARTITIONS
+    assert missing.evidence["missing"] == [{"slot": "2026-02-13 00:00:00", "have": 1, "of": 2}]
+    assert stage.mill.watermarks.show("regions").waits_for[0].slot == "2026-02-13 00:00:00"
+
+
+def test_a_partition_of_a_slot_that_is_passed_is_not_waited_for(stage):
+    """A later day may be complete first: the earlier one is late then, and holds nothing."""
+    stage.publish("slow", "day=2026-02-01")
+    stage.mill.watermarks.advance("slow", "2026-02-02")
+    stage.publish("slow", "day=2026-02-02")
+
+    (waits,) = of_watermark(stage, "slow")
+
+    assert waits.code is Reason.WATERMARK_WAITS_FOR_PARTITION
+    assert waits.evidence["partition"] == "day=2026-02-02"
+
+
+def test_a_missing_hour_says_how_long_the_watermark_waits_for_it(stage):
+    """The answer named a complete slot ahead of the clock, which was not there, and hours before an advance."""
+    for hour in (5, 8):
+        stage.publish("patient", f"day=2026-03-01/hour={hour}")
+    stage.mill.watermarks.advance("patient", "2026-03-01 07:00")
+
+    (missing,) = of_watermark(stage, "patient")
+
+    assert missing.code is Reason.WATERMARK_MISSES_PARTITIONS
+    assert missing.evidence["missing"] == [{"slot": "2026-03-01 07:00:00", "have": 0, "of": 1}]
+    assert missing.unblock.endswith(", or wait(2h) is over")
+    assert missing.next_look_at == datetime(2026, 3, 1, 14, tzinfo=UTC)
+
+
+def test_a_transaction_that_writes_earlier_times_is_no_cause(stage):
+    """To abort it would not move the watermark."""
+    stage.publish("clicks", "day=2026-03-01/hour=8")
+    for begins, ends in (("08", "09"), ("09", "23"), ("10", "11")):
+        stage.enter(stage.transaction("clicks"))
+        stage.sql(
+            f"UPDATE in_progress SET from_time = {micros(begins)}, to_time = {micros(ends)} "
+            "WHERE write_pointer = (SELECT max(write_pointer) FROM in_progress) RETURNING 1"
+        )
+    _, holding, _ = sorted(one for (one,) in stage.sql("SELECT write_pointer FROM in_progress"))
+    stage.publish("clicks", CLICK)
+
+    held = of_watermark(stage, "clicks")
+
+    assert [one.code for one in held] == [Reason.WATERMARK_HELD]
+    assert [one.evidence["write_pointer"] for one in held] == [holding]
+    assert [one.write_pointer for one in stage.mill.watermarks.show("clicks").held_by] == [holding]
+
+
+def micros(hour: str) -> int:
+    """An hour of the first of March, as an instant."""
+    return int(datetime(2026, 3, 1, int(hour), tzinfo=UTC).timestamp()) * 1_000_000
 
 
 def test_a_file_that_has_failed_says_when_it_is_tried_again(stage):

@@ -813,7 +813,10 @@ def test_rows_of_a_dropped_partition_are_no_longer_counted_as_left_out(catalog_u
 
 
 def test_rows_may_be_late_and_others_outside_of_one_partition(catalog_url, tmp_path):
-    """Each number is kept by itself: the late ones add up, those outside are what the partition holds."""
+    """Each number is kept by itself: the late ones add up, those outside are what the partition holds.
+
+    With `drop` a row that comes late and lies outside is in both: no run reads a partition only to tell them apart.
+    """
     plain = open_plain(tmp_path / "project", catalog_url, windows=HOP, more='outside="drop", late="drop"')
     for hour in (8, 9):
         plain.add(f"2021-03-19 {hour:02}:00", 1, 90)

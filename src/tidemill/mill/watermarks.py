@@ -14,6 +14,7 @@ from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, find_by_id, find_some
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.window.cascade import list_followed
+from tidemill.lake.window.holding import list_awaited, list_holding
 from tidemill.lake.window.reopening import reset_program
 from tidemill.lake.window.retries import list_failures
 from tidemill.lake.window.watermark import (
@@ -21,7 +22,6 @@ from tidemill.lake.window.watermark import (
     WatermarkRow,
     find_next_slot,
     find_watermark,
-    list_holders,
     list_holes,
     list_incomplete,
     list_moves,
@@ -166,7 +166,10 @@ class WindowView:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutPartition:
-    """A partition of which rows are in no window."""
+    """A partition of which rows are left out of windows.
+
+    `late_rows` of `late="drop"` are all rows that came late, of which some may count in an open window.
+    """
 
     partition: str
     late_rows: int
@@ -218,7 +221,10 @@ class ProgramView:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkDetail:
-    """A watermark with its options, last moves, holders, missing partitions and window programs."""
+    """A watermark with its options, last moves, holders, missing partitions and window programs.
+
+    `waits_for` has the slots that the watermark has not passed because partitions of them are not there.
+    """
 
     dataset: str
     watermark: str | None
@@ -230,6 +236,7 @@ class WatermarkDetail:
     held_by: tuple[HolderView, ...]
     follows: tuple[str, ...]
     """The window programs that write the file set, if the watermark follows them and not the partitions."""
+    waits_for: tuple[IncompleteView, ...]
     incomplete: tuple[IncompleteView, ...]
     holes: tuple[str, ...]
     parked: tuple[str, ...]
@@ -315,7 +322,11 @@ class Watermarks(Noun):
                     for move in list_moves(db, dataset_id, MOST_LISTED)
                 ),
                 held_by=tuple(
-                    HolderView(one.write_pointer, one.run_id, one.began_at) for one in list_holders(db, dataset_id)
+                    HolderView(one.write_pointer, one.run_id, one.began_at) for one in list_holding(db, spec, row)
+                ),
+                waits_for=tuple(
+                    IncompleteView(str(from_wall(time)), number, spec.expected_count)
+                    for time, number in list_awaited(db, spec, row, MOST_LISTED)
                 ),
                 follows=tuple(list_followed(db, fileset)),
                 incomplete=tuple(
@@ -456,7 +467,7 @@ def _view(db: Db, fileset: Fileset, row: WatermarkRow) -> WatermarkView:
         _shown(row.target, zone),
         zone.name,
         spec.column,
-        tuple(one.write_pointer for one in list_holders(db, fileset.dataset_id)),
+        tuple(one.write_pointer for one in list_holding(db, spec, row)),
         tuple(state.name for state in list_states(db, fileset.dataset_id)),
     )
 

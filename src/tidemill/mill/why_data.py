@@ -19,9 +19,10 @@ from tidemill.lake.expectations import find_expectations
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.discovery import find_listing
 from tidemill.lake.window.cascade import list_followed
+from tidemill.lake.window.holding import find_ahead, list_awaited, list_awaited_partitions, list_holding
 from tidemill.lake.window.least import find_least
 from tidemill.lake.window.reach import WindowReach
-from tidemill.lake.window.watermark import find_watermark, list_holders, list_holes, list_incomplete, list_waits
+from tidemill.lake.window.watermark import WatermarkRow, find_watermark
 from tidemill.lake.window.window_plan import Grid, Window, WindowShape
 from tidemill.lake.window.windows import WindowState, list_inputs, list_states, read_input, read_reaches
 from tidemill.mill.access import Access
@@ -33,7 +34,7 @@ from tidemill.run.step.inputs import consumer_kind_of
 from tidemill.shapes.filters import KeyFilter
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, WallTime, Zone, from_wall
-from tidemill.shapes.watermark_spec import GapPolicy, WatermarkSpec
+from tidemill.shapes.watermark_spec import GAP, WatermarkSpec
 
 if TYPE_CHECKING:
     from tidemill.mill.why_data_sql import Sql
@@ -164,7 +165,7 @@ def explain_dataset(db: Db, dataset: Dataset, access: Access) -> Explained:
 
 def explain_watermark(db: Db, fileset: Fileset) -> Iterator[Because]:
     """Say what holds the watermark of a file set; nothing for a file set without a watermark."""
-    row, spec, of = find_watermark(db, fileset.dataset_id), fileset.watermark, fileset.dataset_id
+    row, spec = find_watermark(db, fileset.dataset_id), fileset.watermark
     if row is None or spec is None:
         return
     zone, name = spec.partition_time.zone, fileset.qualified_name
@@ -174,33 +175,35 @@ def explain_watermark(db: Db, fileset: Fileset) -> Iterator[Because]:
         why = f"the watermark of {name} has no value: no partition has a time yet"
         yield Because(Reason.WATERMARK_HAS_NO_VALUE, why, evidence, "a commit publishes a partition with a time")
     waits = False
-    for holder in list_holders(db, of)[:_FEW]:
+    for holder in list_holding(db, spec, row)[:_FEW]:
         if row.target is not None and row.value != row.target:
             waits = True
             held = {**evidence, "write_pointer": holder.write_pointer, "run_id": holder.run_id}
             why = f"transaction {holder.write_pointer} of {holder.run_id} holds the watermark of {name} at {stands}"
             cure = f"the transaction ends, or `tidemill tx abort {holder.write_pointer}`"
             yield Because(Reason.WATERMARK_HELD, why, {**held, "since": holder.began_at}, cure)
+    ahead = find_ahead(db, spec, row)
     missing: list[dict[str, object]] = [
         {"slot": str(from_wall(time)), "have": have, "of": spec.expected_count}
-        for time, have in list_incomplete(db, of, _FEW)
+        for time, have in list_awaited(db, spec, row, _FEW)
         if have < spec.expected_count
     ]
-    if spec.gap is GapPolicy.WAIT:
-        holes = list_holes(db, of, _FEW)
-        missing += [{"slot": str(from_wall(time)), "have": 0, "of": spec.expected_count} for time in holes]
     if missing:
         waits = True
         why = f"the watermark of {name} stands at {stands}: {len(missing)} time slots miss partitions"
         cure = f"the partitions arrive, or `tidemill watermark advance {name} TIME`"
-        yield Because(Reason.WATERMARK_MISSES_PARTITIONS, why, {**evidence, "missing": missing}, cure)
-    waiting = list(_incomplete_partitions(db, fileset, spec, evidence))
+        at = None
+        if spec.gap_wait is not None and row.next_check_at not in {None, ahead}:
+            cure += f", or {spec.options[GAP]} is over"
+            at = row.next_check_at
+        yield Because(Reason.WATERMARK_MISSES_PARTITIONS, why, {**evidence, "missing": missing}, cure, at)
+    waiting = list(_incomplete_partitions(db, fileset, spec, row, evidence))
     yield from waiting
     waits |= bool(waiting)
-    if row.next_check_at is not None:
+    if ahead is not None:
         waits = True
         why = f"the next complete slot of {name} lies ahead of the clock"
-        yield Because(Reason.WATERMARK_WAITS_FOR_TIME, why, evidence, "the time comes", row.next_check_at)
+        yield Because(Reason.WATERMARK_WAITS_FOR_TIME, why, evidence, "the time comes", ahead)
     if not waits and row.value is not None:
         why = f"the watermark of {name} stands at {stands}, and nothing holds it"
         followed = list_followed(db, fileset)
@@ -209,9 +212,9 @@ def explain_watermark(db: Db, fileset: Fileset) -> Iterator[Because]:
 
 
 def _incomplete_partitions(
-    db: Db, fileset: Fileset, spec: WatermarkSpec, evidence: Mapping[str, object]
+    db: Db, fileset: Fileset, spec: WatermarkSpec, row: WatermarkRow, evidence: Mapping[str, object]
 ) -> Iterator[Because]:
-    for wait in list_waits(db, fileset.dataset_id, _FEW):
+    for wait in list_awaited_partitions(db, spec, row, _FEW):
         shown, marker = fileset.show(wait.partition_key), spec.completeness.marker
         why = f"the watermark of {fileset.qualified_name} waits for partition {shown}: "
         if wait.marked:

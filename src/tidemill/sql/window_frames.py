@@ -28,6 +28,7 @@ from tidemill.sql.window_text import (
     SPANS_AS_TEXT,
     are_among,
     assign_windows,
+    have_bounds_of,
     is_inside,
     is_within,
     spans_table,
@@ -259,8 +260,14 @@ class SparkWindows:
         new = self.compute(workspace, batches).persist() if windows else None
         if not present.columns or not old:
             return None, new, []
+        query = self._query
+        there = {name.lower() for name in present.columns}
+        columns = {bound: quoted(column) for bound, column in query.bounds.items() if column.lower() in there}
+        if query.bounds and not columns:  # all rows are of a query that had other names for its bounds
+            return None, new, []
         _set_zone(workspace, batches[0])
-        replaced = self._lies_in([*windows, *gone])
+        wanted = [*windows, *gone]
+        replaced = have_bounds_of(query.shape, wanted, columns) if query.interval is None else self._lies_in(wanted)
         held = [row.asDict() for row in present.filter(replaced).select(*names).distinct().collect()]
         if not held:
             return None, new, []

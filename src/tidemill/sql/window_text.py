@@ -135,6 +135,27 @@ def are_among(shape: WindowShape, windows: Iterable[Window], columns: Mapping[st
     return is_among(column, [one.end if bound == "window_end" else one.start for one in windows], shape.slide)
 
 
+def have_bounds_of(shape: WindowShape, windows: Sequence[Window], columns: Mapping[str, str]) -> str:
+    """Return the condition that a row of an output is of one of `windows`, which may be of other sizes than `shape`.
+
+    The output may have rows of other windows too, which have one bound in common with some of `windows`. Both bounds
+    are compared where `columns` have both. A row that lacks one of them was written before the query selected it.
+    """
+    if len(columns) == 1:
+        return are_among(shape, windows, columns)
+    start, end = (f"CAST({columns[bound]} AS TIMESTAMP_NTZ)" for bound in ("window_start", "window_end"))
+    starts: dict[int, list[int]] = {}
+    for one in windows:
+        starts.setdefault(one.end - one.start, []).append(one.start)
+    cases = [
+        f"{is_among(start, some, shape.slide)} AND {end} = {start} + INTERVAL '{size / 1_000_000:.6f}' SECOND"
+        for size, some in starts.items()
+    ]
+    cases.append(f"{start} IS NULL AND {is_among(end, [one.end for one in windows], shape.slide)}")
+    cases.append(f"{end} IS NULL AND {is_among(start, [one.start for one in windows], shape.slide)}")
+    return f"(({') OR ('.join(cases)}))"
+
+
 def _is_within(column: str, slots: Iterable[Window]) -> str:
     """Return the condition that a wall-clock time lies in one of `slots`; slots that touch are asked as one."""
     stretches: list[list[int]] = []

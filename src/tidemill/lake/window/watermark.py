@@ -643,11 +643,6 @@ def list_incomplete(db: Db, dataset_id: DatasetId, limit: int) -> list[tuple[Wal
     return db.records(SQL.list_incomplete, tuple[WallTime, int], dataset_id=dataset_id, limit=limit)
 
 
-def list_waits(db: Db, dataset_id: DatasetId, limit: int) -> list[PartitionWait]:
-    """Partitions that are there and not complete, by time slot and key."""
-    return db.records(SQL.list_waits, PartitionWait, dataset_id=dataset_id, limit=limit)
-
-
 def _is_alone(spec: WatermarkSpec) -> bool:
     """Return whether one partition completes a slot."""
     return spec.expected_count == 1 and not spec.expected and not spec.completeness.waits

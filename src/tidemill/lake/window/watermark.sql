@@ -392,11 +392,6 @@ SELECT s.slot_time, (SELECT count(*) FROM slot_member AS m
                       WHERE m.dataset_id = s.dataset_id AND m.slot_time = s.slot_time) AS members
   FROM time_slot AS s WHERE s.dataset_id = :dataset_id AND s.complete = 0 ORDER BY s.slot_time LIMIT :limit
 
--- name: list_waits
--- gives: partition_key, marked, due_at
-SELECT partition_key, marked, due_at FROM slot_wait WHERE dataset_id = :dataset_id
- ORDER BY slot_time, partition_key LIMIT :limit
-
 -- name: list_holes
 -- gives: next_time
 -- Slots whose follower is missing though a later one is there, among the latest thousand: the past may be long.

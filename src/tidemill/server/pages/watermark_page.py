@@ -54,7 +54,7 @@ def show_watermark(request: Request, name: str) -> HTMLResponse:
         "watermark.html",
         title=one.dataset,
         state="",
-        sub=f"watermark of {one.column} · {one.zone} · {_says(one, gaps)}",
+        sub=f"watermark of {one.column} · {one.zone} · {_says(one)}",
         links=[("Data set", link("/datasets", one.dataset)), ("Why", link("/why", one.dataset))],
         preview=_preview(request, one, slots),
         facts=[
@@ -91,20 +91,15 @@ def show_watermark(request: Request, name: str) -> HTMLResponse:
     )
 
 
-def _says(one: WatermarkDetail, gaps: Sequence[SlotView]) -> str:
+def _says(one: WatermarkDetail) -> str:
     """Return in words what holds the watermark."""
     if one.held_by:
         return f"held by {number_of(len(one.held_by), 'open transaction')}"
     if one.follows:
         return f"follows {', '.join(one.follows)}"
-    held = [slot for slot in gaps if not slot.passed]
-    if held:
-        slot = held[-1]
-        return (
-            f"held by {slot.slot}, which is {slot.state.value}"
-            if slot.state == "missing"
-            else (f"held by {slot.slot}, which has {slot.have} of {slot.of}")
-        )
+    if one.waits_for:
+        slot = one.waits_for[0]
+        return f"held by {slot.slot}, which " + (f"has {slot.have} of {slot.of}" if slot.have else "is missing")
     return "nothing holds it"
 
 
@@ -179,7 +174,7 @@ def _program(one: ProgramView) -> Mapping[str, Any]:
         "stale": sum(window.stale for window in one.latest),
         "failing": failing,
         "left_out": f"{left_out.late_rows:,} late and {left_out.outside_rows:,} outside rows of "
-        f"{number_of(left_out.partitions, 'partition')} are in no window"
+        f"{number_of(left_out.partitions, 'partition')} are left out of windows"
         if left_out.partitions
         else "",
         "again": query(ask="reset", program=one.program, to=""),

@@ -1,0 +1,66 @@
+"""Transactions, slots and partitions that hold the watermark W of a file set where it stands, not behind it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import Param, load_sql
+from tidemill.lake.window.watermark import EARLIEST, Holder, PartitionWait, WatermarkRow, list_holders
+from tidemill.lake.window.window_plan import times_within
+from tidemill.shapes.partition_time import WallTime
+from tidemill.shapes.watermark_spec import GapPolicy, WatermarkSpec
+
+if TYPE_CHECKING:
+    from tidemill.lake.window.holding_sql import Sql
+
+SQL: Sql = load_sql(__file__)
+
+
+def list_holding(db: Db, spec: WatermarkSpec, row: WatermarkRow) -> list[Holder]:
+    """Return the open transactions that may write times before and after W, oldest first."""
+    value = EARLIEST if row.value is None else row.value
+    return [one for one in list_holders(db, row.dataset_id) if one.begins - spec.row_lag <= value < one.ends]
+
+
+def list_awaited(db: Db, spec: WatermarkSpec, row: WatermarkRow, limit: int) -> list[tuple[WallTime, int]]:
+    """Return the slots that W waits for, earliest first, with the number of their partitions that have come."""
+    found = db.records(
+        SQL.list_incomplete, tuple[WallTime, int], **_beyond(spec, row), max_ahead=spec.max_ahead, limit=limit
+    )
+    if spec.gap is GapPolicy.WAIT:
+        where: dict[str, Param] = {"dataset_id": row.dataset_id, "low": _beyond(spec, row)["low"]}
+        missing = db.records(SQL.list_missing, WallTime, **where, max_ahead=spec.max_ahead, limit=limit)
+        found += [(time, 0) for time in missing]
+    return sorted(found)[:limit]
+
+
+def list_awaited_partitions(db: Db, spec: WatermarkSpec, row: WatermarkRow, limit: int) -> list[PartitionWait]:
+    """Return the partitions that are there and not complete, and that W waits for, by time slot and key."""
+    return db.records(SQL.list_waits, PartitionWait, **_beyond(spec, row), limit=limit)
+
+
+def find_ahead(db: Db, spec: WatermarkSpec, row: WatermarkRow) -> datetime | None:
+    """Return when a complete slot has its time that lies too far ahead of the clock; None without such a slot."""
+    return db.value(SQL.find_ahead, datetime, dataset_id=row.dataset_id, max_ahead=spec.max_ahead)
+
+
+def _beyond(spec: WatermarkSpec, row: WatermarkRow) -> dict[str, Param]:
+    """Return the least time of the slots that may hold W, and the instant after which such slots end.
+
+    Where slots wait, the unbroken run of them says it. Else W is past all slots that end before a complete one, or
+    will be when no transaction holds it.
+    """
+    if spec.gap is GapPolicy.WAIT:
+        low = EARLIEST if row.next_time is None else row.next_time
+        return {"dataset_id": row.dataset_id, "low": low, "ends": EARLIEST}
+    reached = [one for one in (row.value, row.target) if one is not None]
+    if not reached:
+        return {"dataset_id": row.dataset_id, "low": EARLIEST, "ends": EARLIEST}
+    ends = max(reached) + spec.row_lag
+    return {
+        "dataset_id": row.dataset_id,
+        "low": times_within(spec.partition_time, spec.row_lag, ends, ends)[0],
+        "ends": ends,
+    }

@@ -397,6 +397,7 @@ def test_an_interval_join_is_computed_and_computed_again_for_late_rows(sqlite_ca
         for name in kinds:
             run = windows.run(f"shop.join_{name}")
             assert run.state == "COMPLETED", (run.exit_reason, windows.spawner.complaints)
+            spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")  # a test before may have set another
             rows = windows.read(name).selectExpr("date_format(ts, 'HH:mm')", "l", "r").collect()
             found[name] = {tuple(row) for row in rows}
             assert len(found[name]) == len(rows)

@@ -61,6 +61,8 @@ def declare_insert(project: Project, statement: Insert, keep: Keep) -> str:
 
     def look(db: Db) -> tuple[App, int, list[Fileset]]:
         sources = [Fileset.of(project.dataset(db, source)) for source in code.sources]
+        for name in code.look_ups:
+            project.dataset(db, name)
         try:
             project.dataset(db, code.sink)
         except NotFound:

@@ -21,7 +21,7 @@ from tidemill.lake.fileset.publish import SQL as PUBLISH
 from tidemill.lake.fileset.stored import HiveName, Storing
 from tidemill.lake.window.cascade import list_followed
 from tidemill.lake.window.watermark import Reread, declare_watermark
-from tidemill.lake.window.windows import list_inputs, list_states
+from tidemill.lake.window.windows import list_inputs, list_states, set_definition
 from tidemill.mill.plain import to_plain
 from tidemill.mill.project import Noun, Project
 from tidemill.mill.table_uses import find_uses
@@ -331,8 +331,13 @@ class _Tables(Noun):
         _check_column(db, before, spec)
         after = Fileset.of(replace(dataset, spec=spec))
         for state in list_states(db, dataset.dataset_id):
-            of = state.definition if state.computed is not None else ""
-            if of and _shape(before.watermark, of) != _shape(after.watermark, of):
+            of = state.definition
+            if not of or _shape(before.watermark, of) == _shape(after.watermark, of):
+                continue
+            if state.computed is None:
+                # It was reset, or is new: the next deployment stores the definition by the options that hold then.
+                set_definition(db, state.program_id, "")
+            else:
                 why = (
                     f"{state.name} has published windows by it: `tidemill watermark reset` that program first, "
                     "with --keep-state if they are to stay"
@@ -373,7 +378,8 @@ class _Tables(Noun):
             yield f"the watermark follows {', '.join(followed)}"
         for state in list_states(db, fileset.dataset_id):
             ids = [one for one in list_inputs(db, state.program_id) if one != fileset.dataset_id]
-            others = sorted(one.qualified_name for one in find_some(db, ids).values())
+            names = (one.qualified_name for one in find_some(db, ids).values())
+            others = sorted(name for name in names if self._project.access.sees_name(name))
             yield f"{state.name} reads the table" + (f", and {', '.join(others)}" if others else "")
 
 

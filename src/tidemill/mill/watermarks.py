@@ -39,6 +39,7 @@ from tidemill.lake.window.windows import (
     read_left_out,
     set_definition,
 )
+from tidemill.mill.access import Access
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, BadPage, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun
@@ -336,7 +337,8 @@ class Watermarks(Noun):
                 holes=tuple(str(from_wall(time)) for time in list_holes(db, dataset_id, MOST_LISTED)),
                 parked=tuple(fileset.show(key) for key in list_parked(db, fileset, MOST_LISTED)),
                 programs=tuple(
-                    _program_view(db, state, fileset, spec.window_zone) for state in list_states(db, dataset_id)
+                    _program_view(db, state, fileset, spec.window_zone, self._project.access)
+                    for state in list_states(db, dataset_id)
                 ),
             )
 
@@ -472,13 +474,13 @@ def _view(db: Db, fileset: Fileset, row: WatermarkRow) -> WatermarkView:
     )
 
 
-def _program_view(db: Db, state: WindowState, source: Fileset, zone: Zone) -> ProgramView:
+def _program_view(db: Db, state: WindowState, source: Fileset, zone: Zone, access: Access) -> ProgramView:
     left_out = read_left_out(db, state.program_id, source.dataset_id, MOST_LISTED)
     some = tuple(LeftOutPartition(source.show(key), late, outside, at) for key, late, outside, at in left_out.some)
     return ProgramView(
         state.name,
         _shown(state.computed, zone),
-        others=tuple(_list_others(db, state, source)),
+        others=tuple(one for one in _list_others(db, state, source) if access.sees_name(one.dataset)),
         latest=tuple(
             WindowView(_window(one), pointer, stale)
             for one, pointer, stale in list_results(db, ProgramId(state.program_id), MOST_LISTED)

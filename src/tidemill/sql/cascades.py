@@ -39,6 +39,10 @@ def check_output(query: WindowQuery, sink: Fileset, zone: Zone) -> None:
     follows = f"the watermark of {name} is for {column}, so it follows this program"
     if query.shape.sessions:
         raise UserError(f"{follows}: it cannot follow SESSION, whose windows have no common begin; name another column")
+    if query.interval is not None:
+        raise UserError(f"{follows}: rows of an interval join have no {column}; name another column")
+    if column == "window_start" and zone.name != "UTC":
+        raise UserError(f"{follows}: window_start has no time zone, so the windows must lie in UTC; use window_time")
     if column not in query.times:
         raise UserError(f"{follows}: SELECT {column} unchanged, also name it in GROUP BY")
     if spec.partition_time.zone != zone:

@@ -19,7 +19,7 @@ from tidemill.shapes.partition_time import from_wall
 from tidemill.sql.window_rows import WINDOW_COLUMNS
 from tidemill.sql.window_text import text_literal
 
-_OTHER_PARTS: Final = ("joins", "laterals", "having", "qualify", "distinct", "order", "windows")
+_OTHER_PARTS: Final = ("joins", "laterals", "having", "qualify", "distinct", "order", "windows", "limit", "offset")
 _OPEN: Final = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSE: Final = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 Place = tuple[int, int]
@@ -68,9 +68,10 @@ class EmptyRow:
 
 def fill_in(rows: str, empty: str, bound: str) -> str:
     """Return a query of `rows`, and of each row of `empty` with a `bound` that none of `rows` has."""
-    both = f"SELECT *, 0 AS __empty FROM ({rows}) UNION ALL SELECT *, 1 AS __empty FROM ({empty})"
-    ranked = f"SELECT *, row_number() OVER (PARTITION BY {bound} ORDER BY __empty) AS __place FROM ({both})"
-    return f"SELECT * EXCEPT (__empty, __place) FROM ({ranked}) WHERE __place = 1"
+    # In lines of their own: a text may end in a comment.
+    both = f"SELECT *, 0 AS __empty FROM (\n{rows}\n) UNION ALL SELECT *, 1 AS __empty FROM (\n{empty}\n)"
+    found = f"SELECT *, min(__empty) OVER (PARTITION BY {bound}) AS __least FROM ({both})"
+    return f"SELECT * EXCEPT (__empty, __least) FROM ({found}) WHERE __empty = __least"
 
 
 def find_empty_row(query: exp.Query, tokens: Sequence[Token]) -> EmptyRow | None:
@@ -87,6 +88,10 @@ def find_empty_row(query: exp.Query, tokens: Sequence[Token]) -> EmptyRow | None
     if parts is None or len(parts.columns) != len(query.expressions):
         return None
     columns, mixed = [], []
+    named = {column.alias.lower() for column in query.expressions if isinstance(column, exp.Alias)} - {*WINDOW_COLUMNS}
+    plain = (one for column in query.expressions for one in column.unalias().find_all(exp.Column))
+    if any(one.name.lower() in named and one.find_ancestor(exp.AggFunc) is None for one in plain):
+        return None  # a column that is computed from another column of the result
     for place, column in zip(parts.columns, query.expressions, strict=True):
         given = [_is_of_window(one) for one in column.find_all(exp.Column)]
         follows = all(given) and column.find(exp.AggFunc) is None

@@ -107,11 +107,8 @@ class SparkWindows:
         return [quoted(name) for name in find_hidden(columns, table.columns, (*WINDOW_COLUMNS, *more))]
 
     def _lies_in(self, windows: Sequence[Window]) -> str:
-        """Return the condition that a result lies in one of `windows`."""
-        columns = {bound: quoted(column) for bound, column in self._query.bounds.items()}
-        if ROW_TIME in columns:
-            return is_within(f"CAST({columns[ROW_TIME]} AS TIMESTAMP_NTZ)", windows)
-        return are_among(self._query.shape, windows, columns)
+        """Return the condition that a result of an interval join lies in one of `windows`."""
+        return is_within(f"CAST({quoted(self._query.bounds[ROW_TIME])} AS TIMESTAMP_NTZ)", windows)
 
     def _open(self, workspace: Workspace, batch: Batch, suffix: str) -> _Table:
         """Return the rows of a table that belong to their partitions. Views of the rows end in `suffix`."""
@@ -178,7 +175,7 @@ class SparkWindows:
 
     def count_forced(self, workspace: Workspace, batch: Batch) -> int:
         """See `Calculator`. No query where the writes of the windows met no such session, as for `count_outside`."""
-        if all(count_of(workspace.spark, counted) == 0 for counted in self._forced):
+        if not batch.windows or all(count_of(workspace.spark, counted) == 0 for counted in self._forced):
             return 0
         one = self._open(workspace, batch, "_0")
         numbers: list[int] = []

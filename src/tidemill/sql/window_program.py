@@ -441,8 +441,8 @@ class WindowProgram:
     ) -> dict[Window, WritePointer]:
         """Return the stale windows of the time before a reset that no later run computes.
 
-        A window of another size or offset goes at once. A row of the output names one bound of its window alone, so a
-        later run would take the row for one of a new window with the same bound. The others go when a run passes them.
+        A window of another size or offset goes at once. A row of the output may name one bound alone: a later run would
+        take the row for one of a new window with the same bound. The others go when a run passes them.
         """
         if computed is None:
             return {}

@@ -131,7 +131,7 @@ def are_among(shape: WindowShape, windows: Iterable[Window], columns: Mapping[st
     """Return the condition that a row is of one of `windows`. `columns` hold the bounds of the row's window."""
     bound, column = max(columns.items())
     if shape.sessions:
-        return _is_within(column, windows)
+        return is_within(column, windows)
     return is_among(column, [one.end if bound == "window_end" else one.start for one in windows], shape.slide)
 
 
@@ -154,18 +154,6 @@ def have_bounds_of(shape: WindowShape, windows: Sequence[Window], columns: Mappi
     cases.append(f"{start} IS NULL AND {is_among(end, [one.end for one in windows], shape.slide)}")
     cases.append(f"{end} IS NULL AND {is_among(start, [one.start for one in windows], shape.slide)}")
     return f"(({') OR ('.join(cases)}))"
-
-
-def _is_within(column: str, slots: Iterable[Window]) -> str:
-    """Return the condition that a wall-clock time lies in one of `slots`; slots that touch are asked as one."""
-    stretches: list[list[int]] = []
-    for slot in sorted(set(slots)):
-        if stretches and slot.start <= stretches[-1][1]:
-            stretches[-1][1] = max(stretches[-1][1], slot.end)
-        else:
-            stretches.append([slot.start, slot.end])
-    cases = [f"({column} >= {wall_literal(low)} AND {column} < {wall_literal(high)})" for low, high in stretches]
-    return f"({' OR '.join(cases)})"
 
 
 def window_time(zone: Zone | None, windows: Iterable[Window]) -> str:

@@ -403,6 +403,9 @@ class _QueryReader:
     def _check_sessions(self, call: WindowCall, rows: QueryRows, named: Sequence[exp.Expr]) -> None:
         if self.shape is not None:
             raise bad("a query has one SESSION: declare a program for each", call.node)
+        if call.column.lower() in WINDOW_COLUMNS:
+            advice = f"give that of the table another name in a query in parentheses, {call.column} AS at"
+            raise bad(f"SESSION has a column {call.column} of its own: {advice}", call.node)
         for node in named:
             raise bad("SESSION reads a table, or a query in its parentheses: WITH cannot name that query", node)
         known = {one.lower() for one in rows.columns if isinstance(one, str)}

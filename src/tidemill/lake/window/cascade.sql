@@ -12,11 +12,13 @@ DELETE FROM window_output WHERE program_id IN ({texts:program_ids})
 UPDATE window_output SET time_value = :time_value, start_value = :start_value WHERE program_id = :program_id
 
 -- name: note_changes
--- Only for window programs that read the file set: nothing else asks.
+-- Only for window programs that read the file set: nothing else asks. One that was retired and returns takes the times
+-- of whole partitions.
 INSERT INTO window_change (dataset_id, commit_seq, begins, ends)
 SELECT :dataset_id, {commit_seq}, c.begins, c.ends
   FROM {rows:changes(begins bigint, ends bigint)} AS c
- WHERE EXISTS (SELECT 1 FROM window_input AS i WHERE i.dataset_id = :dataset_id)
+ WHERE EXISTS (SELECT 1 FROM window_input AS i JOIN program AS p ON p.program_id = i.program_id
+                WHERE i.dataset_id = :dataset_id AND p.retired = 0)
 
 -- name: list_changes
 -- gives: commit_seq, begins, ends
@@ -28,8 +30,10 @@ SELECT commit_seq, begins, ends FROM window_change
 -- Changes that all window programs over the file set have seen.
 DELETE FROM window_change
  WHERE dataset_id = :dataset_id
-   AND commit_seq < (SELECT min(p.seen) FROM window_input AS i CROSS JOIN window_program AS p
-                      WHERE i.dataset_id = :dataset_id AND p.program_id = i.program_id)
+   AND commit_seq < (SELECT min(w.seen)
+                       FROM window_input AS i JOIN window_program AS w ON w.program_id = i.program_id
+                                              JOIN program AS p ON p.program_id = i.program_id
+                      WHERE i.dataset_id = :dataset_id AND p.retired = 0)
 
 -- name: list_writers
 -- gives: name

@@ -205,7 +205,9 @@ class DriverProcess:
             step.accept(loaded.acceptors)
         on_empty = run.logical_time is not None if program.run_on_empty is None else program.run_on_empty
         empty = inputs.empty and not on_empty
-        if not empty:
+        if empty:
+            step.outputs.complete_nothing()
+        else:
             self._call(loaded, step, home, facts)
         open_for = self.world.clock.monotonic() - begun
         prepared = step.prepare()

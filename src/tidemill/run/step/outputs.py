@@ -602,6 +602,10 @@ class Outputs:
             self.tx, fileset, changes, output.schema, existing, base=output.base, completes=complete
         )
 
+    def complete_nothing(self) -> None:
+        """Have the commit complete no declared times: the program was not called. The run holds them until then."""
+        self._spans = {}
+
     def _completed(self, output: _Output) -> list[Span]:
         declared = self._spans.get(output.fileset.dataset_id)
         if declared is None:

@@ -51,7 +51,11 @@ def bind_spans(
     set counts.
     """
     bound = []
-    for one in (span.bind(arguments) for span in spans):
+    for span in spans:
+        try:
+            one = span.bind(arguments)
+        except KeyError as error:
+            raise BadSpan(span.dataset, f"the run has no argument {error}: start a new run") from None
         spec = filesets[one.dataset].watermark
         zone = Zone("UTC") if spec is None else spec.partition_time.zone
         bound.append(DeclaredSpan(one.dataset, _to_local(one.start, zone), _to_local(one.end, zone)))

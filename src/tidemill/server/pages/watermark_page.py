@@ -99,7 +99,9 @@ def _says(one: WatermarkDetail) -> str:
         return f"follows {', '.join(one.follows)}"
     if one.waits_for:
         slot = one.waits_for[0]
-        return f"held by {slot.slot}, which " + (f"has {slot.have} of {slot.of}" if slot.have else "is missing")
+        return f"held by {slot.slot.removesuffix(':00')}, which " + (
+            f"has {slot.have} of {slot.of}" if slot.have else "is missing"
+        )
     return "nothing holds it"
 
 

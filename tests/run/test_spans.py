@@ -176,6 +176,23 @@ def test_a_span_of_a_program_that_cannot_be_is_refused(sqlite_catalog_url, tmp_p
     stage.declare(PROGRAM.format(kind="python(", writes='clicks.span("$since")'))
     stage.mill.runs.start("shop.fill", {"since": "yesterday"})
     (run,) = stage.work()
+    stage.mill.runs.start("shop.fill", {"since": "2021-03-19 10:00"})
+    later = PROGRAM.format(kind="python(", writes='clicks.span("$since", "$until")')
+    stage.declare(later.replace('"hour": 12', '"hour": 12, "until": "2021-03-19 11:00"'))
+    (older,) = (one for one in stage.work() if one.run_id != run.run_id)
 
     assert (run.state, "'yesterday' is no time" in (run.exit_reason or "")) == ("FAILED", True)
+    assert (older.state, "has no argument 'until'" in (older.exit_reason or "")) == ("FAILED", True)
+    stage.mill.close()
+
+
+def test_a_run_without_input_completes_no_span(sqlite_catalog_url, tmp_path):
+    """Its program was not called: the hour would be late when its file comes."""
+    stage = open_stage(Stage, tmp_path / "project", sqlite_catalog_url, EMPTY)
+    writes = 'clicks.span("2021-03-19 10:00", "2021-03-19 11:00")'
+    stage.declare(PROGRAM.format(kind="python(reads=[plain], run_on_empty=False, ", writes=writes))
+    stage.mill.runs.start("shop.fill")
+    (run,) = stage.work()
+
+    assert (run.state, stage.mill.watermarks.show("clicks").watermark) == ("COMPLETED", None)
     stage.mill.close()

@@ -263,6 +263,11 @@ def test_what_cannot_follow_is_refused(sqlite_catalog_url, tmp_path):
     wrong = {
         "SELECT window_time unchanged": {"columns": "window_start, window_end"},
         "of default.hourly to the zone of the windows, 'Europe/Berlin'": {"zone": "Europe/Berlin"},
+        "window_start has no time zone, so the windows must lie in UTC": {
+            "column": "window_start",
+            "zone": "Europe/Berlin",
+            "more": "zone='Europe/Berlin'",
+        },
         "leave out 'partition.gap-policy'='wait'": {"more": "gap='wait'"},
         "leave out 'window.partial-first'='skip'": {"more": "partial_first='skip'"},
         "'partition.late-policy'='side' would count twice": {"more": "late='side'"},

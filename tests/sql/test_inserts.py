@@ -7,7 +7,8 @@ import pytest
 from tests.sql.conftest import open_windows
 from tests.sql.test_window_frames import clicks
 from tidemill.app.declared import BadDeclaration
-from tidemill.errors import UserError
+from tidemill.errors import NotFound, UserError
+from tidemill.mill.access import Access, Role
 from tidemill.mill.inserts import BadInsert
 from tidemill.mill.statements import BadTable
 from tidemill.run.step.spans import DeclaredSpan
@@ -54,6 +55,20 @@ def test_a_program_of_a_statement_outlives_deployments_and_changes_by_the_rules(
     assert "`tidemill watermark reset sql.hourly` first" in str(refused.value)
     assert changed.said == "program default.sql.hourly computes the windows of default.clicks into default.hourly"
     assert clicked.sql("SELECT computed FROM window_program") == [(5,)]
+
+
+def test_a_caller_of_one_namespace_looks_up_no_snapshot_of_another(clicked):
+    """The columns of the snapshot would come out in a table of the caller."""
+    other = 'other = tm.App("crm", namespace="other")\nother.snapshot("names", key=["a"])\n'
+    clicked.mill.project.config.app.write_text(f"{CLICKS}\n{other}", encoding="utf-8")
+    clicked.mill.deploy()
+    clicked.mill.sql(TABLE)
+    joined = COUNT.replace("HOUR))", "HOUR)) w LEFT SEMI JOIN other.names c ON c.a = w.amount")
+    caller = clicked.mill.acting_as("ann", Access(Role.DEVELOPER, "default"))
+
+    with pytest.raises(NotFound):
+        caller.sql(joined)
+    clicked.mill.sql(joined)
 
 
 def test_a_table_can_be_dropped_once_its_program_is(clicked):

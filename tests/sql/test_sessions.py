@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tests.sql.sessions import PlainSessions, open_sessions, write_sessions
 from tests.sql.test_window_program import MARKS, kill
 from tidemill.errors import UserError
+from tidemill.sql.dialect import BadStatement
+from tidemill.sql.windows import read_query
 
 _numbers = itertools.count()
 
@@ -145,6 +147,19 @@ def test_carries_are_dropped_when_no_late_partition_can_need_them(hours):
         hours.settle()
 
     assert hours.list_carries() == [f"{hour:02}:00" for hour in range(14, 4, -1)]
+
+
+@pytest.mark.parametrize("column", ["window_time", "window_start"])
+def test_a_session_over_a_column_of_its_own_name_is_refused(column):
+    """The window function has a column of that name. Under another name it is the time of the rows."""
+    query = (
+        f"INSERT INTO o SELECT window_end FROM TABLE(SESSION(TABLE hourly, DESCRIPTOR({column}), INTERVAL '1' HOUR))"
+    )
+    renamed = query.replace("TABLE hourly", f"(SELECT {column} AS at FROM hourly)").replace(f"TOR({column})", "TOR(at)")
+
+    with pytest.raises(BadStatement, match=f"line 1, column [0-9]+: SESSION has a column {column} of its own"):
+        read_query(query)
+    assert read_query(renamed).tables == {"hourly": column}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tests.yardstick import patience
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MANY = 6
+MANY = 4
 """The number of cases from which CI plays each case on one database alone, in turn; `make test-both` has the others."""
 TURNS = ("alerts", "cli", "client", "mill", "server")
 """Folders whose files play each case so, however few: their rooms have no SQL, and each statement has tests on both.

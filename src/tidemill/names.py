@@ -73,6 +73,11 @@ def qualified(namespace: Namespace, *names: str) -> str:
     return ".".join((namespace, *names))
 
 
+def within(namespace: Namespace, name: str) -> str:
+    """Return the qualified name of a data set that a statement names; a plain name lies in `namespace`."""
+    return name if "." in name else qualified(namespace, name)
+
+
 def launches_limit(namespace: Namespace) -> str:
     """The limit under which the launches of a namespace are counted."""
     return f"launches:{namespace}"

@@ -15,11 +15,11 @@ from sqlglot.tokenizer_core import TokenType
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.lake.fileset.fileset import Fileset, find_schema
-from tidemill.lake.snapshot.snapshot import find_current
+from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, find_current
 from tidemill.lake.window.least import find_least
 from tidemill.lake.window.window_plan import Limits, Reached, Window, plan
 from tidemill.lake.window.windows import list_waiting, read_keys
-from tidemill.names import Namespace, qualified
+from tidemill.names import Namespace, within
 from tidemill.run.step.version_reads import find_snapshot
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant
@@ -123,8 +123,7 @@ def compute_tables(workspace: Workspace, query: TableQuery, namespace: Namespace
     names: dict[str, str] = {}
     for number, table in enumerate(query.tables):
         names[table] = f"tidemill_table_{number}"
-        whole = table if "." in table else qualified(namespace, table)
-        workspace.read(whole, None).createOrReplaceTempView(names[table])
+        workspace.read(within(namespace, table), None).createOrReplaceTempView(names[table])
     return SelectedRows(workspace.spark.sql(query.over(names)))
 
 
@@ -162,8 +161,11 @@ def compute_closed(
     said = f"{count_of(len(windows), 'closed window')} of {shown}, at its watermark {value}: "
 
     def look_up(name: str) -> DataFrame:
-        snapshot = workspace.ask(lambda db, _: find_snapshot(db, name if "." in name else qualified(namespace, name)))
-        version = workspace.ask(lambda db, tx: find_current(db, snapshot, tx))
+        def find(db: Db, tx: Transaction) -> tuple[SnapshotDataset, Version]:
+            snapshot = find_snapshot(db, within(namespace, name))
+            return snapshot, find_current(db, snapshot, tx)
+
+        snapshot, version = workspace.ask(find)
         return workspace.versions.read(workspace.spark, snapshot, version.version)
 
     return SelectedRows(SparkWindows(query, look_up).compute(workspace, batches) if windows else None, said)

@@ -48,7 +48,7 @@ from tidemill.lake.window.windows import (
     read_input,
     read_keys,
 )
-from tidemill.names import DEFAULT_NAMESPACE, Namespace, ProgramId, WritePointer, qualified
+from tidemill.names import DEFAULT_NAMESPACE, Namespace, ProgramId, WritePointer, qualified, within
 from tidemill.run.records.declared import find_dataset
 from tidemill.run.step.context import workspace_of
 from tidemill.shapes.keys import KeyText
@@ -154,9 +154,9 @@ class WindowProgram:
         self.__name__ = name
         self.statement = statement
         self.query = read_query(statement)
-        self.sources = tuple(one if "." in one else qualified(namespace, one) for one in self.query.tables)
-        self.sink = self.query.sink if "." in self.query.sink else qualified(namespace, self.query.sink)
-        self.look_ups = tuple(one if "." in one else qualified(namespace, one) for one in self.query.look_ups)
+        self.sources = tuple(within(namespace, one) for one in self.query.tables)
+        self.sink = within(namespace, self.query.sink)
+        self.look_ups = tuple(within(namespace, one) for one in self.query.look_ups)
         """The snapshots that the program reads beside its windows."""
         tables = self.query.tables if len(self.query.tables) > 1 else [""]
         self.side_names = tuple(side_of(name, table) for table in tables)

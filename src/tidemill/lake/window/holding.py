@@ -49,8 +49,8 @@ def find_ahead(db: Db, spec: WatermarkSpec, row: WatermarkRow) -> datetime | Non
 def _beyond(spec: WatermarkSpec, row: WatermarkRow) -> dict[str, Param]:
     """Return the least time of the slots that may hold W, and the instant after which such slots end.
 
-    Where slots wait, the unbroken run of them says it. Else W is past all slots that end before a complete one, or
-    will be when no transaction holds it.
+    With `gap="wait"`, W waits for the first slot that is missing or not complete. With `gap="skip"`, W passes each slot
+    that ends before a complete one. An open transaction may delay this.
     """
     if spec.gap is GapPolicy.WAIT:
         low = EARLIEST if row.next_time is None else row.next_time

@@ -87,11 +87,12 @@ def spark_session(settings: Mapping[str, str] = MappingProxyType({})) -> SparkSe
     """A session with the settings that Tidemill pins, and these."""
     from pyspark.sql import SparkSession
 
-    from tidemill.frames.spark import PINNED
+    from tidemill.frames.spark import PINNED, USUAL
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    for name, value in {**PINNED, "spark.driver.memory": "2g", "spark.sql.session.timeZone": "UTC", **settings}.items():
+    ours = {**PINNED, **USUAL, "spark.driver.memory": "2g", "spark.sql.session.timeZone": "UTC"}
+    for name, value in {**ours, **settings}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

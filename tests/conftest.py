@@ -173,11 +173,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     from pyspark.sql import SparkSession
 
-    from tidemill.frames.spark import PINNED
+    from tidemill.frames.spark import PINNED, USUAL
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         **PINNED,
+        **USUAL,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",

@@ -213,6 +213,7 @@ def test_rows_are_counted_as_they_are_read(spark, tmp_path, kind):
 
 
 ALL = "all of it"
+IF_ANY = "SELECT * FROM range(1) WHERE EXISTS (SELECT * FROM {f})"
 
 
 @pytest.mark.parametrize(
@@ -225,6 +226,7 @@ ALL = "all of it"
         (None, lambda frame: frame.limit(3), None),
         (None, lambda frame: frame.mapInPandas(lambda frames: [next(frames)], frame.schema), None),
         (None, lambda frame: frame.join(frame.sparkSession.range(1).where("id > 1"), "id"), None),
+        (None, lambda frame: frame.sparkSession.sql(IF_ANY, f=frame), None),
     ],
 )
 def test_a_count_is_known_only_of_all_rows(spark, tmp_path, first, then, rows):

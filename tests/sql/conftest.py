@@ -43,7 +43,7 @@ class Windows(Stage):
 
     def drive(self, world: World | None = None) -> int:
         """Work on all pending runs; return their number."""
-        return len([self.driver(run, world).work(self.assignment(run)) for run in self.take()])
+        return len([self.attempt(run, world) for run in self.take()])
 
     def read(self, name: str) -> Any:
         """Return the published rows, as a frame."""

@@ -28,6 +28,7 @@ HOUR, HALVES = window(0, 60), [window(0, 30), window(30, 60)]
 def find(shape: WindowShape, windows: list[Window], rows: list[tuple[int, int | None]], columns=BOTH) -> list:
     """Return the rows, by their bounds, that the condition finds."""
     text = have_bounds_of(shape, windows, columns).replace(" AS TIMESTAMP_NTZ", " AS INTEGER")
+    text = re.sub(r"get\(ARRAY\(([^,]*), ([^)]*)\), ([01]) .*? AS INT\)\)", lambda it: it[1 + int(it[3])], text)
     text = re.sub(r"TIMESTAMP_NTZ'([^']*)'", lambda it: str(to_wall(datetime.fromisoformat(it[1]))), text)
     text = re.sub(r"INTERVAL '(\d+)\.(\d+)' SECOND", r"\1\2", text)
     with sqlite3.connect(":memory:") as db:

@@ -27,7 +27,7 @@ _TAKEN: Final[Mapping[KeyType, tuple[str, ...]]] = {
     KeyType.DATE: ("date",),
     KeyType.TIMESTAMP: ("timestamp",),
 }
-"""The column types that fill a key field without loss, by Spark's short names."""
+"""The column types that fill a key field without loss, by Spark's short names; the last is the field's own."""
 _SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
 
 
@@ -52,7 +52,8 @@ def arrange(rows: DataFrame, fileset: Fileset, columns: ColumnSchema | None) -> 
     name = fileset.qualified_name
     if len({column.lower() for column in rows.columns}) != len(rows.columns):
         raise BadFrame(name, f"two of its columns have one name: {', '.join(rows.columns)}")
-    keys = [_key_column(rows, field) for field in fileset.keys.fields]
+    for field in fileset.keys.fields:
+        _find_key(rows, field)
     key_names = {key.lower() for key in fileset.keys.names}
     fields = {field.name: field for field in rows.schema.fields if field.name.lower() not in key_names}
     if not fields:
@@ -61,7 +62,9 @@ def arrange(rows: DataFrame, fileset: Fileset, columns: ColumnSchema | None) -> 
         raise BadFrame(name, f"a text file holds one column, a string, beside the key; it has {', '.join(fields)}")
     offered = column_schema([field.jsonValue() for field in fields.values()])
     wanted = reconcile(fileset, columns, offered)
-    return rows.select(*_select(wanted, fields), *keys), wanted
+    if _is_arranged(rows, fileset, wanted):
+        return rows, wanted
+    return rows.select(*_select(wanted, fields), *(_key_column(rows, field) for field in fileset.keys.fields)), wanted
 
 
 def look_into(files: Files, name: str, file_format: FileFormat) -> tuple[int, ColumnSchema]:
@@ -92,6 +95,18 @@ def needs_value(frame: DataFrame, fileset: Fileset) -> str | None:
     return columns[0] if lines and len(columns) == 1 else None
 
 
+def _is_arranged(rows: DataFrame, fileset: Fileset, wanted: ColumnSchema) -> bool:
+    """Return whether `rows` have the wanted columns already: to select them costs some 100 calls into the JVM."""
+    present = rows.schema.fields
+    columns = [(field.name, field.dataType) for field in columns_as_struct(wanted).fields]
+    keys = [(field.name, _TAKEN[field.type][-1]) for field in fileset.keys.fields]
+    return (
+        [(field.name, field.dataType) for field in present[: len(columns)]] == columns
+        and [(field.name, field.dataType.simpleString()) for field in present[len(columns) :]] == keys
+        and not any(field.metadata for field in present)
+    )
+
+
 def _select(wanted: ColumnSchema, present: Mapping[str, StructField]) -> list[Column]:
     """The wanted columns. Each call on a column costs a call into the JVM or several: a cast only where it is due."""
     from pyspark.sql import functions as sf
@@ -108,6 +123,11 @@ def _select(wanted: ColumnSchema, present: Mapping[str, StructField]) -> list[Co
 def _key_column(rows: DataFrame, field: KeyField) -> Column:
     from pyspark.sql import functions as sf
 
+    return sf.col(quoted(_find_key(rows, field))).cast(_spark_type(field)).alias(field.name)
+
+
+def _find_key(rows: DataFrame, field: KeyField) -> str:
+    """Return the column of `rows` that fills a key field; `BadKey` if none does."""
     types = {column.lower(): (column, column_type) for column, column_type in rows.dtypes}
     if field.name.lower() not in types:
         raise BadKey(field.name, f"is no column of the data frame, which has {', '.join(rows.columns)}")
@@ -116,7 +136,7 @@ def _key_column(rows: DataFrame, field: KeyField) -> Column:
         raise BadKey(
             field.name, f"is a column of type {column_type}; {field.type} is wanted: cast it where you make it"
         )
-    return sf.col(quoted(column)).cast(_spark_type(field)).alias(field.name)
+    return column
 
 
 def _spark_type(field: KeyField) -> str:

@@ -19,7 +19,7 @@ from tidemill.frames.jvm import java_of, jvm_of, plans_of
 from tidemill.frames.schema import BadFrame, arrange, needs_value, quoted, read_schema
 from tidemill.frames.spark_way import find_way
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, check_partitions
-from tidemill.lake.fileset.stored import FILE_BYTES, count_rows, reading_options, writing_options
+from tidemill.lake.fileset.stored import FILE_BYTES, measure_file, reading_options, writing_options
 from tidemill.shapes.formats import FileFormat, reason
 from tidemill.shapes.keys import Key
 from tidemill.shapes.manifest import Manifest, group_by_partition, list_written
@@ -47,6 +47,11 @@ PINNED: Final[Mapping[str, str]] = {
 }
 """Settings of every Spark session that reads or writes data sets, whatever a site sets. A program may change its
 session, so our own reads and writes repeat the settings as options."""
+USUAL: Final[Mapping[str, str]] = {
+    # The usual INT96 has no least and largest time in the footer, by which windows know that no row lies outside.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""Settings of every such session unless a site sets others."""
 
 _WAIT_FOR_COUNT_S: Final = 60
 _OPERATOR: Final = re.compile(r"^[^A-Za-z\n]*([A-Za-z]+)", re.MULTILINE)
@@ -55,7 +60,11 @@ _WHOLE: Final = frozenset(
         "Aggregate",
         "ArrowEvalPython",
         "BatchEvalPython",
+        "CTERelationDef",
+        "CTERelationRef",
         "CollectMetrics",
+        "Deduplicate",
+        "Distinct",
         "Except",
         "Expand",
         "Filter",
@@ -71,12 +80,16 @@ _WHOLE: Final = frozenset(
         "Relation",
         "Repartition",
         "RepartitionByExpression",
+        "ResolvedHint",
         "Sort",
+        "SubqueryAlias",
         "Union",
+        "View",
         "Window",
+        "WithCTE",
     }
 )
-"""Operators of Spark's optimized plans that take all that they are given."""
+"""Operators of Spark's analyzed plans that take all that they are given."""
 
 
 MOST_MOVED_BYTES: Final = FILE_BYTES
@@ -141,14 +154,17 @@ def write_partitions(
     way.prepare()
     written = _write(frame, fileset, f"{way.root}/{directory}")
     found = list_written(way.files, directory)
-    counts = {status.name: count_rows(way.files, status.name, fileset.storing.format) for status in found}
+    column = None if fileset.watermark is None else fileset.watermark.column
+    measured = {one.name: measure_file(way.files, one.name, fileset.storing.format, column) for one in found}
+    counts = {name: rows for name, (rows, _) in measured.items()}
     if written is not None and fileset.storing.format is FileFormat.TEXT and written < sum(counts.values()):
         raise BadFrame(fileset.qualified_name, "a row has an end of line in it, which in a text file ends the row")
     if written != sum(counts.values()):
         raise RowsDiffer(fileset.qualified_name, directory, written, sum(counts.values()))
     checksums = {status.name: checksum(way.files, status.name) for status in found}
     stored = way.store(directory, found)
-    return PartitionWrites(group_by_partition(fileset.keys, directory, stored, counts, checksums), schema)
+    times = {name: one for name, (_, one) in measured.items()}
+    return PartitionWrites(group_by_partition(fileset.keys, directory, stored, counts, checksums, times), schema)
 
 
 def read_partitions(
@@ -214,8 +230,10 @@ def counting(rows: DataFrame, counts: Sequence[RowCount]) -> Iterator[None]:
     Only where no operator of the plan can stop early, a limit or Python code that gets an iterator: by a list of those
     that never do, so that what we do not know leaves a count unknown, and never too small.
     """
-    plan = plans_of(rows).optimizedPlan().toString()
-    whole = _WHOLE.issuperset(_OPERATOR.findall(plan))
+    # The optimized plan would say the same of most programs, but Spark would optimize it for this alone: a write makes
+    # a plan of its own. Spark turns EXISTS into a limit later.
+    plan = plans_of(rows).analyzed().toString()
+    whole = _WHOLE.issuperset(_OPERATOR.findall(plan)) and "exists#" not in plan
     due = [one for one in counts if whole and one.open and one.name in plan]
     yield
     for one in due:
@@ -252,8 +270,9 @@ def _write(frame: DataFrame, fileset: Fileset, target: str) -> int | None:
     # On top of the plan, so in the tasks that write: Spark counts each of them once, when it has succeeded, however
     # often it was tried (tests/frames/test_spark.py fails and doubles them).
     counted = Observation()
-    held = sf.lit(1) if (alone := needs_value(frame, fileset)) is None else sf.col(quoted(alone))
-    observed = _gather(frame, fileset).observe(counted, sf.count(sf.lit(1)).alias("rows"), sf.count(held).alias("held"))
+    alone = needs_value(frame, fileset)
+    sums = ["count(1) AS rows", *([] if alone is None else [f"count({quoted(alone)}) AS held"])]
+    observed = _gather(frame, fileset).observe(counted, *map(sf.expr, sums))
     options = {**_UTC, **_COMMITTER, **writing_options(fileset.storing.format)}
     writer = observed.write.partitionBy(*fileset.keys.names).options(**options).format(fileset.storing.format)
     try:
@@ -265,7 +284,7 @@ def _write(frame: DataFrame, fileset: Fileset, target: str) -> int | None:
     seen = read_counts(frame.sparkSession, counted)
     if seen is None:
         return None
-    if seen["held"] != seen["rows"]:
+    if seen.get("held", seen["rows"]) != seen["rows"]:
         why = f"{seen['rows'] - seen['held']} rows have null in {alone}, and a line of {fileset.storing.format} none"
         raise BadFrame(fileset.qualified_name, why)
     return seen["rows"]
@@ -321,9 +340,10 @@ def read_counts(spark: SparkSession, counted: Observation) -> Mapping[str, int] 
     """The counts of an observation; None if there are none, or Spark's event was lost: `get` would wait for ever."""
     from py4j.protocol import Py4JJavaError
 
-    concurrent, future = jvm_of(spark).scala.concurrent, java_of(counted).future()
+    jvm, future = jvm_of(spark), java_of(counted).future()
+    most = getattr(jvm, "scala.concurrent.duration.Duration").apply(_WAIT_FOR_COUNT_S, "s")
     try:
-        concurrent.Await.ready(future, concurrent.duration.Duration.apply(_WAIT_FOR_COUNT_S, "s"))
+        getattr(jvm, "scala.concurrent.Await").ready(future, most)
     except Py4JJavaError:
         return None
     # Spark has left the place out of its plan, as it does where a join has nothing on the other side.

@@ -14,7 +14,8 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import groupby
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import Internal, Unavailable
@@ -58,12 +59,21 @@ class DamagedManifest(Unavailable):
         super().__init__(f"the manifest of {change} is damaged in the catalog ({why})", self.hint, before=": ")
 
 
+class FileTimes(NamedTuple):
+    """The least and the largest time of the rows of a file by one column, in microseconds. Each row has a time."""
+
+    column: str
+    least: int
+    largest: int
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class DataFile:
-    """A file of a change: its name below the transaction's directory, its size, its rows, etag and checksum.
+    """A file of a change: its name below the transaction's directory, its size, its rows, etag, checksum, and times.
 
     While the store returns the same etag, the file was not written again. Another etag alone means nothing: a folder
     that was copied to another disk has other etags and the same content. Then the checksum decides, if there is one.
+    `times` are by the column that was that of the table's watermark when the file was written; None if not known.
     """
 
     name: str
@@ -71,6 +81,18 @@ class DataFile:
     rows: int
     etag: str
     checksum: str = ""
+    times: FileTimes | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> DataFile:
+        """Return the file of which `values` are a row of a manifest."""
+        name, size, rows, etag, checksum, *more = values
+        return cls(name, size, rows, etag, checksum, FileTimes(*more[0]) if more else None)
+
+    @property
+    def values(self) -> list[Any]:
+        """The file as a row of a manifest."""
+        return [*astuple(self)[:5], *([] if self.times is None else [list(self.times)])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +123,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """The form that the catalog stores: versioned, compressed."""
-        files = [list(astuple(file)) for file in self.files]
+        files = [file.values for file in self.files]
         text = json.dumps({"format": _FORMAT, "files": files}, separators=(",", ":"), ensure_ascii=False)
         return zlib.compress(text.encode(), level=1)
 
@@ -111,7 +133,7 @@ class Manifest:
         try:
             content = json.loads(zlib.decompress(stored))
             if content["format"] == _FORMAT:
-                return cls(tuple(DataFile(*file) for file in content["files"]))
+                return cls(tuple(DataFile.of(file) for file in content["files"]))
         except (zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DamagedManifest(change, str(error)) from error
         raise Internal(f"a manifest has the format {content['format']}, which this version does not know")
@@ -138,11 +160,12 @@ def group_by_partition(
     written: Iterable[FileStatus],
     rows: Mapping[str, int],
     checksums: Mapping[str, str] | None = None,
+    times: Mapping[str, FileTimes | None] = MappingProxyType({}),
 ) -> dict[Key, Manifest]:
     """Manifests by key of the files that one write call left in `directory` (`tx-…/<n>`), given the rows of each.
 
-    `checksums` are those that `checksum` gave, of all files or of none. Raises `BadKey` for a directory that stands for
-    null or that Spark did not name.
+    `checksums` are those that `checksum` gave, of all files or of none; `times` are those of some. Raises `BadKey` for
+    a directory that stands for null or that Spark did not name.
     """
     tx, number = directory.split("/")
     found: dict[Key, Manifest] = {}
@@ -152,7 +175,12 @@ def group_by_partition(
         found[key] = Manifest(
             tuple(
                 DataFile(
-                    s.name.removeprefix(f"{tx}/"), s.bytes, rows[s.name], s.etag, checksums[s.name] if checksums else ""
+                    s.name.removeprefix(f"{tx}/"),
+                    s.bytes,
+                    rows[s.name],
+                    s.etag,
+                    checksums[s.name] if checksums else "",
+                    times.get(s.name),
                 )
                 for s in group
             )

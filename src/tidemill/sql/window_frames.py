@@ -16,16 +16,17 @@ from tidemill.frames.spark import RowCount, count_of
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.window.carry import CARRY_BEGAN
 from tidemill.lake.window.side import SIDE_OFFSET, SideReason
-from tidemill.lake.window.window_plan import Window
+from tidemill.lake.window.window_plan import Window, WindowShape
 from tidemill.shapes.keys import KeyText, KeyValue
+from tidemill.shapes.manifest import FileTimes
 from tidemill.shapes.partition_time import Instant, WallTime
 from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
 from tidemill.sql.empty_windows import fill_in
+from tidemill.sql.partition_windows import assign_by_partition, assign_to_window, find_times, find_windows
 from tidemill.sql.session_frames import OPENS, OWN, assign_sessions, find_open
 from tidemill.sql.window_rows import FORCED, ROW_TIME, WINDOW_COLUMNS, Columns, find_hidden
 from tidemill.sql.window_text import (
-    SPANS_AS_TEXT,
     are_among,
     assign_windows,
     have_bounds_of,
@@ -62,8 +63,11 @@ class SparkWindows:
         self._look_up = look_up
         self._views: dict[str, str] = {}
         """The names that texts have for the rows of snapshots."""
-        self._counted: dict[str, list[tuple[RowCount, AbstractSet[KeyText]]]] = {}
-        """By table, counts of rows outside their partition, with the partitions that were read. Writes fill them."""
+        self._counted: dict[str, list[tuple[RowCount | None, AbstractSet[KeyText]]]] = {}
+        """By table, counts of rows outside their partition, with the partitions that were read. Writes fill them.
+
+        None where the footers of the files show that there are no such rows.
+        """
         self._forced: list[RowCount] = []
         """Counts of sessions that were closed by force."""
 
@@ -82,7 +86,7 @@ class SparkWindows:
                 found = self._find_sessions(workspace, batches[0], given, column, hidden)
                 self._count_forced(workspace, found).createOrReplaceTempView(_SESSIONS)
                 return _SESSIONS
-            return f"({assign_windows(given, column, shape, wanted, one.time, hidden)})"
+            return f"({one.assign(given, column, shape, wanted, hidden)})"
 
         for number, name in enumerate(self._query.look_ups):
             if name not in self._views:
@@ -113,10 +117,16 @@ class SparkWindows:
     def _open(self, workspace: Workspace, batch: Batch, suffix: str) -> _Table:
         """Return the rows of a table that belong to their partitions. Views of the rows end in `suffix`."""
         rows = self._read(workspace, batch, suffix)
-        fails = batch.watermark.outside is OutsidePolicy.ERROR
-        checked = f"({self._check(batch, rows, suffix)})" if fails else self._leave_out(workspace, batch, rows, suffix)
+        times = find_times(batch)
+        if times is not None:
+            self._counted.setdefault(batch.source.qualified_name, []).append((None, batch.instants.keys()))
+            checked = f"{_FILES}{suffix}"
+        elif batch.watermark.outside is OutsidePolicy.ERROR:
+            checked = f"({self._check(batch, rows, suffix)})"
+        else:
+            checked = self._leave_out(workspace, batch, rows, suffix)
         zone = None if dict(rows.dtypes)[_column(batch, rows)] == "timestamp_ntz" else batch.watermark.window_zone
-        return _Table(checked, window_time(zone, batch.windows), rows.columns)
+        return _Table(checked, window_time(zone, batch.windows), rows.columns, batch, times)
 
     def _find_sessions(
         self, workspace: Workspace, batch: Batch, given: str, column: str, hidden: Sequence[str]
@@ -168,7 +178,7 @@ class SparkWindows:
         from pyspark.sql import functions as sf
 
         counted = RowCount(Observation())
-        seen = found.observe(counted.observation, sf.count_if(sf.col(OPENS) & sf.col(FORCED)).alias("rows"))
+        seen = found.observe(counted.observation, sf.expr(f"count_if({OPENS} AND {FORCED}) AS rows"))
         workspace.note_count(counted)
         self._forced.append(counted)
         return seen.drop(*OWN)
@@ -196,7 +206,12 @@ class SparkWindows:
         to a half of a run (1 M rows in 100 partitions).
         """
         filled = self._counted.get(batch.source.qualified_name, [])
-        seen = {key for counted, keys in filled if count_of(workspace.spark, counted) == 0 for key in keys}
+        seen = {
+            key
+            for counted, keys in filled
+            if counted is None or count_of(workspace.spark, counted) == 0
+            for key in keys
+        }
         if seen >= batch.instants.keys():
             return {}
         _, joined, inside = self._join(workspace, batch)
@@ -307,7 +322,7 @@ class SparkWindows:
         return f"SELECT {', '.join(columns)} FROM {_FILES}{suffix} {spans}"
 
     def _leave_out(self, workspace: Workspace, batch: Batch, rows: DataFrame, suffix: str) -> str:
-        """Return a view of the rows without those outside the span of their partition, which are counted."""
+        """Return a query of the rows without those outside the span of their partition, which are counted."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as sf
 
@@ -317,12 +332,12 @@ class SparkWindows:
             f"SELECT {', '.join(columns)}, coalesce({inside}, false) AS __inside FROM {_FILES}{suffix} {spans}"
         )
         counted = RowCount(Observation())
-        seen = marked.observe(counted.observation, sf.count_if(~sf.col("__inside")).alias("rows"))
+        seen = marked.observe(counted.observation, sf.expr("count_if(NOT __inside) AS rows"))
         workspace.note_count(counted)
         found = self._counted.setdefault(batch.source.qualified_name, [])
         found.append((counted, batch.instants.keys()))
-        seen.filter("__inside").drop("__inside").createOrReplaceTempView(f"{_CHECKED}{suffix}")
-        return f"{_CHECKED}{suffix}"
+        seen.createOrReplaceTempView(f"{_CHECKED}{suffix}")
+        return f"(SELECT * EXCEPT (__inside) FROM {_CHECKED}{suffix} WHERE __inside)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +347,22 @@ class _Table:
     text: str
     time: str
     columns: Sequence[str]
+    batch: Batch
+    times: Mapping[KeyText, FileTimes] | None
+    """The times of the rows of each partition; None if the footers of the files do not say them."""
+
+    def assign(
+        self, given: str, column: str, shape: WindowShape, windows: Sequence[Window], hidden: Sequence[str]
+    ) -> str:
+        """Return the query of the rows `given` in those of `windows` that they lie in: see `assign_windows`."""
+        keys = self.batch.source.keys
+        if self.times is not None and given == self.text:
+            windows_of = find_windows(self.times, shape, windows, self.batch.watermark.window_zone)
+            if windows_of is not None and len(windows_of) == len(self.times) == 1:
+                return assign_to_window(given, keys, windows_of[0][1], self.time, hidden)
+            if windows_of is not None:
+                return assign_by_partition(given, keys, windows_of, self.time, hidden)
+        return assign_windows(given, column, shape, windows, self.time, hidden)
 
 
 def _set_zone(workspace: Workspace, batch: Batch) -> None:
@@ -350,8 +381,8 @@ def _time(batch: Batch, rows: DataFrame) -> str:
 
 def _inside(batch: Batch, time: str) -> tuple[str, str]:
     """Return the condition that a row lies in the span of its partition, and the join that the condition needs."""
-    if len(batch.instants) <= SPANS_AS_TEXT:
-        return is_inside(batch.source.keys, batch.instants, time), ""
+    if len(batch.instants) == 1:  # a join is a Spark job of its own
+        return is_inside(*next(iter(batch.instants.values())), time), ""
     return _inside_by_table(batch, time)
 
 

@@ -15,11 +15,9 @@ from tidemill.epoch import EPOCH, to_micros
 from tidemill.frames.schema import quoted
 from tidemill.lake.window.side import name_partition
 from tidemill.lake.window.window_plan import Window, WindowShape
-from tidemill.shapes.keys import Key, KeySchema, KeyText, KeyType, KeyValue
+from tidemill.shapes.keys import KeySchema, KeyText, KeyType, KeyValue
 from tidemill.shapes.partition_time import Zone, from_wall, to_wall
 
-SPANS_AS_TEXT: Final = 16
-"""The instants of up to so many partitions are conditions. More are a table, which Spark joins by a job of its own."""
 _JSON_TYPES: Final[Mapping[KeyType, str]] = {
     KeyType.STRING: "string",
     KeyType.INT: "int",
@@ -38,54 +36,56 @@ def text_literal(text: str) -> str:
     return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
-def is_inside(keys: KeySchema, instants: Mapping[KeyText, tuple[int, int]], time: str) -> str:
-    """Return the condition that the instant `time` lies between the instants of the row's partition."""
-    cases = [
-        f"({_is_partition(keys, keys.decode(key))} AND {time} >= {begins} AND {time} < {ends})"
-        for key, (begins, ends) in instants.items()
-    ]
-    return " OR ".join(cases) or "false"
+def is_inside(begins: int, ends: int, time: str) -> str:
+    """Return the condition that the instant `time` lies between these two."""
+    first, after = (unknown_to_spark([begins, ends], place, time) for place in (0, 1))
+    return f"{time} >= {first} AND {time} < {after}"
 
 
-def _is_partition(keys: KeySchema, key: Key) -> str:
-    return " AND ".join(
-        f"{quoted(field.name)} = {_key_literal(field.type, value)}"
-        for field, value in zip(keys.fields, key, strict=True)
-    )
+def unknown_to_spark(values: Sequence[object], place: int, column: str) -> str:
+    """Return the value at `place`, as an expression that Spark cannot compute before it has a row.
 
-
-def _key_literal(kind: KeyType, value: KeyValue) -> str:
-    plain = _plain(value)
-    if isinstance(plain, str):
-        return text_literal(plain)
-    return _KEY_OF.get(kind, "{}").format(f"CAST('{plain}' AS {_JSON_TYPES[kind]})")
+    Spark writes the constants of a query into the code that it generates, and compiles the code of each query that has
+    other constants. Here all runs of a window program have the same code. The array is no part of that code, and its
+    index depends on whether `column` is null, in which case the result of the condition is null whatever the value is.
+    """
+    return f"get(ARRAY({', '.join(map(str, values))}), {place} + CAST({column} IS NULL AS INT))"
 
 
 def spans_table(keys: KeySchema, instants: Mapping[KeyText, tuple[int, int]]) -> str:
     """Return a query of the keys of partitions, each with its place, its name, and the instants of its rows.
 
     The columns are `__partition`, `__name` as in side tables, `__begins` and `__ends`.
-    One literal: rows that come from Python cost a job through a Python worker, and Spark reads a list of VALUES slowly.
     """
-    rows: list[dict[str, str | int]] = [
-        {
-            **{f"k{n}": _plain(value) for n, value in enumerate(keys.decode(key))},
-            "p": place,
-            "n": name_partition(keys, key),
-            "b": begins,
-            "e": ends,
-        }
+    rows: list[tuple[KeyText, list[str | int]]] = [
+        (key, [place, name_partition(keys, key), begins, ends])
         for place, (key, (begins, ends)) in enumerate(instants.items())
     ]
-    columns = [f"k{n}: {_JSON_TYPES[field.type]}" for n, field in enumerate(keys.fields)]
-    shape = f"array<struct<{', '.join([*columns, 'p: int, n: string, b: bigint, e: bigint'])}>>"
+    return keys_table(keys, rows, {"__partition": "int", "__name": "string", "__begins": "bigint", "__ends": "bigint"})
+
+
+def keys_table(keys: KeySchema, rows: Iterable[tuple[KeyText, Sequence[str | int]]], columns: Mapping[str, str]) -> str:
+    """Return a query of keys, each with values in `columns`, which are given with their types.
+
+    One literal: rows that come from Python cost a job through a Python worker, and Spark reads a list of VALUES slowly.
+    """
+    values = [
+        {
+            **{f"k{n}": _plain(value) for n, value in enumerate(keys.decode(key))},
+            **{f"v{n}": value for n, value in enumerate(given)},
+        }
+        for key, given in rows
+    ]
+    kinds = [f"k{n}: {_JSON_TYPES[field.type]}" for n, field in enumerate(keys.fields)]
+    kinds += [f"v{n}: {kind}" for n, kind in enumerate(columns.values())]
     named = [
         f"{_KEY_OF.get(field.type, '{}').format(f'k{n}')} AS {quoted(field.name)}"
         for n, field in enumerate(keys.fields)
     ]
+    named += [f"v{n} AS {name}" for n, name in enumerate(columns)]
     return (
-        f"SELECT {', '.join(named)}, p AS __partition, n AS __name, b AS __begins, e AS __ends "
-        f"FROM (SELECT inline(from_json({text_literal(json.dumps(rows))}, '{shape}')))"
+        f"SELECT {', '.join(named)} FROM (SELECT inline(from_json("
+        f"{text_literal(json.dumps(values))}, 'array<struct<{', '.join(kinds)}>>')))"
     )
 
 
@@ -179,6 +179,9 @@ def is_among(column: str, walls: Iterable[int], step: int) -> str:
             stretches[-1][1] = wall
         else:
             stretches.append([wall, wall])
+    if len(stretches) == 1:
+        bounds = [wall_literal(wall) for wall in stretches[0]]
+        return f"{column} BETWEEN {unknown_to_spark(bounds, 0, column)} AND {unknown_to_spark(bounds, 1, column)}"
     if all(low == high for low, high in stretches):
         return f"{column} IN ({', '.join(wall_literal(low) for low, _ in stretches)})"
     cases = [f"{column} BETWEEN {wall_literal(low)} AND {wall_literal(high)}" for low, high in stretches]

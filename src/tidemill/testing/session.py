@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,11 @@ class SharedSpark:
 
     def __init__(self, session: Any) -> None:
         self.session = session
-        self.settings = read_settings(session)
+
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        """The settings that are in force."""
+        return read_settings(self.session)
 
     def new_session(self) -> Any:
         """Make a session with settings, temporary views and functions of its own."""

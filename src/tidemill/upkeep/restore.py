@@ -230,7 +230,7 @@ def _read_content(
 
 def _read_change(fileset: Fileset, directory: str, change: Mapping[str, Any]) -> PartitionWrite:
     key = fileset.keys.decode(KeyText(str(change["key"])))
-    manifest = Manifest(tuple(DataFile(*file) for file in change["files"]))
+    manifest = Manifest(tuple(DataFile.of(file) for file in change["files"]))
     return PartitionWrite(key, WriteOp(change["op"]), manifest, change.get("metadata", {}), location=directory)
 
 

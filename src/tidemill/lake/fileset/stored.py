@@ -7,16 +7,18 @@ format has no text is refused (`frames.schema`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from tidemill.json_specs import sparse
 from tidemill.shapes.expectation import Arrivals
 from tidemill.shapes.formats import CHUNK_BYTES, BadFormat, FileFormat
 from tidemill.shapes.keys import KeySchema, KeyType
+from tidemill.shapes.manifest import FileTimes
 from tidemill.shapes.watermark_spec import StoredWatermark
 from tidemill.storage.files import Files
 from tidemill.storage.seekable import open_seekable
@@ -140,13 +142,38 @@ def reading_options(file_format: FileFormat) -> Mapping[str, str]:
     return _READ[file_format]
 
 
+def measure_file(files: Files, name: str, file_format: FileFormat, column: str | None) -> tuple[int, FileTimes | None]:
+    """The rows in one file, and their times by `column` if the footer says them. Cost: that of `count_rows`."""
+    if file_format is not FileFormat.PARQUET or column is None:
+        return count_rows(files, name, file_format), None
+    footer = _read_footer(files, name)
+    return int(footer.num_rows), _find_times(footer, column)
+
+
+def _read_footer(files: Files, name: str) -> Any:  # noqa: ANN401  # pyarrow has no types
+    from pyarrow import parquet  # type: ignore[import-untyped]
+
+    return parquet.read_metadata(open_seekable(files, name))
+
+
+def _find_times(footer: Any, column: str) -> FileTimes | None:  # noqa: ANN401  # as above
+    """Return the times of all rows by a column of instants; None where a row has none, or the footer leaves it open."""
+    for place in range(footer.num_columns):
+        if footer.schema.column(place).path.lower() == column.lower():
+            kind = json.loads(footer.schema.column(place).logical_type.to_json())
+            if not (kind["Type"] == "Timestamp" and kind["isAdjustedToUTC"] and kind["timeUnit"] == "microseconds"):
+                return None
+            found = [footer.row_group(number).column(place).statistics for number in range(footer.num_row_groups)]
+            if found and all(one is not None and one.has_min_max and one.null_count == 0 for one in found):
+                return FileTimes(column, min(one.min_raw for one in found), max(one.max_raw for one in found))
+    return None
+
+
 def count_rows(files: Files, name: str, file_format: FileFormat) -> int:
     """The rows in one file of a file set. Cost: its footer; of text the whole file."""
     match file_format:
         case FileFormat.PARQUET:
-            from pyarrow import parquet  # type: ignore[import-untyped]
-
-            return int(parquet.read_metadata(open_seekable(files, name)).num_rows)
+            return int(_read_footer(files, name).num_rows)
         case FileFormat.ORC:
             from pyarrow import orc
 

@@ -15,7 +15,7 @@ from tidemill.config import Config, is_local_master, masked
 from tidemill.errors import Unavailable
 from tidemill.frames.jdbc import DRIVERS_SETTING
 from tidemill.frames.jvm import gateway_of, jvm_of
-from tidemill.frames.spark import PINNED
+from tidemill.frames.spark import PINNED, USUAL
 from tidemill.frames.spark_way import forget_copies
 from tidemill.lake.fileset.stored import FILE_BYTES
 from tidemill.run.processes.cluster import (
@@ -52,6 +52,7 @@ _HERE: Final = {DRIVER_HOST: "127.0.0.1", DRIVER_BIND: "127.0.0.1"}
 """The settings of a Spark on this machine alone, which must not listen beyond it."""
 
 _USUAL: Final = {
+    **USUAL,
     # Spark's pages have no sign-in: leave them off on a machine that other people use.
     "spark.ui.enabled": "false",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(FILE_BYTES),

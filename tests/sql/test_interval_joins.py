@@ -233,6 +233,32 @@ def test_a_late_row_counts_in_open_windows_and_is_kept_if_it_has_none(catalog_ur
     opened.mill.close()
 
 
+def test_late_rows_of_an_interval_join_may_be_dropped_or_an_error(sqlite_catalog_url, tmp_path):
+    """A view that is dropped counts for clicks of open windows alone. An error publishes nothing until a reset."""
+    found = {}
+    for policy in ("drop", "error"):
+        folder = tmp_path / policy
+        folder.mkdir()
+        opened = open_near(folder / "project", f"sqlite:///{folder}/catalog.db", 60, 30, "LEFT", policy=policy)
+        for hour in (10, 11):
+            opened.add_to("clicks", f"2021-03-19 {hour}:00", 10)
+            opened.add_to("views", f"2021-03-19 {hour}:00")
+        opened.settle()
+        opened.add_to("views", "2021-03-19 10:00", 20, 45)
+        opened.add_to("views", "2021-03-19 12:00", 59)
+        states = [opened.run().state]
+        late = opened.shown()
+        opened.mill.watermarks.reset("shop.count_hours")
+        states.append(opened.run().state)
+        found[policy] = states, late, opened.shown()
+        opened.mill.close()
+
+    # The click of 10:10 is published when the views are late. It matches both of them, that of 11:10 the later one.
+    both = ["10:10 10:20", "10:10 10:45", "11:10 10:45"]
+    assert found["drop"] == (["COMPLETED", "COMPLETED"], ["10:10 -", "11:10 10:45"], both)
+    assert found["error"] == (["FAILED", "COMPLETED"], ["10:10 -"], both)
+
+
 def test_an_idle_side_holds_no_window(catalog_url, tmp_path):
     """Its rows are late when it returns. W of clicks alone counts, which needs no lag."""
     opened = open_near(tmp_path / "project", catalog_url, 90, 30, "LEFT", idle="1h")

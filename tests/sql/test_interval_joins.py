@@ -463,3 +463,35 @@ def test_an_interval_join_is_computed_and_computed_again_for_late_rows(sqlite_ca
     assert bare.rows == ({"n": 8},)  # rows of open windows too, and those that the programs leave out
     assert 7 in same
     assert same <= {6, 7, 12}
+
+
+DAYS = """
+both = app.fileset("both", keys={"day": "date"})
+app.window_sql("join_both", '''
+    INSERT INTO both SELECT l.ts, l.b AS l, r.b AS r, to_date(l.ts) AS day
+      FROM clicks l LEFT JOIN views r ON l.ts BETWEEN r.ts - INTERVAL '1' DAY AND r.ts''')
+"""
+
+
+@pytest.mark.spark
+def test_a_day_of_an_interval_has_23_or_25_hours_where_the_clock_is_changed(sqlite_catalog_url, tmp_path, spark):
+    """At noon the row of noon of the day before is a day ago, and that of a minute before is not."""
+    windows: Windows = open_windows(tmp_path / "project", sqlite_catalog_url, SPARK_APP + DAYS, spark=spark)
+
+    def commit(table: str, *rows: tuple[str, int]) -> None:
+        found = [
+            f"SELECT TIMESTAMP'2021-{time}:00 Europe/Berlin' AS ts, {b} AS b, DATE'2021-{time[:5]}' AS day, "
+            f"{int(time[6:8])} AS hour"
+            for time, b in rows
+        ]
+        windows.commit(table, spark.sql(" UNION ALL ".join(found)))
+
+    commit("clicks", ("03-27 11:59", 1), ("03-27 12:00", 2), ("10-30 11:59", 3), ("10-30 12:00", 4))
+    commit("views", ("03-28 12:00", 5), ("10-31 12:00", 6), ("10-31 14:30", 7))
+
+    run = windows.run("shop.join_both")
+
+    assert run.state == "COMPLETED", (run.exit_reason, windows.spawner.complaints)
+    found = {tuple(row) for row in windows.read("both").select("l", "r").collect()}
+    assert found == {(1, None), (2, 5), (3, None), (4, 6)}
+    windows.mill.close()

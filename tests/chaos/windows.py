@@ -2,12 +2,14 @@
 
 Hours come in any order, late and again; runner, scheduler and keeper are the product's own, in this process. Each
 driver is a process of its own, which kills itself at a mark that is drawn for it, with nothing of Python in between.
+Waits between attempts are skipped.
 After each commit, and at the end, each window is there once, and equals one plain computation.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import random
@@ -16,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -26,10 +28,11 @@ from tests.sql.hours import HOP, TUMBLE, Plain, open_plain, open_spark_hours
 from tests.yardstick import patience
 from tidemill.lake import janitor
 from tidemill.narration import Narrator
+from tidemill.processes import LocalChild, LocalSpawner
 from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.keeper import Keeper
 from tidemill.run.processes.driver import main as drive
-from tidemill.run.processes.local_launcher import LocalLauncher
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher, ProfileOptions
 from tidemill.run.processes.runner import Runner
 from tidemill.run.step.outputs import write_frames
 from tidemill.schedule.loop import Scheduler
@@ -38,11 +41,11 @@ from tidemill.upkeep.audit import audit
 from tidemill.world import World
 
 FIRST = datetime(2021, 3, 19)  # noqa: DTZ001  # a wall-clock time of UTC
-SPARK = {"spark.master": "local[1]", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
+_SPARK = {"spark.master": "local[1]", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
 _FATAL = "TIDEMILL_FATAL_MARK"
 _KILLS = "TIDEMILL_KILLS"
 ROOT = Path(__file__).resolve().parents[2]
-_PATIENCE = patience(120)
+_PATIENCE = patience(600)
 _MARKS_OF_A_RUN = 26
 """About so many steps has a driver on its way from its start to its end."""
 
@@ -63,10 +66,40 @@ def drive_until_killed(*, spark: bool) -> None:
     drive(World(marked=marked), writer=write_frames if spark else write_texts)
 
 
+def _options_of(catalog_url: str, folder: Path, *, spark: bool) -> DriverOptions:
+    """Return how drivers start: two with Spark, since a JVM takes longer to start than a run takes."""
+    if not spark:
+        return cold_drivers(catalog_url, folder / "state", folder / "cache")
+    profiles = {"": ProfileOptions(_SPARK, warm=2)}
+    return DriverOptions(catalog_url, folder / "state", folder / "cache", profiles, plain=0, class_data=True)
+
+
+class _Drivers(PlayedDrivers):
+    """Starts drivers that die, and any other process as it is: the one that makes the archive of Spark's classes."""
+
+    def start(self, argv, *, env, **how) -> LocalChild:
+        """Start one."""
+        if "tidemill.run.processes.driver" in argv:
+            return super().start(argv, env=env, **how)
+        return LocalSpawner.start(self, argv, env=env, **how)
+
+
 class Campaign:
     """Project of the campaign, and the processes that work on it."""
 
-    def __init__(self, folder: Path, url: str | None, windows: str, seed: int, *, spark: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        url: str | None,
+        windows: str,
+        seed: int,
+        *,
+        spark: bool = False,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._tell = tell
+        # A driver with Spark serves many runs: it may die in the second one.
+        self._mortal, self._longest_life = (1.0, _MARKS_OF_A_RUN * 3 // 2) if spark else (0.8, _MARKS_OF_A_RUN)
         self.chance = random.Random(seed)
         self.told = folder / "kills"
         make = open_spark_hours if spark else open_plain
@@ -80,10 +113,9 @@ class Campaign:
         self.deadly = True
         """False: drivers live from now on."""
         arguments = ("-m", "tests.chaos.windows", "--driver", *(["--spark"] if spark else []))
-        world = World(spawner=PlayedDrivers(*arguments, environ=self._draw_death))
+        world = World(spawner=_Drivers(*arguments, environ=self._draw_death))
         catalog = self.plain.mill.project.catalog
-        options = cold_drivers(catalog.url, folder / "state", folder / "cache", SPARK if spark else {})
-        launcher = LocalLauncher(world, options)
+        launcher = LocalLauncher(world, _options_of(catalog.url, folder, spark=spark))
         self.runner = Runner(world, catalog, launcher, slots=1)
         self.scheduler = Scheduler(catalog, world, lambda _: None)
         self.keeper = Keeper(catalog, Discoverer(catalog, Narrator(world, lambda _: None, as_json=False)))
@@ -93,7 +125,7 @@ class Campaign:
 
     def _draw_death(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Draw the step at which the next driver dies. Its Python has to find the tests, from another folder."""
-        fatal = self.chance.randint(1, _MARKS_OF_A_RUN) if self.deadly and self.chance.random() < 0.8 else 0
+        fatal = self.chance.randint(1, self._longest_life) if self.deadly and self.chance.random() < self._mortal else 0
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT), environ.get("PYTHONPATH", "")])
         return {"PYTHONPATH": path, _FATAL: str(fatal), _KILLS: str(self.told)}
 
@@ -103,7 +135,8 @@ class Campaign:
 
     def play(self, kills: int) -> None:
         """Publish and kill until so many have died; then let all work come to its end."""
-        dead, since = 0, time.monotonic()
+        dead, began = 0, time.monotonic()
+        since = began
         while dead < kills:
             assert time.monotonic() < since + _PATIENCE, f"{dead} drivers died, and then none: do they start at all?"
             if self.is_idle():
@@ -111,6 +144,9 @@ class Campaign:
             self.step()
             if (now := self.kills().total()) > dead:
                 dead, since = now, time.monotonic()
+                self._tell(
+                    f"{since - began:.0f} s: {dead} of {kills} drivers have died, {self.seen} runs have committed"
+                )
         self.deadly = False
         until = time.monotonic() + _PATIENCE
         while not self.is_idle():
@@ -135,6 +171,8 @@ class Campaign:
             pass
         self.runner.step()
         self.keeper.step()
+        if self.plain.sql("SELECT 1 FROM run WHERE ended_at IS NULL AND not_before > 1"):
+            self.plain.pass_time("UPDATE run SET not_before = 1 WHERE ended_at IS NULL AND not_before > 1")
         ((commits,),) = self.plain.sql("SELECT count(*) FROM message WHERE event_type = 'windows'")
         if commits > self.seen:
             self.seen = commits
@@ -201,11 +239,13 @@ def main() -> int:
     if asked.driver:
         drive_until_killed(spark=asked.spark)
         return 0
-    began = time.monotonic()
+    # As for the tests: JVMs that live so short a time spend a third of it on compiling code twice.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    began, tell = time.monotonic(), functools.partial(print, flush=True)
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="tidemill-windows-", dir=memory) as folder:
         windows = HOP if asked.hop else TUMBLE
-        campaign = Campaign(Path(folder), asked.catalog, windows, asked.seed, spark=asked.spark)
+        campaign = Campaign(Path(folder), asked.catalog, windows, asked.seed, spark=asked.spark, tell=tell)
         campaign.play(asked.kills)
         figures = campaign.judge()
         for name, number in campaign.kills().most_common():

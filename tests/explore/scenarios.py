@@ -61,6 +61,7 @@ QUICK = [
     "cron",
     "cron-all",
     "each-small",
+    "either",
     "chain",
     "chain-lost-reply",
     "rated",

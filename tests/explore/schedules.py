@@ -38,7 +38,7 @@ from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.specs import Misfire, ScheduleSpec, SuspendMode
 from tidemill.schedule.subscriber import BACKLOG, has_messages, subscribe
 from tidemill.schedule.time_triggers import Cron, Every
-from tidemill.schedule.triggers import AllOf, Trigger
+from tidemill.schedule.triggers import AllOf, AnyOf, Trigger
 from tidemill.schedule.waits import Delay
 from tidemill.testing.clock import NOON
 
@@ -49,6 +49,8 @@ PARTITIONS = NewPartitions("lines")
 TIMER = Every("1h")
 CRON = Cron("0 * * * *")
 EACH = WatermarkPassed("lines", every="1h", mode="each")
+EITHER = AnyOf(WatermarkPassed("lines", every="1h"), WatermarkPassed("rows", every="1h"))
+"""The trigger of a window program over two tables."""
 
 
 # Actors
@@ -73,20 +75,20 @@ def arrival(name: str, *hours: int) -> Actor:
 _MESSAGE = Publish(Topic.DATA, "partitions", EventKey("partition:default.lines"), {"count": 1})
 
 
-def tide(name: str, *hours: int) -> Actor:
+def tide(name: str, table: str, *hours: int) -> Actor:
     """A watermark that passes these hours since 1970, a move a turn."""
 
     def body(stage: Stage) -> None:
         for before, after in pairwise(hours):
-            stage.turn(partial(_pass, stage, before, after))
+            stage.turn(partial(_pass, stage, table, before, after))
 
     return Actor(name, body)
 
 
-def _pass(stage: Stage, before: int, after: int) -> None:
+def _pass(stage: Stage, table: str, before: int, after: int) -> None:
     move = {"from": before * 3_600_000_000, "to": after * 3_600_000_000}
     with stage.freely():
-        stage.catalog.apply([Publish(Topic.DATA, "watermark", EventKey("watermark:default.lines"), move)])
+        stage.catalog.apply([Publish(Topic.DATA, "watermark", EventKey(f"watermark:default.{table}"), move)])
 
 
 def scheduler(name: str, batch: int | None = None, most_launches: int = 0) -> Actor:
@@ -305,6 +307,18 @@ def ends_heard(tables: Tables) -> None:
                 read = (message.seq, message.n) <= position
                 what = f"{message.event_key} of {message.seq}"
                 must(times == (counts and read), f"{schedule.schedule_id} heard {what} {times} times")
+
+
+def moves_heard(tables: Tables) -> None:
+    """Each move of either watermark that was read is in just one job, or in the run of such a job."""
+    position = max(((row.seq, row.n) for row in tables["subscriber"] if row.topic == "data"), default=(0, -1))
+    places = _places(tables)
+    for schedule in tables["schedule"]:
+        for message in tables["message"]:
+            if message.event_type == "watermark":
+                times = places[schedule.schedule_id, "data", message.seq, message.n]
+                read = (message.seq, message.n) <= position
+                must(times == read, f"{schedule.schedule_id} heard {message.event_key} of {message.seq} {times} times")
 
 
 def all_ends_read(tables: Tables) -> None:
@@ -624,6 +638,7 @@ def pipeline(
     at_once: bool = False,
     misfire: Misfire = Misfire.ONCE,
     passes: Sequence[int] = (),
+    of_rows: Sequence[int] = (),
     more: Sequence[Constraint] = (),
     most_launches: int = 0,
     follow: bool = False,
@@ -633,7 +648,8 @@ def pipeline(
     """Programs with schedules that listen to their input, the last with the first turn; `changes` happen to that one.
 
     With `group` the limit is that of a group of all programs.
-    `at_once` are the kills asked for in one turn; `passes` the hours that a watermark stands at, one after the other.
+    `at_once` are the kills asked for in one turn; `passes` the hours that a watermark stands at, one after the other,
+    and `of_rows` those of the watermark of another table.
     With `follow`, `mean` starts after runs of `total`. `more` are further constraints, and `judged` what they promise.
     """
     constraint = GroupConcurrency("crm", limit) if group and limit else Concurrency(limit or 1)
@@ -642,7 +658,7 @@ def pipeline(
         ScheduleSpec(trigger, constraints, timeout=timeout, priority=number, misfire=misfire)
         for number in range(schedules)
     ]
-    timed = not isinstance(trigger, DataTrigger)
+    timed = not isinstance(trigger, DataTrigger) and trigger is not EITHER
     of = {"mean": [ScheduleSpec(RunEnded("default.shop.total"), constraints)]} if follow else {}
 
     def make(name: str) -> Scenario:
@@ -654,7 +670,7 @@ def pipeline(
         never_open = [] if isinstance(trigger, AllOf) else [_no_open_job]
         if isinstance(trigger, Cron):
             never_open.append(nothing_missed)
-        if passes:
+        if trigger is EACH:
             never_open.append(each_passed)
         judges = [SOUND, heard, enough, launched, *judged]
         if limit and timeout > HOUR:
@@ -665,7 +681,7 @@ def pipeline(
             judges.append(fired_by_cron(each=misfire is Misfire.ALL))
         elif timed:
             judges.append(fired)
-        if passes or misfire is Misfire.ALL:
+        if trigger is EACH or misfire is Misfire.ALL:
             judges.append(one_at_a_time)
         return Scenario(
             name,
@@ -681,7 +697,8 @@ def pipeline(
                 *(clock(f"hour{n}", HOUR) for n in range(hours)),
                 *(clock(f"second{n}", timedelta(seconds=1)) for n in range(seconds)),
                 *([changer("person", *changes)] if changes else []),
-                *([tide("tide", *passes)] if passes else []),
+                *([tide("tide", "lines", *passes)] if passes else []),
+                *([tide("other tide", "rows", *of_rows)] if of_rows else []),
             ],
             promises.all_of(*judges),
             recover(
@@ -756,6 +773,12 @@ SCENARIOS = {
     "each": pipeline(EACH, arrivals=0, passes=(0, 2, 3), limit=None),
     "each-small": pipeline(EACH, arrivals=0, passes=(0, 2, 3), schedulers=1, limit=None),
     "each-killed": pipeline(EACH, arrivals=0, passes=(0, 2), schedulers=1, kills=1, at_once=True, limit=None),
+    "either": pipeline(
+        EITHER, arrivals=0, passes=(0, 1), of_rows=(0, 1), schedulers=1, drivers=0, limit=None, judged=(moves_heard,)
+    ),
+    "either-driven": pipeline(
+        EITHER, arrivals=0, passes=(0, 1), of_rows=(0, 1), schedulers=1, limit=None, judged=(moves_heard,)
+    ),
     "both": pipeline(AllOf(PARTITIONS, TIMER), hours=1, schedulers=2),
     "chain": pipeline(follow=True, programs=("total", "mean"), limit=None, judged=(ends_heard,)),
     "chain-lost-reply": pipeline(

@@ -25,6 +25,7 @@ class Killer(StrEnum):
     SIMULATION = "simulation"
     FAIL_POINTS = "fail points"
     JOINS = "joins"
+    CHAINS = "chains"
 
 
 class Room(StrEnum):

@@ -257,4 +257,52 @@ MUTANTS: Final = (
         Sql("announce_late").swap("p.computed + i.lag + abs(i.lag) / 24", "p.computed"),
         first=Killer.JOINS,
     ),
+    _mutant(
+        "carry_of_changed_rows",
+        "a carry counts no more when rows before its end have changed",
+        In("find_carry").swap("one.commit_seq >= carry.seen", "False"),
+        first=Killer.CHAINS,
+    ),
+    _mutant(
+        "carry_of_later_slots",
+        "sessions of a slot follow from a carry that ends before the slot",
+        In("find_carry").swap("one.at <= first.start", "True"),
+        first=Killer.CHAINS,
+    ),
+    _mutant(
+        "sessions_of_their_slot_alone",
+        "the sessions of a slot follow from rows of some time before it, where there is no carry",
+        In("Grid.spans").swap("_opens(self.zone, window.start) - self.shape.reach", "_opens(self.zone, window.start)"),
+        first=Killer.CHAINS,
+    ),
+    _mutant(
+        "late_rows_of_sessions_beside",
+        "a late row touches the sessions that follow it in later slots",
+        In("Grid.touched").swap("self.shape.reach", "0"),
+        first=Killer.CHAINS,
+    ),
+    _mutant(
+        "recomputed_in_silence",
+        "a window that is computed again is late data for the next program",
+        In("follow_output").swap("(*moved.again, *moved.gone)", "()"),
+        first=Killer.CHAINS,
+    ),
+    _mutant(
+        "output_ahead_of_open_windows",
+        "a watermark of window_start waits for windows that have begun before",
+        In("OutputReach.of").swap("grid.zone.opens(from_wall(grid.first_open(computed)))", "computed"),
+        first=Killer.CHAINS,
+    ),
+    _mutant(
+        "output_moved_by_partitions",
+        "the partitions of an output move no watermark that follows windows",
+        In("watermark._raise_target").swap("not _follows(fileset)", "True"),
+        first=Killer.CHAINS,
+    ),
+    _mutant(
+        "output_stands_still",
+        "the commit of a window program moves the watermark of its output",
+        In("FollowWindows.writes").swap("_follows(self.fileset)", "False"),
+        first=Killer.CHAINS,
+    ),
 )

@@ -7,7 +7,8 @@ from typing import Final
 import pytest
 
 from tests.seed_of_the_day import TODAY
-from tests.sim.joins import play
+from tests.sim.joins import open_joined
+from tests.sim.stories import play
 from tidemill.lake.window.reach import WindowReach
 
 FIXED: Final = range(8)
@@ -26,7 +27,7 @@ def test_races_and_kills_lose_and_double_no_row_of_a_join(memory_folder, seeds):
     for seed in seeds:
         folder = memory_folder / f"joins-{seed}"
         folder.mkdir()
-        broken[seed] = play(seed, folder)
+        broken[seed] = play(open_joined, "joins", seed, folder)
 
     assert {seed: said for seed, said in broken.items() if said} == {}
 
@@ -42,7 +43,7 @@ def test_a_forgotten_reach_is_found(memory_folder, monkeypatch, method):
     for seed in range(60):
         folder = memory_folder / f"{method}-{seed}"
         folder.mkdir()
-        found = play(seed, folder) is not None
+        found = play(open_joined, "joins", seed, folder) is not None
         if found:
             break
 

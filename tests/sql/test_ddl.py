@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tidemill.mill.mill import open_project
 from tidemill.mill.statements import BadTable
 from tidemill.narration import Narrator
 from tidemill.roles.discoverer import Discoverer
+from tidemill.shapes.watermark_spec import WatermarkSpec
 from tidemill.sql.ddl import read_statement
 from tidemill.sql.windows import read_query
 
@@ -393,6 +395,21 @@ def test_what_a_watermark_needs_cannot_be_reset(mill):
         mill.sql("ALTER TABLE hive_table ADD WATERMARK FOR ts AS SOURCE_WATERMARK()")
 
     assert mill.watermarks.show("hive_table") == before
+
+
+def test_the_watermark_may_be_for_another_column(mill):
+    """Its options stay: they say how the times of partitions are read."""
+    mill.sql(HIVE.replace("ts timestamp,", "ts timestamp, at timestamp,"))
+
+    def spec() -> WatermarkSpec:
+        return Fileset.of(mill.project.catalog.read(lambda db: mill.project.dataset(db, "hive_table"))).watermark
+
+    before = spec()
+    (done,) = mill.sql("ALTER TABLE hive_table MODIFY WATERMARK FOR at AS SOURCE_WATERMARK()")
+
+    assert (before.column, spec().column) == ("ts", "at")
+    assert spec() == replace(before, column="at")
+    assert "watermark" in done.said
 
 
 def test_if_exists_and_if_not_exists_say_so(mill):

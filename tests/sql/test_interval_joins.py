@@ -233,6 +233,32 @@ def test_a_late_row_counts_in_open_windows_and_is_kept_if_it_has_none(catalog_ur
     opened.mill.close()
 
 
+def test_late_rows_of_an_interval_join_may_be_dropped_or_an_error(sqlite_catalog_url, tmp_path):
+    """A view that is dropped counts for clicks of open windows alone. An error publishes nothing until a reset."""
+    found = {}
+    for policy in ("drop", "error"):
+        folder = tmp_path / policy
+        folder.mkdir()
+        opened = open_near(folder / "project", f"sqlite:///{folder}/catalog.db", 60, 30, "LEFT", policy=policy)
+        for hour in (10, 11):
+            opened.add_to("clicks", f"2021-03-19 {hour}:00", 10)
+            opened.add_to("views", f"2021-03-19 {hour}:00")
+        opened.settle()
+        opened.add_to("views", "2021-03-19 10:00", 20, 45)
+        opened.add_to("views", "2021-03-19 12:00", 59)
+        states = [opened.run().state]
+        late = opened.shown()
+        opened.mill.watermarks.reset("shop.count_hours")
+        states.append(opened.run().state)
+        found[policy] = states, late, opened.shown()
+        opened.mill.close()
+
+    # The click of 10:10 is published when the views are late. It matches both of them, that of 11:10 the later one.
+    both = ["10:10 10:20", "10:10 10:45", "11:10 10:45"]
+    assert found["drop"] == (["COMPLETED", "COMPLETED"], ["10:10 -", "11:10 10:45"], both)
+    assert found["error"] == (["FAILED", "COMPLETED"], ["10:10 -"], both)
+
+
 def test_an_idle_side_holds_no_window(catalog_url, tmp_path):
     """Its rows are late when it returns. W of clicks alone counts, which needs no lag."""
     opened = open_near(tmp_path / "project", catalog_url, 90, 30, "LEFT", idle="1h")
@@ -437,3 +463,35 @@ def test_an_interval_join_is_computed_and_computed_again_for_late_rows(sqlite_ca
     assert bare.rows == ({"n": 8},)  # rows of open windows too, and those that the programs leave out
     assert 7 in same
     assert same <= {6, 7, 12}
+
+
+DAYS = """
+both = app.fileset("both", keys={"day": "date"})
+app.window_sql("join_both", '''
+    INSERT INTO both SELECT l.ts, l.b AS l, r.b AS r, to_date(l.ts) AS day
+      FROM clicks l LEFT JOIN views r ON l.ts BETWEEN r.ts - INTERVAL '1' DAY AND r.ts''')
+"""
+
+
+@pytest.mark.spark
+def test_a_day_of_an_interval_has_23_or_25_hours_where_the_clock_is_changed(sqlite_catalog_url, tmp_path, spark):
+    """At noon the row of noon of the day before is a day ago, and that of a minute before is not."""
+    windows: Windows = open_windows(tmp_path / "project", sqlite_catalog_url, SPARK_APP + DAYS, spark=spark)
+
+    def commit(table: str, *rows: tuple[str, int]) -> None:
+        found = [
+            f"SELECT TIMESTAMP'2021-{time}:00 Europe/Berlin' AS ts, {b} AS b, DATE'2021-{time[:5]}' AS day, "
+            f"{int(time[6:8])} AS hour"
+            for time, b in rows
+        ]
+        windows.commit(table, spark.sql(" UNION ALL ".join(found)))
+
+    commit("clicks", ("03-27 11:59", 1), ("03-27 12:00", 2), ("10-30 11:59", 3), ("10-30 12:00", 4))
+    commit("views", ("03-28 12:00", 5), ("10-31 12:00", 6), ("10-31 14:30", 7))
+
+    run = windows.run("shop.join_both")
+
+    assert run.state == "COMPLETED", (run.exit_reason, windows.spawner.complaints)
+    found = {tuple(row) for row in windows.read("both").select("l", "r").collect()}
+    assert found == {(1, None), (2, 5), (3, None), (4, 6)}
+    windows.mill.close()

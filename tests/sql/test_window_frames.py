@@ -134,30 +134,75 @@ def test_a_partition_with_a_lost_file_holds_up_only_its_window(windows, spark):
     assert "partition day=2021-03-19 hour=8 of default.clicks is damaged" in reason
 
 
-HOPS = APP.replace('interval="1h"', 'interval="1h", zone="America/New_York"').replace(
+HOPS = APP.replace(
     "TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)",
-    "HOP(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '2' HOUR)",
+    "HOP(TABLE clicks, DESCRIPTOR(ts), INTERVAL '30' MINUTE, INTERVAL '1' HOUR)",
 )
+NEW_YORK = {
+    # 02:00 to 03:00 does not exist: windows that end there end at 07:00 UTC.
+    "03-14": ["03-14 06:30 1", "03-14 07:30 3"],
+    # The hour that happens twice is one hour of two: a window of it ends with the second of them.
+    "11-07": ["11-07 05:10 1", "11-07 06:30 1", "11-07 07:30 2"],
+}
+LORD_HOWE = {
+    # The half hour from 01:30 on happens twice, and that from 02:00 on not at all.
+    "04-04": ["04-03 14:15 1", "04-03 14:45 1", "04-03 15:15 1", "04-03 15:45 2"],
+    "10-03": ["10-02 14:45 1", "10-02 15:35 2"],
+}
 
 
-def test_windows_lie_on_the_clock_of_their_zone(sqlite_catalog_url, tmp_path, spark):
-    """The hour that happens twice is one hour of two; its window's time is the end of the second."""
-    opened = open_windows(tmp_path / "project", sqlite_catalog_url, HOPS, spark=spark)
-    rows = "('2021-11-07 05:30:00Z', 1L, 1), ('2021-11-07 06:30:00Z', 2L, 1), ('2021-11-07 07:30:00Z', 4L, 2)"
-    columns = "cast(ts AS timestamp) AS ts, amount, DATE'2021-11-07' AS day, hour"
-    frame = spark.sql(f"SELECT {columns} FROM VALUES {rows} AS r(ts, amount, hour)")
-    opened.commit("clicks", frame)
+@pytest.mark.parametrize(
+    ("zone", "rows", "expected"),
+    [
+        (
+            "America/New_York",
+            NEW_YORK,
+            (
+                "03-14 01:00 1 07:00, 03-14 01:30 1 07:00, 03-14 03:00 1 08:00, 03-14 03:30 1 08:30, "
+                "11-07 00:30 1 06:30, 11-07 01:00 2 07:00, 11-07 01:30 1 07:30, 11-07 02:00 1 08:00"
+            ),
+        ),
+        (
+            "Australia/Lord_Howe",
+            LORD_HOWE,
+            (
+                "04-04 00:30 1 14:30, 04-04 01:00 3 15:30, 04-04 01:30 3 16:00, 04-04 02:00 1 16:30, "
+                "10-03 00:30 1 15:00, 10-03 01:00 1 15:30, 10-03 02:00 1 16:00"
+            ),
+        ),
+    ],
+)
+def test_windows_lie_on_the_clock_of_their_zone(sqlite_catalog_url, tmp_path, spark, zone, rows, expected):
+    """Also when the clock is changed: window_time is a millisecond before the end of the window, in UTC."""
+    app = HOPS.replace('interval="1h"', f'interval="1h", zone="{zone}"')
+    opened = open_windows(tmp_path / "project", sqlite_catalog_url, app, spark=spark)
+    values = ", ".join(
+        f"(TIMESTAMP'2021-{time}:00Z', DATE'2021-{day}', {hour})"
+        for day, lines in rows.items()
+        for time, _, hour in (line.rpartition(" ") for line in lines)
+    )
+    opened.commit("clicks", spark.sql(f"SELECT ts, 1L AS amount, day, hour FROM VALUES {values} AS r(ts, day, hour)"))
 
     run = opened.run()
 
     assert run.state == "COMPLETED", opened.spawner.complaints
-    columns = ("cast(window_start AS string) AS s", "n", "unix_millis(at) AS at")
-    published = opened.read("hourly").selectExpr(*columns).collect()
-    found = {row.s[11:16]: (row.n, row.at) for row in published}
-    assert {start: n for start, (n, _) in found.items()} == {"00:00": 2, "01:00": 3}
-    seven_utc = 1_636_268_400_000
-    assert found["00:00"][1] == seven_utc - 1
+    found = opened.read("hourly").selectExpr("date_format(window_start, 'MM-dd HH:mm')", "n", "unix_millis(at) + 1")
+    ends = [(start, n, datetime.fromtimestamp(end / 1000, UTC)) for start, n, end in found.collect()]
+    assert ", ".join(sorted(f"{start} {n} {end:%H:%M}" for start, n, end in ends)) == expected
     opened.mill.close()
+
+
+def test_window_time_has_the_type_of_the_time_column(windows, spark):
+    """A `window_time` of TIMESTAMP_NTZ is a wall-clock time, whatever zone the session of the reader has."""
+    rows = clicks(spark, ("10:05:00", 1)).withColumn("ts", sf.expr("TIMESTAMP_NTZ'2021-03-19 10:05:00'"))
+    windows.commit("clicks", rows)
+
+    run = windows.run()
+
+    assert run.state == "COMPLETED", windows.spawner.complaints
+    found = windows.read("hourly").select("at")
+    assert found.dtypes == [("at", "timestamp_ntz")]
+    assert [row.at for row in found.collect()] == [datetime(2021, 3, 19, 10, 59, 59, 999_000)]  # noqa: DTZ001
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])

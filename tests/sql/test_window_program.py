@@ -26,7 +26,7 @@ from tidemill.roles.keeper import Keeper
 from tidemill.run.processes.external import open_transaction
 from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt
 from tidemill.schedule.loop import Scheduler
-from tidemill.shapes.partition_time import to_wall
+from tidemill.shapes.partition_time import from_wall, to_wall
 from tidemill.testing.plain import write_texts
 from tidemill.world import World
 
@@ -152,6 +152,26 @@ def test_a_rewritten_or_dropped_partition_changes_its_windows(plain):
 
     assert rewritten == {"08:00": 1, "09:00": 2}
     assert plain.results() == {"08:00": 1}
+
+
+def test_windows_may_lie_in_another_zone_than_partitions(sqlite_catalog_url, tmp_path):
+    """Days of Berlin over hours of UTC: on the day of clock change one lasts from 23:00 of the day before to 22:00."""
+    windows = "TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' DAY)"
+    plain = open_plain(tmp_path / "project", sqlite_catalog_url, windows=windows, more="window_zone='Europe/Berlin'")
+
+    def days() -> list[tuple[str, int]]:
+        rows = [line.split() for line in plain.lines("hourly")]
+        return [(f"{from_wall(int(start)):%d %H:%M}", int(number)) for start, _, number, _ in rows]
+
+    found = []
+    for local, minute in (("27 22", 59), ("27 23", 0), ("28 20", 5), ("28 21", 59), ("28 22", 0)):
+        plain.add(f"2021-03-{local}:00", minute)
+        plain.settle()
+        found.append(days())
+
+    first, second = ("27 00:00", 1), ("28 00:00", 3)
+    assert found == [[first], [first], [first], [first, second], [first, second]]
+    plain.mill.close()
 
 
 def test_late_partitions_may_be_dropped(catalog_url, tmp_path):
@@ -445,6 +465,64 @@ def test_programs_that_are_due_at_one_time_are_announced_together(catalog_url, t
     names = plain.sql("SELECT name FROM window_program ORDER BY name")
     assert sorted(json.loads(text)["consumer"] for _, text in said) == [name for (name,) in names]
     plain.mill.close()
+
+
+def test_the_message_of_a_run_says_what_it_has_published(plain):
+    """Alerts and subscribers read these fields: each window is new, computed again, failed or mended."""
+
+    def run() -> dict[str, object]:
+        assert plain.run().state == "COMPLETED", plain.spawner.complaints
+        *_, (text,) = plain.sql("SELECT payload FROM message WHERE event_type = 'windows' ORDER BY seq")
+        return json.loads(text)
+
+    def at(hour: int) -> int:
+        return to_wall(datetime(2021, 3, 19, hour))  # noqa: DTZ001  # a wall-clock time of UTC
+
+    for hour in (8, 9, 11):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    first = run()
+    plain.commit("clicks", {"day=2021-03-19/hour=8": ""}, "overwrite")
+    plain.commit("clicks", {"day=2021-03-19/hour=9": f"{at(9)} 3\n{at(9)} 4\n"}, "overwrite")
+    plain.commit("clicks", {"day=2021-03-19/hour=12": f"{at(12)} bad\n"})
+    second = run()
+    plain.add("2021-03-19 12:00", 5, how="overwrite")
+    third = run()
+
+    same = {"program": "default.shop.count_hours", "datasets": ["default.clicks"], "late_rows": 0, "outside_rows": 0}
+    none = {"closed": 0, "first": None, "last": None, "recomputed": 0, "failed": [], "mended": []}
+    eight, eleven, twelve = ([at(hour), at(hour + 1)] for hour in (8, 11, 12))
+    moved = {"from": None, "to": at(12), "closed": 3, "first": eight, "last": eleven, "rows": 3}
+    assert first == {**same, **none, **moved}
+    # The partition of the day is overwritten, with one row for each of its windows that are left.
+    changed = {"from": at(12), "to": at(13), "recomputed": 2, "failed": [twelve], "rows": 2}
+    assert second == {**same, **none, **changed}
+    assert third == {**same, **none, "from": at(13), "to": at(13), "recomputed": 1, "mended": [twelve], "rows": 1}
+
+
+def test_metrics_count_what_windows_wait_for_and_what_they_leave_out(catalog_url, tmp_path):
+    """A dashboard shows them; each number is worked out by hand."""
+    plain = open_plain(tmp_path / "project", catalog_url, more="outside='drop'")
+
+    def measure() -> dict[str, float]:
+        labels = ({"dataset": "default.clicks"}, {"program": "default.shop.count_hours"})
+        return {one.metric.partition("_")[2]: one.value for one in plain.mill.metrics().samples if one.labels in labels}
+
+    with contextlib.closing(plain.mill):
+        before = measure()
+        start = to_wall(datetime(2021, 3, 19, 8))  # noqa: DTZ001  # a wall-clock time of UTC
+        plain.commit("clicks", {"day=2021-03-19/hour=8": f"{start} 1\n{start - 1} 2\n"})
+        plain.commit("clicks", {"day=2021-03-19/hour=9": f"{start + HOUR} bad\n"})
+        plain.run()
+        plain.add("2021-03-19 12:00", 1)
+        with open_transaction(plain.mill.project.catalog, World(), ["default.clicks"], writer=write_texts):
+            after = measure()
+
+    assert "window_delay_seconds" not in before
+    behind = round(after["window_delay_seconds"] - after["watermark_delay_seconds"])
+    assert behind == 3 * 3600, "computed is 10:00, the watermark 13:00"
+    # The hours 10 and 11 are one gap.
+    names = ("watermark_incomplete_slots", "watermark_missing_slots", "window_slots_waiting", "windows_postponed")
+    assert [after[name] for name in (*names, "window_partitions_left_out")] == [0, 1, 1, 1, 1]
 
 
 def test_of_two_runs_of_one_program_one_publishes(plain):

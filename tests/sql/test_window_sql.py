@@ -15,7 +15,7 @@ import tidemill as tm
 app = tm.App("shop")
 clicks = app.fileset("clicks", keys={{"day": "date", "hour": "int"}}, watermark=tm.Watermark(
     "ts", pattern="$day $hour:00:00", interval="1h"))
-for name in ("sums", "best", "latest", "tags"):
+for name in ("sums", "best", "latest", "first", "tags"):
     app.fileset(name, keys={{"day": "date"}})
 app.window_sql("add_up", '''
     INSERT INTO sums SELECT window_start, window_end, sum(amount) AS amount, to_date(window_start) AS day
@@ -34,6 +34,9 @@ app.window_sql("keep_latest", '''
     INSERT INTO latest SELECT * EXCEPT (place) FROM (
         SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end, who.name ORDER BY ts DESC) AS place
           FROM {HOUR}) WHERE place = 1''')
+app.window_sql("keep_first", '''
+    INSERT INTO first SELECT window_start, who.name AS name, amount, to_date(window_start) AS day FROM {HOUR}
+   QUALIFY row_number() OVER (PARTITION BY window_start, window_end ORDER BY ts) = 1''')
 app.window_sql("count_tags", '''
     INSERT INTO tags
     SELECT window_start, tag, count(*) AS n, to_date(window_start) AS day
@@ -107,6 +110,13 @@ def test_the_latest_row_of_each_window_keeps_columns_of_every_nested_type(opened
     others += [("8", "cal", None, 3), ("9", "ann", ["b"], 2)]
     assert before == sorted(others, key=repr)
     assert after == sorted([*others, ("7", "ann", ["b"], 4)], key=repr)
+
+
+def test_rows_are_ranked_by_qualify(opened):
+    """QUALIFY means the same as a nested query. The late row of 07:50 is not the first row of its window."""
+    before, after = before_and_after(opened, "keep_first", "first", "window_start", "name", "amount")
+
+    assert before == after == [("11", "cal", 1), ("7", "cal", 100), ("8", "ann", 5), ("9", "ann", 2)]
 
 
 def test_grouping_sets_and_several_queries_are_replaced_window_by_window(opened):

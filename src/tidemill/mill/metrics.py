@@ -96,7 +96,7 @@ HELP: Final[Mapping[Metric, str]] = {
     Metric.LAST_ARRIVAL: "Age of the last arrival in a data set that has an arrival expectation.",
     Metric.WATERMARK_DELAY: "Time by which the watermark of a file set is behind the clock.",
     Metric.WATERMARK_OPEN_SLOTS: "Time slots of a file set that are there and not complete.",
-    Metric.WATERMARK_MISSING_SLOTS: "Missing time slots of a file set, below later ones: among the latest thousand.",
+    Metric.WATERMARK_MISSING_SLOTS: "Gaps between time slots of a file set: among the latest thousand slots.",
     Metric.WATERMARK_HELD: "Age of the oldest open transaction that holds the watermark of a file set.",
     Metric.WINDOW_DELAY: "Time by which the published windows of a window program are behind the clock.",
     Metric.WINDOW_SLOTS_WAITING: "Complete time slots that the windows of a window program have not reached.",

@@ -18,6 +18,8 @@ DEMO_KILLS ?= 50
 # pytest names the slowest tests: look at these first when the whole takes too long.
 PYTEST := $(BIN)/python -m pytest --durations 20 --durations-min 10
 POSTGRES := $(BIN)/python -m tests.postgres_server
+# Each of the many JVMs of Spark tests would read and check all of Spark's classes again.
+SPARK_CLASSES := $(BIN)/python -m tests.spark_classes
 # Hashes for every platform; no index or folder of this machine gets into the files.
 COMPILE := $(BIN)/uv pip compile --no-config --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --no-header --quiet
@@ -60,7 +62,7 @@ test-long-without-spark: set-up-test | build
 	@$(POSTGRES) -- $(PYTEST) -m "long and not spark and not twin" --numprocesses 3 --dist worksteal $(ARGS) $(KEPT)
 
 test-long-with-spark: set-up-test | build
-	@$(POSTGRES) -- $(PYTEST) -m "long and spark" $(ARGS) $(KEPT)
+	@$(POSTGRES) -- $(SPARK_CLASSES) -- $(PYTEST) -m "long and spark" $(ARGS) $(KEPT)
 
 test-both: set-up-test ## cases of tests with many cases, on the database that CI leaves out
 	@$(POSTGRES) -- $(PYTEST) -m "twin and not spark" --numprocesses 2 --dist worksteal $(ARGS)
@@ -83,7 +85,7 @@ test-proof: set-up-test ## short forms of the campaigns below that need no Spark
 	@$(POSTGRES) -- $(PYTEST) -m "proof and not spark" --numprocesses 2 --dist worksteal $(ARGS)
 
 test-spark: set-up-test | build ## the tests with Spark, but for the long ones
-	@$(POSTGRES) -- $(PYTEST) -m "spark and not long" $(ARGS) $(KEPT)
+	@$(POSTGRES) -- $(SPARK_CLASSES) -- $(PYTEST) -m "spark and not long" $(ARGS) $(KEPT)
 
 sim: set-up-test ## simulate that many schedules: SEEDS=1000000 (ARGS goes to tests.sim; --help says what there is)
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) $(ARGS)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tests import spark_classes
 from tests.postgres_server import ADDRESS, running_server
 from tests.s3_server import S3Server, running_s3_server
 from tests.s3_stub import S3Stub, running_s3_stub
@@ -36,8 +37,7 @@ hypothesis.settings.register_profile("tidemill", deadline=None)
 hypothesis.settings.load_profile("tidemill")
 
 
-# JVMs of tests are short: code that is compiled twice costs a third more CPU time (measured: 79 s to 57 s).
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault(spark_classes.OPTIONS, spark_classes.SHORT_LIVED)
 # Training runs beside the tests would take the cores from them, and write into the user's cache.
 os.environ.setdefault("TIDEMILL_SPARK_CLASS_DATA", "false")
 # Tests run beside each other, and beside the servers of the developer.

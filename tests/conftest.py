@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,14 +76,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mark_twins(items: list[pytest.Item]) -> None:
-    turns = [Path(__file__).parent / folder for folder in TURNS]
     tests: dict[tuple[Path, str], dict[str, dict[str, pytest.Item]]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             others = dict(item.callspec.params)
             if (database := others.pop("catalog_url", None)) is not None:
                 name = f"{getattr(item.cls, '__name__', '')}.{item.originalname}"
-                group = "" if any(folder in item.path.parents for folder in turns) else name
+                group = "" if _room(item.path) in TURNS else name
                 tests.setdefault((item.path, group), {}).setdefault(f"{name}{others!r}", {})[database] = item
     few: dict[Path, list[dict[str, pytest.Item]]] = {}
     for (path, group), cases in tests.items():
@@ -92,6 +92,12 @@ def _mark_twins(items: list[pytest.Item]) -> None:
             few.setdefault(path, []).extend(cases.values())
     for of_file in few.values():
         _take_turns(of_file, pytest.mark.long)
+
+
+@cache
+def _room(path: Path) -> str:
+    """Return the folder of `tests/` in which a file is, or the name of a file outside of all folders."""
+    return path.relative_to(Path(__file__).parent).parts[0] if path.is_relative_to(Path(__file__).parent) else path.name
 
 
 def _take_turns(cases: list[dict[str, pytest.Item]], mark: pytest.MarkDecorator) -> None:
@@ -152,8 +158,7 @@ def postgres_catalog_url(request: pytest.FixtureRequest, schemas: Schemas) -> It
 
     The schema is new and without tables, or, in the folders of `EMPTIED`, holds a catalog that was emptied.
     """
-    emptied = request.path.relative_to(Path(__file__).parent).parts[0] in EMPTIED
-    with schemas.used() if emptied else schemas.new() as url:
+    with schemas.used() if _room(request.path) in EMPTIED else schemas.new() as url:
         yield url
 
 

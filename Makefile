@@ -68,7 +68,7 @@ test-both: set-up-test ## cases of tests with many cases, on the database that C
 	@$(POSTGRES) -- $(PYTEST) -m "twin and not spark" --numprocesses 2 --dist worksteal $(ARGS)
 
 test-jdbc: set-up-test ## the tests that are skipped where MariaDB or a JDBC driver is missing
-	@$(POSTGRES) -- $(PYTEST) -m jdbc $(ARGS)
+	@$(POSTGRES) -- $(SPARK_CLASSES) -- $(PYTEST) -m jdbc $(ARGS)
 
 lint: set-up-test ## ruff, format, types
 	@$(BIN)/ruff check

@@ -169,7 +169,7 @@ lock: set-up-test ## lock what pyproject.toml asks for (ARGS=--upgrade: the newe
 	@$(COMPILE) pyproject.toml --extra java --no-deps -c requirements/test.txt -o requirements/java.txt
 
 clean: ## remove the environment and all caches
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build/class-data
 
 build:
 	@mkdir $@

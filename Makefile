@@ -18,6 +18,8 @@ DEMO_KILLS ?= 50
 # pytest names the slowest tests: look at these first when the whole takes too long.
 PYTEST := $(BIN)/python -m pytest --durations 20 --durations-min 10
 POSTGRES := $(BIN)/python -m tests.postgres_server
+# Each of the many JVMs of Spark tests would read and check all of Spark's classes again.
+SPARK_CLASSES := $(BIN)/python -m tests.spark_classes
 # Hashes for every platform; no index or folder of this machine gets into the files.
 COMPILE := $(BIN)/uv pip compile --no-config --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --no-header --quiet
@@ -60,13 +62,13 @@ test-long-without-spark: set-up-test | build
 	@$(POSTGRES) -- $(PYTEST) -m "long and not spark and not twin" --numprocesses 3 --dist worksteal $(ARGS) $(KEPT)
 
 test-long-with-spark: set-up-test | build
-	@$(POSTGRES) -- $(PYTEST) -m "long and spark" $(ARGS) $(KEPT)
+	@$(POSTGRES) -- $(SPARK_CLASSES) -- $(PYTEST) -m "long and spark" $(ARGS) $(KEPT)
 
 test-both: set-up-test ## cases of tests with many cases, on the database that CI leaves out
 	@$(POSTGRES) -- $(PYTEST) -m "twin and not spark" --numprocesses 2 --dist worksteal $(ARGS)
 
 test-jdbc: set-up-test ## the tests that are skipped where MariaDB or a JDBC driver is missing
-	@$(POSTGRES) -- $(PYTEST) -m jdbc $(ARGS)
+	@$(POSTGRES) -- $(SPARK_CLASSES) -- $(PYTEST) -m jdbc $(ARGS)
 
 lint: set-up-test ## ruff, format, types
 	@$(BIN)/ruff check
@@ -83,7 +85,7 @@ test-proof: set-up-test ## short forms of the campaigns below that need no Spark
 	@$(POSTGRES) -- $(PYTEST) -m "proof and not spark" --numprocesses 2 --dist worksteal $(ARGS)
 
 test-spark: set-up-test | build ## the tests with Spark, but for the long ones
-	@$(POSTGRES) -- $(PYTEST) -m "spark and not long" $(ARGS) $(KEPT)
+	@$(POSTGRES) -- $(SPARK_CLASSES) -- $(PYTEST) -m "spark and not long" $(ARGS) $(KEPT)
 
 sim: set-up-test ## simulate that many schedules: SEEDS=1000000 (ARGS goes to tests.sim; --help says what there is)
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) $(ARGS)
@@ -167,7 +169,7 @@ lock: set-up-test ## lock what pyproject.toml asks for (ARGS=--upgrade: the newe
 	@$(COMPILE) pyproject.toml --extra java --no-deps -c requirements/test.txt -o requirements/java.txt
 
 clean: ## remove the environment and all caches
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build/class-data
 
 build:
 	@mkdir $@

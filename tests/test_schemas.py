@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from tests.manual_clock import ManualClock, backdoor_of
-from tests.schemas import Schemas
+from tests.schemas import Schemas, copy_catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.world import World
 
@@ -71,3 +71,17 @@ def test_a_schema_with_another_shape_is_not_used_again(lent):
         pass
 
     assert again != url
+
+
+def test_copies_of_a_sqlite_catalog_are_catalogs_with_incarnations_of_their_own(memory_folder):
+    """Processes keep what they know of a catalog by its incarnation: two tests must not share one."""
+    made = memory_folder / "made.db"
+    open_catalog(f"sqlite:///{made}", World()).close()
+
+    for name in ("first.db", "second.db"):
+        copy_catalog(made, memory_folder / name)
+
+    catalogs = [open_catalog(f"sqlite:///{path}", World(), create=False) for path in memory_folder.glob("*.db")]
+    for catalog in catalogs:
+        catalog.close()
+    assert len({catalog.incarnation for catalog in catalogs}) == 3

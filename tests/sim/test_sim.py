@@ -77,8 +77,15 @@ def test_the_same_seed_is_the_same_schedule():
 
 @pytest.mark.proof
 @pytest.mark.share("in-progress list forgotten")
-@pytest.mark.parametrize("mutant", ["in-progress list forgotten", "who is fenced commits"])
-def test_a_broken_product_is_found_and_its_schedule_shortened(monkeypatch, mutant):
+@pytest.mark.parametrize(
+    ("mutant", "first"),
+    [
+        pytest.param("in-progress list forgotten", 0, id="in-progress list forgotten"),
+        # The first seed to find this mutant is 79; all before it cost 48 s of CPU.
+        pytest.param("who is fenced commits", 75, id="who is fenced commits"),
+    ],
+)
+def test_a_broken_product_is_found_and_its_schedule_shortened(monkeypatch, mutant, first):
     """A simulation that finds nothing would look just like one that cannot find anything."""
     if mutant == "in-progress list forgotten":
         monkeypatch.setattr(take, "find_in_progress", lambda *_: [])
@@ -87,7 +94,7 @@ def test_a_broken_product_is_found_and_its_schedule_shortened(monkeypatch, mutan
         monkeypatch.setattr(transactions._CommitTransaction, "guards", lambda _: ())
     found = None
     with prepared() as play:
-        for seed in range(3_000):
+        for seed in range(first, 3_000):
             outcome = play(seed)
             if outcome.broken is not None:
                 found = outcome, *shorten(play, outcome)

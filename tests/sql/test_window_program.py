@@ -200,9 +200,10 @@ def test_windows_that_begin_before_the_first_hour_may_be_left_out(catalog_url, t
     plain.mill.close()
 
 
-def test_a_batch_is_cut_at_its_limit_and_the_rest_reported_as_left(catalog_url, tmp_path):
-    """10,000 waiting hours cost tens of runs, each a transaction of its own."""
-    plain = open_plain(tmp_path / "project", catalog_url, more="max_windows=3")
+@pytest.mark.parametrize("more", ["max_windows=3", "max_partitions=3", "max_bytes='60 B'"])
+def test_a_batch_is_cut_at_its_limit_and_the_rest_reported_as_left(catalog_url, tmp_path, more):
+    """10,000 waiting hours cost tens of runs, each a transaction of its own. A partition here has 19 bytes."""
+    plain = open_plain(tmp_path / "project", catalog_url, more=more)
     for hour in range(7):
         plain.add(f"2021-03-19 {hour:02}:00", hour)
 

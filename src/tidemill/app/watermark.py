@@ -35,6 +35,8 @@ _NAMES: Final = {
     options.SESSION_MAX: "session_max",
     options.EMIT_EMPTY: "emit_empty",
     options.MAX_WINDOWS: "max_windows",
+    options.MAX_PARTITIONS: "max_partitions",
+    options.MAX_BYTES: "max_bytes",
 }
 
 
@@ -67,11 +69,12 @@ class Watermark:
     joins conditions on which a partition is complete by `+`: `"commit"`, `"success-file"` (a file `success_file`, by
     default `_SUCCESS`, is in the directory that another program wrote) and `"delay(10 min)"` (nothing in the partition
     has changed for so long). `partition_order` and `start` are for monitored file sets: the order in which partitions
-    of one listing are published, and the first partition that counts. Windows are aligned in `window_zone` (`zone`), at
-    most `max_windows` computed by one run. Windows that begin before the first time are computed from what is there
-    (`partial_first="emit"`), or left out (`"skip"`). A session that goes on for `session_max` (24 hours) is closed by
-    force. With `emit_empty=True` a window without rows gives out a row, if a query groups by columns of the window
-    alone.
+    of one listing are published, and the first partition that counts. Windows are aligned in `window_zone` (`zone`).
+    One run computes at most `max_windows` (1000), and its new windows read at most `max_partitions` (2000) and
+    `max_bytes` (`"64 GiB"`) of the file set. A run computes at least one window. Windows that begin before the first
+    time are computed from what is there (`partial_first="emit"`), or left out (`"skip"`). A session that goes on for
+    `session_max` (24 hours) is closed by force. With `emit_empty=True` a window without rows gives out a row, if a
+    query groups by columns of the window alone.
     """
 
     column: str
@@ -96,6 +99,8 @@ class Watermark:
     partial_first: str | None = None
     emit_empty: bool | None = None
     max_windows: int | None = None
+    max_partitions: int | None = None
+    max_bytes: str | None = None
     session_max: str | timedelta | None = None
 
     def check(self, fileset: str, keys: KeySchema) -> WatermarkSpec:

@@ -20,6 +20,7 @@ from tidemill.lake.fileset.monitor import declare_monitoring
 from tidemill.lake.fileset.publish import SQL as PUBLISH
 from tidemill.lake.fileset.stored import HiveName, Storing
 from tidemill.lake.window.cascade import list_followed
+from tidemill.lake.window.on_demand import source_of
 from tidemill.lake.window.watermark import Reread, declare_watermark
 from tidemill.lake.window.windows import list_inputs, list_states, set_definition
 from tidemill.mill.plain import to_plain
@@ -293,7 +294,7 @@ class _Tables(Noun):
         def find(db: Db) -> list[Fileset]:
             for name in () if isinstance(query, TableQuery) else query.look_ups:
                 self._project.dataset(db, name)
-            return [Fileset.of(self._project.dataset(db, name)) for name in query.tables]
+            return [source_of(self._project.dataset(db, name)) for name in query.tables]
 
         found = self._catalog.read(find)
         namespace = Namespace(self._config.namespace)

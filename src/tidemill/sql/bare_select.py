@@ -16,7 +16,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.lake.fileset.fileset import Fileset, find_schema
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, find_current
-from tidemill.lake.window.least import find_least
+from tidemill.lake.window.on_demand import is_on_demand
 from tidemill.lake.window.window_plan import Limits, Reached, Window, plan
 from tidemill.lake.window.windows import list_waiting, read_keys
 from tidemill.names import Namespace, within
@@ -31,9 +31,9 @@ from tidemill.sql.window_program import (
     check_sessions,
     check_times,
     find_first,
+    find_passed,
     list_needed,
     make_grid,
-    read_inputs,
     spec_of,
 )
 from tidemill.sql.windows import WindowQuery, name_of, read_query
@@ -132,6 +132,8 @@ def compute_closed(
 ) -> SelectedRows:
     """Return the rows of all closed windows, whatever a program has computed already.
 
+    Of tables with windows on demand alone, all windows are closed.
+
     `namespace` is that of plain names of snapshots. Raises `NoWatermark`, `BadTimeColumn`, `NoVersionYet`. Cost: all
     partitions of the tables.
     """
@@ -154,11 +156,16 @@ def compute_closed(
 
     batches, passed = workspace.ask(block)
     shown = ", ".join(source.qualified_name for source in sources)
+    on_demand = all(map(is_on_demand, sources))
     if passed is None:
-        return SelectedRows(None, f"no window of {shown} is closed, since its watermark has no value yet: ")
-    value = spec_of(sources[0]).partition_time.zone.local(passed)
+        why = "there are no partitions" if on_demand else "its watermark has no value yet"
+        return SelectedRows(None, f"no window of {shown} is closed, since {why}: ")
     windows = batches[0].windows
-    said = f"{count_of(len(windows), 'closed window')} of {shown}, at its watermark {value}: "
+    if on_demand:
+        said = f"{count_of(len(windows), 'window')} of all partitions of {shown}: "
+    else:
+        value = spec_of(sources[0]).partition_time.zone.local(passed)
+        said = f"{count_of(len(windows), 'closed window')} of {shown}, at its watermark {value}: "
 
     def look_up(name: str) -> DataFrame:
         def find(db: Db, tx: Transaction) -> tuple[SnapshotDataset, Version]:
@@ -184,8 +191,8 @@ def _plan_closed(
     """Return the closed windows, and the watermark of the query."""
     check_times(query, sources, [find_schema(db, source.dataset_id) for source in sources])
     check_sessions(query, sources)
-    passed = find_least(read_inputs(db, snapshot, sources, query.reaches), db.now())
     waiting = [one for source in sources for one in list_waiting(db, source, snapshot, None)]
+    passed = find_passed(db, snapshot, query, sources, waiting)
     reached = Reached(None, 0, passed, snapshot.write_pointer, find_first(db, sources, query.reaches))
     grid = make_grid(query, sources)
     if query.emits_empty(spec_of(sources[0])):

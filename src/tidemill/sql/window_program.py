@@ -26,6 +26,7 @@ from tidemill.lake.fileset.publish import see_own
 from tidemill.lake.window.carry import carry_of, find_carry
 from tidemill.lake.window.cascade import OutputReach
 from tidemill.lake.window.least import QueryInput, find_least
+from tidemill.lake.window.on_demand import is_on_demand, source_of
 from tidemill.lake.window.reach import WindowReach, find_interval_shape
 from tidemill.lake.window.retries import WINDOWS, Failure, NotePostponed, list_postponed
 from tidemill.lake.window.side import side_of
@@ -84,15 +85,15 @@ _MOST_STALE: Final = 100_000
 
 
 class NoWatermark(UserError):
-    """A window program over a file set without a watermark."""
+    """A window query over a file set without a watermark."""
 
     code = "no_watermark"
 
     def __init__(self, dataset: str) -> None:
         self.dataset = dataset
         super().__init__(
-            f"{dataset} has no watermark that moves",
-            "declare watermark=tm.Watermark(…), or ADD WATERMARK and SET ('streaming-source.enable'='true')",
+            f"{dataset} has no watermark",
+            "declare watermark=tm.Watermark(…), or ADD WATERMARK and SET the options of partition.time-*",
             before=": ",
         )
 
@@ -374,7 +375,7 @@ class WindowProgram:
         )
 
     def _look(self, db: Db, tx: Snapshot, state: WindowState | None) -> _Look:
-        sources = tuple(Fileset.of(find_dataset(db, source)) for source in self.sources)
+        sources = tuple(source_of(find_dataset(db, source)) for source in self.sources)
         sink = Fileset.of(find_dataset(db, self.sink))
         specs = [spec_of(source) for source in sources]
         if state is None:
@@ -383,8 +384,6 @@ class WindowProgram:
         grid = self._grid(sources)
         reaches = self.query.reaches
         first = find_first(db, sources, reaches)
-        inputs = read_inputs(db, tx, sources, reaches)
-        at = Reached(state.computed, state.seen, find_least(inputs, db.now()), tx.write_pointer, first)
         limits = Limits(
             min(spec.max_windows for spec in specs),
             min(spec.max_partitions for spec in specs),
@@ -404,6 +403,8 @@ class WindowProgram:
                 waiting.append(one if open_from is None else one._replace(begins=max(one.begins, open_from)))
             changes = _list_dirty(db, source, tx, state)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
+        passed = find_passed(db, tx, self.query, sources, waiting) or state.computed
+        at = Reached(state.computed, state.seen, passed, tx.write_pointer, first)
         if self.query.emits_empty(specs[0]):
             waiting += fill_gaps(grid, at, waiting, limits)
         for source, spec in zip(sources, specs, strict=True):
@@ -654,16 +655,25 @@ def check_sessions(query: WindowQuery, sources: Sequence[Fileset]) -> None:
             )
 
 
-def read_inputs(
-    db: Db, snapshot: Snapshot, sources: Sequence[Fileset], reaches: Sequence[WindowReach]
-) -> list[QueryInput]:
-    """Return the inputs of a query, each with the time up to which windows are closed by what `snapshot` sees."""
-    inputs = []
-    for source, reach in zip(sources, reaches, strict=True):
-        value = value_at(db, source.dataset_id, snapshot.write_pointer)
-        closed = None if value is None else reach.closed_by(spec_of(source).window_zone, value)
-        inputs.append(read_input(db, source, closed))
-    return inputs
+def find_passed(
+    db: Db, snapshot: Snapshot, query: WindowQuery, sources: Sequence[Fileset], waiting: Iterable[Stored]
+) -> Instant | None:
+    """Return the time up to which the windows of a query are closed by what `snapshot` sees; None for no such time.
+
+    Tables with windows on demand hold no window open. Of such tables alone, the windows of all `waiting` partitions
+    are closed.
+    """
+    inputs: list[QueryInput] = []
+    for source, reach in zip(sources, query.reaches, strict=True):
+        if not is_on_demand(source):
+            value = value_at(db, source.dataset_id, snapshot.write_pointer)
+            closed = None if value is None else reach.closed_by(spec_of(source).window_zone, value)
+            inputs.append(read_input(db, source, closed))
+    if inputs:
+        return find_least(inputs, db.now())
+    grid, last = make_grid(query, sources), max(waiting, key=lambda one: one.ends, default=None)
+    touched = [] if last is None else grid.touched(last.begins, last.ends)
+    return max(map(grid.closes, touched), default=None)
 
 
 def find_first(db: Db, sources: Sequence[Fileset], reaches: Sequence[WindowReach]) -> Instant | None:
@@ -734,7 +744,7 @@ def _merged(spans: Iterable[tuple[Instant, Instant]]) -> list[tuple[Instant, Ins
 
 
 def spec_of(source: Fileset) -> WatermarkSpec:
-    """Return the watermark of a table; `NoWatermark` if it has none, or one that does not move."""
-    if source.watermark is None or not source.watermark.enabled:
+    """Return the watermark of a table; `NoWatermark` if it has none."""
+    if source.watermark is None:
         raise NoWatermark(source.qualified_name)
     return source.watermark

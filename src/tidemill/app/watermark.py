@@ -10,12 +10,14 @@ from typing import Final
 from tidemill.durations import format_duration, parse_duration
 from tidemill.errors import UserError
 from tidemill.shapes import watermark_spec as options
+from tidemill.shapes.custom_time import CustomTime, load, name_of
 from tidemill.shapes.keys import KeySchema
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
 _NAMES: Final = {
     options.PATTERN: "pattern",
     options.FORMATTER: "formatter",
+    options.CLASS: "extractor",
     options.INTERVAL: "interval",
     options.ZONE: "zone",
     options.ROW_LAG: "row_lag",
@@ -58,6 +60,8 @@ class Watermark:
 
     `pattern` is filled with a partition's keys (`"$day $hour:00:00"`) and read by `formatter` (Java's letters; a date
     with or without a time when left out): the wall-clock time, in `zone`, at which the partition's `interval` begins.
+    In the place of both, `extractor` is a function of the project that returns this time, as a datetime without a zone,
+    from a mapping of the keys to their values (`extractor=read_time`, or its name: `"times:read_time"`).
     Rows may lie `row_lag` before it. `expected` names the partitions of one time that belong together
     (`{"region": ["eu", "us"]}`), or `expected_count` how many. A missing time is skipped, or waited for
     (`gap="wait"`), or waited for until two hours after a later one is complete (`gap="wait(2h)"`).
@@ -81,6 +85,7 @@ class Watermark:
     interval: str
     pattern: str | None = None
     formatter: str | None = None
+    extractor: str | CustomTime | None = None
     zone: str | None = None
     row_lag: str | timedelta | None = None
     late: str | None = None
@@ -113,7 +118,12 @@ class Watermark:
         for key, values in self.expected.items():
             texts[f"{options.EXPECTED}{key}"] = ", ".join(map(str, values))
         try:
+            if self.extractor is not None:
+                named = self.extractor if isinstance(self.extractor, str) else name_of(self.extractor)
+                texts |= {options.KIND: "custom", options.CLASS: named}
             spec = WatermarkSpec.of(self.column, {options.ENABLE: "true", **texts}, keys)
+            if isinstance(self.extractor, str):
+                load(self.extractor)  # so that the deployment packs its module
         except UserError as error:
             raise BadWatermark(fileset, str(error)) from None
         if spec.completeness.metastore:

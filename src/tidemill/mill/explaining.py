@@ -12,7 +12,8 @@ from tidemill.errors import NotFound
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.lake.fileset.time_travel import now
 from tidemill.lake.window.on_demand import is_on_demand, source_of
-from tidemill.lake.window.watermark import find_watermark
+from tidemill.lake.window.parked import explain_parked
+from tidemill.lake.window.watermark import find_watermark, list_parked
 from tidemill.lake.window.windows import WindowState, find_state
 from tidemill.mill.project import Project
 from tidemill.mill.why_data import explain_watermark
@@ -92,7 +93,10 @@ def _explain_watermark(db: Db, source: Fileset) -> Iterator[Row]:
     if row is None or spec is None:
         return
     value = None if row.value is None else str(spec.partition_time.zone.local(row.value))
-    yield _row("watermark", value, f"of {source.qualified_name}")
+    custom = spec.partition_time.extractor.custom
+    yield _row("watermark", value, f"of {source.qualified_name}" + (f", whose times {custom} reads" if custom else ""))
+    for shown, why in explain_parked(source, list_parked(db, source, _MOST_NAMED)).items():
+        yield _row("parked", shown, f"{why}: no window waits for the partition")
     for because in explain_watermark(db, source):
         yield _row("waits", because.code.value, f"{because.why}. Next: {because.unblock}")
 

@@ -374,7 +374,9 @@ class _Tables(Noun):
         return Done(fileset.qualified_name, tuple(self._say_programs(db, fileset)), tuple(rows))
 
     def _say_programs(self, db: Db, fileset: Fileset) -> Iterator[str]:
-        """Say which window programs read a table, with their other tables, and which ones its watermark follows."""
+        """Say which window programs read a table, with their other tables, and what its watermark follows."""
+        if fileset.watermark is not None and (custom := fileset.watermark.partition_time.extractor.custom):
+            yield f"{custom} reads the times of its partitions"
         if followed := list_followed(db, fileset):
             yield f"the watermark follows {', '.join(followed)}"
         for state in list_states(db, fileset.dataset_id):

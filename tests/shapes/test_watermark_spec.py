@@ -78,7 +78,7 @@ def test_expected_partitions_are_all_combinations():
         ("partition.gap-policy", "wait()", "use a number and a unit"),
         ("partition.gap-policy", "wait(1 month)", "months differ"),
         ("partition.allowed-lateness", "1 month", "months differ"),
-        ("partition.outside-policy", "include", "it comes later: use side or error or drop"),
+        ("partition.outside-policy", "included", "did you mean 'include'?"),
         ("partition.allowed-lateness", "soon", "use a number and a unit"),
         ("partition.completeness", "succes-file", "did you mean 'success-file'?"),
         ("partition.completeness", "commit+commit", "each once, joined by +"),

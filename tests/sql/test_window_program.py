@@ -861,7 +861,9 @@ def test_another_late_policy_holds_at_once(catalog_url, tmp_path):
 WINDOW_MESSAGES = "SELECT payload FROM message WHERE event_type = 'windows' ORDER BY seq"
 EVENTS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(["add", "overwrite"]), st.integers(0, 27), st.sets(st.integers(0, 59), max_size=3)),
+        st.tuples(
+            st.sampled_from(["add", "overwrite"]), st.integers(0, 27), st.sets(st.integers(-90, 149), max_size=3)
+        ),
         st.tuples(st.just("run"), st.just(0), st.just(set())),
         st.tuples(st.just("kill"), st.integers(0, 6), st.just(set())),
     ),
@@ -882,7 +884,7 @@ class Killed(BaseException):
     st.sampled_from([("UTC", "2021-03-19"), ("Europe/Berlin", "2021-03-28"), ("Europe/Berlin", "2021-10-31"),
                      ("America/New_York", "2021-03-14"), ("America/New_York", "2021-11-07")]),
     st.sampled_from([TUMBLE, HOP, CUMULATE]),
-    st.sampled_from(["", "max_windows=2", "gap='wait'"]),
+    st.sampled_from(["", "max_windows=2", "gap='wait'", "outside='include'", "outside='include', max_windows=2"]),
     EVENTS,
 )  # fmt: skip
 def test_results_are_those_of_one_computation_in_every_order_of_arrival(memory_folder, place, windows, more, events):
@@ -897,7 +899,8 @@ def test_results_are_those_of_one_computation_in_every_order_of_arrival(memory_f
             if plain.zone.local(plain.zone.opens(local)) != local:
                 continue  # an hour that is not there
             how = "append" if event == "add" else "overwrite"
-            plain.add(str(local), *minutes, how=how) if minutes else None
+            within = minutes if "include" in more else {minute % 60 for minute in minutes}
+            plain.add(str(local), *within, how=how) if within else None
         elif event == "run":
             assert plain.run().state == "COMPLETED", plain.spawner.complaints
         else:

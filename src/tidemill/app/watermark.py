@@ -61,22 +61,22 @@ class Watermark:
     `pattern` is filled with a partition's keys (`"$day $hour:00:00"`) and read by `formatter` (Java's letters; a date
     with or without a time when left out): the wall-clock time, in `zone`, at which the partition's `interval` begins.
     In the place of both, `extractor` is a function of the project that returns this time, as a datetime without a zone,
-    from a mapping of the keys to their values (`extractor=read_time`, or its name: `"times:read_time"`).
-    Rows may lie `row_lag` before it. `expected` names the partitions of one time that belong together
-    (`{"region": ["eu", "us"]}`), or `expected_count` how many. A missing time is skipped, or waited for
-    (`gap="wait"`), or waited for until two hours after a later one is complete (`gap="wait(2h)"`).
-    Late partitions have their windows computed again (`late="recompute"`), until `allowed_lateness` after the end of a
-    window. Or late partitions count in open windows only (`"drop"`, `"side"`), or the run fails (`"error"`). Rows
-    outside their partition's time go to the side table (`outside="side"`), are an error (`"error"`) or are left out
-    (`"drop"`). Partitions further ahead of the clock than `max_ahead` (one interval) do not count yet. A
-    query over several file sets does not wait for one without a commit for `idle_timeout` (for ever). `completeness`
-    joins conditions on which a partition is complete by `+`: `"commit"`, `"success-file"` (a file `success_file`, by
-    default `_SUCCESS`, is in the directory that another program wrote) and `"delay(10 min)"` (nothing in the partition
-    has changed for so long). `partition_order` and `start` are for monitored file sets: the order in which partitions
-    of one listing are published, and the first partition that counts. Windows are aligned in `window_zone` (`zone`).
-    One run computes at most `max_windows` (1000), and its new windows read at most `max_partitions` (2000) and
-    `max_bytes` (`"64 GiB"`) of the file set. A run computes at least one window. Windows that begin before the first
-    time are computed from what is there (`partial_first="emit"`), or left out (`"skip"`). A session that goes on for
+    from a mapping of the keys to their values (`extractor=read_time`, or its name: `"times:read_time"`). Rows may lie
+    `row_lag` before it. `expected` names the partitions of one time that belong together (`{"region": ["eu", "us"]}`),
+    or `expected_count` how many. A missing time is skipped, or waited for (`gap="wait"`), or waited for until two hours
+    after a later one is complete (`gap="wait(2h)"`). Late partitions have their windows computed again
+    (`late="recompute"`), until `allowed_lateness` after the end of a window. Or late partitions count in open windows
+    only (`"drop"`, `"side"`), or the run fails (`"error"`). Rows outside their partition's time go to the side table
+    (`outside="side"`), are an error (`"error"`), are left out (`"drop"`) or count in the windows of their own times
+    (`"include"`). Partitions further ahead of the clock than `max_ahead` (one interval) do not count yet. A query over
+    several file sets does not wait for one without a commit for `idle_timeout` (for ever). `completeness` joins
+    conditions on which a partition is complete by `+`: `"commit"`, `"success-file"` (a file `success_file`, by default
+    `_SUCCESS`, is in the directory that another program wrote) and `"delay(10 min)"` (nothing in the partition has
+    changed for so long). `partition_order` and `start` are for monitored file sets: the order in which partitions of
+    one listing are published, and the first partition that counts. Windows are aligned in `window_zone` (`zone`). One
+    run computes at most `max_windows` (1000), and its new windows read at most `max_partitions` (2000) and `max_bytes`
+    (`"64 GiB"`) of the file set. A run computes at least one window. Windows that begin before the first time are
+    computed from what is there (`partial_first="emit"`), or left out (`"skip"`). A session that goes on for
     `session_max` (24 hours) is closed by force. With `emit_empty=True` a window without rows gives out a row, if a
     query groups by columns of the window alone.
     """

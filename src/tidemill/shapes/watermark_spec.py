@@ -196,6 +196,8 @@ class OutsidePolicy(StrEnum):
     SIDE = "side"
     ERROR = "error"
     DROP = "drop"
+    INCLUDE = "include"
+    """Such rows count in the windows of their own times."""
 
 
 class PartialFirst(StrEnum):
@@ -296,7 +298,7 @@ class WatermarkSpec:
             allowed_lateness=read.allowed_lateness(late),
             gap=gap,
             gap_wait=gap_wait,
-            outside=read.one_of(OUTSIDE, OutsidePolicy, ["include"]),
+            outside=read.one_of(OUTSIDE, OutsidePolicy),
             expected=members,
             expected_keys=tuple(expected),
             expected_count=len(members) or count,
@@ -539,13 +541,11 @@ class _Reader:
             self.made(START, read_start)
         return self.options.get(START)
 
-    def one_of(self, name: str, kind: type[_E], later: Sequence[str] = (), also: Sequence[str] = ()) -> _E:
+    def one_of(self, name: str, kind: type[_E], also: Sequence[str] = ()) -> _E:
         known = [one.value for one in kind]
         value = self.options.get(name, known[0])
         if value in known:
             return kind(value)
-        if value in later:
-            raise BadTableOption(name, value, f"it comes later: use {' or '.join(known)}")
         raise BadTableOption(name, value, advise(value, known, f"use {' or '.join([*known, *also])}"))
 
     def values(self, name: str) -> tuple[str, ...]:

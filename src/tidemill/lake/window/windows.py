@@ -487,12 +487,14 @@ def _list_within(db: Db, source: Fileset, snapshot: Snapshot, low: int, high: in
     return stored
 
 
+def list_arrivals(db: Db, source: Fileset, seen: int, until: int) -> list[tuple[int, KeyText, int]]:
+    """Return the commit, key and new rows of each change of a table by the commits `[seen, until)`."""
+    return db.records(SQL.list_arrivals, tuple[int, KeyText, int], dataset_id=source.dataset_id, seen=seen, until=until)
+
+
 def _list_arrivals(db: Db, source: Fileset, seen: int, until: int) -> list[tuple[int, KeyText, Span, int]]:
     """Return the commit, key, span and new rows of each change of a table on demand by the commits `[seen, until)`."""
-    changes = db.records(
-        SQL.list_arrivals, tuple[int, KeyText, int], dataset_id=source.dataset_id, seen=seen, until=until
-    )
-    spans = ((seq, key, span_of(source, key), rows) for seq, key, rows in changes)
+    spans = ((seq, key, span_of(source, key), rows) for seq, key, rows in list_arrivals(db, source, seen, until))
     return [(seq, key, span, rows) for seq, key, span, rows in spans if span is not None]
 
 

@@ -128,7 +128,7 @@ SELECT partition_key, partition_time, sum(row_count) AS row_count FROM partition
 
 -- name: list_arrivals
 -- gives: commit_seq, partition_key, rows
--- As list_dirty and list_late, of a table on demand, whose partitions have no times here.
+-- As list_dirty and list_late, with the key of each partition.
 SELECT commit_seq, partition_key, coalesce(row_count, 0) AS rows FROM partition_change
  WHERE dataset_id = :dataset_id AND commit_seq >= :seen AND commit_seq < :until
    AND (files > 0 OR op <> 'append')

@@ -101,6 +101,10 @@ SELECT 'program_2', (i + 1) * 3600000000, i * 3600000000, 2 * i + 1, 0 FROM seri
 INSERT INTO left_out (program_id, dataset_id, partition_key, slot_time, late_rows, counted_at)
 SELECT 'program_' || (i % 300), 'wide', 'k' || i, i * 3600000000, CASE WHEN i < 30000 THEN 0 ELSE 1 END, i FROM series
 
+-- name: fill_outside_time
+INSERT INTO outside_time (program_id, dataset_id, partition_key, commit_seq, stretches)
+SELECT 'program_' || (i % 300), 'wide', 'k' || i, 2 * i, CASE WHEN i < 3000 THEN '[[1, 2]]' ELSE '[]' END FROM series
+
 -- name: fill_window_failure
 INSERT INTO window_failure (program_id, window_end, window_start, reason, partitions, since, tried_at)
 SELECT 'program_' || (i % 300), (1001 + i / 300) * 3600000000, (1000 + i / 300) * 3600000000, 'bad', '[]', i, i

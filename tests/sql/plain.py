@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tidemill.lake.fileset.fileset import Partition
+from tidemill.lake.window.outside_times import Stretches
 from tidemill.lake.window.side import SIDE_KEYS, SideReason, to_side_key
 from tidemill.lake.window.window_plan import Window, WindowShape
 from tidemill.shapes.keys import KeySchema, KeyText
@@ -97,7 +98,7 @@ class PlainWindows:
         """The rows that belong to their partitions."""
         rows = []
         for partition in batch.partitions:
-            begins, ends = batch.instants[partition.partition_key]
+            begins, ends = _find_span(batch, partition)
             lines = read_lines(run.world, batch.source, partition)
             within = [line for line in lines if begins <= int(line.split()[0]) < ends]
             assert len(within) == len(lines) or batch.watermark.outside is not OutsidePolicy.ERROR, lines
@@ -108,9 +109,18 @@ class PlainWindows:
         """By the definition."""
         found = {}
         for partition in batch.partitions:
-            begins, ends = batch.instants[partition.partition_key]
+            begins, ends = _find_span(batch, partition)
             times = [int(line.split()[0]) for line in read_lines(run.world, batch.source, partition)]
             found[partition.partition_key] = sum(not begins <= time < ends for time in times)
+        return found
+
+    def find_outside_times(self, run, batch: Batch) -> dict[KeyText, Stretches]:
+        """By the definition, without neighbours in one stretch."""
+        found = {}
+        for partition in batch.partitions:
+            begins, ends = batch.instants[partition.partition_key]
+            times = [int(line.split()[0]) for line in read_lines(run.world, batch.source, partition)]
+            found[partition.partition_key] = [(time, time + 1) for time in times if not begins <= time < ends]
         return found
 
     def pick_outside(self, run, batch: Batch) -> Texts:
@@ -144,7 +154,7 @@ class PlainWindows:
         keys, texts = batch.source.keys, {}
         for partition in batch.partitions:
             lines = read_lines(run.world, batch.source, partition)
-            span = batch.instants[partition.partition_key]
+            span = _find_span(batch, partition)
             text = "".join(f"{line}\n" for line in lines if belongs(int(line.split()[0]), *span))
             side_key = SIDE_SCHEMA.decode(to_side_key(keys, reason, partition.partition_key))
             texts |= {SIDE_SCHEMA.to_path(side_key): text} if text else {}
@@ -166,6 +176,13 @@ class PlainWindows:
                 text = "".join(f"{line}\n" for line in kept) + new.pop(path, "")
                 over |= {path: text} if text else {}
         return over, new or None, keys
+
+
+def _find_span(batch: Batch, partition: Partition) -> tuple[int, int]:
+    """The instants of the rows of a partition that count in windows."""
+    ever = 1 << 62
+    includes = batch.watermark.outside is OutsidePolicy.INCLUDE
+    return (-ever, ever) if includes else batch.instants[partition.partition_key]
 
 
 class PlainJoin(PlainWindows):

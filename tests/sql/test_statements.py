@@ -57,3 +57,36 @@ def test_no_window_is_closed_before_the_first_partition(windows):
     (done,) = windows.mill.sql(HOURLY)
 
     assert done.said == "no window of default.clicks is closed, since its watermark has no value yet: 0 rows"
+
+
+VISITS = """
+CREATE TABLE visits (ts timestamp, amount bigint, WATERMARK FOR ts AS SOURCE_WATERMARK)
+  PARTITIONED BY (day date, hour int) WITH (
+  'partition.time-extractor.timestamp-pattern'='$day $hour:00:00', 'partition.time-interval'='1h');
+CREATE TABLE shifts (window_start TIMESTAMP(3), n bigint) PARTITIONED BY (day date)"""
+SHIFTS = """
+SELECT window_start, count(*) AS n, to_date(window_start) AS day
+  FROM TABLE(TUMBLE(TABLE visits, DESCRIPTOR(ts), INTERVAL '4' HOUR)) GROUP BY window_start"""
+
+
+def test_a_table_without_a_moving_watermark_has_its_windows_on_demand(windows, spark):
+    """Hour 11 of [08:00, 12:00) is missing, and nothing says that it will come. A later run replaces that window."""
+    windows.mill.sql(VISITS)
+    windows.commit("visits", clicks(spark, ("07:30:00", 1), ("10:00:00", 1), ("10:30:00", 2)))
+
+    (selected,) = windows.mill.sql(SHIFTS)
+    (declared,) = windows.mill.sql(f"INSERT INTO shifts {SHIFTS}")
+    (explained,) = windows.mill.sql(f"EXPLAIN INSERT INTO shifts {SHIFTS}")
+    seen = []
+    for more in ((), (("11:00:00", 5), ("12:00:00", 5)), ()):
+        if more:
+            windows.commit("visits", clicks(spark, *more))
+        windows.run("sql.shifts")
+        seen.append(sorted((f"{row.window_start:%H}", row.n) for row in windows.read("shifts").collect()))
+
+    assert selected.said == "2 windows of all partitions of default.visits: 2 rows"
+    assert sorted((row["window_start"][11:13], row["n"]) for row in selected.rows) == [("04", 1), ("08", 2)]
+    assert "when `tidemill run start default.sql.shifts` starts it" in declared.said
+    assert [row["value"] for row in explained.rows if row["part"] == "watermark"] == [None]
+    assert windows.mill.apps.show("sql").schedules == ()
+    assert seen == [[("04", 1), ("08", 2)], [("04", 1), ("08", 3), ("12", 1)], [("04", 1), ("08", 3), ("12", 1)]]

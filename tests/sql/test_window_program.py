@@ -220,9 +220,10 @@ def test_windows_that_begin_before_the_first_hour_may_be_left_out(catalog_url, t
     plain.mill.close()
 
 
-def test_a_batch_is_cut_at_its_limit_and_the_rest_reported_as_left(catalog_url, tmp_path):
-    """10,000 waiting hours cost tens of runs, each a transaction of its own."""
-    plain = open_plain(tmp_path / "project", catalog_url, more="max_windows=3")
+@pytest.mark.parametrize("more", ["max_windows=3", "max_partitions=3", "max_bytes='60 B'"])
+def test_a_batch_is_cut_at_its_limit_and_the_rest_reported_as_left(catalog_url, tmp_path, more):
+    """10,000 waiting hours cost tens of runs, each a transaction of its own. A partition here has 19 bytes."""
+    plain = open_plain(tmp_path / "project", catalog_url, more=more)
     for hour in range(7):
         plain.add(f"2021-03-19 {hour:02}:00", hour)
 
@@ -938,7 +939,9 @@ def test_another_late_policy_holds_at_once(catalog_url, tmp_path):
 WINDOW_MESSAGES = "SELECT payload FROM message WHERE event_type = 'windows' ORDER BY seq"
 EVENTS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(["add", "overwrite"]), st.integers(0, 27), st.sets(st.integers(0, 59), max_size=3)),
+        st.tuples(
+            st.sampled_from(["add", "overwrite"]), st.integers(0, 27), st.sets(st.integers(-90, 149), max_size=3)
+        ),
         st.tuples(st.just("run"), st.just(0), st.just(set())),
         st.tuples(st.just("kill"), st.integers(0, 6), st.just(set())),
     ),
@@ -959,7 +962,7 @@ class Killed(BaseException):
     st.sampled_from([("UTC", "2021-03-19"), ("Europe/Berlin", "2021-03-28"), ("Europe/Berlin", "2021-10-31"),
                      ("America/New_York", "2021-03-14"), ("America/New_York", "2021-11-07")]),
     st.sampled_from([TUMBLE, HOP, CUMULATE]),
-    st.sampled_from(["", "max_windows=2", "gap='wait'"]),
+    st.sampled_from(["", "max_windows=2", "gap='wait'", "outside='include'", "outside='include', max_windows=2"]),
     EVENTS,
 )  # fmt: skip
 def test_results_are_those_of_one_computation_in_every_order_of_arrival(memory_folder, place, windows, more, events):
@@ -974,7 +977,8 @@ def test_results_are_those_of_one_computation_in_every_order_of_arrival(memory_f
             if plain.zone.local(plain.zone.opens(local)) != local:
                 continue  # an hour that is not there
             how = "append" if event == "add" else "overwrite"
-            plain.add(str(local), *minutes, how=how) if minutes else None
+            within = minutes if "include" in more else {minute % 60 for minute in minutes}
+            plain.add(str(local), *within, how=how) if within else None
         elif event == "run":
             assert plain.run().state == "COMPLETED", plain.spawner.complaints
         else:

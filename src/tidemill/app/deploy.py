@@ -45,6 +45,7 @@ from tidemill.lake.inbox.inbox import ensure_inbox
 from tidemill.lake.snapshot.changes import forget_feeds
 from tidemill.lake.snapshot.guards import ALLOW
 from tidemill.lake.window.cascade import forget_outputs, list_followed, put_output
+from tidemill.lake.window.on_demand import source_of
 from tidemill.lake.window.watermark import Reread, declare_watermark, follow_windows
 from tidemill.lake.window.windows import find_state, put_state, read_reaches, redefine
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, Namespace, ProgramId, ScheduleId, qualified
@@ -587,7 +588,7 @@ def _put(
             raise BadDeclaration(f"window program {program.name!r}", f"is refused: {why}")
         _put_input(db, program, dataset, declared.terms.get(name), tick)
     if declared.windows is not None:
-        sources = [Fileset.of(known.get(name) or find_dataset(db, name)) for name in declared.windows.sources]
+        sources = [source_of(known.get(name) or find_dataset(db, name)) for name in declared.windows.sources]
         _put_windows(db, program, declared.windows, sources, Fileset.of(written[0]))
     return program
 

@@ -12,6 +12,7 @@ from tidemill.config import Config
 from tidemill.run.records.bundles import Bundle
 from tidemill.run.records.modules import is_of_project
 from tidemill.run.records.programs import BrokenApp, load_apps
+from tidemill.shapes.custom_time import forget_modules
 from tidemill.world import Disk
 
 _MOST_READS: Final = 5
@@ -63,6 +64,7 @@ def load_with_code(disk: Disk, config: Config) -> tuple[list[App], Bundle]:
 
 def forget_brought() -> None:
     """Have modules beside app files imported again, also by a driver in this process (`tidemill.testing`)."""
+    forget_modules()
     for name in _brought & sys.modules.keys():
         del sys.modules[name]
 

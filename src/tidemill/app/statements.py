@@ -6,6 +6,7 @@ other apps leave them alone, and `tidemill app history`, `rollback` and `delete`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
@@ -30,23 +31,25 @@ def is_of_statements(file: str) -> bool:
     return PurePath(file).name == FILE
 
 
-def put_program(app: App, code: WindowProgram, every: timedelta) -> None:
+def put_program(app: App, code: WindowProgram, moving: Sequence[str], every: timedelta) -> None:
     """Declare a window program, in the place of the program of its name, and a schedule that starts it.
 
-    A run starts when a watermark of its tables has passed the end of a period `every`.
+    A run starts when the watermark of a table of `moving` has passed the end of a period `every`. Without such a table
+    there is no schedule: runs are started by hand.
     """
     name = code.__name__
     app.programs.pop(name, None)
     app.schedules.pop(name, None)
     app.window_sql(name, code.statement)
-    passed = [WatermarkPassed(source, every=every) for source in code.sources]
-    app.schedule(name, name, trigger=passed[0] if len(passed) == 1 else AnyOf(*passed))
+    passed = [WatermarkPassed(source, every=every) for source in moving]
+    if passed:
+        app.schedule(name, name, trigger=passed[0] if len(passed) == 1 else AnyOf(*passed))
 
 
 def drop_program(app: App, name: str) -> None:
     """Declare a program no more. Its side tables stay in the catalog."""
     _, *sides = app.programs.pop(name).writes
-    app.schedules.pop(name)
+    app.schedules.pop(name, None)
     for side in sides:
         app.datasets.pop(side.rpartition(".")[2])
 

@@ -10,12 +10,14 @@ from typing import Final
 from tidemill.durations import format_duration, parse_duration
 from tidemill.errors import UserError
 from tidemill.shapes import watermark_spec as options
+from tidemill.shapes.custom_time import CustomTime, load, name_of
 from tidemill.shapes.keys import KeySchema
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
 _NAMES: Final = {
     options.PATTERN: "pattern",
     options.FORMATTER: "formatter",
+    options.CLASS: "extractor",
     options.INTERVAL: "interval",
     options.ZONE: "zone",
     options.ROW_LAG: "row_lag",
@@ -35,6 +37,8 @@ _NAMES: Final = {
     options.SESSION_MAX: "session_max",
     options.EMIT_EMPTY: "emit_empty",
     options.MAX_WINDOWS: "max_windows",
+    options.MAX_PARTITIONS: "max_partitions",
+    options.MAX_BYTES: "max_bytes",
 }
 
 
@@ -56,28 +60,32 @@ class Watermark:
 
     `pattern` is filled with a partition's keys (`"$day $hour:00:00"`) and read by `formatter` (Java's letters; a date
     with or without a time when left out): the wall-clock time, in `zone`, at which the partition's `interval` begins.
-    Rows may lie `row_lag` before it. `expected` names the partitions of one time that belong together
-    (`{"region": ["eu", "us"]}`), or `expected_count` how many. A missing time is skipped, or waited for
-    (`gap="wait"`), or waited for until two hours after a later one is complete (`gap="wait(2h)"`).
-    Late partitions have their windows computed again (`late="recompute"`), until `allowed_lateness` after the end of a
-    window. Or late partitions count in open windows only (`"drop"`, `"side"`), or the run fails (`"error"`). Rows
-    outside their partition's time go to the side table (`outside="side"`), are an error (`"error"`) or are left out
-    (`"drop"`). Partitions further ahead of the clock than `max_ahead` (one interval) do not count yet. A
-    query over several file sets does not wait for one without a commit for `idle_timeout` (for ever). `completeness`
-    joins conditions on which a partition is complete by `+`: `"commit"`, `"success-file"` (a file `success_file`, by
-    default `_SUCCESS`, is in the directory that another program wrote) and `"delay(10 min)"` (nothing in the partition
-    has changed for so long). `partition_order` and `start` are for monitored file sets: the order in which partitions
-    of one listing are published, and the first partition that counts. Windows are aligned in `window_zone` (`zone`), at
-    most `max_windows` computed by one run. Windows that begin before the first time are computed from what is there
-    (`partial_first="emit"`), or left out (`"skip"`). A session that goes on for `session_max` (24 hours) is closed by
-    force. With `emit_empty=True` a window without rows gives out a row, if a query groups by columns of the window
-    alone.
+    In the place of both, `extractor` is a function of the project that returns this time, as a datetime without a zone,
+    from a mapping of the keys to their values (`extractor=read_time`, or its name: `"times:read_time"`). Rows may lie
+    `row_lag` before it. `expected` names the partitions of one time that belong together (`{"region": ["eu", "us"]}`),
+    or `expected_count` how many. A missing time is skipped, or waited for (`gap="wait"`), or waited for until two hours
+    after a later one is complete (`gap="wait(2h)"`). Late partitions have their windows computed again
+    (`late="recompute"`), until `allowed_lateness` after the end of a window. Or late partitions count in open windows
+    only (`"drop"`, `"side"`), or the run fails (`"error"`). Rows outside their partition's time go to the side table
+    (`outside="side"`), are an error (`"error"`), are left out (`"drop"`) or count in the windows of their own times
+    (`"include"`). Partitions further ahead of the clock than `max_ahead` (one interval) do not count yet. A query over
+    several file sets does not wait for one without a commit for `idle_timeout` (for ever). `completeness` joins
+    conditions on which a partition is complete by `+`: `"commit"`, `"success-file"` (a file `success_file`, by default
+    `_SUCCESS`, is in the directory that another program wrote) and `"delay(10 min)"` (nothing in the partition has
+    changed for so long). `partition_order` and `start` are for monitored file sets: the order in which partitions of
+    one listing are published, and the first partition that counts. Windows are aligned in `window_zone` (`zone`). One
+    run computes at most `max_windows` (1000), and its new windows read at most `max_partitions` (2000) and `max_bytes`
+    (`"64 GiB"`) of the file set. A run computes at least one window. Windows that begin before the first time are
+    computed from what is there (`partial_first="emit"`), or left out (`"skip"`). A session that goes on for
+    `session_max` (24 hours) is closed by force. With `emit_empty=True` a window without rows gives out a row, if a
+    query groups by columns of the window alone.
     """
 
     column: str
     interval: str
     pattern: str | None = None
     formatter: str | None = None
+    extractor: str | CustomTime | None = None
     zone: str | None = None
     row_lag: str | timedelta | None = None
     late: str | None = None
@@ -96,6 +104,8 @@ class Watermark:
     partial_first: str | None = None
     emit_empty: bool | None = None
     max_windows: int | None = None
+    max_partitions: int | None = None
+    max_bytes: str | None = None
     session_max: str | timedelta | None = None
 
     def check(self, fileset: str, keys: KeySchema) -> WatermarkSpec:
@@ -108,7 +118,12 @@ class Watermark:
         for key, values in self.expected.items():
             texts[f"{options.EXPECTED}{key}"] = ", ".join(map(str, values))
         try:
+            if self.extractor is not None:
+                named = self.extractor if isinstance(self.extractor, str) else name_of(self.extractor)
+                texts |= {options.KIND: "custom", options.CLASS: named}
             spec = WatermarkSpec.of(self.column, {options.ENABLE: "true", **texts}, keys)
+            if isinstance(self.extractor, str):
+                load(self.extractor)  # so that the deployment packs its module
         except UserError as error:
             raise BadWatermark(fileset, str(error)) from None
         if spec.completeness.metastore:

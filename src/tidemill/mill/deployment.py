@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 
 from tidemill.app.app import App
 from tidemill.app.declaration import read_declaration, restore_declaration
+from tidemill.app.declared import DeclaredFileset
 from tidemill.app.deploy import Deployed, DeployedCode, deploy, find_left, plan
 from tidemill.app.deployments import Deployment, find_declaration
 from tidemill.app.difference import Act, Part, PartChange, describe
@@ -17,6 +18,8 @@ from tidemill.app.loading import forget_brought, load_with_code
 from tidemill.catalog.db import Db
 from tidemill.config import Config
 from tidemill.errors import UserError
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.parked import release_parked
 from tidemill.mill.project import Project
 from tidemill.names import Namespace, qualified
 from tidemill.run.records.bundles import (
@@ -29,6 +32,7 @@ from tidemill.run.records.bundles import (
     put_bundle,
     store_bundle,
 )
+from tidemill.run.records.declared import find_dataset
 from tidemill.schedule.specs import Owner
 
 
@@ -79,7 +83,7 @@ def deploy_apps(project: Project, *, update_schedules: bool | None, if_generatio
     check_single(apps, if_generation)
     stored = store_bundle(catalog, config.data, bundle)
     try:
-        return [
+        deployed = [
             deploy(
                 catalog,
                 project.world,
@@ -95,6 +99,18 @@ def deploy_apps(project: Project, *, update_schedules: bool | None, if_generatio
         ]
     finally:
         delete_unused(catalog, stored)
+    for app in apps:
+        _release_parked(project, app)
+    return deployed
+
+
+def _release_parked(project: Project, app: App) -> None:
+    """Release partitions for which the code that was just imported reads times."""
+    cause = f"deployment of {app.name}"
+    for one in app.datasets.values():
+        if isinstance(one, DeclaredFileset) and one.watermark is not None:
+            fileset = Fileset.of(project.aside.read(lambda db: find_dataset(db, one.qualified_name)))  # noqa: B023  # at once
+            release_parked(project.aside, fileset, cause)
 
 
 def check_single(apps: Sequence[App], if_generation: int | None) -> None:

@@ -11,12 +11,15 @@ from tidemill.catalog.db import Db
 from tidemill.errors import NotFound
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.lake.fileset.time_travel import now
-from tidemill.lake.window.watermark import find_watermark
+from tidemill.lake.window.on_demand import is_on_demand, source_of
+from tidemill.lake.window.parked import explain_parked
+from tidemill.lake.window.watermark import find_watermark, list_parked
 from tidemill.lake.window.windows import WindowState, find_state
 from tidemill.mill.project import Project
 from tidemill.mill.why_data import explain_watermark
 from tidemill.names import Namespace
 from tidemill.run.records.programs import find_program
+from tidemill.shapes.watermark_spec import ENABLE
 from tidemill.sql.bare_select import TableQuery, list_closed
 from tidemill.sql.ddl import Insert, Query
 from tidemill.sql.window_program import NextWindow, WindowProgram, spec_of
@@ -43,7 +46,7 @@ def explain_statement(db: Db, project: Project, statement: Query) -> tuple[str, 
             keys = [one.show(partition.partition_key) for partition in read_partitions(db, one.dataset_id, snapshot)]
             rows.append(_row("table", one.qualified_name, "current", keys))
         return "the query would read", rows
-    sources = [Fileset.of(project.dataset(db, table)) for table in query.tables]
+    sources = [source_of(project.dataset(db, table)) for table in query.tables]
     windows = list_closed(db, snapshot, query, sources)
     shown = ", ".join(source.qualified_name for source in sources)
     return f"the query would compute {len(windows)} windows of {shown}", [
@@ -55,7 +58,7 @@ def explain_statement(db: Db, project: Project, statement: Query) -> tuple[str, 
 def _explain_program(db: Db, project: Project, statement: Insert) -> tuple[str, list[Row]]:
     namespace, name = Namespace(project.config.namespace), statement.name
     code = WindowProgram(name, statement.text, namespace)
-    sources = [Fileset.of(project.dataset(db, source)) for source in code.sources]
+    sources = [source_of(project.dataset(db, source)) for source in code.sources]
     project.dataset(db, code.sink)
     state = _find_state(db, namespace, name)
     said = ""
@@ -83,11 +86,17 @@ def _find_state(db: Db, namespace: Namespace, name: str) -> WindowState | None:
 
 
 def _explain_watermark(db: Db, source: Fileset) -> Iterator[Row]:
+    if is_on_demand(source):
+        why = f"of {source.qualified_name}, as '{ENABLE}' is not 'true': all its partitions count"
+        yield _row("watermark", None, why)
     row, spec = find_watermark(db, source.dataset_id), source.watermark
     if row is None or spec is None:
         return
     value = None if row.value is None else str(spec.partition_time.zone.local(row.value))
-    yield _row("watermark", value, f"of {source.qualified_name}")
+    custom = spec.partition_time.extractor.custom
+    yield _row("watermark", value, f"of {source.qualified_name}" + (f", whose times {custom} reads" if custom else ""))
+    for shown, why in explain_parked(source, list_parked(db, source, _MOST_NAMED)).items():
+        yield _row("parked", shown, f"{why}: no window waits for the partition")
     for because in explain_watermark(db, source):
         yield _row("waits", because.code.value, f"{because.why}. Next: {because.unblock}")
 

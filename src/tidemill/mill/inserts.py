@@ -18,6 +18,7 @@ from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
 from tidemill.errors import NotFound, UserError, check_generation
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.on_demand import is_on_demand, source_of
 from tidemill.lake.window.reopening import reset_program
 from tidemill.lake.window.windows import find_state
 from tidemill.mill.apps import find_deployed
@@ -60,7 +61,7 @@ def declare_insert(project: Project, statement: Insert, keep: Keep) -> str:
     program = qualified(namespace, statements.NAME, statement.name)
 
     def look(db: Db) -> tuple[App, int, list[Fileset]]:
-        sources = [Fileset.of(project.dataset(db, source)) for source in code.sources]
+        sources = [source_of(project.dataset(db, source)) for source in code.sources]
         for name in code.look_ups:
             project.dataset(db, name)
         try:
@@ -72,7 +73,8 @@ def declare_insert(project: Project, statement: Insert, keep: Keep) -> str:
 
     app, version, sources = project.catalog.read(look)
     said = f"program {program} computes the windows of {', '.join(code.sources)} into {code.sink}"
-    statements.put_program(app, code, _period_of(code, sources))
+    moving = [source.qualified_name for source in sources if not is_on_demand(source)]
+    statements.put_program(app, code, moving, _period_of(code, sources))
     note = project.note("sql", code.sink, statement="INSERT")
     try:
         deployed = _deploy(project, app, version, note, lambda db: keep(db, said))
@@ -80,7 +82,7 @@ def declare_insert(project: Project, statement: Insert, keep: Keep) -> str:
         raise BadInsert(code.sink, error.why.removeprefix("is refused: ")) from error
     if not deployed.changed:
         return f"program {program} has this query already"
-    return said
+    return said if moving else f"{said} when `tidemill run start {program}` starts it: no watermark of them moves"
 
 
 def _period_of(code: WindowProgram, sources: Sequence[Fileset]) -> timedelta:

@@ -23,6 +23,7 @@ from tidemill.mill.page import one_more
 from tidemill.names import NamedThing, Namespace, ProgramId, ScheduleId, nearest, qualified, split_qualified
 from tidemill.run.records.declared import Declared
 from tidemill.run.records.programs import Program, ProgramRetired, find_program, list_programs
+from tidemill.shapes.custom_time import import_from
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ class Project:
     """The try of a request with a key, for a change that keeps its answer itself."""
     beside: Catalog | None = None
     """The same catalog for writes that are no part of the change, where `catalog` keeps the result of its write."""
+
+    def __post_init__(self) -> None:
+        """Have custom extractors found in the modules beside the app file."""
+        import_from(self.config.app.parent)
 
     @property
     def aside(self) -> Catalog:

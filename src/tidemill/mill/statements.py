@@ -20,6 +20,7 @@ from tidemill.lake.fileset.monitor import declare_monitoring
 from tidemill.lake.fileset.publish import SQL as PUBLISH
 from tidemill.lake.fileset.stored import HiveName, Storing
 from tidemill.lake.window.cascade import list_followed
+from tidemill.lake.window.on_demand import source_of
 from tidemill.lake.window.watermark import Reread, declare_watermark
 from tidemill.lake.window.windows import list_inputs, list_states, set_definition
 from tidemill.mill.plain import to_plain
@@ -293,7 +294,7 @@ class _Tables(Noun):
         def find(db: Db) -> list[Fileset]:
             for name in () if isinstance(query, TableQuery) else query.look_ups:
                 self._project.dataset(db, name)
-            return [Fileset.of(self._project.dataset(db, name)) for name in query.tables]
+            return [source_of(self._project.dataset(db, name)) for name in query.tables]
 
         found = self._catalog.read(find)
         namespace = Namespace(self._config.namespace)
@@ -373,7 +374,9 @@ class _Tables(Noun):
         return Done(fileset.qualified_name, tuple(self._say_programs(db, fileset)), tuple(rows))
 
     def _say_programs(self, db: Db, fileset: Fileset) -> Iterator[str]:
-        """Say which window programs read a table, with their other tables, and which ones its watermark follows."""
+        """Say which window programs read a table, with their other tables, and what its watermark follows."""
+        if fileset.watermark is not None and (custom := fileset.watermark.partition_time.extractor.custom):
+            yield f"{custom} reads the times of its partitions"
         if followed := list_followed(db, fileset):
             yield f"the watermark follows {', '.join(followed)}"
         for state in list_states(db, fileset.dataset_id):

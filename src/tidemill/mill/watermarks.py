@@ -15,6 +15,7 @@ from tidemill.lake.datasets import Dataset, find_by_id, find_some
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.window.cascade import list_followed
 from tidemill.lake.window.holding import list_awaited, list_holding
+from tidemill.lake.window.parked import explain_parked
 from tidemill.lake.window.reopening import reset_program
 from tidemill.lake.window.retries import list_failures
 from tidemill.lake.window.watermark import (
@@ -221,6 +222,14 @@ class ProgramView:
 
 
 @dataclass(frozen=True, slots=True)
+class ParkedView:
+    """A partition whose key has no time that can be read, and the reason, as the answering process finds it."""
+
+    partition: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class WatermarkDetail:
     """A watermark with its options, last moves, holders, missing partitions and window programs.
 
@@ -240,7 +249,7 @@ class WatermarkDetail:
     waits_for: tuple[IncompleteView, ...]
     incomplete: tuple[IncompleteView, ...]
     holes: tuple[str, ...]
-    parked: tuple[str, ...]
+    parked: tuple[ParkedView, ...]
     programs: tuple[ProgramView, ...]
 
 
@@ -335,7 +344,10 @@ class Watermarks(Noun):
                     for time, number in list_incomplete(db, dataset_id, MOST_LISTED)
                 ),
                 holes=tuple(str(from_wall(time)) for time in list_holes(db, dataset_id, MOST_LISTED)),
-                parked=tuple(fileset.show(key) for key in list_parked(db, fileset, MOST_LISTED)),
+                parked=tuple(
+                    ParkedView(shown, why)
+                    for shown, why in explain_parked(fileset, list_parked(db, fileset, MOST_LISTED)).items()
+                ),
                 programs=tuple(
                     _program_view(db, state, fileset, spec.window_zone, self._project.access)
                     for state in list_states(db, dataset_id)

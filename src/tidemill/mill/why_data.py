@@ -21,6 +21,7 @@ from tidemill.lake.inbox.discovery import find_listing
 from tidemill.lake.window.cascade import list_followed
 from tidemill.lake.window.holding import find_ahead, list_awaited, list_awaited_partitions, list_holding
 from tidemill.lake.window.least import find_least
+from tidemill.lake.window.parked import explain_parked
 from tidemill.lake.window.reach import WindowReach
 from tidemill.lake.window.watermark import WatermarkRow, find_watermark
 from tidemill.lake.window.window_plan import Grid, Window, WindowShape
@@ -111,7 +112,7 @@ def explain_partition(db: Db, fileset: Fileset, key: KeyText, access: Access) ->
     for state in list_states(db, of):
         if not access.sees_name(state.name):
             continue
-        reasons += tuple(_of_window_program(db, fileset, last, state, shown))
+        reasons += tuple(_of_window_program(db, fileset, key, last, state))
     if not reasons:
         why = f"{shown} of {fileset.qualified_name} is published, and no program reads the file set"
         reasons = (Because(Reason.PARTITION_UNREAD, why, evidence),)
@@ -299,13 +300,15 @@ def _is_wanted(fileset: Fileset, key: KeyText, consumer: Consumer) -> bool:
 
 
 def _of_window_program(
-    db: Db, fileset: Fileset, change: ChangeRow, state: WindowState, shown: str
+    db: Db, fileset: Fileset, key: KeyText, change: ChangeRow, state: WindowState
 ) -> Iterator[Because]:
-    spec = fileset.watermark
+    spec, shown = fileset.watermark, fileset.show(key)
     evidence: dict[str, object] = {"program": state.name, "partition": shown}
     if spec is None or change.partition_time is None:
         why = f"{shown} of {fileset.qualified_name} has no time that can be read, and is in no window of {state.name}"
-        cure = "correct the pattern of the watermark, or the key of the partition"
+        reasons = explain_parked(fileset, [key])
+        why += "".join(f": {reason}" for reason in reasons.values())
+        cure = "correct the pattern or the extractor of the watermark, or the key of the partition"
         yield Because(Reason.PARTITION_PARKED, why, evidence, cure)
         return
     span = spec.partition_time.span_at(from_wall(change.partition_time))

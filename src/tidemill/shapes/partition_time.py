@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from tidemill.durations import split_duration
 from tidemill.epoch import from_micros
 from tidemill.names import advise, nearest
+from tidemill.shapes.custom_time import read_custom
 from tidemill.shapes.keys import Key, KeySchema, KeyValue
 from tidemill.shapes.time_formats import DEFAULT_FORMATTER, BadPartitionTime, check_formatter, read_time
 
@@ -170,12 +171,14 @@ class Extractor:
     """Finds the time in a partition's key: fills `pattern` with the key's values and reads it by `formatter`.
 
     In the pattern `$name` and `${name}` stand for values, the longest name first; without one it is the first key's
-    value. `formatter` has Java's letters; without one `y-M-d`, with or without ` H:m:s` and a fraction.
+    value. `formatter` has Java's letters; without one `y-M-d`, with or without ` H:m:s` and a fraction. In the place
+    of both, `custom` names a function of the project.
     """
 
     keys: KeySchema
     pattern: str | None = None
     formatter: str | None = None
+    custom: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a key that is not there and a formatter that does not give one time."""
@@ -186,12 +189,31 @@ class Extractor:
 
     def find(self, key: Key, zone: Zone) -> datetime | None:
         """The time of `key`, naive; None when it has none that can be read."""
+        if self.custom is None:
+            return read_time(self.formatter or DEFAULT_FORMATTER, self._fill(key, zone))
+        try:
+            return read_custom(self.custom, dict(zip(self.keys.names, key, strict=True)))
+        except BadPartitionTime:
+            return None
+
+    def explain(self, key: Key, zone: Zone) -> str:
+        """Say why `find` gives no time for `key`; empty if it gives one."""
+        if self.custom is not None:
+            try:
+                read_custom(self.custom, dict(zip(self.keys.names, key, strict=True)))
+            except BadPartitionTime as error:
+                return f"{self.custom}: {error.why}"
+            return ""
+        if self.find(key, zone) is not None:
+            return ""
+        return f"{self._fill(key, zone)!r} is no time by {self.formatter or DEFAULT_FORMATTER!r}"
+
+    def _fill(self, key: Key, zone: Zone) -> str:
         values = dict(zip(self.keys.names, (_text(value, zone) for value in key), strict=True))
-        text = next(iter(values.values()))
-        if self.pattern is not None:
-            parts = _split_pattern(self.pattern, self.keys.names)
-            text = "".join(values[part] if is_key else part for part, is_key in parts)
-        return read_time(self.formatter or DEFAULT_FORMATTER, text)
+        if self.pattern is None:
+            return next(iter(values.values()))
+        parts = _split_pattern(self.pattern, self.keys.names)
+        return "".join(values[part] if is_key else part for part, is_key in parts)
 
 
 @dataclass(frozen=True, slots=True)

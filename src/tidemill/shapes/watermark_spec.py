@@ -19,6 +19,7 @@ from tidemill.durations import BadDuration, parse_duration, split_duration
 from tidemill.errors import UserError
 from tidemill.json_specs import sparse
 from tidemill.names import advise
+from tidemill.shapes.custom_time import check_name
 from tidemill.shapes.keys import Key, KeySchema
 from tidemill.shapes.partition_time import Extractor, Interval, PartitionTime, Zone
 from tidemill.shapes.time_formats import BadPartitionTime
@@ -30,6 +31,8 @@ _T = TypeVar("_T")
 ENABLE: Final = "streaming-source.enable"
 PATTERN: Final = "partition.time-extractor.timestamp-pattern"
 FORMATTER: Final = "partition.time-extractor.timestamp-formatter"
+KIND: Final = "partition.time-extractor.kind"
+CLASS: Final = "partition.time-extractor.class"
 INTERVAL: Final = "partition.time-interval"
 ZONE: Final = "partition.time-zone"
 ROW_LAG: Final = "partition.row-lag"
@@ -63,19 +66,15 @@ WINDOW_TIMES: Final = (WINDOW_TIME, "window_start")
 CONNECTION: Final = ("connector", "path", "format")
 """Options of CREATE TABLE alone, about the files of the table."""
 _ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
-    "partition.time-extractor.kind": ("default", "a class of your own comes later: use a timestamp pattern"),
     "streaming-source.partition.include": ("all", "a table of which only the latest partition counts has no windows"),
 }
 """Options of which one value is known so far, and why not another."""
 _OPTIONS: Final = (
-    ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, ALLOWED, GAP, EXPECTED_COUNT, MAX_AHEAD, IDLE,
-    WINDOW_ZONE, PARTIAL_FIRST, SESSION_MAX, EMIT_EMPTY, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, MONITOR, ORDER, START,
-    COMPLETENESS, SUCCESS_FILE, *_ONE_VALUE,
+    ENABLE, KIND, CLASS, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, ALLOWED, GAP, EXPECTED_COUNT,
+    MAX_AHEAD, IDLE, WINDOW_ZONE, PARTIAL_FIRST, SESSION_MAX, EMIT_EMPTY, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES,
+    MONITOR, ORDER, START, COMPLETENESS, SUCCESS_FILE, *_ONE_VALUE,
 )  # fmt: skip
 _PREFIXES: Final = ("partition.", "streaming-source.", "watermark.", "window.")
-_LATER: Final[Mapping[str, str]] = {
-    "partition.time-extractor.class": "a class of your own comes later: use a timestamp pattern",
-}
 _ALIASES: Final = {
     "streaming-source.consume-order": ORDER,
     "streaming-source.partition.consume-start-offset": START,
@@ -184,12 +183,21 @@ class Completeness:
         return self.marker is not None or bool(self.delay)
 
 
+class ExtractorKind(StrEnum):
+    """Reading of the time in a partition's key: by a pattern, or by a function of the project."""
+
+    DEFAULT = "default"
+    CUSTOM = "custom"
+
+
 class OutsidePolicy(StrEnum):
     """Rule for rows whose time is not in the span of their partition."""
 
     SIDE = "side"
     ERROR = "error"
     DROP = "drop"
+    INCLUDE = "include"
+    """Such rows count in the windows of their own times."""
 
 
 class PartialFirst(StrEnum):
@@ -282,13 +290,15 @@ class WatermarkSpec:
             column=column,
             options=dict(sorted(options.items())),
             enabled=read.flag(ENABLE),
-            partition_time=PartitionTime(Extractor(keys, options.get(PATTERN), options.get(FORMATTER)), interval, zone),
+            partition_time=PartitionTime(
+                Extractor(keys, options.get(PATTERN), options.get(FORMATTER), read.custom()), interval, zone
+            ),
             row_lag=_micros(read.duration(ROW_LAG, timedelta(0))),
             late=late,
             allowed_lateness=read.allowed_lateness(late),
             gap=gap,
             gap_wait=gap_wait,
-            outside=read.one_of(OUTSIDE, OutsidePolicy, ["include"]),
+            outside=read.one_of(OUTSIDE, OutsidePolicy),
             expected=members,
             expected_keys=tuple(expected),
             expected_count=len(members) or count,
@@ -427,12 +437,10 @@ def _known(given: Mapping[str, str], keys: KeySchema) -> dict[str, str]:
     known: dict[str, str] = {}
     for alias, value in given.items():
         name = own_name(alias)
-        if name in _LATER:
-            raise BadTableOption(alias, value, _LATER[name])
         if name in _OPTIONS or (name.startswith(EXPECTED) and name.removeprefix(EXPECTED) in keys.names):
             known[name] = value
         else:
-            all_known = [*CONNECTION, *_OPTIONS, *_LATER, *_ALIASES, *(EXPECTED + key for key in keys.names)]
+            all_known = [*CONNECTION, *_OPTIONS, *_ALIASES, *(EXPECTED + key for key in keys.names)]
             raise BadTableOption(alias, value, "there is no such option" + advise(name, all_known, before="; "))
     for alias, value in given.items():
         only, why = _ONE_VALUE.get(own_name(alias), (value, ""))
@@ -479,6 +487,19 @@ class _Reader:
             raise BadTableOption(name, self.options[name], "use weeks, days, hours, minutes or seconds: months differ")
         return interval.longest
 
+    def custom(self) -> str | None:
+        """Read the name of a custom extractor, which is there with the kind `custom` alone."""
+        if self.one_of(KIND, ExtractorKind) is ExtractorKind.DEFAULT:
+            if CLASS in self.options:
+                raise BadTableOption(CLASS, self.options[CLASS], f"only '{KIND}'='custom' has a class: set it too")
+            return None
+        if CLASS not in self.options:
+            raise BadTableOption(KIND, "custom", f"'{CLASS}' must name the function, as 'times:read_time'")
+        for name in (PATTERN, FORMATTER):
+            if name in self.options:
+                raise BadTableOption(name, self.options[name], f"'{KIND}'='custom' reads the keys: leave it out")
+        return self.made(CLASS, check_name)
+
     def gap(self) -> tuple[GapPolicy, int | None]:
         """Read `skip`, `wait`, or `wait(1h)`: the rule, and for how long it waits."""
         found = _WAITS.fullmatch(self.options.get(GAP, ""))
@@ -520,13 +541,11 @@ class _Reader:
             self.made(START, read_start)
         return self.options.get(START)
 
-    def one_of(self, name: str, kind: type[_E], later: Sequence[str] = (), also: Sequence[str] = ()) -> _E:
+    def one_of(self, name: str, kind: type[_E], also: Sequence[str] = ()) -> _E:
         known = [one.value for one in kind]
         value = self.options.get(name, known[0])
         if value in known:
             return kind(value)
-        if value in later:
-            raise BadTableOption(name, value, f"it comes later: use {' or '.join(known)}")
         raise BadTableOption(name, value, advise(value, known, f"use {' or '.join([*known, *also])}"))
 
     def values(self, name: str) -> tuple[str, ...]:

@@ -37,13 +37,16 @@ class Aside:
     state: WindowState
 
     def put_outside(self) -> list[OutsideRows]:
-        """Count the rows outside the time of each partition. By policy, put such rows in place of those of before."""
+        """Count the rows outside the time of each partition. By policy, put such rows in place of those of before.
+
+        With `include` these are the rows without a time.
+        """
         batch, spec = self.batch, self.batch.watermark
         self._drop_stale()
         if spec.outside is OutsidePolicy.ERROR:
             return []
         found = self.calculator.count_outside(self.workspace, batch) if any(p.files for p in batch.partitions) else {}
-        if spec.outside is OutsidePolicy.SIDE:
+        if spec.outside in {OutsidePolicy.SIDE, OutsidePolicy.INCLUDE}:
             gone = [key for key in batch.instants if not found.get(key)]
             self._drop([to_side_key(self._keys, SideReason.OUTSIDE, key) for key in gone])
             if some := {key for key, rows in found.items() if rows}:
@@ -90,9 +93,12 @@ class Aside:
         some = [one for one in outside if one.rows]
         if not some:
             return
-        keeps = self.batch.watermark.outside is OutsidePolicy.SIDE
+        keeps = self.batch.watermark.outside is not OutsidePolicy.DROP
         to = f"are in {self.side}" if keeps else f"are left out, by {OUTSIDE}='drop'"
         which = self._name([one.key for one in some], sum(one.rows for one in some), "rows")
+        if self.batch.watermark.outside is OutsidePolicy.INCLUDE:
+            yield f"{which} have no time and {to}"
+            return
         yield f"{which} lie outside the time of their partition and {to}"
         rows = {one.partition_key: one.rows for one in self.batch.partitions}
         whole = [one.key for one in some if one.rows * 100 >= rows[one.key] * 99][:_MOST_ASKED]

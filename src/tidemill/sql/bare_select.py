@@ -16,24 +16,33 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.lake.fileset.fileset import Fileset, find_schema
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, find_current
-from tidemill.lake.window.least import find_least
+from tidemill.lake.window.on_demand import is_on_demand
+from tidemill.lake.window.outside_times import merge
 from tidemill.lake.window.window_plan import Limits, Reached, Window, plan
 from tidemill.lake.window.windows import list_waiting, read_keys
-from tidemill.names import Namespace, within
+from tidemill.names import Namespace, ProgramId, within
 from tidemill.run.step.version_reads import find_snapshot
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant
 from tidemill.sql.batches import Batch
 from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, bad, parse_one, tokenize
 from tidemill.sql.empty_windows import fill_gaps
+from tidemill.sql.outside_rows import (
+    Outside,
+    check_outside,
+    find_instants,
+    includes_outside,
+    read_times,
+    to_stored,
+)
 from tidemill.sql.window_program import (
     NextWindow,
     check_sessions,
     check_times,
     find_first,
+    find_passed,
     list_needed,
     make_grid,
-    read_inputs,
     spec_of,
 )
 from tidemill.sql.windows import WindowQuery, name_of, read_query
@@ -132,33 +141,14 @@ def compute_closed(
 ) -> SelectedRows:
     """Return the rows of all closed windows, whatever a program has computed already.
 
+    Of tables with windows on demand alone, all windows are closed.
+
     `namespace` is that of plain names of snapshots. Raises `NoWatermark`, `BadTimeColumn`, `NoVersionYet`. Cost: all
     partitions of the tables.
     """
     from tidemill.sql.window_frames import SparkWindows
 
     grid = make_grid(query, sources)
-
-    def block(db: Db, tx: Transaction) -> tuple[list[Batch], Instant | None]:
-        windows, passed = _plan_closed(db, tx, query, sources)
-        due = set(windows)
-        batches = []
-        for source in sources:
-            near = {
-                KeyText(one.key): (one.begins, one.ends)
-                for one in list_waiting(db, source, tx, None)
-                if not due.isdisjoint(grid.touched(one.begins, one.ends))
-            }
-            batches.append(Batch(source, source, windows, tuple(read_keys(db, source, tx, near)), near))
-        return batches, passed
-
-    batches, passed = workspace.ask(block)
-    shown = ", ".join(source.qualified_name for source in sources)
-    if passed is None:
-        return SelectedRows(None, f"no window of {shown} is closed, since its watermark has no value yet: ")
-    value = spec_of(sources[0]).partition_time.zone.local(passed)
-    windows = batches[0].windows
-    said = f"{count_of(len(windows), 'closed window')} of {shown}, at its watermark {value}: "
 
     def look_up(name: str) -> DataFrame:
         def find(db: Db, tx: Transaction) -> tuple[SnapshotDataset, Version]:
@@ -168,26 +158,67 @@ def compute_closed(
         snapshot, version = workspace.ask(find)
         return workspace.versions.read(workspace.spark, snapshot, version.version)
 
-    return SelectedRows(SparkWindows(query, look_up).compute(workspace, batches) if windows else None, said)
+    calculator = SparkWindows(query, look_up)
+    outside = {
+        source.dataset_id: merge({}, read_times(workspace, calculator, source, ProgramId("")))
+        for source in filter(includes_outside, sources)
+    }
+
+    def block(db: Db, tx: Transaction) -> tuple[list[Batch], Instant | None]:
+        windows, passed = _plan_closed(db, tx, query, sources, outside)
+        due = set(windows)
+        batches = []
+        for source in sources:
+            near = {
+                KeyText(one.key): (one.begins, one.ends)
+                for one in list_waiting(db, source, tx, None)
+                if not due.isdisjoint(grid.touched(one.begins, one.ends))
+            }
+            for one in to_stored(source, outside.get(source.dataset_id, {})):
+                instants = find_instants(source, KeyText(one.key))
+                if instants is not None and not due.isdisjoint(grid.touched(one.begins, one.ends)):
+                    near[KeyText(one.key)] = instants
+            batches.append(Batch(source, source, windows, tuple(read_keys(db, source, tx, near)), near))
+        return batches, passed
+
+    batches, passed = workspace.ask(block)
+    shown = ", ".join(source.qualified_name for source in sources)
+    on_demand = all(map(is_on_demand, sources))
+    if passed is None:
+        why = "there are no partitions" if on_demand else "its watermark has no value yet"
+        return SelectedRows(None, f"no window of {shown} is closed, since {why}: ")
+    windows = batches[0].windows
+    if on_demand:
+        said = f"{count_of(len(windows), 'window')} of all partitions of {shown}: "
+    else:
+        value = spec_of(sources[0]).partition_time.zone.local(passed)
+        said = f"{count_of(len(windows), 'closed window')} of {shown}, at its watermark {value}: "
+    return SelectedRows(calculator.compute(workspace, batches) if windows else None, said)
 
 
 def list_closed(db: Db, snapshot: Snapshot, query: WindowQuery, sources: Sequence[Fileset]) -> list[NextWindow]:
-    """List the windows that `compute_closed` would compute, in the order of their ends."""
-    windows, _ = _plan_closed(db, snapshot, query, sources)
-    needed = list_needed(db, query, sources, snapshot, windows)
+    """List the windows that `compute_closed` would compute, in the order of their ends.
+
+    Rows outside their partition are not known without Spark.
+    """
+    windows, _ = _plan_closed(db, snapshot, query, sources, {})
+    needed = list_needed(db, query, sources, snapshot, windows, {})
     return [NextWindow(window, "closed", needed.get(window, ())) for window in windows]
 
 
 def _plan_closed(
-    db: Db, snapshot: Snapshot, query: WindowQuery, sources: Sequence[Fileset]
+    db: Db, snapshot: Snapshot, query: WindowQuery, sources: Sequence[Fileset], outside: Outside
 ) -> tuple[tuple[Window, ...], Instant | None]:
     """Return the closed windows, and the watermark of the query."""
     check_times(query, sources, [find_schema(db, source.dataset_id) for source in sources])
     check_sessions(query, sources)
-    passed = find_least(read_inputs(db, snapshot, sources, query.reaches), db.now())
+    check_outside(query, sources)
     waiting = [one for source in sources for one in list_waiting(db, source, snapshot, None)]
+    passed = find_passed(db, snapshot, query, sources, waiting)
     reached = Reached(None, 0, passed, snapshot.write_pointer, find_first(db, sources, query.reaches))
     grid = make_grid(query, sources)
     if query.emits_empty(spec_of(sources[0])):
         waiting += fill_gaps(grid, reached, waiting, _NO_LIMIT)
+    for source in sources:
+        waiting += to_stored(source, outside.get(source.dataset_id, {}))
     return plan(grid, reached, waiting, (), _NO_LIMIT).new, passed

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemill.lake.fileset.fileset import Fileset, Partition
 from tidemill.lake.window.carry import Carry
+from tidemill.lake.window.outside_times import Stretches
 from tidemill.lake.window.window_plan import Window
 from tidemill.shapes.keys import KeyText, KeyValue
 from tidemill.shapes.partition_time import Instant, WallTime
@@ -57,6 +58,12 @@ class Calculator(Protocol):
         """Count the rows of each partition that lie outside its instants.
 
         A partition without such rows may be missing.
+        """
+
+    def find_outside_times(self, workspace: Workspace, batch: Batch) -> Mapping[KeyText, Stretches]:
+        """Find the times of the rows of each partition that lie outside its instants.
+
+        A partition without such rows may be missing, and rows without a time count for none.
         """
 
     def count_forced(self, workspace: Workspace, batch: Batch) -> int:

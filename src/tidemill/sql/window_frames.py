@@ -15,6 +15,7 @@ from tidemill.frames.schema import quoted
 from tidemill.frames.spark import RowCount, count_of
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.window.carry import CARRY_BEGAN
+from tidemill.lake.window.outside_times import STEP, Stretches, to_stretches
 from tidemill.lake.window.side import SIDE_OFFSET, SideReason
 from tidemill.lake.window.window_plan import Window, WindowShape
 from tidemill.shapes.keys import KeyText, KeyValue
@@ -221,6 +222,19 @@ class SparkWindows:
         keys = list(batch.instants)
         return {keys[row[0]]: int(row[1]) for row in found.collect()}
 
+    def find_outside_times(self, workspace: Workspace, batch: Batch) -> dict[KeyText, Stretches]:
+        """See `Calculator`. No query where the footers show that there are none; else one over the time columns."""
+        if find_times(batch) is not None:
+            return {}
+        rows, joined, _ = self._join(workspace, batch)
+        time = _time(batch, rows)
+        found = workspace.spark.sql(
+            f"SELECT __partition, collect_set(({time} - pmod({time}, {STEP})) DIV {STEP}) FROM {joined} "
+            f"WHERE {time} < __begins OR {time} >= __ends GROUP BY 1"
+        )
+        keys = list(batch.instants)
+        return {keys[row[0]]: to_stretches(row[1]) for row in found.collect()}
+
     def pick_outside(self, workspace: Workspace, batch: Batch) -> DataFrame:
         """See `Calculator`."""
         rows, joined, inside = self._join(workspace, batch)
@@ -381,6 +395,8 @@ def _time(batch: Batch, rows: DataFrame) -> str:
 
 def _inside(batch: Batch, time: str) -> tuple[str, str]:
     """Return the condition that a row lies in the span of its partition, and the join that the condition needs."""
+    if batch.watermark.outside is OutsidePolicy.INCLUDE:
+        return f"{time} IS NOT NULL", ""
     if len(batch.instants) == 1:  # a join is a Spark job of its own
         return is_inside(*next(iter(batch.instants.values())), time), ""
     return _inside_by_table(batch, time)
@@ -390,6 +406,8 @@ def _inside_by_table(batch: Batch, time: str) -> tuple[str, str]:
     keys = batch.source.keys
     names = ", ".join(quoted(name) for name in keys.names)
     spans = f"JOIN (SELECT /*+ BROADCAST */ * FROM ({spans_table(keys, batch.instants)})) USING ({names})"
+    if batch.watermark.outside is OutsidePolicy.INCLUDE:
+        return f"{time} IS NOT NULL", spans
     return f"{time} >= __begins AND {time} < __ends", spans
 
 

@@ -9,7 +9,7 @@ window is overwritten without them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -26,6 +26,8 @@ from tidemill.lake.fileset.publish import see_own
 from tidemill.lake.window.carry import carry_of, find_carry
 from tidemill.lake.window.cascade import OutputReach
 from tidemill.lake.window.least import QueryInput, find_least
+from tidemill.lake.window.on_demand import is_on_demand, source_of
+from tidemill.lake.window.outside_times import NoteOutsideTimes, OutsideTimes, Stretches, merge, read_outside
 from tidemill.lake.window.reach import WindowReach, find_interval_shape
 from tidemill.lake.window.retries import WINDOWS, Failure, NotePostponed, list_postponed
 from tidemill.lake.window.side import side_of
@@ -48,7 +50,7 @@ from tidemill.lake.window.windows import (
     read_input,
     read_keys,
 )
-from tidemill.names import DEFAULT_NAMESPACE, Namespace, ProgramId, WritePointer, qualified, within
+from tidemill.names import DEFAULT_NAMESPACE, DatasetId, Namespace, ProgramId, WritePointer, qualified, within
 from tidemill.run.records.declared import find_dataset
 from tidemill.run.step.context import workspace_of
 from tidemill.shapes.keys import KeyText
@@ -68,6 +70,15 @@ from tidemill.sql.carries import put_carry
 from tidemill.sql.cascades import check_output, follow_output
 from tidemill.sql.empty_windows import fill_gaps
 from tidemill.sql.interval_joins import IntervalJoin
+from tidemill.sql.outside_rows import (
+    Outside,
+    check_outside,
+    includes_outside,
+    list_changed,
+    list_needed_outside,
+    read_times,
+    to_stored,
+)
 from tidemill.sql.window_rows import Columns
 from tidemill.sql.window_tries import Tries, WindowFailed
 from tidemill.sql.windows import WindowQuery, read_query
@@ -84,15 +95,15 @@ _MOST_STALE: Final = 100_000
 
 
 class NoWatermark(UserError):
-    """A window program over a file set without a watermark."""
+    """A window query over a file set without a watermark."""
 
     code = "no_watermark"
 
     def __init__(self, dataset: str) -> None:
         self.dataset = dataset
         super().__init__(
-            f"{dataset} has no watermark that moves",
-            "declare watermark=tm.Watermark(…), or ADD WATERMARK and SET ('streaming-source.enable'='true')",
+            f"{dataset} has no watermark",
+            "declare watermark=tm.Watermark(…), or ADD WATERMARK and SET the options of partition.time-*",
             before=": ",
         )
 
@@ -124,6 +135,8 @@ class _Look:
     plan: Plan
     written_by: dict[Window, WritePointer]
     gone: tuple[Window, ...]
+    outside: Outside
+    """Times of rows outside their partition that count in windows."""
     postponed: tuple[Window, ...]
     """Windows that were postponed: those whose partitions have changed first, then what was tried longest ago."""
 
@@ -240,6 +253,7 @@ class WindowProgram:
             )
         check_times(self.query, sources, schemas)
         check_sessions(self.query, sources)
+        check_outside(self.query, sources)
         late = {source.qualified_name: spec_of(source) for source in sources}
         if len({(spec.late, spec.final_after) for spec in late.values()}) > 1:
             shown = ", ".join(f"{table} with '{spec.late}'" for table, spec in late.items())
@@ -254,8 +268,13 @@ class WindowProgram:
         workspace = workspace_of(run)
         look = workspace.ask(lambda db, tx: self._look(db, tx, find_state(db, workspace.program_id)))
         world = workspace.world
-        world.mark("windows.planned")
         calculator = self._make_calculator(run)
+        read: list[OutsideTimes] = []
+        for source in filter(includes_outside, look.sources):
+            read += read_times(workspace, calculator, source, workspace.program_id)
+        if read:
+            look = workspace.ask(lambda db, tx: self._look(db, tx, find_state(db, workspace.program_id), read))
+        world.mark("windows.planned")
         if look.gone:
             self._write(workspace, calculator, look, (), look.gone)
         tries = Tries(
@@ -284,6 +303,10 @@ class WindowProgram:
         world.mark("windows.written")
         workspace.also(
             moved,
+            # Changes that a later run looks at again touch windows of what was noted before.
+            NoteOutsideTimes(
+                look.state.program_id, [one for one in read if max(one.commit_seq, look.state.seen) < moved.seen]
+            ),
             NotePostponed(
                 look.state.program_id,
                 [Failure(one, error.reason, error.partitions) for one, error in _to_postpone(look, tries).items()],
@@ -346,7 +369,13 @@ class WindowProgram:
         if final is None or spec_of(source).late is LatePolicy.ERROR:
             return []  # late rows that are an error have ended the run before
         late = workspace.ask(lambda db, _: list_late(db, source, look.state.seen, seen))
-        return [one for one in late if one.rows and _is_behind(self._grid(look.sources), reach, one, final)]
+        grid, outside = self._grid(look.sources), look.outside.get(source.dataset_id, {})
+
+        def is_behind(one: LateRows) -> bool:
+            spans = [(one.begins, one.ends), *outside.get(one.key, ())]
+            return any(_is_behind(grid, reach, replace(one, begins=low, ends=high), final) for low, high in spans)
+
+        return [one for one in late if one.rows and is_behind(one)]
 
     def _find_move(self, workspace: Workspace, look: _Look, tries: Tries, late: int, new: int) -> MoveWindows:
         """Return the move of the state after `late` late and `new` new windows were tried."""
@@ -373,8 +402,8 @@ class WindowProgram:
             more=plan.more or late < len(plan.late) or new < len(plan.new),
         )
 
-    def _look(self, db: Db, tx: Snapshot, state: WindowState | None) -> _Look:
-        sources = tuple(Fileset.of(find_dataset(db, source)) for source in self.sources)
+    def _look(self, db: Db, tx: Snapshot, state: WindowState | None, read: Sequence[OutsideTimes] = ()) -> _Look:
+        sources = tuple(source_of(find_dataset(db, source)) for source in self.sources)
         sink = Fileset.of(find_dataset(db, self.sink))
         specs = [spec_of(source) for source in sources]
         if state is None:
@@ -383,8 +412,6 @@ class WindowProgram:
         grid = self._grid(sources)
         reaches = self.query.reaches
         first = find_first(db, sources, reaches)
-        inputs = read_inputs(db, tx, sources, reaches)
-        at = Reached(state.computed, state.seen, find_least(inputs, db.now()), tx.write_pointer, first)
         limits = Limits(
             min(spec.max_windows for spec in specs),
             min(spec.max_partitions for spec in specs),
@@ -396,6 +423,7 @@ class WindowProgram:
         )
         waiting: list[Stored] = []
         dirty: dict[str, list[Dirty]] = {}
+        outside: dict[DatasetId, Mapping[KeyText, Stretches]] = {}
         for source, reach in zip(sources, reaches, strict=True):
             since = None if open_from is None else Instant(open_from - max(reach.before, 0))
             for stored in list_waiting(db, source, tx, since):
@@ -403,9 +431,22 @@ class WindowProgram:
                 # Without the computed windows, which a long interval has by the thousand.
                 waiting.append(one if open_from is None else one._replace(begins=max(one.begins, open_from)))
             changes = _list_dirty(db, source, tx, state)
+            if includes_outside(source):
+                noted = read_outside(db, state.program_id, source.dataset_id)
+                own = [one for one in read if one.dataset_id == source.dataset_id]
+                outside[source.dataset_id] = merge(noted, own)
+                changes += _list_outside_dirty(db, source, tx, state, noted, own)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
+        passed = find_passed(db, tx, self.query, sources, waiting) or state.computed
+        at = Reached(state.computed, state.seen, passed, tx.write_pointer, first)
         if self.query.emits_empty(specs[0]):
             waiting += fill_gaps(grid, at, waiting, limits)
+        for source in filter(includes_outside, sources):
+            # Without the computed windows, as above.
+            waiting += [
+                one if open_from is None else one._replace(begins=max(one.begins, open_from))
+                for one in to_stored(source, outside[source.dataset_id])
+            ]
         for source, spec in zip(sources, specs, strict=True):
             late = plan(grid, at, (), dirty[source.qualified_name], limits).late
             if spec.late is LatePolicy.ERROR and late:
@@ -419,7 +460,7 @@ class WindowProgram:
         written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
         gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
         written_by |= gone
-        return _Look(state, sources, sink, found, written_by, tuple(gone), tuple(postponed))
+        return _Look(state, sources, sink, found, written_by, tuple(gone), outside, tuple(postponed))
 
     def list_next(self, db: Db, snapshot: Snapshot, state: WindowState | None) -> list[NextWindow]:
         """List the windows that the next run would compute or delete, in its order. None: the program is new.
@@ -433,7 +474,7 @@ class WindowProgram:
             **dict.fromkeys(look.postponed, "postponed"),
             **dict.fromkeys(look.plan.new, "closed"),
         }
-        needed = list_needed(db, self.query, look.sources, snapshot, each)
+        needed = list_needed(db, self.query, look.sources, snapshot, each, look.outside)
         return [NextWindow(window, why, needed.get(window, ())) for window, why in each.items()]
 
     def _gone(
@@ -527,6 +568,7 @@ class WindowProgram:
                 near |= {one.key: one for one in found}
             instants = {KeyText(one.key): (one.begins, one.ends) for one in near.values()}
             instants |= {one.key: (one.begins, one.ends) for one in late}
+            instants |= list_needed_outside(source, look.outside.get(source.dataset_id, {}), spans)
             partitions = read_keys(db, source, tx, instants)
             return Batch(source, look.sink, tuple(windows), tuple(partitions), instants, carry)
 
@@ -595,7 +637,12 @@ def make_grid(query: WindowQuery, sources: Sequence[Fileset]) -> Grid:
 
 
 def list_needed(
-    db: Db, query: WindowQuery, sources: Sequence[Fileset], snapshot: Snapshot, windows: Iterable[Window]
+    db: Db,
+    query: WindowQuery,
+    sources: Sequence[Fileset],
+    snapshot: Snapshot,
+    windows: Iterable[Window],
+    outside: Outside,
 ) -> dict[Window, tuple[str, ...]]:
     """Return for each of `windows` the partitions whose rows may lie in it, by table, in their order of time."""
     wanted, grid = set(windows), make_grid(query, sources).slots
@@ -603,11 +650,12 @@ def list_needed(
     for source, reach in zip(sources, query.reaches, strict=True):
         spans = _merged(reach.needs(grid.zone, grid.spans(window)) for window in wanted)
         near = {one.key: one for found in list_around(db, source, snapshot, spans).values() for one in found}
-        for one in sorted(near.values(), key=lambda one: (one.begins, one.key)):
+        every = [*near.values(), *to_stored(source, outside.get(source.dataset_id, {}))]
+        for one in sorted(every, key=lambda one: (one.begins, one.key)):
             touched = reach.touched_by(grid.zone, one)
             for window in wanted.intersection(grid.touched(touched.begins, touched.ends)):
                 shown = _show_partition(source, KeyText(one.key), among=len(sources))
-                needed[window] = (*needed.get(window, ()), shown)
+                needed[window] = tuple(dict.fromkeys((*needed.get(window, ()), shown)))
     return needed
 
 
@@ -654,16 +702,25 @@ def check_sessions(query: WindowQuery, sources: Sequence[Fileset]) -> None:
             )
 
 
-def read_inputs(
-    db: Db, snapshot: Snapshot, sources: Sequence[Fileset], reaches: Sequence[WindowReach]
-) -> list[QueryInput]:
-    """Return the inputs of a query, each with the time up to which windows are closed by what `snapshot` sees."""
-    inputs = []
-    for source, reach in zip(sources, reaches, strict=True):
-        value = value_at(db, source.dataset_id, snapshot.write_pointer)
-        closed = None if value is None else reach.closed_by(spec_of(source).window_zone, value)
-        inputs.append(read_input(db, source, closed))
-    return inputs
+def find_passed(
+    db: Db, snapshot: Snapshot, query: WindowQuery, sources: Sequence[Fileset], waiting: Iterable[Stored]
+) -> Instant | None:
+    """Return the time up to which the windows of a query are closed by what `snapshot` sees; None for no such time.
+
+    Tables with windows on demand hold no window open. Of such tables alone, the windows of all `waiting` partitions
+    are closed.
+    """
+    inputs: list[QueryInput] = []
+    for source, reach in zip(sources, query.reaches, strict=True):
+        if not is_on_demand(source):
+            value = value_at(db, source.dataset_id, snapshot.write_pointer)
+            closed = None if value is None else reach.closed_by(spec_of(source).window_zone, value)
+            inputs.append(read_input(db, source, closed))
+    if inputs:
+        return find_least(inputs, db.now())
+    grid, last = make_grid(query, sources), max(waiting, key=lambda one: one.ends, default=None)
+    touched = [] if last is None else grid.touched(last.begins, last.ends)
+    return max(map(grid.closes, touched), default=None)
 
 
 def find_first(db: Db, sources: Sequence[Fileset], reaches: Sequence[WindowReach]) -> Instant | None:
@@ -700,6 +757,24 @@ def _list_dirty(db: Db, source: Fileset, tx: Snapshot, state: WindowState) -> li
     return list_dirty(db, source, tx, state.seen, final)
 
 
+def _list_outside_dirty(
+    db: Db,
+    source: Fileset,
+    tx: Snapshot,
+    state: WindowState,
+    noted: Mapping[KeyText, Stretches],
+    found: Sequence[OutsideTimes],
+) -> list[Dirty]:
+    """List the same changes as `_list_dirty`, with the times of rows outside their partition, before and after."""
+    spec = spec_of(source)
+    if state.computed is None or spec.late not in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}:
+        return []
+    final = _find_final(spec, state) if spec.late is LatePolicy.RECOMPUTE else None
+    # Partitions that no earlier run could read have commits that the program has seen.
+    before = [Dirty(state.seen, *one, final) for old in found if old.commit_seq < state.seen for one in old.stretches]
+    return before + list_changed(db, source, tx, state.seen, final, [noted, merge(noted, found)])
+
+
 def _find_final(spec: WatermarkSpec, state: WindowState) -> Instant | None:
     """Return the time up to which windows close that late rows change no more; None for no such time."""
     if spec.final_after is None or state.computed is None:
@@ -734,7 +809,7 @@ def _merged(spans: Iterable[tuple[Instant, Instant]]) -> list[tuple[Instant, Ins
 
 
 def spec_of(source: Fileset) -> WatermarkSpec:
-    """Return the watermark of a table; `NoWatermark` if it has none, or one that does not move."""
-    if source.watermark is None or not source.watermark.enabled:
+    """Return the watermark of a table; `NoWatermark` if it has none."""
+    if source.watermark is None:
         raise NoWatermark(source.qualified_name)
     return source.watermark

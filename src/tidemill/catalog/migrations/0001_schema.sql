@@ -569,6 +569,18 @@ CREATE TABLE left_out (
     PRIMARY KEY (program_id, dataset_id, partition_key)
 ) {clustered};
 
+-- Stretches of time with rows outside their partition, as a window program has read the partition at its commit
+-- commit_seq: a JSON list of [begins, ends] in microseconds. Only of programs over tables whose policy counts such rows.
+CREATE TABLE outside_time (
+    program_id    {text} NOT NULL,
+    dataset_id    {text} NOT NULL,
+    partition_key {text} NOT NULL,
+    commit_seq    BIGINT NOT NULL,
+    stretches     {text} NOT NULL,
+    PRIMARY KEY (program_id, dataset_id, partition_key)
+) {clustered};
+CREATE INDEX outside_time_some ON outside_time (program_id, dataset_id) WHERE stretches <> '[]';
+
 -- Apps, programs and runs.
 
 CREATE TABLE app (

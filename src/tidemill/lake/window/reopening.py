@@ -6,6 +6,7 @@ from typing import Final
 
 from tidemill.catalog.db import Db
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.outside_times import forget_outside
 from tidemill.lake.window.reach import WindowReach
 from tidemill.lake.window.retries import forget_failures
 from tidemill.lake.window.windows import (
@@ -24,6 +25,8 @@ _EVER: Final = -(1 << 60)
 def reset_program(db: Db, state: WindowState, computed: Instant | None, upto: WallTime | None, cause: str) -> None:
     """Reset the windows of a program that end after `upto`, as `reset_windows` does, also those that were postponed."""
     reset_windows(db, state, computed, upto, cause)
+    if computed is None:
+        forget_outside(db, state.program_id)
     forget_failures(db, state.program_id, _EVER if upto is None else upto)
 
 

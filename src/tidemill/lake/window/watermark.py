@@ -36,6 +36,7 @@ from tidemill.names import (
     split_qualified,
     watermark_event,
 )
+from tidemill.shapes.custom_time import load
 from tidemill.shapes.keys import Key, KeyText
 from tidemill.shapes.manifest import find_snapshot
 from tidemill.shapes.partition_time import Instant, Span, WallTime, from_wall, to_wall
@@ -498,12 +499,18 @@ def find_next_slot(db: Db, fileset: Fileset, value: Instant) -> WallTime | None:
 
 
 def _fill_again(db: Db, fileset: Fileset, *, keeps: bool) -> None:
-    """Find the times of all current partitions; `keeps` the slots, some of which a declared span has made."""
+    """Find the times of all current partitions; `keeps` the slots, some of which a declared span has made.
+
+    `BadPartitionTime` where there are partitions whose custom extractor this process cannot load.
+    """
     one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
     for statement in () if keeps else (SQL.delete_waits, SQL.delete_members, SQL.delete_slots):
         db.run(statement, **one)
     stored = iter(db.records(SQL.read_keys, tuple[KeyText, str], **one))
+    custom = _spec(fileset).partition_time.extractor.custom
     while batch := [(fileset.keys.decode(key), location) for key, location in islice(stored, _BATCH)]:
+        if custom is not None:
+            load(custom)  # else this process would park all partitions
         spans = find_times(fileset, [key for key, _ in batch])
         # The next listing looks for the markers.
         unmarked = {key for key, location in batch if find_snapshot(location) is None}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
@@ -23,11 +23,12 @@ from tidemill.lake.datasets import find_by_id
 from tidemill.lake.fileset.fileset import Change, Fileset, Partition, find_schema, to_partitions
 from tidemill.lake.window.cascade import forget_changes, list_changes
 from tidemill.lake.window.least import QueryInput
+from tidemill.lake.window.on_demand import is_on_demand, list_present, span_of
 from tidemill.lake.window.reach import WindowReach, find_interval_shape
 from tidemill.lake.window.window_plan import MARGIN, Dirty, Sessions, Stored, Window, WindowShape, times_within
 from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
 from tidemill.shapes.keys import KeyText
-from tidemill.shapes.partition_time import Instant, PartitionTime, WallTime, from_wall
+from tidemill.shapes.partition_time import Instant, PartitionTime, Span, WallTime, from_wall
 from tidemill.shapes.watermark_spec import LatePolicy, WatermarkSpec
 
 if TYPE_CHECKING:
@@ -342,14 +343,7 @@ def list_waiting(db: Db, source: Fileset, snapshot: Snapshot, since: Instant | N
     """The partitions that `snapshot` sees whose rows may lie after `since`, None for all. Cost: what they are."""
     partition_time, row_lag = _time_of(source)
     low = -_EVER if since is None else times_within(partition_time, row_lag, since, since)[0]
-    rows = db.all(
-        SQL.list_within,
-        dataset_id=source.dataset_id,
-        write_pointer=snapshot.write_pointer,
-        low=low,
-        high=_EVER,
-    )
-    found = _stored(rows, source)
+    found = _list_within(db, source, snapshot, low, _EVER)
     return [one for one in found if since is None or one.ends > since]
 
 
@@ -361,10 +355,7 @@ def list_around(
     found: dict[tuple[Instant, Instant], list[Stored]] = {}
     for begins, ends in spans:
         low, high = times_within(partition_time, row_lag, begins, ends)
-        rows = db.all(
-            SQL.list_within, dataset_id=source.dataset_id, write_pointer=snapshot.write_pointer, low=low, high=high
-        )
-        near = _stored(rows, source)
+        near = _list_within(db, source, snapshot, low, high)
         found[begins, ends] = [one for one in near if one.begins < ends and one.ends > begins]
     return found
 
@@ -379,6 +370,9 @@ def list_dirty(db: Db, source: Fileset, snapshot: Snapshot, seen: int, final: In
     follows = source.watermark is not None and source.watermark.follows_windows
     noted = list_changes(db, source.dataset_id, seen, snapshot.write_pointer) if follows else {}
     dirty = [Dirty(commit_seq, *span, final) for commit_seq, spans in noted.items() for span in spans]
+    if is_on_demand(source):
+        arrived = _list_arrivals(db, source, seen, snapshot.write_pointer)
+        return [Dirty(seq, span.begins - row_lag, span.ends, final) for seq, _, span, _ in arrived]
     for commit_seq, time in db.records(
         SQL.list_dirty,
         tuple[int, WallTime],
@@ -395,6 +389,12 @@ def list_dirty(db: Db, source: Fileset, snapshot: Snapshot, seen: int, final: In
 def list_late(db: Db, source: Fileset, seen: int, until: int) -> list[LateRows]:
     """The partitions that got rows by the commits `[seen, until)`. Cost: what they are."""
     partition_time, row_lag = _time_of(source)
+    if is_on_demand(source):
+        late: dict[KeyText, LateRows] = {}
+        for _, key, span, rows in _list_arrivals(db, source, seen, until):
+            before = late.get(key, LateRows(source.dataset_id, key, span.time, span.begins - row_lag, span.ends, 0))
+            late[key] = replace(before, rows=before.rows + rows)
+        return [one for one in late.values() if one.rows]
     found = []
     for key, time, number in db.records(
         SQL.list_late,
@@ -470,8 +470,13 @@ def to_rows(windows: Iterable[Window]) -> str:
     return json.dumps([{"window_start": start, "window_end": end} for start, end in windows])
 
 
-def _stored(rows: Sequence[Sequence[Param]], source: Fileset) -> list[Stored]:
+def _list_within(db: Db, source: Fileset, snapshot: Snapshot, low: int, high: int) -> list[Stored]:
+    """List the partitions that `snapshot` sees of wall-clock times `[low, high)`, by key. Cost: what they are."""
+    if is_on_demand(source):
+        return list_present(db, source, snapshot, low, high)
     partition_time, row_lag = _time_of(source)
+    one: dict[str, Param] = {"dataset_id": source.dataset_id, "write_pointer": snapshot.write_pointer}
+    rows = db.all(SQL.list_within, **one, low=low, high=high)
     sizes: dict[tuple[str, int], int] = {}
     for key, time, size in cast("Sequence[tuple[str, int, int]]", rows):
         sizes[key, time] = sizes.get((key, time), 0) + size
@@ -480,6 +485,17 @@ def _stored(rows: Sequence[Sequence[Param]], source: Fileset) -> list[Stored]:
         span = partition_time.span_at(from_wall(time))
         stored.append(Stored(key, span.begins - row_lag, span.ends, size, source.dataset_id))
     return stored
+
+
+def list_arrivals(db: Db, source: Fileset, seen: int, until: int) -> list[tuple[int, KeyText, int]]:
+    """Return the commit, key and new rows of each change of a table by the commits `[seen, until)`."""
+    return db.records(SQL.list_arrivals, tuple[int, KeyText, int], dataset_id=source.dataset_id, seen=seen, until=until)
+
+
+def _list_arrivals(db: Db, source: Fileset, seen: int, until: int) -> list[tuple[int, KeyText, Span, int]]:
+    """Return the commit, key, span and new rows of each change of a table on demand by the commits `[seen, until)`."""
+    spans = ((seq, key, span_of(source, key), rows) for seq, key, rows in list_arrivals(db, source, seen, until))
+    return [(seq, key, span, rows) for seq, key, span, rows in spans if span is not None]
 
 
 def _time_of(source: Fileset) -> tuple[PartitionTime, int]:

@@ -126,6 +126,14 @@ SELECT partition_key, partition_time, sum(row_count) AS row_count FROM partition
    AND partition_time IS NOT NULL AND files > 0
  GROUP BY partition_key, partition_time
 
+-- name: list_arrivals
+-- gives: commit_seq, partition_key, rows
+-- As list_dirty and list_late, with the key of each partition.
+SELECT commit_seq, partition_key, coalesce(row_count, 0) AS rows FROM partition_change
+ WHERE dataset_id = :dataset_id AND commit_seq >= :seen AND commit_seq < :until
+   AND (files > 0 OR op <> 'append')
+ ORDER BY commit_seq, partition_key
+
 -- name: add_left_out
 INSERT INTO left_out (program_id, dataset_id, partition_key, slot_time, late_rows, counted_at)
 SELECT :program_id, r.dataset_id, r.partition_key, r.slot_time, r.late_rows, tidemill_now()

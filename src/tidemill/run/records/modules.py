@@ -29,6 +29,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Final
 
+from tidemill.shapes.custom_time import import_from
+
 DATA_FILES: Final = ".tidemill-files"
 """The file of a bundle that lists the declared data files in it; only a bundle with data files has it."""
 
@@ -106,6 +108,7 @@ def find_app(app_file: Path) -> ModuleSpec | None:
     """Import from the folder of `app_file` from now on, first of all; give the file's spec, None if it is no Python."""
     leave_bundles()
     folder = app_file.parent.resolve()
+    import_from(folder)
     if str(folder) in sys.path:
         sys.path.remove(str(folder))
     sys.path.insert(0, str(folder))  # before those of other projects in this process
@@ -127,6 +130,7 @@ def find_module(folder: Path, app_file: Path) -> ModuleSpec:
         if isinstance(finder, _Finder) and (finder.folder, finder.origin) == (folder, origin):
             return finder.spec(app_file.stem, app_file.name, None)
     leave_bundles()
+    import_from(origin)
     served = _Finder(folder, origin)
     sys.meta_path.insert(0, served)
     return served.spec(app_file.stem, app_file.name, None)

@@ -31,6 +31,7 @@ from tidemill.lake.snapshot.guards import Figures, Guard, RefreshRefused, find_r
 from tidemill.lake.snapshot.refresh_order import RefreshOrder, find_order
 from tidemill.lake.snapshot.snapshot import NotASnapshot, PublishVersion, SnapshotDataset, find_visible
 from tidemill.lake.window.follow import publish_partitions
+from tidemill.lake.window.parked import release_parked
 from tidemill.lake.window.watermark import list_slots
 from tidemill.names import CommitSeq, DatasetId
 from tidemill.shapes.filters import KeyFilter, Where, make_filter
@@ -598,6 +599,7 @@ class Outputs:
             return [PublishVersion(self.tx, snapshot, manifest, output.schema, output.order)]
         existing = self.catalog.read(lambda db: find_existing(db, fileset, changes, self.tx))
         complete = self._completed(output)
+        release_parked(self.catalog, fileset, self.tx.run_id)
         return publish_partitions(
             self.tx, fileset, changes, output.schema, existing, base=output.base, completes=complete
         )

@@ -126,7 +126,7 @@ def _notes(one: WatermarkDetail, gaps: Sequence[SlotView]) -> Sequence[tuple[str
             notes.append(("fail", text, query(ask="reset", program=program.program, to=""), "Compute again"))
     if one.parked:
         number = number_of(len(one.parked), "partition", most=MOST_LISTED)
-        notes.append(("wait", f"{number} have no time that can be read: {one.parked[0]}", "", ""))
+        notes.append(("wait", f"{number} have no time that can be read: {one.parked[0].partition}", "", ""))
     return notes
 
 

@@ -1,0 +1,79 @@
+"""Parked partitions: partitions without a time that can be read, and their release once a custom extractor reads it.
+
+A commit parks a partition if the extractor cannot be loaded in its process, or raises. A process that can load the
+extractor releases such partitions when it commits to the file set, or deploys its app.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.reopening import reopen_windows
+from tidemill.lake.window.watermark import (
+    SQL,
+    MoveWatermark,
+    fill_slots,
+    find_times,
+    guard_declaration,
+    list_parked,
+)
+from tidemill.lake.window.windows import announce_late, list_states
+from tidemill.shapes.keys import Key, KeyText
+from tidemill.shapes.partition_time import Instant, Span, to_wall
+
+_MOST: Final = 10_000
+"""The most partitions that are looked at together."""
+
+
+def explain_parked(fileset: Fileset, keys: Iterable[KeyText]) -> dict[str, str]:
+    """Return why each of these partitions has no time, by its shown key, as this process finds it."""
+    spec = fileset.watermark
+    if spec is None:
+        return {}
+    found = {}
+    for key in keys:
+        why = spec.partition_time.extractor.explain(fileset.keys.decode(key), spec.partition_time.zone)
+        found[fileset.show(key)] = why or "its time was not read when it was committed"
+    return found
+
+
+def release_parked(catalog: Catalog, fileset: Fileset, cause: str) -> int:
+    """Give parked partitions of a file set with a custom extractor their times; return their number.
+
+    A window program over the file set computes the windows from the time of the earliest one on again. No function of
+    the project runs in the transaction. Cost: a look at what is current. Call it outside a transaction.
+    """
+    spec = fileset.watermark
+    if spec is None or not spec.enabled or spec.partition_time.extractor.custom is None:
+        return 0
+    parked = catalog.read(lambda db: list_parked(db, fileset, _MOST))
+    spans = {
+        key: span for key, span in find_times(fileset, map(fileset.keys.decode, parked)).items() if span is not None
+    }
+    if spans:
+        catalog.write(lambda db: _release(db, fileset, spans, cause))
+    return len(spans)
+
+
+def _release(db: Db, fileset: Fileset, spans: dict[Key, Span], cause: str) -> None:
+    db.tick()
+    db.call(guard_declaration(fileset))
+    times = [{"partition_key": fileset.keys.encode(key), "slot_time": span.time} for key, span in spans.items()]
+    db.run(SQL.set_times, dataset_id=fileset.dataset_id, times=json.dumps(times))
+    begins = Instant(min(span.begins for span in spans.values()))
+    # The next listing looks for the markers.
+    for call in (
+        *fill_slots(fileset, dict(spans), unmarked=spans.keys()),
+        *MoveWatermark(fileset, cause).writes(),
+        announce_late(fileset, begins),
+    ):
+        db.call(call)
+    spec = fileset.watermark
+    assert spec is not None, "the caller has looked"  # noqa: S101
+    first = Instant(begins - spec.row_lag)
+    if any(state.computed is not None and state.computed > first for state in list_states(db, fileset.dataset_id)):
+        reopen_windows(db, fileset, first, to_wall(spec.window_zone.local(first)), cause)

@@ -1,0 +1,101 @@
+"""Custom extractors: a function of the project reads the time of a partition, and its failures hold nothing up."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.sql.conftest import open_windows
+from tests.sql.hours import Plain, write_app
+from tidemill.run.records.bundles import find_sums
+from tidemill.run.records.programs import BrokenApp
+
+TIMES = """
+from datetime import datetime, time
+def read_time(values):
+    if values["hour"] == {bad}:
+        raise ValueError("no such hour")
+    return datetime.combine(values["day"], time(values["hour"]))
+"""
+APP = write_app(windows="HOP(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '2' HOUR)").replace(
+    'pattern="$day $hour:00:00"', 'extractor="times:read_time"'
+)
+VISITS = """
+CREATE TABLE visits (ts timestamp, WATERMARK FOR ts AS SOURCE_WATERMARK) PARTITIONED BY (day date, hour int) WITH (
+  'streaming-source.enable'='true', 'partition.time-interval'='1h',
+  'partition.time-extractor.kind'='custom', 'partition.time-extractor.class'='visit_times:read_time')"""
+
+
+@pytest.fixture
+def project(sqlite_catalog_url, tmp_path):
+    """A project with such a watermark. The function raises for hour 9."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "times.py").write_text(TIMES.format(bad=9), encoding="utf-8")
+    plain = Plain(open_windows(folder, sqlite_catalog_url, APP).mill)
+    yield plain
+    plain.mill.close()
+
+
+def test_a_fixed_extractor_releases_what_was_parked(project):
+    """By hand, in windows of two hours: hour 9 is missing in [08:00, 10:00) and [09:00, 11:00), and then counts."""
+    times = project.mill.project.config.folder / "times.py"
+    for hour in (8, 9, 10):
+        project.add(f"2021-03-19 {hour:02}:00", hour, hour + 1)
+    project.settle()
+    broken, shown = project.results(), project.mill.watermarks.show("clicks")
+
+    times.write_text(TIMES.format(bad=25), encoding="utf-8")
+    (deployed,) = project.mill.deploy()
+    ((bundle,),) = project.sql("SELECT DISTINCT bundle FROM program")
+    project.settle()
+    project.mill.deploy()
+    moved = project.sql("SELECT revision FROM window_program")
+    project.mill.deploy()
+
+    (parked,) = shown.parked
+    assert (parked.partition, parked.why) == (
+        "day=2021-03-19 hour=9",
+        "times:read_time: it raises ValueError: no such hour",
+    )
+    assert (shown.watermark, broken) == ("2021-03-19 11:00:00", {"07:00": 2, "08:00": 2, "09:00": 2})
+    assert project.results() == {"07:00": 2, "08:00": 4, "09:00": 4}
+    assert project.mill.watermarks.show("clicks").parked == ()
+    assert project.sql("SELECT revision FROM window_program") == moved
+    assert deployed.changes
+    assert "times.py" in project.mill.project.catalog.read(lambda db: find_sums(db, bundle))
+
+
+def test_a_process_that_cannot_load_the_extractor_parks_what_another_one_releases(project):
+    """The commit succeeds without the time. A later commit by a process that loads the function finds both times."""
+    project.mill.sql(VISITS)
+    time = datetime(2021, 3, 19, 8, 30, tzinfo=UTC)
+    folder = project.mill.project.config.folder
+    project.commit("visits", [{"ts": time, "day": time.date(), "hour": 8}])
+    before = project.mill.watermarks.show("visits")
+    (described,) = project.mill.sql("DESCRIBE visits")
+
+    (folder / "visit_times.py").write_text(TIMES.format(bad=25), encoding="utf-8")
+    project.commit("visits", [{"ts": time, "day": time.date(), "hour": 9}])
+    after = project.mill.watermarks.show("visits")
+
+    assert (before.watermark, before.parked[0].partition) == (None, "day=2021-03-19 hour=8")
+    assert "there is no module 'visit_times' beside the app file" in before.parked[0].why
+    assert described.notices == ("visit_times:read_time reads the times of its partitions",)
+    assert (after.watermark, after.parked) == ("2021-03-19 10:00:00", ())
+
+
+@pytest.mark.parametrize(
+    ("extractor", "why"),
+    [
+        ("'times:read'", "it cannot be loaded: AttributeError"),
+        ("'os.path:join'", "there is no module 'os' beside the app file"),
+        ("'times'", "name a function"),
+        ("lambda values: values['day']", "only a function with a name"),
+    ],
+)
+def test_a_deployment_refuses_what_it_cannot_load(project, extractor, why):
+    """A name with a typing error would park all partitions. A module elsewhere is no code of the project."""
+    with pytest.raises(BrokenApp, match=f"BadWatermark: .*{why}"):
+        project.deploy(APP.replace('"times:read_time"', extractor))

@@ -1,0 +1,131 @@
+"""Rows outside the time of their partition that count in the windows of their own times."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as sf
+
+from tests.sql.conftest import APP, open_windows
+from tests.sql.hours import TUMBLE, open_plain
+from tests.sql.test_window_frames import clicks, hours
+from tidemill.errors import UserError
+from tidemill.lake.window.outside_times import STEP, to_stretches
+
+
+@pytest.fixture
+def plain(sqlite_catalog_url, tmp_path):
+    """A project with such windows of an hour."""
+    opened = open_plain(tmp_path / "project", sqlite_catalog_url, more="outside='include'")
+    yield opened
+    opened.mill.close()
+
+
+def test_rows_outside_count_in_windows_before_and_after_their_partition(plain):
+    """By hand: hour 10 has 10:05 and 11:10, hour 11 has 11:40 and 10:45. A rewrite takes 10:45 away again."""
+    seen = []
+    for minutes in ((10, (5, 70), "append"), (11, (40, -15), "append"), (11, (20,), "overwrite")):
+        hour, rows, how = minutes
+        plain.add(f"2021-03-19 {hour}:00", *rows, how=how)
+        plain.settle()
+        seen.append(plain.results())
+    plain.mill.watermarks.reset("shop.count_hours")
+    plain.settle()
+
+    assert seen == [{"10:00": 1}, {"10:00": 2, "11:00": 2}, {"10:00": 1, "11:00": 2}]
+    assert plain.results() == {"10:00": 1, "11:00": 2}
+
+
+def test_changes_that_one_run_leaves_to_the_next_lose_no_earlier_time(sqlite_catalog_url, tmp_path):
+    """Two rewrites take 08:30 out of hour 10, and 09:30 out of hour 11. A run looks at one of the commits alone."""
+    plain = open_plain(tmp_path / "project", sqlite_catalog_url, more="outside='include', max_windows=1")
+    for hour, rows in ((8, (5,)), (9, (5,)), (10, (5, -90)), (11, (5, -90))):
+        plain.add(f"2021-03-19 {hour:02}:00", *rows)
+    plain.settle()
+    before = plain.results()
+
+    for hour in (10, 11):
+        plain.add(f"2021-03-19 {hour}:00", 5, how="overwrite")
+    plain.settle()
+
+    assert before == {"08:00": 2, "09:00": 2, "10:00": 1, "11:00": 1}
+    assert plain.results() == {"08:00": 1, "09:00": 1, "10:00": 1, "11:00": 1}
+    plain.mill.close()
+
+
+@pytest.mark.parametrize(("late", "side"), [("drop", 0), ("side", 1), ("error", None)])
+def test_a_row_outside_of_a_computed_window_is_late(sqlite_catalog_url, tmp_path, late, side):
+    """Hour 11 brings 10:45 when [10:00, 11:00) is computed, and 12:30, which counts when its window is computed."""
+    plain = open_plain(tmp_path / "project", sqlite_catalog_url, more=f"outside='include', late='{late}'")
+    plain.add("2021-03-19 10:00", 5)
+    plain.settle()
+
+    plain.add("2021-03-19 11:00", 5, -15, 90)
+    run = plain.run()
+    plain.add("2021-03-19 12:00", 5)
+
+    if side is None:
+        assert str(run.exit_reason).startswith("LateData")
+    else:
+        plain.settle()
+        assert plain.results() == {"10:00": 1, "11:00": 1, "12:00": 2}
+        assert len(plain.lines("count_hours_side")) == side
+    plain.mill.close()
+
+
+def test_a_damaged_partition_holds_up_only_its_own_windows(plain):
+    """The times of its rows cannot be read, and other partitions have theirs all the same. 09:10 counts once it can."""
+    for hour, rows in ((8, (5,)), (9, (5, -50)), (10, (5, -50))):
+        plain.add(f"2021-03-19 {hour:02}:00", *rows)
+    (lost,) = (one for one in plain.mill.project.config.folder.glob("**/hour=10/*") if not one.name.startswith("_"))
+    kept = lost.rename(lost.with_name("_kept"))
+
+    run = plain.run()
+    damaged = plain.results()
+    kept.rename(lost)
+    plain.settle()
+
+    assert run.state == "COMPLETED", plain.spawner.complaints
+    assert damaged == {"08:00": 2, "09:00": 1}
+    assert plain.results() == {"08:00": 2, "09:00": 2, "10:00": 1}
+
+
+def test_sessions_refuse_to_include_rows_outside(plain):
+    """Their windows need rows of other times, and carries keep rows by the times of their partitions."""
+    session = "SESSION(TABLE clicks, DESCRIPTOR(ts), INTERVAL '5' MINUTE)"
+    text = plain.mill.project.config.app.read_text()
+    with pytest.raises(UserError, match="not those of SESSION"):
+        plain.deploy(text.replace(TUMBLE, session))
+
+
+def test_stretches_join_steps_and_close_the_shortest_gaps(monkeypatch):
+    """A partition of nonsense has as many times as rows. The catalog keeps some of its gaps, the widest."""
+    monkeypatch.setattr("tidemill.lake.window.outside_times._MOST", 2)
+
+    assert to_stretches([]) == []
+    assert to_stretches([3, 1, 2, 5, 9, 2]) == [(1 * STEP, 6 * STEP), (9 * STEP, 10 * STEP)]
+
+
+@pytest.mark.spark
+def test_spark_counts_rows_outside_and_keeps_those_without_a_time(sqlite_catalog_url, tmp_path, spark):
+    """By hand: 07:59:59.999999 lies in [07:00, 08:00), which no partition has; 09:00 lies in the next hour."""
+    app = APP.replace('interval="1h"', 'interval="1h", outside="include"')
+    opened = open_windows(tmp_path / "project", sqlite_catalog_url, app, spark=spark)
+    rows = clicks(spark, ("08:10:00", 1), ("07:59:59.999999", 2), ("09:00:00", 4)).withColumn("hour", sf.lit(8))
+    untimed = rows.limit(1).withColumn("ts", sf.lit(None).cast("timestamp"))
+    opened.commit("clicks", rows.unionByName(untimed))
+    first = opened.run()
+    opened.commit("clicks", clicks(spark, ("09:10:00", 8)))
+    second = opened.run()
+    (selected,) = opened.mill.sql(
+        f"SELECT window_start, sum(amount) AS amount FROM TABLE({TUMBLE}) GROUP BY window_start"
+    )
+
+    assert sorted((row["window_start"][11:13], row["amount"]) for row in selected.rows) == [
+        ("07", 2),
+        ("08", 1),
+        ("09", 12),
+    ]
+    assert (first.state, second.state) == ("COMPLETED", "COMPLETED"), opened.spawner.complaints
+    assert hours(opened) == [("07:00", 1, 2), ("08:00", 1, 1), ("09:00", 2, 12)]
+    assert opened.read("count_hours_side").count() == 1
+    opened.mill.close()

@@ -89,6 +89,33 @@ def test_a_table_can_be_dropped_once_its_program_is(clicked):
 
 
 @pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("'partition.gap-policy'='wait'", "leave out 'partition.gap-policy'='wait'"),
+        ("'partition.time-zone'='Europe/Berlin'", "to the zone of the windows, 'UTC'"),
+        ("'partition.late-policy'='drop'", "use recompute or error"),
+    ],
+)
+def test_an_alter_is_refused_if_the_watermark_could_not_follow_its_program(clicked, options, told):
+    """Without the check the next run of the program fails, long after the statement."""
+    watermark = "WATERMARK FOR window_time AS SOURCE_WATERMARK"
+    table = TABLE.replace("n bigint", f"window_time TIMESTAMP_LTZ(3), n bigint, {watermark}")
+    timed = COUNT.replace("window_start, count", "window_start, window_time, count").replace(
+        "GROUP BY", "GROUP BY window_time,"
+    )
+    given = "'streaming-source.enable'='true', 'partition.time-interval'='1d'"
+    clicked.mill.sql(f"{table} WITH ({given}); {timed}")
+    before = clicked.mill.watermarks.show("hourly")
+
+    with pytest.raises(BadTable) as refused:
+        clicked.mill.sql(f"ALTER TABLE hourly SET ({options})")
+
+    assert "default.sql.hourly writes it, and the watermark of default.hourly is for window_time" in str(refused.value)
+    assert told in str(refused.value)
+    assert clicked.mill.watermarks.show("hourly") == before
+
+
+@pytest.mark.parametrize(
     ("statement", "told"),
     [
         (COUNT.replace("hourly", "hourlie"), "there is no such table: CREATE it first"),

@@ -13,6 +13,7 @@ from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.lake.fileset.time_travel import now
 from tidemill.lake.window.watermark import find_watermark
 from tidemill.lake.window.windows import WindowState, find_state
+from tidemill.mill.access import Access
 from tidemill.mill.project import Project
 from tidemill.mill.why_data import explain_watermark
 from tidemill.names import Namespace
@@ -47,7 +48,7 @@ def explain_statement(db: Db, project: Project, statement: Query) -> tuple[str, 
     windows = list_closed(db, snapshot, query, sources)
     shown = ", ".join(source.qualified_name for source in sources)
     return f"the query would compute {len(windows)} windows of {shown}", [
-        *(row for source in sources for row in _explain_watermark(db, source)),
+        *(row for source in sources for row in _explain_watermark(db, source, project.access)),
         *_list_windows(windows),
     ]
 
@@ -66,7 +67,7 @@ def _explain_program(db: Db, project: Project, statement: Insert) -> tuple[str, 
     reached = None if state is None else state.computed
     computed = None if reached is None else str(spec_of(sources[0]).window_zone.local(reached))
     rows = [
-        *(row for source in sources for row in _explain_watermark(db, source)),
+        *(row for source in sources for row in _explain_watermark(db, source, project.access)),
         _row("computed", computed, f"by {NAME}.{name}"),
         *_list_windows(windows),
     ]
@@ -82,13 +83,13 @@ def _find_state(db: Db, namespace: Namespace, name: str) -> WindowState | None:
     return find_state(db, program.program_id)
 
 
-def _explain_watermark(db: Db, source: Fileset) -> Iterator[Row]:
+def _explain_watermark(db: Db, source: Fileset, access: Access) -> Iterator[Row]:
     row, spec = find_watermark(db, source.dataset_id), source.watermark
     if row is None or spec is None:
         return
     value = None if row.value is None else str(spec.partition_time.zone.local(row.value))
     yield _row("watermark", value, f"of {source.qualified_name}")
-    for because in explain_watermark(db, source):
+    for because in explain_watermark(db, source, access):
         yield _row("waits", because.code.value, f"{because.why}. Next: {because.unblock}")
 
 

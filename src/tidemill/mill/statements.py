@@ -157,7 +157,7 @@ class _Tables(Noun):
             reread = self._change(db, dataset, spec)
             before, after = ({name: one.get(name) for name in _ALTERED} for one in (dataset.spec, spec))
             self._project.note("sql", dataset.qualified_name, statement=said).between(before, after).write(db)
-            told = [] if reread is None else [str(reread)]
+            told = [] if reread is None else [str(reread.limit(self._project.access.sees_name))]
             changed[:] = [(Fileset.of(dataset), Fileset.of(replace(dataset, spec=spec)))]
             return Done(said, (*told, *notices))
 
@@ -339,14 +339,28 @@ class _Tables(Noun):
                 set_definition(db, state.program_id, "")
             else:
                 why = (
-                    f"{state.name} has published windows by it: `tidemill watermark reset` that program first, "
-                    "with --keep-state if they are to stay"
+                    f"{self._show_program(state.name)} has published windows by it: `tidemill watermark reset` that "
+                    "program first, with --keep-state if they are to stay"
                 )
                 raise BadTable(dataset.qualified_name, why)
+        self._check_followed(db, after)
         datasets.change_spec(db, after.dataset)
         if before.storing.monitor_every != after.storing.monitor_every:
             declare_monitoring(db, after)
         return declare_watermark(db, after, "statement")
+
+    def _check_followed(self, db: Db, sink: Fileset) -> None:
+        """Refuse a watermark that cannot follow the window program which writes the table."""
+        for name in list_followed(db, sink):
+            from tidemill.mill.followed import check_followed
+
+            try:
+                check_followed(db, sink, name)
+            except UserError as error:
+                raise BadTable(sink.qualified_name, f"{self._show_program(name)} writes it, and {error}") from None
+
+    def _show_program(self, name: str) -> str:
+        return self._project.access.show("window program", name)
 
     def _own_location(self, namespace: str, name: str) -> str:
         return f"{self._config.data.rstrip('/')}/{namespace}/{name}"
@@ -374,12 +388,15 @@ class _Tables(Noun):
 
     def _say_programs(self, db: Db, fileset: Fileset) -> Iterator[str]:
         """Say which window programs read a table, with their other tables, and which ones its watermark follows."""
-        if followed := list_followed(db, fileset):
+        sees = self._project.access.sees_name
+        if followed := [one for one in list_followed(db, fileset) if sees(one)]:
             yield f"the watermark follows {', '.join(followed)}"
         for state in list_states(db, fileset.dataset_id):
+            if not sees(state.name):
+                continue
             ids = [one for one in list_inputs(db, state.program_id) if one != fileset.dataset_id]
             names = (one.qualified_name for one in find_some(db, ids).values())
-            others = sorted(name for name in names if self._project.access.sees_name(name))
+            others = sorted(filter(sees, names))
             yield f"{state.name} reads the table" + (f", and {', '.join(others)}" if others else "")
 
 

@@ -297,7 +297,8 @@ class Watermarks(Noun):
             def key(row: WatermarkRow) -> str:
                 return write_key(by_id[row.dataset_id].namespace, by_id[row.dataset_id].name)
 
-            return cut(found, limit, key, lambda row: _view(db, Fileset.of(by_id[row.dataset_id]), row))
+            access = self._project.access
+            return cut(found, limit, key, lambda row: _view(db, Fileset.of(by_id[row.dataset_id]), row, access))
 
         return self._catalog.read(block)
 
@@ -308,7 +309,8 @@ class Watermarks(Noun):
         def block(db: Db) -> WatermarkDetail:
             fileset, spec, row = self._find(db, name)
             zone, dataset_id = spec.partition_time.zone, fileset.dataset_id
-            view = _view(db, fileset, row)
+            access = self._project.access
+            view = _view(db, fileset, row, access)
             return WatermarkDetail(
                 view.dataset,
                 view.watermark,
@@ -329,7 +331,7 @@ class Watermarks(Noun):
                     IncompleteView(str(from_wall(time)), number, spec.expected_count)
                     for time, number in list_awaited(db, spec, row, MOST_LISTED)
                 ),
-                follows=tuple(list_followed(db, fileset)),
+                follows=tuple(one for one in list_followed(db, fileset) if access.sees_name(one)),
                 incomplete=tuple(
                     IncompleteView(str(from_wall(time)), number, spec.expected_count)
                     for time, number in list_incomplete(db, dataset_id, MOST_LISTED)
@@ -337,8 +339,9 @@ class Watermarks(Noun):
                 holes=tuple(str(from_wall(time)) for time in list_holes(db, dataset_id, MOST_LISTED)),
                 parked=tuple(fileset.show(key) for key in list_parked(db, fileset, MOST_LISTED)),
                 programs=tuple(
-                    _program_view(db, state, fileset, spec.window_zone, self._project.access)
+                    _program_view(db, state, fileset, spec.window_zone, access)
                     for state in list_states(db, dataset_id)
+                    if access.sees_name(state.name)
                 ),
             )
 
@@ -403,8 +406,9 @@ class Watermarks(Noun):
             zone = spec.partition_time.zone
             value = zone.closes(_parse(to))
             programs = rewind_watermark(db, fileset, value, self._by_hand())
+            shown = tuple(one for one in programs if self._project.access.sees_name(one))
             self._note("rewind", fileset.qualified_name).between(*_places(row.value, value, zone)).write(db)
-            return Rewound(fileset.qualified_name, _shown(value, zone) or "", programs)
+            return Rewound(fileset.qualified_name, _shown(value, zone) or "", shown)
 
         return self._catalog.write(block)
 
@@ -459,7 +463,7 @@ class Watermarks(Noun):
         return f"by hand: {self._project.actor}"
 
 
-def _view(db: Db, fileset: Fileset, row: WatermarkRow) -> WatermarkView:
+def _view(db: Db, fileset: Fileset, row: WatermarkRow, access: Access) -> WatermarkView:
     spec = fileset.watermark
     assert spec is not None, "what has a row is declared"  # noqa: S101
     zone = spec.partition_time.zone
@@ -470,7 +474,7 @@ def _view(db: Db, fileset: Fileset, row: WatermarkRow) -> WatermarkView:
         zone.name,
         spec.column,
         tuple(one.write_pointer for one in list_holding(db, spec, row)),
-        tuple(state.name for state in list_states(db, fileset.dataset_id)),
+        tuple(state.name for state in list_states(db, fileset.dataset_id) if access.sees_name(state.name)),
     )
 
 

@@ -379,7 +379,8 @@ class WindowProgram:
         specs = [spec_of(source) for source in sources]
         if state is None:
             raise NoWatermark(sources[0].qualified_name)
-        self.check(sources, sink, [find_schema(db, source.dataset_id) for source in sources])
+        schemas = [find_schema(db, source.dataset_id) for source in sources]
+        self.check(sources, sink, schemas)
         grid = self._grid(sources)
         reaches = self.query.reaches
         first = find_first(db, sources, reaches)
@@ -405,6 +406,8 @@ class WindowProgram:
             changes = _list_dirty(db, source, tx, state)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
         if self.query.emits_empty(specs[0]):
+            if schemas[0] is None:
+                at = replace(at, passed=None)  # a sum over columns that are not known has no type
             waiting += fill_gaps(grid, at, waiting, limits)
         for source, spec in zip(sources, specs, strict=True):
             late = plan(grid, at, (), dirty[source.qualified_name], limits).late

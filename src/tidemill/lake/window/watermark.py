@@ -10,8 +10,8 @@ the end and moves W.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -401,6 +401,10 @@ class Reread:
     previous: Instant | None
     value: Instant | None
     programs: tuple[str, ...]
+
+    def limit(self, sees: Callable[[str], bool]) -> Reread:
+        """Return the change with the programs alone that a caller `sees`."""
+        return replace(self, programs=tuple(filter(sees, self.programs)))
 
     def __str__(self) -> str:
         before, after = (self._show(value) for value in (self.previous, self.value))

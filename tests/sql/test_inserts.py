@@ -7,7 +7,7 @@ import pytest
 from tests.sql.conftest import open_windows
 from tests.sql.test_window_frames import clicks
 from tidemill.app.declared import BadDeclaration
-from tidemill.errors import NotFound, UserError
+from tidemill.errors import NotFound
 from tidemill.mill.access import Access, Role
 from tidemill.mill.inserts import BadInsert
 from tidemill.mill.statements import BadTable
@@ -113,34 +113,6 @@ def test_an_alter_is_refused_if_the_watermark_could_not_follow_its_program(click
     assert "default.sql.hourly writes it, and the watermark of default.hourly is for window_time" in str(refused.value)
     assert told in str(refused.value)
     assert clicked.mill.watermarks.show("hourly") == before
-
-
-@pytest.mark.parametrize(
-    ("statement", "told"),
-    [
-        (COUNT.replace("hourly", "hourlie"), "there is no such table: CREATE it first"),
-        (COUNT.replace("day", "d"), "day of default.hourly is not among the columns of the query"),
-        (COUNT.replace("TABLE clicks", "TABLE clickz"), "did you mean 'default.clicks'?"),
-        (COUNT.replace("INTO hourly", "INTO other.hourly"), "write into a table of the configured namespace, default"),
-        (COUNT.replace("GROUP BY window_start", ""), "line 2, column 38: an aggregate needs GROUP BY"),
-        ("EXPLAIN\n" + COUNT.replace("GROUP BY window_start", ""), "line 3, column 38: an aggregate needs GROUP BY"),
-        ("EXPLAIN DROP TABLE t", "SELECT or WITH or INSERT is wanted, not 'DROP'"),
-        ("DROP PROGRAM count_hours", "'default.sql.count_hours'"),
-        ("SELECT * FROM IDENTIFIER('parquet.`/etc`')", "FROM must name tables of the catalog"),
-        ("SELECT * FROM range(9)", "FROM must name tables of the catalog"),
-        ("SELECT * FROM clicks TABLESAMPLE (10 ROWS)", "TABLESAMPLE, VERSION and TIMESTAMP AS OF are not supported"),
-        ("SELECT * FROM clicks VERSION AS OF 3", "TABLESAMPLE, VERSION and TIMESTAMP AS OF are not supported"),
-    ],
-)
-def test_a_wrong_insert_is_refused_and_declares_nothing(clicked, statement, told):
-    """The errors are those of a declaration in an app file, with the statement as the thing to correct."""
-    clicked.mill.sql(TABLE)
-
-    with pytest.raises(UserError) as refused:
-        clicked.mill.sql(statement)
-
-    assert told in str(refused.value)
-    assert [one.name for one in clicked.mill.apps.list()] == ["default.shop"]
 
 
 def explained(mill, text):

@@ -78,3 +78,23 @@ def test_metrics_say_what_waits_for_a_window_program_and_what_its_last_run_did(c
     assert done[Metric.WINDOW_SECONDS,] >= 0
     assert (done[Metric.WINDOW_ROWS_LEFT_OUT, "late"], done[Metric.WINDOW_ROWS_LEFT_OUT, "outside"]) == (1, 2)
     assert (done[Metric.WINDOW_IDLE_INPUTS,], idle[Metric.WINDOW_IDLE_INPUTS,]) == (0, 1)
+
+
+def test_a_writer_that_appends_often_and_times_that_overlap_are_advised_about(catalog_url, tmp_path):
+    """Each append computes a window again. An interval of two hours does not fit hourly partitions."""
+    plain = open_plain(tmp_path / "project", catalog_url)
+    with contextlib.closing(plain.mill):
+        for hour in (8, 9, 10):
+            plain.add(f"2021-03-19 {hour:02}:00", 1)
+        before = plain.mill.watermarks.show("clicks").advice
+        for _ in range(3):
+            for hour in (8, 9, 10):
+                plain.add(f"2021-03-19 {hour:02}:00", 1)
+        (often,) = plain.mill.watermarks.show("clicks").advice
+        plain.deploy(write_app(more='completeness="delay(10 min)"').replace('interval="1h"', 'interval="2h"'))
+        (uneven,) = plain.mill.watermarks.show("clicks").advice
+
+    assert before == ()
+    assert "3 of the latest 24 times got rows by two commits or more after they were complete" in often
+    assert "set 'partition.completeness' to 'delay(10 min)'" in often
+    assert "the partitions of 2021-03-19 09:00:00 and 2021-03-19 10:00:00 overlap" in uneven

@@ -13,6 +13,7 @@ from tidemill.epoch import to_micros
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, find_by_id, find_some
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.advice import advise
 from tidemill.lake.window.cascade import list_followed
 from tidemill.lake.window.holding import list_awaited, list_holding
 from tidemill.lake.window.reopening import reset_program
@@ -241,6 +242,8 @@ class WatermarkDetail:
     incomplete: tuple[IncompleteView, ...]
     holes: tuple[str, ...]
     parked: tuple[str, ...]
+    advice: tuple[str, ...]
+    """Sentences about a declaration that fits badly to the partitions that come."""
     programs: tuple[ProgramView, ...]
 
 
@@ -338,6 +341,7 @@ class Watermarks(Noun):
                 ),
                 holes=tuple(str(from_wall(time)) for time in list_holes(db, dataset_id, MOST_LISTED)),
                 parked=tuple(fileset.show(key) for key in list_parked(db, fileset, MOST_LISTED)),
+                advice=tuple(advise(db, fileset)),
                 programs=tuple(
                     _program_view(db, state, fileset, spec.window_zone, access)
                     for state in list_states(db, dataset_id)

@@ -260,7 +260,7 @@ def _(rule: PartitionMisdated, db: Db, namespace: Namespace, only: Subjects, mac
         return Found(())
     fileset = Fileset.of(datasets.find_by_id(db, dataset_id))
     parked = [fileset.show(key) for key in list_parked(db, fileset, _MOST_NAMED)]
-    ahead = list_ahead(db, dataset_id, _MOST_NAMED)
+    ahead = list_ahead(db, dataset_id)
     times = [f"{from_wall(time)}" for time, _ in ahead]
     said = [f"no time can be read from {', '.join(parked)}"] if parked else []
     said += [f"partitions of {', '.join(times)} are further ahead than 'watermark.max-ahead' allows"] if times else []

@@ -23,12 +23,14 @@ _OFTEN: Final = 3
 
 
 def advise(db: Db, fileset: Fileset) -> Iterator[str]:
-    """Yield advice about the watermark of a file set, each in a sentence. Cost: the latest thousand slots."""
+    """Yield advice about the watermark of a file set, each in a sentence. Cost: the latest hundred slots."""
     spec, one = fileset.watermark, {"dataset_id": fileset.dataset_id}
     if spec is None or spec.follows_windows:
         return
     even: dict[str, Param] = {"even": int(not spec.partition_time.interval.months)}
-    if (uneven := db.record(SQL.find_uneven, tuple[WallTime, WallTime], **one, **even)) is not None:
+    for uneven in db.records(SQL.find_uneven, tuple[WallTime | None, WallTime | None], **one, **even):
+        if uneven[0] is None or uneven[1] is None:
+            continue
         yield (
             f"the partitions of {from_wall(uneven[0])} and {from_wall(uneven[1])} overlap, or do not lie on the grid "
             f"of '{INTERVAL}'='{spec.options[INTERVAL]}': correct the interval, or the pattern"

@@ -1,16 +1,16 @@
 -- name: find_uneven
 -- gives: slot_time, follower
--- The latest two slots, among the latest thousand, that overlap, or whose distance is no multiple of their length. Months
+-- The latest two slots, among the latest hundred, that overlap, or whose distance is no multiple of their length. Months
 -- and years are not of one length: of these, only an overlap counts.
-SELECT s.slot_time, s.follower
+SELECT max(s.slot_time) AS slot_time, max(s.follower) AS follower
   FROM (SELECT t.slot_time, t.next_time,
-               (SELECT min(n.slot_time) FROM time_slot AS n
-                 WHERE n.dataset_id = t.dataset_id AND n.slot_time > t.slot_time) AS follower
+               (SELECT n.slot_time FROM time_slot AS n
+                 WHERE n.dataset_id = t.dataset_id AND n.slot_time > t.slot_time
+                 ORDER BY n.slot_time LIMIT 1) AS follower
           FROM (SELECT dataset_id, slot_time, next_time FROM time_slot
-                 WHERE dataset_id = :dataset_id ORDER BY slot_time DESC LIMIT 1000) AS t) AS s
+                 WHERE dataset_id = :dataset_id ORDER BY slot_time DESC LIMIT 100) AS t) AS s
  WHERE s.follower < s.next_time
     OR (CAST(:even AS INTEGER) = 1 AND (s.follower - s.slot_time) % (s.next_time - s.slot_time) <> 0)
- ORDER BY s.slot_time DESC LIMIT 1
 
 -- name: count_appended
 -- gives: slots

@@ -47,9 +47,10 @@ def find_ahead(db: Db, spec: WatermarkSpec, row: WatermarkRow) -> datetime | Non
     return db.value(SQL.find_ahead, datetime, dataset_id=row.dataset_id, max_ahead=spec.max_ahead)
 
 
-def list_ahead(db: Db, dataset_id: DatasetId, limit: int) -> list[tuple[WallTime, datetime]]:
-    """Return the complete slots too far ahead of the clock, the first one first, each with the time when it counts."""
-    return db.records(SQL.list_ahead, tuple[WallTime, datetime], dataset_id=dataset_id, limit=limit)
+def list_ahead(db: Db, dataset_id: DatasetId) -> list[tuple[WallTime, datetime]]:
+    """Return the first complete slot too far ahead of the clock, if there is one, with the time when it counts."""
+    found = db.records(SQL.list_ahead, tuple[WallTime | None, datetime | None], dataset_id=dataset_id)
+    return [(time, due) for time, due in found if time is not None and due is not None]
 
 
 def _beyond(spec: WatermarkSpec, row: WatermarkRow) -> dict[str, Param]:

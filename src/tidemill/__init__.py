@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tidemill.alerts.rules import JobWaits as JobWaits
     from tidemill.alerts.rules import Late as Late
     from tidemill.alerts.rules import NothingArrived as NothingArrived
+    from tidemill.alerts.rules import PartitionMisdated as PartitionMisdated
     from tidemill.alerts.rules import Quarantined as Quarantined
     from tidemill.alerts.rules import RunFailed as RunFailed
     from tidemill.alerts.rules import RunSlow as RunSlow
@@ -132,6 +133,7 @@ _HOMES = {
     "PartitionConsumer": "lake.consumer.consumer",
     "PartitionConsumerResult": "lake.consumer.consumer",
     "PartitionConsumerState": "lake.consumer.consumer",
+    "PartitionMisdated": "alerts.rules",
     "Probe": "schedule.waits",
     "Quarantined": "alerts.rules",
     "Range": "shapes.filters",

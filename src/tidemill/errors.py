@@ -9,7 +9,8 @@ below one of these bases.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from dataclasses import dataclass
+from typing import ClassVar, Final, Self
 
 
 class TidemillError(Exception):
@@ -50,12 +51,33 @@ class TidemillError(Exception):
         return {name: value for name, value in vars(self).items() if not name.startswith("_") and name != "hint"}
 
 
+@dataclass(frozen=True, slots=True)
+class StatementPlace:
+    """The place of a word in a statement, both from 1. `column` is that of the last letter."""
+
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}"
+
+
 class UserError(TidemillError):
     """The input is wrong: mend it and call again."""
 
     code = "wrong_input"
     exit_code = 2
     hint = "correct the input, and call again"
+    in_statement: StatementPlace | None = None
+    """The place of the wrong input in a statement, None if the input is no statement."""
+
+    def put_at(self, place: StatementPlace) -> Self:
+        """Say where in a statement the wrong input stands. Of several calls the first one counts."""
+        if self.in_statement is None:
+            self.in_statement = place
+            self._wrong = f"{self.in_statement}: {self._wrong}"
+            self.args = (f"{self.in_statement}: {self}",)
+        return self
 
 
 _LISTED_BY: Final = {

@@ -121,6 +121,11 @@ SELECT 'wide', i * 3600000000, 'k' || i, 1, :now + 3600000 + i FROM series WHERE
  UNION ALL SELECT 'small_1', 2 * i * 3600000000, 'k' || i, i % 2, CASE WHEN i < 10 THEN 1000 ELSE :now + 3600000 END
   FROM series WHERE i < 40
 
+-- name: fill_parked_partition
+INSERT INTO parked_partition (dataset_id, partition_key, since)
+SELECT 'wide', 'k' || i, i FROM series WHERE i < 30000
+ UNION ALL SELECT 'small_1', 'k' || i, i FROM series WHERE i < 20
+
 -- name: fill_partition_change
 -- Of `deep`, every other change that was replaced has expired.
 INSERT INTO partition_change

@@ -29,6 +29,9 @@ raw = app.inbox("own_raw", "own_landing", schema="id int", settle="0s")
 days = tm.Watermark("ts", pattern="$day", interval="1d")
 orders = app.fileset("own_orders", keys={"day": "date"}, watermark=days)
 shared = app.fileset("own_shared", keys={"day": "date"})
+ticks = app.fileset("own_ticks", keys={"day": "date"}, watermark=days)
+follows = tm.Watermark("window_time", interval="1d")
+app.fileset("own_hours", keys={"day": "date"}, watermark=follows)
 users = app.snapshot("own_users", key=["id"])
 
 @app.python(reads=[raw], writes=[orders])
@@ -47,7 +50,7 @@ GIVES = """
 def own_give(run):
     run.output("quagga.zebra_gift").append([{"id": 1, "day": datetime.date(2026, 1, 1)}])
 """
-OTHER = """
+OTHER = '''
 import datetime
 import tidemill as tm
 
@@ -68,10 +71,16 @@ def zebra_fail(run):
 def zebra_late(run):
     pass
 
+app.window_sql("zebra_count", """
+    INSERT INTO default.own_hours
+    SELECT window_start, window_end, window_time, count(*) AS n, to_date(window_start) AS day
+      FROM TABLE(TUMBLE(TABLE default.own_ticks, DESCRIPTOR(ts), INTERVAL '1' HOUR))
+     GROUP BY window_start, window_end, window_time""")
+
 watched = tm.NewPartitions("default.own_orders") | tm.Hook("default.own_bell")
 app.schedule("zebra_watch", zebra_spy, trigger=watched | tm.RunEnded("default.own.own_load"))
 app.alert("zebra_alarm", tm.RunFailed(zebra_fail), to=[])
-"""
+'''
 CANARIES = ("zebra", "quagga")
 
 
@@ -131,7 +140,18 @@ def _names(stage: Stage) -> tuple[list[str], list[str]]:
     own = [one for one, of in ids if (of or "").startswith("default")]
     hidden = [one for one, of in ids if (of or "").startswith("quagga")]
     assert min(sum(one.startswith(kind) for one in ids) for ids in (own, hidden) for kind in ("run_",)) >= 3
-    named = ["own_raw", "own_orders", "own_shared", "own_users", "own", "own.own_clock", "own.own_watch", "own_bell"]
+    named = [
+        "own_raw",
+        "own_orders",
+        "own_shared",
+        "own_users",
+        "own_ticks",
+        "own_hours",
+        "own",
+        "own.own_clock",
+        "own.own_watch",
+        "own_bell",
+    ]
     named += ["own.own_load", "own.own_give", "own.own_read"]
     return [*named, *own], hidden
 
@@ -237,6 +257,9 @@ def test_no_read_of_one_namespace_names_anything_of_another(site, clients):
         "/v1/why?thing=own_orders",
         "/v1/why?thing=own_orders/day=2026-01-01",
         "/v1/why?thing=own_raw",
+        "/v1/watermarks",
+        "/v1/watermarks/own_ticks",
+        "/v1/watermarks/own_hours",
         "/v1/runs?program=own.own_give",
         "/v1/runs/{give}",
         "/v1/transactions/{wrote}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import date, datetime
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -358,6 +358,7 @@ app.window_sql("count_hours", '''
       FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)) AS c
      WHERE amount > 0 OR amount IS NOT DISTINCT FROM NULL
      GROUP BY window_start, window_end, window_time''')
+app.schedule("count", "count_hours", trigger=tm.WatermarkPassed(clicks, every="1h"))
 app.window_sql("add_up", '''
     INSERT INTO shifts
       WITH some AS (SELECT window_time, n, window_start AS of FROM hourly)
@@ -374,8 +375,14 @@ def rows_of(windows, name: str, *columns: str) -> list[tuple[object, ...]]:
 
 @pytest.mark.spark
 def test_spark_computes_windows_of_windows_and_of_hours_without_rows(sqlite_catalog_url, tmp_path, spark):
-    """An hour that never came is a row of the hours, and counts in its shift; so is one that loses its rows."""
+    """An hour that never came is a row of the hours, and counts in its shift; so is one that loses its rows.
+
+    The first partition of all has no rows. Its window waits for the first rows, which say the types of the columns.
+    """
     windows = open_windows(tmp_path / "project", sqlite_catalog_url, SPARK_APP, spark=spark)
+    with windows.transaction("clicks") as tx:
+        tx.fileset("default.clicks").create_empty({"day": date(2021, 3, 19), "hour": 9})
+    first = windows.run()
 
     def add(hour: int, *amounts: int) -> None:
         time = f"2021-03-19 {hour}:15:00 Europe/Berlin"
@@ -384,6 +391,7 @@ def test_spark_computes_windows_of_windows_and_of_hours_without_rows(sqlite_cata
         windows.commit("clicks", spark.sql(f"{made} FROM VALUES {values} AS v(amount)"))
 
     add(9, 1, 2)
+    started = windows.schedule()
     add(11, 5)
     for name in ("count_hours", "add_up"):
         run = windows.run(f"shop.{name}")
@@ -395,6 +403,7 @@ def test_spark_computes_windows_of_windows_and_of_hours_without_rows(sqlite_cata
         run = windows.run(f"shop.{name}")
         assert run.state == "COMPLETED", (run.exit_reason, windows.spawner.complaints)
 
+    assert (first.state, started) == ("COMPLETED", ["default.shop.count"])
     # By hand: an hour without rows has no sum, which is 0 here, and 1 is added to each.
     assert before == [[("09", 4, 2, 2), ("10", 1, None, 0), ("11", 6, 5, 1)], [("09", 3, 3)]]
     assert rows_of(windows, "hourly", "total", "most", "n") == [("09", 1, None, 0), ("10", 8, 7, 1), ("11", 6, 5, 1)]

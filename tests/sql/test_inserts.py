@@ -7,7 +7,7 @@ import pytest
 from tests.sql.conftest import open_windows
 from tests.sql.test_window_frames import clicks
 from tidemill.app.declared import BadDeclaration
-from tidemill.errors import NotFound, UserError
+from tidemill.errors import NotFound
 from tidemill.mill.access import Access, Role
 from tidemill.mill.inserts import BadInsert
 from tidemill.mill.statements import BadTable
@@ -89,31 +89,30 @@ def test_a_table_can_be_dropped_once_its_program_is(clicked):
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("options", "told"),
     [
-        (COUNT.replace("hourly", "hourlie"), "there is no such table: CREATE it first"),
-        (COUNT.replace("day", "d"), "day of default.hourly is not among the columns of the query"),
-        (COUNT.replace("TABLE clicks", "TABLE clickz"), "did you mean 'default.clicks'?"),
-        (COUNT.replace("INTO hourly", "INTO other.hourly"), "write into a table of the configured namespace, default"),
-        (COUNT.replace("GROUP BY window_start", ""), "line 2, column 38: an aggregate needs GROUP BY"),
-        ("EXPLAIN\n" + COUNT.replace("GROUP BY window_start", ""), "line 3, column 38: an aggregate needs GROUP BY"),
-        ("EXPLAIN DROP TABLE t", "SELECT or WITH or INSERT is wanted, not 'DROP'"),
-        ("DROP PROGRAM count_hours", "'default.sql.count_hours'"),
-        ("SELECT * FROM IDENTIFIER('parquet.`/etc`')", "FROM must name tables of the catalog"),
-        ("SELECT * FROM range(9)", "FROM must name tables of the catalog"),
-        ("SELECT * FROM clicks TABLESAMPLE (10 ROWS)", "TABLESAMPLE, VERSION and TIMESTAMP AS OF are not supported"),
-        ("SELECT * FROM clicks VERSION AS OF 3", "TABLESAMPLE, VERSION and TIMESTAMP AS OF are not supported"),
+        ("'partition.gap-policy'='wait'", "leave out 'partition.gap-policy'='wait'"),
+        ("'partition.time-zone'='Europe/Berlin'", "to the zone of the windows, 'UTC'"),
+        ("'partition.late-policy'='drop'", "use recompute or error"),
     ],
 )
-def test_a_wrong_insert_is_refused_and_declares_nothing(clicked, statement, told):
-    """The errors are those of a declaration in an app file, with the statement as the thing to correct."""
-    clicked.mill.sql(TABLE)
+def test_an_alter_is_refused_if_the_watermark_could_not_follow_its_program(clicked, options, told):
+    """Without the check the next run of the program fails, long after the statement."""
+    watermark = "WATERMARK FOR window_time AS SOURCE_WATERMARK"
+    table = TABLE.replace("n bigint", f"window_time TIMESTAMP_LTZ(3), n bigint, {watermark}")
+    timed = COUNT.replace("window_start, count", "window_start, window_time, count").replace(
+        "GROUP BY", "GROUP BY window_time,"
+    )
+    given = "'streaming-source.enable'='true', 'partition.time-interval'='1d'"
+    clicked.mill.sql(f"{table} WITH ({given}); {timed}")
+    before = clicked.mill.watermarks.show("hourly")
 
-    with pytest.raises(UserError) as refused:
-        clicked.mill.sql(statement)
+    with pytest.raises(BadTable) as refused:
+        clicked.mill.sql(f"ALTER TABLE hourly SET ({options})")
 
+    assert "default.sql.hourly writes it, and the watermark of default.hourly is for window_time" in str(refused.value)
     assert told in str(refused.value)
-    assert [one.name for one in clicked.mill.apps.list()] == ["default.shop"]
+    assert clicked.mill.watermarks.show("hourly") == before
 
 
 def explained(mill, text):

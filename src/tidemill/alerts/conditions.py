@@ -22,6 +22,7 @@ from tidemill.alerts.rules import (
     JobWaits,
     Late,
     NothingArrived,
+    PartitionMisdated,
     Quarantined,
     Rule,
     RunFailed,
@@ -40,10 +41,14 @@ from tidemill.errors import NotFound
 from tidemill.lake import datasets
 from tidemill.lake.consumer.managed import Consumer, find_consumer, list_consumers
 from tidemill.lake.expectations import find_expectations
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.holding import list_ahead
+from tidemill.lake.window.watermark import list_parked
 from tidemill.names import DatasetId, NamedThing, Namespace, ProgramId, nearest, qualified, split_qualified
 from tidemill.run.records.programs import find_program
 from tidemill.schedule.schedules import find_schedule
 from tidemill.shapes.expectation import ArrivalState
+from tidemill.shapes.partition_time import from_wall
 from tidemill.sizes import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -63,6 +68,7 @@ _SHORTEST: Final = timedelta(seconds=1)
 _LOOK_AGAIN: Final = timedelta(hours=1)
 """The next look at a data set without an expectation: a deployment that gives one looks by itself."""
 _MOST_COUNTED: Final = 1000
+_MOST_NAMED: Final = 3
 
 
 class SubjectKind(StrEnum):
@@ -247,6 +253,25 @@ def _(rule: WatermarkHeld, db: Db, namespace: Namespace, only: Subjects, machine
 
 
 @look.register
+def _(rule: PartitionMisdated, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
+    del namespace, only, machine
+    dataset_id = _find_dataset(db, rule.fileset)
+    if dataset_id is None:
+        return Found(())
+    fileset = Fileset.of(datasets.find_by_id(db, dataset_id))
+    parked = [fileset.show(key) for key in list_parked(db, fileset, _MOST_NAMED)]
+    ahead = list_ahead(db, dataset_id)
+    times = [f"{from_wall(time)}" for time, _ in ahead]
+    said = [f"no time can be read from {', '.join(parked)}"] if parked else []
+    said += [f"partitions of {', '.join(times)} are further ahead than 'watermark.max-ahead' allows"] if times else []
+    if not said:
+        return Found(())
+    show = f"`tidemill watermark show {rule.fileset}`"
+    why = f"partitions of {rule.fileset} do not count: {'; '.join(said)}: {show}"
+    return Found((Violation(rule.fileset, db.now(), why),), min((due for _, due in ahead), default=None))
+
+
+@look.register
 def _(
     rule: TransactionTooLong, db: Db, namespace: Namespace, only: Collection[str] | None, machine: MachineState
 ) -> Found:
@@ -312,7 +337,13 @@ def list_references(rule: Rule) -> list[NamedThing]:
             return [_reference("schedule", name, 2)]
         case ConsumerLag(dataset=name, consumer=consumer):
             return [_reference("data set", name, 1), _reference("consumer", consumer, 2)]
-        case Late(dataset=name) | Quarantined(inbox=name) | WatermarkHeld(fileset=name) | NothingArrived(dataset=name):
+        case (
+            Late(dataset=name)
+            | Quarantined(inbox=name)
+            | WatermarkHeld(fileset=name)
+            | PartitionMisdated(fileset=name)
+            | NothingArrived(dataset=name)
+        ):
             return [_reference("data set", name, 1)]
         case _:
             return [NamedThing("alert rule", type(rule).__name__, None)]
@@ -340,7 +371,7 @@ def find_kind(rule: Rule, subject: str) -> SubjectKind | None:
             kind, known = SubjectKind.SCHEDULER, _SCHEDULER
         case Late(dataset=known) | Quarantined(inbox=known) | WatermarkHeld(fileset=known):
             kind = SubjectKind.DATASET
-        case NothingArrived(dataset=known):
+        case NothingArrived(dataset=known) | PartitionMisdated(fileset=known):
             kind = SubjectKind.DATASET
         case _:
             kind, known = SubjectKind.MACHINE, subject
@@ -360,6 +391,7 @@ def check_names(db: Db, rule: Rule) -> None:
             Late(dataset=name)
             | Quarantined(inbox=name)
             | WatermarkHeld(fileset=name)
+            | PartitionMisdated(fileset=name)
             | NothingArrived(dataset=name)
             | ConsumerLag(dataset=name)
         ):

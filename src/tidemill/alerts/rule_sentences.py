@@ -11,6 +11,7 @@ from tidemill.alerts.rules import (
     JobWaits,
     Late,
     NothingArrived,
+    PartitionMisdated,
     Quarantined,
     Rule,
     RunFailed,
@@ -30,6 +31,7 @@ _AnyRule = (
     | Late
     | Quarantined
     | WatermarkHeld
+    | PartitionMisdated
     | TransactionTooLong
     | NothingArrived
     | ConsumerLag
@@ -61,6 +63,8 @@ def describe_rule(rule: Rule) -> str:  # noqa: PLR0911, PLR0912, C901  # one lin
             )
         case WatermarkHeld(fileset=fileset, longer_than=span):
             return f"the watermark of {fileset} does not move for longer than {format_duration(span)}"
+        case PartitionMisdated(fileset=fileset):
+            return f"a partition of {fileset} has no time, or a time too far ahead"
         case TransactionTooLong(longer_than=span):
             return f"a transaction is open for longer than {format_duration(span)}"
         case NothingArrived(dataset=dataset, longer_than=span):

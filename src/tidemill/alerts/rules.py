@@ -161,6 +161,24 @@ class WatermarkHeld(Rule):
 
 
 @dataclass(frozen=True, slots=True, init=False)
+class PartitionMisdated(Rule):
+    """A partition of a file set has no time that can be read, or its time is further ahead than `max_ahead`.
+
+    No window waits for such a partition.
+    """
+
+    fileset: str
+
+    def __init__(self, fileset: str | Named) -> None:
+        _set(self, fileset=_name("PartitionMisdated", "data set", fileset, 1))
+
+    @property
+    def looks_after(self) -> LooksAfter:
+        """A commit brings such a partition, or drops it."""
+        return LooksAfter.COMMITS
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class TransactionTooLong(Rule):
     """A transaction of any namespace has been open for `longer_than`."""
 
@@ -253,6 +271,7 @@ RULES: Final[Mapping[str, type[Rule]]] = {
     "late": Late,
     "quarantined": Quarantined,
     "watermark_held": WatermarkHeld,
+    "partition_misdated": PartitionMisdated,
     "transaction_too_long": TransactionTooLong,
     "nothing_arrived": NothingArrived,
     "consumer_lag": ConsumerLag,

@@ -7,6 +7,7 @@ other apps leave them alone, and `tidemill app history`, `rollback` and `delete`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
@@ -41,6 +42,8 @@ def put_program(app: App, code: WindowProgram, moving: Sequence[str], every: tim
     app.programs.pop(name, None)
     app.schedules.pop(name, None)
     app.window_sql(name, code.statement)
+    # As it was read: a refusal names the place in the file of statements.
+    app.programs[name] = replace(app.programs[name], code=code, windows=code)
     passed = [WatermarkPassed(source, every=every) for source in moving]
     if passed:
         app.schedule(name, name, trigger=passed[0] if len(passed) == 1 else AnyOf(*passed))

@@ -106,6 +106,7 @@ _KINDS: Final = {
     "expectation": WakeKind.TIME,
     "time_slot": WakeKind.TIME,
     "slot_wait": WakeKind.TIME,
+    "parked_partition": WakeKind.TIME,
     "alert_rule": WakeKind.ALERT_RULE,
     "delivery": WakeKind.DELIVERY,
     "outside_subscriber": WakeKind.DELIVERY,

@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TICK: Final = "UPDATE clock SET value = value + 1 WHERE id = 1 RETURNING value"
-_PRAGMAS: Final = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY"
+_PRAGMAS: Final = (
+    "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY; PRAGMA case_sensitive_like = 1"
+)
+"""LIKE tells capital letters from small ones, as on PostgreSQL."""
 _STATEMENTS: Final = 500
 """Statements that a connection keeps prepared: all that there are. APSW's 100 were prepared again and again (tried)."""
 _WAIT: Final = (timedelta(microseconds=200), timedelta(milliseconds=1))

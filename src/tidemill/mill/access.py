@@ -82,6 +82,10 @@ class Access:
         """Return whether the caller may read the thing of that name, which begins with its namespace."""
         return self.namespace in (ALL_NAMESPACES, qualified_name.partition(".")[0])
 
+    def show(self, kind: str, qualified_name: str) -> str:
+        """Return the name of a thing of that kind, or words in its place if the caller may not read the thing."""
+        return qualified_name if self.sees_name(qualified_name) else f"a {kind} of another namespace"
+
     def sees_consumer(self, name: str) -> bool:
         """Return whether the caller may read of a consumer: that of a program has its name, and belongs to it."""
         namespace = namespace_of_consumer(name)

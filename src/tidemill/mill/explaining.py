@@ -15,6 +15,7 @@ from tidemill.lake.window.on_demand import is_on_demand, source_of
 from tidemill.lake.window.parked import explain_parked
 from tidemill.lake.window.watermark import find_watermark, list_parked
 from tidemill.lake.window.windows import WindowState, find_state
+from tidemill.mill.access import Access
 from tidemill.mill.project import Project
 from tidemill.mill.why_data import explain_watermark
 from tidemill.names import Namespace
@@ -50,7 +51,7 @@ def explain_statement(db: Db, project: Project, statement: Query) -> tuple[str, 
     windows = list_closed(db, snapshot, query, sources)
     shown = ", ".join(source.qualified_name for source in sources)
     return f"the query would compute {len(windows)} windows of {shown}", [
-        *(row for source in sources for row in _explain_watermark(db, source)),
+        *(row for source in sources for row in _explain_watermark(db, source, project.access)),
         *_list_windows(windows),
     ]
 
@@ -69,7 +70,7 @@ def _explain_program(db: Db, project: Project, statement: Insert) -> tuple[str, 
     reached = None if state is None else state.computed
     computed = None if reached is None else str(spec_of(sources[0]).window_zone.local(reached))
     rows = [
-        *(row for source in sources for row in _explain_watermark(db, source)),
+        *(row for source in sources for row in _explain_watermark(db, source, project.access)),
         _row("computed", computed, f"by {NAME}.{name}"),
         *_list_windows(windows),
     ]
@@ -85,7 +86,7 @@ def _find_state(db: Db, namespace: Namespace, name: str) -> WindowState | None:
     return find_state(db, program.program_id)
 
 
-def _explain_watermark(db: Db, source: Fileset) -> Iterator[Row]:
+def _explain_watermark(db: Db, source: Fileset, access: Access) -> Iterator[Row]:
     if is_on_demand(source):
         why = f"of {source.qualified_name}, as '{ENABLE}' is not 'true': all its partitions count"
         yield _row("watermark", None, why)
@@ -97,7 +98,7 @@ def _explain_watermark(db: Db, source: Fileset) -> Iterator[Row]:
     yield _row("watermark", value, f"of {source.qualified_name}" + (f", whose times {custom} reads" if custom else ""))
     for shown, why in explain_parked(source, list_parked(db, source, _MOST_NAMED)).items():
         yield _row("parked", shown, f"{why}: no window waits for the partition")
-    for because in explain_watermark(db, source):
+    for because in explain_watermark(db, source, access):
         yield _row("waits", because.code.value, f"{because.why}. Next: {because.unblock}")
 
 

@@ -55,9 +55,11 @@ def declare_insert(project: Project, statement: Insert, keep: Keep) -> str:
     """
     namespace = Namespace(project.config.namespace)
     code = WindowProgram(statement.name, statement.text, namespace)
+    code.statement = statement.text.strip()  # wherever in a file it stands
     space, _ = project.split("data set", code.sink, 1)
     if space != namespace:
-        raise BadInsert(code.sink, f"write into a table of the configured namespace, {namespace}")
+        why = f"write into a table of the configured namespace, {namespace}"
+        raise code.query.locate(BadInsert(code.sink, why), code.query.sink)
     program = qualified(namespace, statements.NAME, statement.name)
 
     def look(db: Db) -> tuple[App, int, list[Fileset]]:
@@ -68,7 +70,7 @@ def declare_insert(project: Project, statement: Insert, keep: Keep) -> str:
             project.dataset(db, code.sink)
         except NotFound:
             why = "there is no such table: CREATE it first, PARTITIONED BY columns of the query"
-            raise BadInsert(code.sink, why) from None
+            raise code.query.locate(BadInsert(code.sink, why), code.query.sink) from None
         return *_find_app(db, namespace), sources
 
     app, version, sources = project.catalog.read(look)
@@ -79,10 +81,17 @@ def declare_insert(project: Project, statement: Insert, keep: Keep) -> str:
     try:
         deployed = _deploy(project, app, version, note, lambda db: keep(db, said))
     except BadDeclaration as error:
-        raise BadInsert(code.sink, error.why.removeprefix("is refused: ")) from error
+        raise _refuse(code, error) from error
     if not deployed.changed:
         return f"program {program} has this query already"
     return said if moving else f"{said} when `tidemill run start {program}` starts it: no watermark of them moves"
+
+
+def _refuse(code: WindowProgram, error: BadDeclaration) -> UserError:
+    """Return the refusal of an INSERT for that of its program, at the same place of the text."""
+    place = error.__cause__.in_statement if isinstance(error.__cause__, UserError) else None
+    refused = BadInsert(code.sink, error.why.removeprefix("is refused: ").removeprefix(f"{place}: "))
+    return code.query.locate(refused) if place is None else refused.put_at(place)
 
 
 def _period_of(code: WindowProgram, sources: Sequence[Fileset]) -> timedelta:

@@ -27,7 +27,7 @@ from tidemill.lake.inbox.inbox import FileState
 from tidemill.lake.window.watermark import SQL as WATERMARK
 from tidemill.mill.overview import SQL as OVERVIEW
 from tidemill.mill.project import Project, program_names
-from tidemill.names import DatasetId, Namespace, ProgramId, RunId, qualified
+from tidemill.names import DatasetId, Namespace, ProgramId, RunId, qualified, window_event
 from tidemill.reasons import Reason
 from tidemill.schedule.explain import WAITING, stored_reasons
 from tidemill.schedule.jobs import JobState
@@ -67,10 +67,18 @@ class Metric(StrEnum):
     WATERMARK_OPEN_SLOTS = "tidemill_watermark_incomplete_slots"
     WATERMARK_MISSING_SLOTS = "tidemill_watermark_missing_slots"
     WATERMARK_HELD = "tidemill_watermark_oldest_holder_seconds"
+    WATERMARK_PARKED = "tidemill_watermark_parked_partitions"
+    WATERMARK_AHEAD = "tidemill_watermark_slots_ahead"
     WINDOW_DELAY = "tidemill_window_delay_seconds"
     WINDOW_SLOTS_WAITING = "tidemill_window_slots_waiting"
+    WINDOW_PARTITIONS_WAITING = "tidemill_window_partitions_waiting"
+    WINDOW_BYTES_WAITING = "tidemill_window_bytes_waiting"
+    WINDOW_IDLE_INPUTS = "tidemill_window_idle_inputs"
     WINDOWS_POSTPONED = "tidemill_windows_postponed"
     WINDOW_LEFT_OUT = "tidemill_window_partitions_left_out"
+    WINDOW_ROWS_LEFT_OUT = "tidemill_window_rows_left_out"
+    WINDOWS_OF_RUN = "tidemill_windows_of_last_run"
+    WINDOW_SECONDS = "tidemill_window_seconds"
     CONSUMER_WAITING = "tidemill_consumer_partitions_waiting"
     CONSUMER_OLDEST = "tidemill_consumer_oldest_waiting_seconds"
     SUBSCRIBER_WAITING = "tidemill_subscriber_messages_waiting"
@@ -98,10 +106,18 @@ HELP: Final[Mapping[Metric, str]] = {
     Metric.WATERMARK_OPEN_SLOTS: "Time slots of a file set that are there and not complete.",
     Metric.WATERMARK_MISSING_SLOTS: "Gaps between time slots of a file set: among the latest thousand slots.",
     Metric.WATERMARK_HELD: "Age of the oldest open transaction that holds the watermark of a file set.",
+    Metric.WATERMARK_PARKED: "Partitions of a file set whose keys have no time that can be read.",
+    Metric.WATERMARK_AHEAD: "Complete time slots of a file set that are further ahead of the clock than is allowed.",
     Metric.WINDOW_DELAY: "Time by which the published windows of a window program are behind the clock.",
     Metric.WINDOW_SLOTS_WAITING: "Complete time slots that the windows of a window program have not reached.",
+    Metric.WINDOW_PARTITIONS_WAITING: "Partitions of these time slots.",
+    Metric.WINDOW_BYTES_WAITING: "Bytes of these partitions.",
+    Metric.WINDOW_IDLE_INPUTS: "Tables of a window program that are idle: its windows do not wait for them.",
     Metric.WINDOWS_POSTPONED: "Windows of a window program that could not be computed, and are retried.",
     Metric.WINDOW_LEFT_OUT: "Partitions of which a window program left rows out: late ones, or outside of their time.",
+    Metric.WINDOW_ROWS_LEFT_OUT: "Rows that a window program left out, late ones and rows outside of their partition.",
+    Metric.WINDOWS_OF_RUN: "Windows of the newest completed run of a window program: new ones, and recomputed ones.",
+    Metric.WINDOW_SECONDS: "Duration of the newest completed run of a window program, for each of its windows.",
     Metric.CONSUMER_WAITING: "Partitions that wait for a consumer of a file set.",
     Metric.CONSUMER_OLDEST: "Time for which the first of the partitions has waited for a consumer.",
     Metric.SUBSCRIBER_WAITING: "Messages behind the position of a subscriber outside, without its filter.",
@@ -273,6 +289,10 @@ def _watermarks(db: Db, at: datetime, names: Mapping[DatasetId, str]) -> Iterato
         holes = db.records(WATERMARK.list_holes, int, dataset_id=dataset_id, limit=_MOST)
         yield Sample(Metric.WATERMARK_MISSING_SLOTS, labels, len(holes))
         began_at = db.value(SQL.find_oldest_holder, datetime, dataset_id=dataset_id)
+        parked = db.value(SQL.count_parked, int, dataset_id=dataset_id, limit=_MOST)
+        yield Sample(Metric.WATERMARK_PARKED, labels, parked or 0)
+        ahead = db.value(SQL.count_ahead, int, dataset_id=dataset_id, limit=_MOST)
+        yield Sample(Metric.WATERMARK_AHEAD, labels, ahead or 0)
         yield Sample(Metric.WATERMARK_HELD, labels, 0.0 if began_at is None else (at - began_at).total_seconds())
 
 
@@ -286,8 +306,34 @@ def _windows(db: Db, at: datetime) -> Iterator[Sample]:
         yield Sample(Metric.WINDOW_SLOTS_WAITING, labels, waiting or 0)
         postponed = db.value(SQL.count_postponed, int, program_id=program_id, limit=_MOST)
         yield Sample(Metric.WINDOWS_POSTPONED, labels, postponed or 0)
-        left_out = db.value(SQL.count_left_out, int, program_id=program_id, limit=_MOST)
-        yield Sample(Metric.WINDOW_LEFT_OUT, labels, left_out or 0)
+        ((partitions, size),) = db.records(
+            SQL.measure_waiting_partitions, tuple[int, int], program_id=program_id, computed=after, limit=_MOST
+        )
+        yield Sample(Metric.WINDOW_PARTITIONS_WAITING, labels, partitions)
+        yield Sample(Metric.WINDOW_BYTES_WAITING, labels, size)
+        idle = db.value(SQL.count_idle_inputs, int, program_id=program_id)
+        yield Sample(Metric.WINDOW_IDLE_INPUTS, labels, idle or 0)
+        ((partitions, late, outside),) = db.records(
+            SQL.count_left_out, tuple[int, int, int], program_id=program_id, limit=_MOST
+        )
+        yield Sample(Metric.WINDOW_LEFT_OUT, labels, partitions)
+        yield Sample(Metric.WINDOW_ROWS_LEFT_OUT, {**labels, "reason": "late"}, late)
+        yield Sample(Metric.WINDOW_ROWS_LEFT_OUT, {**labels, "reason": "outside"}, outside)
+        yield from _last_run(db, program_id, name)
+
+
+def _last_run(db: Db, program_id: ProgramId, name: str) -> Iterator[Sample]:
+    """Yield the samples of the newest completed run of a window program, if it has one and its message is kept."""
+    payload = db.value(SQL.find_last_windows, str, event_key=window_event(name))
+    run = db.record(SQL.find_last_run, tuple[datetime | None, datetime], program_id=program_id)
+    if payload is None or run is None or run[0] is None:
+        return
+    message = json.loads(payload)
+    windows = {kind: int(message[kind]) for kind in ("closed", "recomputed")}
+    for kind, number in windows.items():
+        yield Sample(Metric.WINDOWS_OF_RUN, {"program": name, "kind": kind}, number)
+    if computed := sum(windows.values()):
+        yield Sample(Metric.WINDOW_SECONDS, {"program": name}, (run[1] - run[0]).total_seconds() / computed)
 
 
 def _sent(db: Db) -> Iterator[Sample]:

@@ -95,6 +95,23 @@ SELECT min(t.began_at) AS began_at
   FROM in_progress AS i JOIN tx AS t ON t.write_pointer = i.write_pointer
  WHERE i.dataset_id = :dataset_id AND i.from_time IS NOT NULL
 
+-- name: count_parked
+-- gives: partitions
+SELECT count(*) AS partitions
+  FROM (SELECT 1 FROM parked_partition WHERE dataset_id = :dataset_id LIMIT :limit) AS part
+
+-- name: count_ahead
+-- gives: slots
+-- Complete slots with partitions that lie further ahead than is believed.
+SELECT count(*) AS slots
+  FROM (SELECT 1 FROM watermark AS w CROSS JOIN time_slot AS s {indexed_by:time_slot_complete}
+         WHERE w.dataset_id = :dataset_id AND s.dataset_id = w.dataset_id AND s.complete = 1
+           AND s.ends_at > tidemill_now() * 1000 + w.max_ahead
+           AND EXISTS (SELECT 1 FROM partition_change AS c {indexed_by:partition_by_time}
+                        WHERE c.dataset_id = s.dataset_id AND c.superseded_seq IS NULL
+                          AND c.partition_time = s.slot_time)
+         LIMIT :limit) AS ahead
+
 -- name: list_window_programs
 -- gives: program_id, name, computed
 SELECT w.program_id, w.name, w.computed
@@ -106,8 +123,40 @@ SELECT w.program_id, w.name, w.computed
 SELECT count(*) AS windows FROM (SELECT 1 FROM window_failure WHERE program_id = :program_id LIMIT :limit) AS part
 
 -- name: count_left_out
--- gives: partitions
-SELECT count(*) AS partitions FROM (SELECT 1 FROM left_out WHERE program_id = :program_id LIMIT :limit) AS part
+-- gives: partitions, late_rows, outside_rows
+SELECT count(*) AS partitions, coalesce(sum(late_rows), 0) AS late_rows, coalesce(sum(outside_rows), 0) AS outside_rows
+  FROM (SELECT late_rows, outside_rows FROM left_out WHERE program_id = :program_id LIMIT :limit) AS part
+
+-- name: count_idle_inputs
+-- gives: inputs
+-- Tables for which the windows of a program do not wait.
+SELECT count(*) AS inputs
+  FROM window_input AS i CROSS JOIN dataset AS d CROSS JOIN watermark AS w
+ WHERE i.program_id = :program_id AND d.dataset_id = i.dataset_id AND w.dataset_id = i.dataset_id
+   AND w.idle_timeout + coalesce(w.committed_at, d.created_at) <= tidemill_now()
+
+-- name: measure_waiting_partitions
+-- gives: partitions, bytes
+-- Of the complete slots whose end the windows of a program have not reached: at most :limit commits to partitions.
+SELECT count(DISTINCT part.name) AS partitions, coalesce(sum(part.bytes), 0) AS bytes
+  FROM (SELECT i.dataset_id || ' ' || c.partition_key AS name, c.bytes
+          FROM window_input AS i CROSS JOIN time_slot AS s {indexed_by:time_slot_complete}
+         CROSS JOIN partition_change AS c {indexed_by:partition_by_time}
+         WHERE i.program_id = :program_id AND s.dataset_id = i.dataset_id AND s.complete = 1
+           AND s.ends_at > :computed + i.lag
+           AND c.dataset_id = s.dataset_id AND c.superseded_seq IS NULL AND c.partition_time = s.slot_time
+         LIMIT :limit) AS part
+
+-- name: find_last_windows
+-- gives: payload
+-- The message of the newest commit of windows of a program.
+SELECT payload FROM message {indexed_by:message_data}
+ WHERE topic = 'data' AND event_key = :event_key ORDER BY at DESC LIMIT 1
+
+-- name: find_last_run
+-- gives: started_at, ended_at
+SELECT started_at, ended_at FROM run {indexed_by:run_success}
+ WHERE program_id = :program_id AND state = 'COMPLETED' ORDER BY ended_at DESC LIMIT 1
 
 -- name: count_waiting_slots
 -- gives: slots

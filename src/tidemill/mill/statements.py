@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.app.statements import NAME as STATEMENTS
 from tidemill.catalog.db import Db, write_effects
-from tidemill.errors import NotFound, UserError
+from tidemill.errors import NotFound, StatementPlace, UserError
 from tidemill.json_specs import write_plain
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind, find_some
@@ -31,10 +31,12 @@ from tidemill.run.processes.monitoring import properties_of
 from tidemill.shapes.formats import FileFormat, reason
 from tidemill.shapes.keys import KeySchema
 from tidemill.shapes.watermark_spec import (
+    COMPLETENESS,
     CONNECTION,
     ENABLE,
     INTERVAL,
     NOT_OF_HIVE,
+    BadTableOption,
     WatermarkSpec,
     find_column_fault,
     is_option,
@@ -54,15 +56,21 @@ _MOST_ROWS: Final = 1000
 _FORMATS: Final = (FileFormat.PARQUET.value, *sorted(one.value for one in FileFormat if one is not FileFormat.PARQUET))
 
 
+_CLAUSES: Final = {"format": "STORED"}
+"""The first words of clauses that give an option in another way."""
+
+
 class BadTable(UserError):
     """A statement that does not fit the table as it is."""
 
     code = "bad_table"
     hint = "correct the statement as the reason says"
 
-    def __init__(self, table: str, why: str) -> None:
+    def __init__(self, table: str, why: str, about: str = "") -> None:
         self.table = table
         self.why = why
+        self.about = about
+        """The option or the column that is wrong; empty for the table."""
         super().__init__(f"table {table}: {why}; nothing was changed")
 
 
@@ -84,18 +92,39 @@ def carry_out(project: Project, text: str) -> list[Done]:
     from tidemill.sql.ddl import read_statement
     from tidemill.sql.dialect import split_statements
 
-    statements = [read_statement(one) for one in split_statements(text)]
+    statements = [(read_statement(one), one) for one in split_statements(text)]
     return _Tables(project).carry_out_all(statements)
+
+
+def _find_place(text: str, error: UserError) -> StatementPlace:
+    """Return the place in a statement of the option, the column or the table that an error is about."""
+    from tidemill.sql.dialect import find_word
+
+    if isinstance(error, BadTable):
+        wanted = own_name(error.about), _CLAUSES.get(error.about, ""), _local(error.table)
+        return find_word(text, wanted, own_name)
+    return find_word(text, [_local(str(getattr(error, "name", getattr(error, "dataset", ""))))])
+
+
+def _local(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 class _Tables(Noun):
     """Tables of a project, which statements make and change."""
 
-    def carry_out_all(self, statements: Sequence[Statement]) -> list[Done]:
-        """Carry out statements, each in a transaction of its own, but those that an earlier try of the request did."""
+    def carry_out_all(self, statements: Sequence[tuple[Statement, str]]) -> list[Done]:
+        """Carry out statements, each in a transaction of its own, but those that an earlier try of the request did.
+
+        Beside each statement is its text, in which an error names the place of what is wrong.
+        """
         self._done = [Done(one["said"], tuple(one["notices"]), tuple(one["rows"])) for one in self._part or ()]
-        for statement in statements[len(self._done) :]:
-            self._done.append(self.carry_out(statement))
+        for statement, text in statements[len(self._done) :]:
+            try:
+                self._done.append(self.carry_out(statement))
+            except UserError as error:
+                error.put_at(_find_place(text, error))
+                raise
         return self._done
 
     def _write(self, block: Callable[[Db], Done]) -> Done:
@@ -158,7 +187,7 @@ class _Tables(Noun):
             reread = self._change(db, dataset, spec)
             before, after = ({name: one.get(name) for name in _ALTERED} for one in (dataset.spec, spec))
             self._project.note("sql", dataset.qualified_name, statement=said).between(before, after).write(db)
-            told = [] if reread is None else [str(reread)]
+            told = [] if reread is None else [str(reread.limit(self._project.access.sees_name))]
             changed[:] = [(Fileset.of(dataset), Fileset.of(replace(dataset, spec=spec)))]
             return Done(said, (*told, *notices))
 
@@ -340,14 +369,31 @@ class _Tables(Noun):
                 set_definition(db, state.program_id, "")
             else:
                 why = (
-                    f"{state.name} has published windows by it: `tidemill watermark reset` that program first, "
-                    "with --keep-state if they are to stay"
+                    f"{self._show_program(state.name)} has published windows by it: `tidemill watermark reset` that "
+                    "program first, with --keep-state if they are to stay"
                 )
                 raise BadTable(dataset.qualified_name, why)
+        self._check_followed(db, after)
         datasets.change_spec(db, after.dataset)
         if before.storing.monitor_every != after.storing.monitor_every:
             declare_monitoring(db, after)
         return declare_watermark(db, after, "statement")
+
+    def _check_followed(self, db: Db, sink: Fileset) -> None:
+        """Refuse a watermark that cannot follow the window program which writes the table."""
+        for name in list_followed(db, sink):
+            from tidemill.mill.followed import check_followed
+
+            try:
+                check_followed(db, sink, name)
+            except UserError as error:
+                options = sink.watermark.options if sink.watermark else ()
+                about = next((one for one in options if f"'{one}'" in str(error)), "")
+                why = f"{self._show_program(name)} writes it, and {error}"
+                raise BadTable(sink.qualified_name, why, about) from None
+
+    def _show_program(self, name: str) -> str:
+        return self._project.access.show("window program", name)
 
     def _own_location(self, namespace: str, name: str) -> str:
         return f"{self._config.data.rstrip('/')}/{namespace}/{name}"
@@ -374,15 +420,18 @@ class _Tables(Noun):
         return Done(fileset.qualified_name, tuple(self._say_programs(db, fileset)), tuple(rows))
 
     def _say_programs(self, db: Db, fileset: Fileset) -> Iterator[str]:
-        """Say which window programs read a table, with their other tables, and what its watermark follows."""
+        """Say which window programs read a table, with their other tables, and which ones its watermark follows."""
         if fileset.watermark is not None and (custom := fileset.watermark.partition_time.extractor.custom):
             yield f"{custom} reads the times of its partitions"
-        if followed := list_followed(db, fileset):
+        sees = self._project.access.sees_name
+        if followed := [one for one in list_followed(db, fileset) if sees(one)]:
             yield f"the watermark follows {', '.join(followed)}"
         for state in list_states(db, fileset.dataset_id):
+            if not sees(state.name):
+                continue
             ids = [one for one in list_inputs(db, state.program_id) if one != fileset.dataset_id]
             names = (one.qualified_name for one in find_some(db, ids).values())
-            others = sorted(name for name in names if self._project.access.sees_name(name))
+            others = sorted(filter(sees, names))
             yield f"{state.name} reads the table" + (f", and {', '.join(others)}" if others else "")
 
 
@@ -428,25 +477,26 @@ def _alter(  # noqa: C901  # four kinds of statements
     match statement:
         case ddl.SetWatermark():
             if column is not None and not statement.modify:
-                raise BadTable(table, f"it has a watermark for {column} already: write MODIFY WATERMARK")
+                raise BadTable(table, f"it has a watermark for {column} already: write MODIFY WATERMARK", "ADD")
             if column is None and statement.modify:
-                raise BadTable(table, "it has no watermark to modify: write ADD WATERMARK")
+                raise BadTable(table, "it has no watermark to modify: write ADD WATERMARK", "MODIFY")
             column = statement.column
             said = f"{table} has a watermark for {column}"
         case ddl.DropWatermark():
             if column is None:
-                raise BadTable(table, "it has no watermark to drop")
+                raise BadTable(table, "it has no watermark to drop", "DROP")
             column, said = None, f"{table} has no watermark"
         case ddl.SetOptions():
             if fixed := sorted(statement.options.keys() & {*CONNECTION}):
-                raise BadTable(table, f"the option '{fixed[0]}' is of CREATE TABLE alone: create another table")
+                why = f"the option '{fixed[0]}' is of CREATE TABLE alone: create another table"
+                raise BadTable(table, why, fixed[0])
             given, notices = leave_out(statement.options, monitored=adopted)
             options |= {own_name(name): value for name, value in given.items()}
             said = f"{table} has {len(options)} options"
         case _:
             for name in statement.options:
                 if own_name(name) not in options:
-                    raise BadTable(table, f"the option '{name}' is not set")
+                    raise BadTable(table, f"the option '{name}' is not set", name)
                 del options[own_name(name)]
             said = f"{table} has {len(options)} options"
     spec["options"] = options
@@ -470,9 +520,10 @@ def _derive(table: str, spec: dict[str, Any], *, adopted: bool) -> None:
         given = options if enabled else {INTERVAL: "1h", **options}
         checked = WatermarkSpec.of(column or "no column", given, keys)
     except UserError as error:
-        raise BadTable(table, str(error)) from None
+        about = error.option if isinstance(error, BadTableOption) else ""
+        raise BadTable(table, str(error), column or "" if about == "watermark" else about) from None
     if checked.completeness.metastore and "hive" not in spec:
-        raise BadTable(table, NOT_OF_HIVE)
+        raise BadTable(table, NOT_OF_HIVE, COMPLETENESS)
     if enabled and column is not None:
         spec["watermark"] = write_plain(replace(checked.stored, by="statement"))
     if enabled and adopted:
@@ -489,14 +540,14 @@ def _check_column(db: Db, fileset: Fileset, spec: Mapping[str, Any]) -> None:
 def _check_time(table: str, spec: Mapping[str, Any], types: Mapping[str, str]) -> None:
     column: str = spec["watermark_column"]
     if fault := find_column_fault(column, spec["options"], types):
-        raise BadTable(table, f"the watermark cannot be for {column}: {fault}")
+        raise BadTable(table, f"the watermark cannot be for {column}: {fault}", column)
 
 
 def _choose(table: str, options: Mapping[str, str], option: str, known: Sequence[str]) -> str:
     """The value of an option of which some values are known, the first when it is not given."""
     given = options.get(option, known[0])
     if given not in known:
-        raise BadTable(table, f"option '{option}'='{given}' is refused: use one of {', '.join(known)}")
+        raise BadTable(table, f"option '{option}'='{given}' is refused: use one of {', '.join(known)}", option)
     return given
 
 

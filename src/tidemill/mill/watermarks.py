@@ -13,6 +13,7 @@ from tidemill.epoch import to_micros
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, find_by_id, find_some
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.advice import advise
 from tidemill.lake.window.cascade import list_followed
 from tidemill.lake.window.holding import list_awaited, list_holding
 from tidemill.lake.window.parked import explain_parked
@@ -250,6 +251,8 @@ class WatermarkDetail:
     incomplete: tuple[IncompleteView, ...]
     holes: tuple[str, ...]
     parked: tuple[ParkedView, ...]
+    advice: tuple[str, ...]
+    """Sentences about a declaration that fits badly to the partitions that come."""
     programs: tuple[ProgramView, ...]
 
 
@@ -306,7 +309,8 @@ class Watermarks(Noun):
             def key(row: WatermarkRow) -> str:
                 return write_key(by_id[row.dataset_id].namespace, by_id[row.dataset_id].name)
 
-            return cut(found, limit, key, lambda row: _view(db, Fileset.of(by_id[row.dataset_id]), row))
+            access = self._project.access
+            return cut(found, limit, key, lambda row: _view(db, Fileset.of(by_id[row.dataset_id]), row, access))
 
         return self._catalog.read(block)
 
@@ -317,7 +321,8 @@ class Watermarks(Noun):
         def block(db: Db) -> WatermarkDetail:
             fileset, spec, row = self._find(db, name)
             zone, dataset_id = spec.partition_time.zone, fileset.dataset_id
-            view = _view(db, fileset, row)
+            access = self._project.access
+            view = _view(db, fileset, row, access)
             return WatermarkDetail(
                 view.dataset,
                 view.watermark,
@@ -338,7 +343,7 @@ class Watermarks(Noun):
                     IncompleteView(str(from_wall(time)), number, spec.expected_count)
                     for time, number in list_awaited(db, spec, row, MOST_LISTED)
                 ),
-                follows=tuple(list_followed(db, fileset)),
+                follows=tuple(one for one in list_followed(db, fileset) if access.sees_name(one)),
                 incomplete=tuple(
                     IncompleteView(str(from_wall(time)), number, spec.expected_count)
                     for time, number in list_incomplete(db, dataset_id, MOST_LISTED)
@@ -348,9 +353,11 @@ class Watermarks(Noun):
                     ParkedView(shown, why)
                     for shown, why in explain_parked(fileset, list_parked(db, fileset, MOST_LISTED)).items()
                 ),
+                advice=tuple(advise(db, fileset)),
                 programs=tuple(
-                    _program_view(db, state, fileset, spec.window_zone, self._project.access)
+                    _program_view(db, state, fileset, spec.window_zone, access)
                     for state in list_states(db, dataset_id)
+                    if access.sees_name(state.name)
                 ),
             )
 
@@ -415,8 +422,9 @@ class Watermarks(Noun):
             zone = spec.partition_time.zone
             value = zone.closes(_parse(to))
             programs = rewind_watermark(db, fileset, value, self._by_hand())
+            shown = tuple(one for one in programs if self._project.access.sees_name(one))
             self._note("rewind", fileset.qualified_name).between(*_places(row.value, value, zone)).write(db)
-            return Rewound(fileset.qualified_name, _shown(value, zone) or "", programs)
+            return Rewound(fileset.qualified_name, _shown(value, zone) or "", shown)
 
         return self._catalog.write(block)
 
@@ -471,7 +479,7 @@ class Watermarks(Noun):
         return f"by hand: {self._project.actor}"
 
 
-def _view(db: Db, fileset: Fileset, row: WatermarkRow) -> WatermarkView:
+def _view(db: Db, fileset: Fileset, row: WatermarkRow, access: Access) -> WatermarkView:
     spec = fileset.watermark
     assert spec is not None, "what has a row is declared"  # noqa: S101
     zone = spec.partition_time.zone
@@ -482,7 +490,7 @@ def _view(db: Db, fileset: Fileset, row: WatermarkRow) -> WatermarkView:
         zone.name,
         spec.column,
         tuple(one.write_pointer for one in list_holding(db, spec, row)),
-        tuple(state.name for state in list_states(db, fileset.dataset_id)),
+        tuple(state.name for state in list_states(db, fileset.dataset_id) if access.sees_name(state.name)),
     )
 
 

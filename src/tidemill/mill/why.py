@@ -215,7 +215,7 @@ class _Names:
             return None
         program = self._project.program(self._db, name)
         state = find_state(self._db, program.program_id)
-        return None if state is None else lambda: explain_window(self._db, state, program, time)
+        return None if state is None else lambda: explain_window(self._db, state, program, time, self._project.access)
 
     def _file(self, thing: str) -> _Found | None:
         inboxes = {inbox.dataset_id: (inbox, name) for inbox, name in self._in_inboxes(thing)[0]}

@@ -112,14 +112,14 @@ def explain_partition(db: Db, fileset: Fileset, key: KeyText, access: Access) ->
     for state in list_states(db, of):
         if not access.sees_name(state.name):
             continue
-        reasons += tuple(_of_window_program(db, fileset, key, last, state))
+        reasons += tuple(_of_window_program(db, fileset, key, last, state, access))
     if not reasons:
         why = f"{shown} of {fileset.qualified_name} is published, and no program reads the file set"
         reasons = (Because(Reason.PARTITION_UNREAD, why, evidence),)
     return Explained(thing, "published", reasons)
 
 
-def explain_window(db: Db, state: WindowState, program: Program, time: datetime) -> Explained:
+def explain_window(db: Db, state: WindowState, program: Program, time: datetime, access: Access) -> Explained:
     """Explain the window of a window program that has `time`, on the wall clock of its zone; `NotFound`.
 
     Of several windows that have the time, the window that begins at the time, else the window that begins last.
@@ -145,7 +145,7 @@ def explain_window(db: Db, state: WindowState, program: Program, time: datetime)
     sources = [Fileset.of(find_by_id(db, one)) for one in list_inputs(db, state.program_id)]
     reaches = read_reaches(state.definition)
     inputs = [(source, reaches.get(source.qualified_name, WindowReach())) for source in sources]
-    reasons = tuple(_of_window(db, inputs, state, program, window, grid.closes(window), shown))
+    reasons = tuple(_of_window(db, inputs, state, program, window, grid.closes(window), shown, access))
     return Explained(thing, reasons[0].code.value, reasons)
 
 
@@ -160,11 +160,11 @@ def explain_dataset(db: Db, dataset: Dataset, access: Access) -> Explained:
             if access.sees_consumer(consumer.name):
                 reasons += tuple(_lag(db, dataset, consumer, programs.get(consumer.name)))
     if dataset.kind is DatasetKind.FILESET:
-        reasons += tuple(explain_watermark(db, Fileset.of(dataset)))
+        reasons += tuple(explain_watermark(db, Fileset.of(dataset), access))
     return Explained(dataset.qualified_name, dataset.kind, reasons)
 
 
-def explain_watermark(db: Db, fileset: Fileset) -> Iterator[Because]:
+def explain_watermark(db: Db, fileset: Fileset, access: Access) -> Iterator[Because]:
     """Say what holds the watermark of a file set; nothing for a file set without a watermark."""
     row, spec = find_watermark(db, fileset.dataset_id), fileset.watermark
     if row is None or spec is None:
@@ -208,7 +208,8 @@ def explain_watermark(db: Db, fileset: Fileset) -> Iterator[Because]:
     if not waits and row.value is not None:
         why = f"the watermark of {name} stands at {stands}, and nothing holds it"
         followed = list_followed(db, fileset)
-        cure = f"{', '.join(followed)} computes later windows" if followed else "a commit publishes a later partition"
+        shown = ", ".join(access.show("window program", one) for one in followed)
+        cure = f"{shown} computes later windows" if followed else "a commit publishes a later partition"
         yield Because(Reason.WATERMARK_WAITS_FOR_DATA, why, evidence, cure)
 
 
@@ -300,7 +301,7 @@ def _is_wanted(fileset: Fileset, key: KeyText, consumer: Consumer) -> bool:
 
 
 def _of_window_program(
-    db: Db, fileset: Fileset, key: KeyText, change: ChangeRow, state: WindowState
+    db: Db, fileset: Fileset, key: KeyText, change: ChangeRow, state: WindowState, access: Access
 ) -> Iterator[Because]:
     spec, shown = fileset.watermark, fileset.show(key)
     evidence: dict[str, object] = {"program": state.name, "partition": shown}
@@ -321,7 +322,7 @@ def _of_window_program(
         return
     why = f"{state.name} has not computed all windows of {shown}"
     yield Because(Reason.PARTITION_WAITS_FOR_WATERMARK, why, evidence, "the watermark passes the end of the windows")
-    yield from explain_watermark(db, fileset)
+    yield from explain_watermark(db, fileset, access)
 
 
 def _of_window(
@@ -332,6 +333,7 @@ def _of_window(
     window: Window,
     closes: Instant,
     shown: str,
+    access: Access,
 ) -> Iterator[Because]:
     sources = [source for source, _ in inputs]
     of: dict[str, Param] = {
@@ -375,7 +377,7 @@ def _of_window(
         lag = next(reach.lag for one, reach in inputs if one is source)
         cure = f"the watermark passes {_local(Instant(closes + lag), zone)}"
         yield Because(Reason.WINDOW_WAITS_FOR_WATERMARK, why, evidence, cure)
-        yield from explain_watermark(db, source)
+        yield from explain_watermark(db, source, access)
 
 
 def _explain_start(db: Db, program: Program, sources: Sequence[Fileset]) -> tuple[Because, ...]:

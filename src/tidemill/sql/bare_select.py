@@ -25,7 +25,7 @@ from tidemill.run.step.version_reads import find_snapshot
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant
 from tidemill.sql.batches import Batch
-from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, bad, parse_one, tokenize
+from tidemill.sql.dialect import WINDOW_FUNCTIONS, bad, parse_one, tokenize
 from tidemill.sql.empty_windows import fill_gaps
 from tidemill.sql.outside_rows import (
     Outside,
@@ -105,7 +105,7 @@ def read_select(text: str) -> WindowQuery | TableQuery:
     try:
         scopes = traverse_scope(statement)
     except OptimizeError as error:
-        raise BadStatement(str(error)) from error
+        raise bad(str(error), statement) from error
     found = {
         id(source): source for scope in scopes for source in scope.sources.values() if isinstance(source, exp.Table)
     }

@@ -135,7 +135,10 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Declare the window program that `text` says. `name` is that of its output without the namespace."""
+    """Declare the window program that `text` says. `name` is that of its output without the namespace.
+
+    Blanks before the statement say its place in a file.
+    """
 
     text: str
     name: str
@@ -190,7 +193,7 @@ def read_keys(keys: Mapping[str, str]) -> dict[str, str]:
 def _read_query(verb: str, text: str) -> Query:
     if verb != "INSERT":
         return Select(read_select(text))
-    return Insert(text.strip(), read_query(text).sink.rpartition(".")[2])
+    return Insert(text, read_query(text).sink.rpartition(".")[2])
 
 
 def _read(words: _Words, verb: str) -> Statement:
@@ -276,10 +279,11 @@ def _check_time(words: _Words, column: str, columns: Mapping[str, ColumnType]) -
     if found is None:
         meant = nearest(column, columns)
         advice = f"did you mean {meant}?" if meant else f"there are {', '.join(columns)}"
-        raise words.wrong(f"the watermark is for {column}, which is no column: {advice}")
+        raise words.wrong(f"the watermark is for {column}, which is no column: {advice}", column)
     kind = _name_of(columns[found])
     if not kind.startswith("timestamp"):
-        raise words.wrong(f"the watermark is for {found}, of type {kind}: it must be TIMESTAMP or TIMESTAMP_NTZ")
+        why = f"the watermark is for {found}, of type {kind}: it must be TIMESTAMP or TIMESTAMP_NTZ"
+        raise words.wrong(why, column)
     return found
 
 
@@ -445,15 +449,16 @@ class _Words:
         self._tokens = [word for token in found for word in _split(token)]
         self._place = 0
         if not self._tokens:
-            raise BadStatement("there is no statement")
+            raise BadStatement("there is no statement", 1, 1)
 
     @property
     def done(self) -> bool:
         return self._place >= len(self._tokens)
 
-    def wrong(self, why: str) -> BadStatement:
-        """An error at the word that was read last."""
-        token = self._tokens[max(0, min(self._place, len(self._tokens)) - 1)]
+    def wrong(self, why: str, about: str = "") -> BadStatement:
+        """An error at the word `about`, where it was read last, else at the word that was read last."""
+        read = self._tokens[: max(1, self._place)]
+        token = next((one for one in reversed(read) if one.text == about), read[-1])
         return BadStatement(why, token.line, token.col)
 
     def peek(self, word: str) -> bool:

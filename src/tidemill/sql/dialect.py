@@ -7,6 +7,7 @@ own text, so that Spark gets what was written.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from tidemill.errors import UserError
+from tidemill.errors import StatementPlace, UserError
 
 WINDOW_FUNCTIONS: Final = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 
@@ -29,6 +30,7 @@ _UNITS: Final = {
     "DAY": 86_400_000_000,
     "WEEK": 7 * 86_400_000_000,
 }
+_OPEN_QUOTE: Final = re.compile(r"Missing (\S+) from \d+:(\d+)")
 _FIELDS: Final = ("DAY", "HOUR", "MINUTE", "SECOND")
 _FIELD: Final = re.compile(r"\d+(\.\d{1,6})?")
 
@@ -43,8 +45,9 @@ class BadStatement(UserError):
         self.why = why
         self.line = line
         self.column = column
-        where = "" if line is None else f"line {line}, column {column}: "
-        super().__init__(f"{where}{why}")
+        super().__init__(why)
+        if line is not None and column is not None:
+            self.put_at(StatementPlace(line, column))
 
 
 class _Parser(SparkParser):
@@ -116,7 +119,12 @@ def tokenize(text: str) -> list[Token]:
     try:
         return list(WindowSql().tokenize(text))
     except TokenError as error:
-        raise BadStatement(f"the statement cannot be read: {error}") from None
+        if found := _OPEN_QUOTE.fullmatch(str(error.__cause__)):
+            before = text[: int(found[2])]
+            column = len(before) - before.rfind("\n")
+            raise BadStatement(f"the quote {found[1]} has no end", before.count("\n") + 1, column) from None
+        lines = text.splitlines()
+        raise BadStatement(f"the statement cannot be read: {error}", len(lines), len(lines[-1])) from None
 
 
 def parse_one(text: str) -> exp.Expr:
@@ -130,7 +138,7 @@ def parse_one(text: str) -> exp.Expr:
         why = str(first.get("description", error)).rstrip(".")
         raise BadStatement(f"{why}{near}", first.get("line"), first.get("col")) from None
     if len(found) != 1:
-        raise BadStatement(f"one statement is wanted, not {len(found)}")
+        raise BadStatement(f"one statement is wanted, not {len(found)}", tokens[-1].line, tokens[-1].col)
     return found[0]
 
 
@@ -143,6 +151,17 @@ def split_statements(text: str) -> list[str]:
         statements.append(re.sub(r"[^\n]", " ", blanks) + text[begin:end].rstrip())
         begin = after
     return [one for one in statements if tokenize(one)]
+
+
+def find_word(text: str, wanted: Iterable[str], to_name: Callable[[str], str] = str) -> StatementPlace:
+    """Return the place of the first of `wanted` that is a word, or a text in quotes, of a statement; else its begin.
+
+    `to_name` gives the name that is wanted for a word. Capital letters do not count.
+    """
+    words = tokenize(text)
+    places = {to_name(one.text).lower(): one for one in reversed(words)}
+    found = next((places[one.lower()] for one in wanted if one.lower() in places), words[0])
+    return StatementPlace(found.line, found.col)
 
 
 def to_micros(interval: exp.Expr, what: str) -> int:
@@ -178,7 +197,15 @@ def _read_fields(text: str, unit: str) -> int:
 
 
 def bad(why: str, node: exp.Expr) -> BadStatement:
-    """The refusal of a statement for a part of it, at the first place in the part that is known."""
+    """The refusal of a statement for a part of it, at the place of the part."""
+    place = find_place(node)
+    return BadStatement(why, place.line, place.column)
+
+
+def find_place(node: exp.Expr) -> StatementPlace:
+    """Return the first place in a part of a statement that is known, else that of the part around it."""
     places = [(one.meta["start"], one.meta["line"], one.meta["col"]) for one in node.walk() if "start" in one.meta]
-    _, line, column = min(places, default=(0, None, None))
-    return BadStatement(why, line, column)
+    if not places:
+        return StatementPlace(1, 1) if node.parent is None else find_place(node.parent)
+    _, line, column = min(places)
+    return StatementPlace(line, column)

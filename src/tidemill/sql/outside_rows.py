@@ -41,15 +41,17 @@ def check_outside(query: WindowQuery, sources: Iterable[Fileset]) -> None:
 
     Also tables on demand, of whose changes the catalog keeps no times.
     """
-    for source in sources:
+    for table, source in zip(query.tables, sources, strict=True):
         if not includes_outside(source):
             continue
         given = f"{source.qualified_name} with '{OUTSIDE}'='include'"
         if query.shape.sessions or query.interval is not None:
             what = "SESSION" if query.shape.sessions else "an interval join"
-            raise UserError(f"{given} has the windows of TUMBLE, HOP and CUMULATE, and not those of {what}")
+            why = f"{given} has the windows of TUMBLE, HOP and CUMULATE, and not those of {what}"
+            raise query.locate(UserError(why), table)
         if is_on_demand(source):
-            raise UserError(f"{given} has no windows on demand: set 'streaming-source.enable'='true'")
+            why = f"{given} has no windows on demand: set 'streaming-source.enable'='true'"
+            raise query.locate(UserError(why), table)
 
 
 def read_times(

@@ -70,7 +70,8 @@ def _shape(call: exp.Expr, kind: str, given: Mapping[str, exp.Expr]) -> WindowSh
     slide = to_micros(given[step], f"the {step.lower()} of {kind}")
     offset = to_micros(given["OFFSET"], f"the offset of {kind}") if "OFFSET" in given else 0
     if size <= 0 or slide <= 0:
-        raise bad(f"the size and the {step.lower()} of {kind} must be longer than nothing", call)
+        both = "size" if step == "SIZE" else f"size and the {step.lower()}"
+        raise bad(f"the {both} of {kind} must be longer than nothing", call)
     if size % slide:
         raise bad(
             f"the size of {kind} must be a multiple of its {step.lower()}, and the {step.lower()} comes first: "

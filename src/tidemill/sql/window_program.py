@@ -178,7 +178,8 @@ class WindowProgram:
         """The file set of rows whose sessions are open; None for other windows."""
         for names in (self.sources, self.sides):
             if len({*names}) < len(names):
-                raise UserError(f"two tables of the query are one, or differ in '.' and '_' alone: {', '.join(names)}")
+                why = f"two tables of the query are one, or differ in '.' and '_' alone: {', '.join(names)}"
+                raise self.query.locate(UserError(why), [*self.query.tables][-1])
         self._calculator = calculator
 
     @property
@@ -233,34 +234,42 @@ class WindowProgram:
         known = {name.lower() for name in given or sink.keys.names}
         missing = [name for name in sink.keys.names if name.lower() not in known]
         if missing:
-            raise UserError(
+            why = (
                 f"{', '.join(missing)} of {sink.qualified_name} is not among the columns of the query "
                 f"({', '.join(given or ())}): SELECT each key of the output, by its name"
             )
+            raise self.query.locate(UserError(why))
         if self.sink in self.sources:
-            raise UserError(f"{self.sink} cannot be its own source: write the windows into another file set")
+            why = f"{self.sink} cannot be its own source: write the windows into another file set"
+            raise self.query.locate(UserError(why), self.query.sink)
         if not self.query.bounds:
-            raise UserError(
+            why = (
                 f"SELECT {' or '.join(self.query.shape.bounds)} unchanged: a run finds by it the rows of a window that "
                 "it computes again"
             )
-        check_output(self.query, sink, spec_of(sources[0]).window_zone)
+            raise self.query.locate(UserError(why))
+        check_times(self.query, sources, schemas)
+        check_sessions(self.query, sources)
+        try:
+            check_output(self.query, sink, spec_of(sources[0]).window_zone)
+        except UserError as error:
+            raise self.query.locate(error, self.query.sink) from None
         if self.query.emits_empty(spec_of(sources[0])) and self.query.empty and self.query.empty.mixed:
-            raise UserError(
+            why = (
                 f"{', '.join(self.query.empty.mixed)} is computed from rows and from the window at once, but "
                 f"'{EMIT_EMPTY}'='true' asks for a row of each window without rows: use columns of the window, or "
                 "aggregates, in one column"
             )
-        check_times(self.query, sources, schemas)
-        check_sessions(self.query, sources)
+            raise self.query.locate(UserError(why))
         check_outside(self.query, sources)
         late = {source.qualified_name: spec_of(source) for source in sources}
         if len({(spec.late, spec.final_after) for spec in late.values()}) > 1:
             shown = ", ".join(f"{table} with '{spec.late}'" for table, spec in late.items())
-            raise UserError(
+            why = (
                 f"the tables of a query have one late policy and one allowed lateness, not {shown}: a window that is "
                 "computed again reads the rows of all of them"
             )
+            raise self.query.locate(UserError(why), [*self.query.tables][-1])
 
     def __call__(self, run: Run, spark: SparkSession | None = None) -> None:
         """Compute what is due, and have the commit move the state."""
@@ -408,7 +417,8 @@ class WindowProgram:
         specs = [spec_of(source) for source in sources]
         if state is None:
             raise NoWatermark(sources[0].qualified_name)
-        self.check(sources, sink, [find_schema(db, source.dataset_id) for source in sources])
+        schemas = [find_schema(db, source.dataset_id) for source in sources]
+        self.check(sources, sink, schemas)
         grid = self._grid(sources)
         reaches = self.query.reaches
         first = find_first(db, sources, reaches)
@@ -440,6 +450,8 @@ class WindowProgram:
         passed = find_passed(db, tx, self.query, sources, waiting) or state.computed
         at = Reached(state.computed, state.seen, passed, tx.write_pointer, first)
         if self.query.emits_empty(specs[0]):
+            if schemas[0] is None:
+                at = replace(at, passed=None)  # a sum over columns that are not known has no type
             waiting += fill_gaps(grid, at, waiting, limits)
         for source in filter(includes_outside, sources):
             # Without the computed windows, as above.
@@ -664,42 +676,47 @@ def check_times(query: WindowQuery, sources: Sequence[Fileset], schemas: Sequenc
 
     `schemas` are the columns of the tables, None before their first commit.
     """
-    for source, schema, column in zip(sources, schemas, query.tables.values(), strict=True):
+    for source, schema, (table, column) in zip(sources, schemas, query.tables.items(), strict=True):
+        if source.watermark is None:
+            raise query.locate(NoWatermark(source.qualified_name), table)
         spec = spec_of(source)
         if column.lower() != spec.column.lower():
             names = (column, spec.column) if query.interval else (f"DESCRIPTOR({column})", f"DESCRIPTOR({spec.column})")
-            raise UserError(
-                f"the watermark of {source.qualified_name} is for {spec.column}: {names[0]} must be {names[1]}"
-            )
+            why = f"the watermark of {source.qualified_name} is for {spec.column}: {names[0]} must be {names[1]}"
+            raise query.locate(UserError(why), table)
         if schema is not None and (fault := find_column_fault(spec.column, spec.options, schema.types)):
-            raise BadTimeColumn(source.qualified_name, spec.column, fault)
+            raise query.locate(BadTimeColumn(source.qualified_name, spec.column, fault), table)
     zones = {source.qualified_name: spec_of(source).window_zone.name for source in sources}
     if len({*zones.values()}) > 1:
         shown = ", ".join(f"{table} in {zone}" for table, zone in zones.items())
-        raise UserError(f"the windows of a query lie in one zone, not {shown}: set window.time-zone")
+        why = f"the windows of a query lie in one zone, not {shown}: set window.time-zone"
+        raise query.locate(UserError(why), [*query.tables][-1])
 
 
 def check_sessions(query: WindowQuery, sources: Sequence[Fileset]) -> None:
     """Refuse tables whose sessions would depend on the order in which partitions come, and a gap that is too long."""
     sessions = query.shape.sessions
-    for source in sources if sessions else ():
+    for source, table in zip(sources, query.tables, strict=True) if sessions else ():
         spec = spec_of(source)
         assert sessions is not None, "it is a query over sessions"  # noqa: S101
         if sessions.gap >= spec.session_max:
-            raise UserError(
+            why = (
                 f"the gap of SESSION must be shorter than the longest session of {source.qualified_name}, "
                 f"'{SESSION_MAX}'='{format_duration(timedelta(microseconds=spec.session_max))}'"
             )
+            raise query.locate(UserError(why), table)
         if spec.late in {LatePolicy.DROP, LatePolicy.SIDE} or spec.allowed_lateness is not None:
-            raise UserError(
+            why = (
                 f"SESSION needs late='recompute' or 'error' without allowed_lateness on {source.qualified_name}: a "
                 "late row may join sessions that are published, and then all of them are computed again"
             )
+            raise query.locate(UserError(why), table)
         if spec.partial_first is PartialFirst.SKIP:
-            raise UserError(
+            why = (
                 f"SESSION needs partial_first='emit' on {source.qualified_name}: no session has a begin that is known "
                 "before its rows"
             )
+            raise query.locate(UserError(why), table)
 
 
 def find_passed(

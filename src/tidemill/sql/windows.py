@@ -10,7 +10,7 @@ stands alone. Above it each group, each ranking and each distinct row lies withi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import product
 from typing import Final
@@ -18,10 +18,11 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from tidemill.errors import StatementPlace, UserError
 from tidemill.lake.window.reach import WindowReach
 from tidemill.lake.window.window_plan import Window, WindowShape
 from tidemill.shapes.watermark_spec import WINDOW_TIMES, WatermarkSpec
-from tidemill.sql.dialect import WindowSql, bad, parse_one, tokenize
+from tidemill.sql.dialect import WindowSql, bad, find_place, parse_one, tokenize
 from tidemill.sql.empty_windows import EmptyRow, find_empty_row
 from tidemill.sql.interval_joins import IntervalJoin, join_tables
 from tidemill.sql.window_calls import WindowCall, example, read_call
@@ -94,6 +95,12 @@ class WindowQuery:
     """The row of a window without rows, where `window.emit-empty` asks for one."""
     times: frozenset[str] = frozenset()
     """`window_time` and `window_start`, as far as the result has them unchanged, under these names."""
+    stands: Mapping[str, StatementPlace] = field(default_factory=dict)
+    """The places of the output, the tables and the snapshots in the text, by name, and of the SELECT, by `""`."""
+
+    def locate(self, error: UserError, name: str = "") -> UserError:
+        """Give an error the place of a table, or of the SELECT, and return the error."""
+        return error.put_at(self.stands[name])
 
     @property
     def reaches(self) -> tuple[WindowReach, ...]:
@@ -207,7 +214,15 @@ def _check(
         interval=reader.interval,
         empty=find_empty_row(query, reader.tokens),
         times=frozenset() if reader.interval is not None else _find_times(found),
+        stands=_find_places(query, sink, reader),
     )
+
+
+def _find_places(query: exp.Query, sink: exp.Table | None, reader: _QueryReader) -> dict[str, StatementPlace]:
+    places = {name: find_place(node) for name, node in reader.named.items()}
+    if sink is not None:
+        places.setdefault(name_of(sink), find_place(sink))
+    return {**places, "": find_place(query)}
 
 
 def _find_times(found: QueryRows) -> frozenset[str]:

@@ -106,6 +106,7 @@ SUBJECTS = {
     "nothing_arrived": ({"dataset": "default.orders", "longer_than": "1h"}, "default.orders", "Data set Why"),
     "quarantined": ({"inbox": "default.raw"}, "default.raw", "Data set Why"),
     "watermark_held": ({"fileset": "default.orders", "longer_than": "1h"}, "default.orders", "Data set Why"),
+    "partition_misdated": ({"fileset": "default.orders"}, "default.orders", "Data set Why"),
     "consumer_lag": (
         {"dataset": "default.orders", "consumer": "default.shop.sift", "partitions": 1},
         "default.orders default.shop.sift",

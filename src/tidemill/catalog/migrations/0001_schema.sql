@@ -487,6 +487,14 @@ CREATE TABLE slot_wait (
 ) {clustered};
 CREATE INDEX slot_wait_due ON slot_wait (due_at) WHERE marked = 1;
 
+-- The current partitions of a file set with a watermark whose keys have no time. They are few, and asked for often.
+CREATE TABLE parked_partition (
+    dataset_id    {text} NOT NULL,
+    partition_key {text} NOT NULL,
+    since         BIGINT NOT NULL,
+    PRIMARY KEY (dataset_id, partition_key)
+) {clustered};
+
 -- Results are published up to computed. All changes with a commit sequence below seen are in them.
 CREATE TABLE window_program (
     program_id    {text} PRIMARY KEY,

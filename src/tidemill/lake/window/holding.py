@@ -9,6 +9,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import Param, load_sql
 from tidemill.lake.window.watermark import EARLIEST, Holder, PartitionWait, WatermarkRow, list_holders
 from tidemill.lake.window.window_plan import times_within
+from tidemill.names import DatasetId
 from tidemill.shapes.partition_time import WallTime
 from tidemill.shapes.watermark_spec import GapPolicy, WatermarkSpec
 
@@ -44,6 +45,12 @@ def list_awaited_partitions(db: Db, spec: WatermarkSpec, row: WatermarkRow, limi
 def find_ahead(db: Db, spec: WatermarkSpec, row: WatermarkRow) -> datetime | None:
     """Return when a complete slot has its time that lies too far ahead of the clock; None without such a slot."""
     return db.value(SQL.find_ahead, datetime, dataset_id=row.dataset_id, max_ahead=spec.max_ahead)
+
+
+def list_ahead(db: Db, dataset_id: DatasetId) -> list[tuple[WallTime, datetime]]:
+    """Return the first complete slot too far ahead of the clock, if there is one, with the time when it counts."""
+    found = db.records(SQL.list_ahead, tuple[WallTime | None, datetime | None], dataset_id=dataset_id)
+    return [(time, due) for time, due in found if time is not None and due is not None]
 
 
 def _beyond(spec: WatermarkSpec, row: WatermarkRow) -> dict[str, Param]:

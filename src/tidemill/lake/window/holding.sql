@@ -34,3 +34,15 @@ SELECT w.partition_key, w.marked, w.due_at
 -- When the first complete slot that lies further ahead than is believed has its time.
 SELECT (min(ends_at) - :max_ahead) / 1000 + 1 AS at FROM time_slot
  WHERE dataset_id = :dataset_id AND complete = 1 AND ends_at > tidemill_now() * 1000 + :max_ahead
+
+-- name: list_ahead
+-- gives: slot_time, due_at
+-- The first complete slot with partitions that lies further ahead than is believed, and when it counts. A slot
+-- whose partitions were dropped stays.
+SELECT min(s.slot_time) AS slot_time, min(s.ends_at - w.max_ahead) / 1000 + 1 AS due_at
+  FROM watermark AS w CROSS JOIN time_slot AS s {indexed_by:time_slot_complete}
+ WHERE w.dataset_id = :dataset_id AND s.dataset_id = w.dataset_id AND s.complete = 1
+   AND s.ends_at > tidemill_now() * 1000 + w.max_ahead
+   AND EXISTS (SELECT 1 FROM partition_change AS c {indexed_by:partition_by_time}
+                WHERE c.dataset_id = s.dataset_id AND c.superseded_seq IS NULL
+                  AND c.partition_time = s.slot_time)

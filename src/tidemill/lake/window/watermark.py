@@ -10,8 +10,8 @@ the end and moves W.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -364,6 +364,18 @@ def forget_partitions(fileset: Fileset, spans: Mapping[Key, Span | None]) -> Ite
     yield SQL.forget_members(**one, found=json.dumps(members))
 
 
+def park_partitions(fileset: Fileset, keys: Iterable[Key]) -> Iterator[Call]:
+    """Note partitions that are there, and whose keys have no time."""
+    if parked := [{"partition_key": fileset.keys.encode(key)} for key in keys]:
+        yield SQL.park_partitions(dataset_id=fileset.dataset_id, parked=json.dumps(parked))
+
+
+def release_parked(fileset: Fileset, keys: Iterable[Key]) -> Iterator[Call]:
+    """Forget parked partitions, which were dropped."""
+    if found := [fileset.keys.encode(key) for key in keys]:
+        yield SQL.release_parked(dataset_id=fileset.dataset_id, keys=json.dumps(found))
+
+
 @dataclass(frozen=True, slots=True)
 class MarkPartitions(Effect):
     """Note that the directories of these partitions have their markers now."""
@@ -403,6 +415,10 @@ class Reread:
     value: Instant | None
     programs: tuple[str, ...]
 
+    def limit(self, sees: Callable[[str], bool]) -> Reread:
+        """Return the change with the programs alone that a caller `sees`."""
+        return replace(self, programs=tuple(filter(sees, self.programs)))
+
     def __str__(self) -> str:
         before, after = (self._show(value) for value in (self.previous, self.value))
         moved = f"stays at {after}" if before == after else f"moved from {before} to {after}"
@@ -428,7 +444,13 @@ def declare_watermark(db: Db, fileset: Fileset, cause: str) -> Reread | None:
     if declared == stored:
         return None
     if not declared:
-        for statement in (SQL.delete_waits, SQL.delete_members, SQL.delete_slots, SQL.delete_watermark):
+        for statement in (
+            SQL.delete_waits,
+            SQL.delete_members,
+            SQL.delete_slots,
+            SQL.delete_parked,
+            SQL.delete_watermark,
+        ):
             db.run(statement, **one)
         return None
     spec = _spec(fileset)
@@ -506,6 +528,7 @@ def _fill_again(db: Db, fileset: Fileset, *, keeps: bool) -> None:
     one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
     for statement in () if keeps else (SQL.delete_waits, SQL.delete_members, SQL.delete_slots):
         db.run(statement, **one)
+    db.run(SQL.delete_parked, **one)
     stored = iter(db.records(SQL.read_keys, tuple[KeyText, str], **one))
     custom = _spec(fileset).partition_time.extractor.custom
     while batch := [(fileset.keys.decode(key), location) for key, location in islice(stored, _BATCH)]:
@@ -519,7 +542,8 @@ def _fill_again(db: Db, fileset: Fileset, *, keeps: bool) -> None:
             for key, span in spans.items()
         ]
         db.run(SQL.set_times, **one, times=json.dumps(times))
-        for call in fill_slots(fileset, spans, unmarked=unmarked):
+        parked = (key for key, span in spans.items() if span is None)
+        for call in (*fill_slots(fileset, spans, unmarked=unmarked), *park_partitions(fileset, parked)):
             db.call(call)
 
 
@@ -636,7 +660,7 @@ def list_holders(db: Db, dataset_id: DatasetId) -> list[Holder]:
 
 
 def list_parked(db: Db, fileset: Fileset, limit: int) -> list[KeyText]:
-    """Partitions whose keys have no time that can be read, by key. Cost: what is current."""
+    """Return parked partitions, whose keys have no time that can be read, by key. Cost: these."""
     return db.records(SQL.list_parked, KeyText, dataset_id=fileset.dataset_id, limit=limit)
 
 

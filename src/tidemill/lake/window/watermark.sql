@@ -73,6 +73,19 @@ DELETE FROM slot_member
    AND EXISTS (SELECT 1 FROM time_slot AS s
                 WHERE s.dataset_id = :dataset_id AND s.slot_time = slot_member.slot_time AND s.complete = 0)
 
+-- name: park_partitions
+-- A partition that is parked already keeps its time.
+INSERT INTO parked_partition (dataset_id, partition_key, since)
+SELECT :dataset_id, p.partition_key, tidemill_now() FROM {rows:parked(partition_key text)} AS p
+ WHERE true
+    ON CONFLICT (dataset_id, partition_key) DO NOTHING
+
+-- name: release_parked
+DELETE FROM parked_partition WHERE dataset_id = :dataset_id AND partition_key IN ({texts:keys})
+
+-- name: delete_parked
+DELETE FROM parked_partition WHERE dataset_id = :dataset_id
+
 -- name: end_waits
 DELETE FROM slot_wait WHERE dataset_id = :dataset_id AND marked = 1 AND due_at <= (SELECT tidemill_now())
 
@@ -382,9 +395,7 @@ SELECT i.write_pointer, t.run_id, t.began_at, i.from_time AS begins, i.to_time A
 
 -- name: list_parked
 -- gives: partition_key
-SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_current}
- WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_time IS NULL
- ORDER BY partition_key LIMIT :limit
+SELECT partition_key FROM parked_partition WHERE dataset_id = :dataset_id ORDER BY partition_key LIMIT :limit
 
 -- name: list_incomplete
 -- gives: slot_time, members

@@ -65,6 +65,9 @@ _KINDS: Final[Mapping[str, _Kind]] = {
         "files are in quarantine", (Field("inbox", "Inbox", "raw"), Field("files", "So many files or more", "1"))
     ),
     "watermark_held": _Kind("a watermark does not move", (Field("fileset", "File set", "orders"), _LONGER)),
+    "partition_misdated": _Kind(
+        "a partition has no time, or one too far ahead", (Field("fileset", "File set", "orders"),)
+    ),
     "consumer_lag": _Kind(
         "partitions wait for a consumer",
         (

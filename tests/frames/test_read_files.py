@@ -227,6 +227,7 @@ IF_ANY = "SELECT * FROM range(1) WHERE EXISTS (SELECT * FROM {f})"
         (None, lambda frame: frame.mapInPandas(lambda frames: [next(frames)], frame.schema), None),
         (None, lambda frame: frame.join(frame.sparkSession.range(1).where("id > 1"), "id"), None),
         (None, lambda frame: frame.sparkSession.sql(IF_ANY, f=frame), None),
+        (None, lambda frame: frame.sparkSession.range(5).join(frame, how="left_semi"), None),
     ],
 )
 def test_a_count_is_known_only_of_all_rows(spark, tmp_path, first, then, rows):

@@ -602,7 +602,6 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "limit": 901,
     },
     "metrics.find_last_windows": {"event_key": "partition:default.small_1"},
-    "metrics.find_last_run": {"program_id": "program_1"},
     "metrics.count_postponed": {"program_id": "program_0", "limit": 101},
     "metrics.count_left_out": {"program_id": "program_0", "limit": 101},
     "metrics.count_waiting_slots": {"program_id": "program_0", "computed": 297_000 * 3_600_000_000, "limit": 901},

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 from datetime import UTC, date, datetime
 
+import pytest
+
 from tests.sql.hours import open_plain, write_app
-from tidemill.alerts.conditions import Found, MachineState, look
+from tidemill.alerts.conditions import Found, MachineState, check_names, look
 from tidemill.alerts.rules import PartitionMisdated
+from tidemill.errors import NotFound
 from tidemill.mill.metrics import Metric, measure
 from tidemill.names import Namespace
 
@@ -49,10 +52,22 @@ def test_an_alert_tells_of_partitions_without_a_time_and_of_those_too_far_ahead(
     assert "partitions of 2099-01-01 01:00:00 are further ahead" in found.why
     assert next_look_at is not None
     assert next_look_at.replace(microsecond=0) == datetime(2099, 1, 1, 1, tzinfo=UTC)
-    assert shown == ("day=2021-03-19 hour=25", "day=2021-03-19 hour=26")
+    assert [one.partition for one in shown] == ["day=2021-03-19 hour=25", "day=2021-03-19 hour=26"]
     assert (counted[Metric.WATERMARK_PARKED,], counted[Metric.WATERMARK_AHEAD,]) == (2, 1)
     assert ["hour=26" in one.why or "2099" in one.why for one in dropped.violations] == [False]
     assert after.violations == ()
+
+
+def test_a_rule_about_an_inbox_is_refused_and_finds_nothing(catalog_url, tmp_path):
+    """It could be of that kind later, too: no rule may stop the looks at the others."""
+    plain = open_plain(tmp_path / "project", catalog_url)
+    with contextlib.closing(plain.mill):
+        plain.sql("UPDATE dataset SET kind = 'inbox' WHERE name = 'clicks' RETURNING 1")
+        with pytest.raises(NotFound, match=r"no file set named 'default\.clicks'"):
+            plain.mill.project.catalog.read(lambda db: check_names(db, PartitionMisdated("default.clicks")))
+        found = look_at(plain)
+
+    assert found == Found(())
 
 
 def test_metrics_say_what_waits_for_a_window_program_and_what_its_last_run_did(catalog_url, tmp_path):
@@ -69,6 +84,8 @@ def test_metrics_say_what_waits_for_a_window_program_and_what_its_last_run_did(c
         done = read_metrics(plain)
         plain.sql("UPDATE watermark SET committed_at = 0 RETURNING 1")
         idle = read_metrics(plain)
+        plain.mill.watermarks.reset("shop.count_hours")
+        after_reset = read_metrics(plain)
 
     assert waiting[Metric.WINDOW_PARTITIONS_WAITING,] == 2
     assert waiting[Metric.WINDOW_BYTES_WAITING,] > 0
@@ -76,6 +93,7 @@ def test_metrics_say_what_waits_for_a_window_program_and_what_its_last_run_did(c
     assert (done[Metric.WINDOW_PARTITIONS_WAITING,], done[Metric.WINDOW_BYTES_WAITING,]) == (0, 0)
     assert (done[Metric.WINDOWS_OF_RUN, "closed"], done[Metric.WINDOWS_OF_RUN, "recomputed"]) == (1, 0)
     assert done[Metric.WINDOW_SECONDS,] >= 0
+    assert after_reset[Metric.WINDOWS_OF_RUN, "closed"] == 1
     assert (done[Metric.WINDOW_ROWS_LEFT_OUT, "late"], done[Metric.WINDOW_ROWS_LEFT_OUT, "outside"]) == (1, 2)
     assert (done[Metric.WINDOW_IDLE_INPUTS,], idle[Metric.WINDOW_IDLE_INPUTS,]) == (0, 1)
 

@@ -256,9 +256,10 @@ def _(rule: WatermarkHeld, db: Db, namespace: Namespace, only: Subjects, machine
 def _(rule: PartitionMisdated, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
     del namespace, only, machine
     dataset_id = _find_dataset(db, rule.fileset)
-    if dataset_id is None:
+    dataset = None if dataset_id is None else datasets.find_by_id(db, dataset_id)
+    if dataset_id is None or dataset is None or dataset.kind is not datasets.DatasetKind.FILESET:
         return Found(())
-    fileset = Fileset.of(datasets.find_by_id(db, dataset_id))
+    fileset = Fileset.of(dataset)
     parked = [fileset.show(key) for key in list_parked(db, fileset, _MOST_NAMED)]
     ahead = list_ahead(db, dataset_id)
     times = [f"{from_wall(time)}" for time, _ in ahead]
@@ -399,6 +400,8 @@ def check_names(db: Db, rule: Rule) -> None:
             dataset = datasets.find(db, namespace, local)
             if isinstance(rule, ConsumerLag):
                 find_consumer(db, dataset.dataset_id, rule.consumer)
+            elif isinstance(rule, PartitionMisdated) and dataset.kind is not datasets.DatasetKind.FILESET:
+                raise NotFound("file set", name, hint=f"it is the name of a data set of the kind {dataset.kind}")
 
 
 def find_subject(db: Db, rule: Rule, namespace: Namespace, given: str) -> str:

@@ -55,6 +55,8 @@ USUAL: Final[Mapping[str, str]] = {
 
 _WAIT_FOR_COUNT_S: Final = 60
 _OPERATOR: Final = re.compile(r"^[^A-Za-z\n]*([A-Za-z]+)", re.MULTILINE)
+_ANY_ROW: Final = re.compile(r"Join Left(?:Semi|Anti)$", re.MULTILINE)
+"""A join that only asks whether there is any row."""
 _WHOLE: Final = frozenset(
     {
         "Aggregate",
@@ -231,9 +233,13 @@ def counting(rows: DataFrame, counts: Sequence[RowCount]) -> Iterator[None]:
     that never do, so that what we do not know leaves a count unknown, and never too small.
     """
     # The optimized plan would say the same of most programs, but Spark would optimize it for this alone: a write makes
-    # a plan of its own. Spark turns EXISTS into a limit later.
-    plan = plans_of(rows).analyzed().toString()
-    whole = _WHOLE.issuperset(_OPERATOR.findall(plan)) and "exists#" not in plan
+    # a plan of its own. Spark turns EXISTS, and a semi-join
+    # without a condition, into a limit later.
+    analyzed = plans_of(rows).analyzed()
+    plan = analyzed.toString()
+    exists = getattr(jvm_of(rows.sparkSession), "org.apache.spark.sql.catalyst.trees.TreePattern").EXISTS_SUBQUERY()
+    whole = _WHOLE.issuperset(_OPERATOR.findall(plan)) and not analyzed.containsPattern(exists)
+    whole &= _ANY_ROW.search(plan) is None
     due = [one for one in counts if whole and one.open and one.name in plan]
     yield
     for one in due:

@@ -319,21 +319,22 @@ def _windows(db: Db, at: datetime) -> Iterator[Sample]:
         yield Sample(Metric.WINDOW_LEFT_OUT, labels, partitions)
         yield Sample(Metric.WINDOW_ROWS_LEFT_OUT, {**labels, "reason": "late"}, late)
         yield Sample(Metric.WINDOW_ROWS_LEFT_OUT, {**labels, "reason": "outside"}, outside)
-        yield from _last_run(db, program_id, name)
+        yield from _last_run(db, name)
 
 
-def _last_run(db: Db, program_id: ProgramId, name: str) -> Iterator[Sample]:
-    """Yield the samples of the newest completed run of a window program, if it has one and its message is kept."""
-    payload = db.value(SQL.find_last_windows, str, event_key=window_event(name))
-    run = db.record(SQL.find_last_run, tuple[datetime | None, datetime], program_id=program_id)
-    if payload is None or run is None or run[0] is None:
+def _last_run(db: Db, name: str) -> Iterator[Sample]:
+    """Yield the samples of the newest run of a window program that computed windows, if its message is kept."""
+    found = db.record(SQL.find_last_windows, tuple[str, datetime | None, datetime], event_key=window_event(name))
+    if found is None:
         return
+    payload, started, ended = found
     message = json.loads(payload)
     windows = {kind: int(message[kind]) for kind in ("closed", "recomputed")}
     for kind, number in windows.items():
         yield Sample(Metric.WINDOWS_OF_RUN, {"program": name, "kind": kind}, number)
-    if computed := sum(windows.values()):
-        yield Sample(Metric.WINDOW_SECONDS, {"program": name}, (run[1] - run[0]).total_seconds() / computed)
+    computed = sum(windows.values())
+    if started is not None and computed:
+        yield Sample(Metric.WINDOW_SECONDS, {"program": name}, (ended - started).total_seconds() / computed)
 
 
 def _sent(db: Db) -> Iterator[Sample]:

@@ -148,15 +148,13 @@ SELECT count(DISTINCT part.name) AS partitions, coalesce(sum(part.bytes), 0) AS 
          LIMIT :limit) AS part
 
 -- name: find_last_windows
--- gives: payload
--- The message of the newest commit of windows of a program.
-SELECT payload FROM message {indexed_by:message_data}
- WHERE topic = 'data' AND event_key = :event_key ORDER BY at DESC LIMIT 1
-
--- name: find_last_run
--- gives: started_at, ended_at
-SELECT started_at, ended_at FROM run {indexed_by:run_success}
- WHERE program_id = :program_id AND state = 'COMPLETED' ORDER BY ended_at DESC LIMIT 1
+-- gives: payload, started_at, ended_at
+-- The message of the newest commit of windows of a program, and the times of the run that has committed them.
+SELECT m.payload, r.started_at, t.ended_at
+  FROM (SELECT seq, payload FROM message {indexed_by:message_data}
+         WHERE topic = 'data' AND event_key = :event_key AND event_type = 'windows' ORDER BY at DESC LIMIT 1) AS m
+  JOIN tx AS t ON t.commit_seq = m.seq
+  JOIN run AS r ON r.run_id = t.run_id
 
 -- name: count_waiting_slots
 -- gives: slots

@@ -447,7 +447,7 @@ class WindowProgram:
                 outside[source.dataset_id] = merge(noted, own)
                 changes += _list_outside_dirty(db, source, tx, state, noted, own)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
-        passed = find_passed(db, tx, self.query, sources, waiting) or state.computed
+        passed = find_passed(db, tx, self.query, sources, waiting, state.computed)
         at = Reached(state.computed, state.seen, passed, tx.write_pointer, first)
         if self.query.emits_empty(specs[0]):
             if schemas[0] is None:
@@ -720,12 +720,17 @@ def check_sessions(query: WindowQuery, sources: Sequence[Fileset]) -> None:
 
 
 def find_passed(
-    db: Db, snapshot: Snapshot, query: WindowQuery, sources: Sequence[Fileset], waiting: Iterable[Stored]
+    db: Db,
+    snapshot: Snapshot,
+    query: WindowQuery,
+    sources: Sequence[Fileset],
+    waiting: Iterable[Stored],
+    computed: Instant | None = None,
 ) -> Instant | None:
     """Return the time up to which the windows of a query are closed by what `snapshot` sees; None for no such time.
 
     Tables with windows on demand hold no window open. Of such tables alone, the windows of all `waiting` partitions
-    are closed.
+    are closed, and those up to `computed`.
     """
     inputs: list[QueryInput] = []
     for source, reach in zip(sources, query.reaches, strict=True):
@@ -737,7 +742,7 @@ def find_passed(
         return find_least(inputs, db.now())
     grid, last = make_grid(query, sources), max(waiting, key=lambda one: one.ends, default=None)
     touched = [] if last is None else grid.touched(last.begins, last.ends)
-    return max(map(grid.closes, touched), default=None)
+    return max(map(grid.closes, touched), default=computed)
 
 
 def find_first(db: Db, sources: Sequence[Fileset], reaches: Sequence[WindowReach]) -> Instant | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidemill.catalog.db import Catalog
@@ -509,7 +509,7 @@ class Outputs:
                     {
                         "key": keys.encode(change.key),
                         "op": change.op,
-                        "files": [list(astuple(file)) for file in change.manifest.files],
+                        "files": [file.values for file in change.manifest.files],
                         "metadata": change.metadata,
                     }
                     for change in changes

@@ -409,7 +409,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     },
     "watermark.end_waits": {"dataset_id": "small_1"},
     "watermark.complete_waiting": {"dataset_id": "small_1", "expected": 0},
-    "advice.find_uneven": {"dataset_id": "small_1", "even": 1},
+    "advice.find_uneven": {"dataset_id": "small_1", "length": _HOUR},
     "advice.count_appended": {"dataset_id": "small_1", "latest": 24},
     "holding.list_ahead": {"dataset_id": "small_1"},
     "holding.list_incomplete": {"dataset_id": "small_1", "low": 0, "ends": 0, "max_ahead": _HOUR, "limit": 20},

@@ -59,7 +59,7 @@ def test_an_alert_tells_of_partitions_without_a_time_and_of_those_too_far_ahead(
 
 
 def test_a_rule_about_an_inbox_is_refused_and_finds_nothing(catalog_url, tmp_path):
-    """It could be of that kind later, too: no rule may stop the looks at the others."""
+    """The data set of a name may have another kind later: no rule may stop the looks at the others."""
     plain = open_plain(tmp_path / "project", catalog_url)
     with contextlib.closing(plain.mill):
         plain.sql("UPDATE dataset SET kind = 'inbox' WHERE name = 'clicks' RETURNING 1")

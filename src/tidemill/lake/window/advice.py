@@ -27,8 +27,8 @@ def advise(db: Db, fileset: Fileset) -> Iterator[str]:
     spec, one = fileset.watermark, {"dataset_id": fileset.dataset_id}
     if spec is None or spec.follows_windows:
         return
-    even: dict[str, Param] = {"even": int(not spec.partition_time.interval.months)}
-    for uneven in db.records(SQL.find_uneven, tuple[WallTime | None, WallTime | None], **one, **even):
+    length: dict[str, Param] = {"length": spec.partition_time.interval.micros}
+    for uneven in db.records(SQL.find_uneven, tuple[WallTime | None, WallTime | None], **one, **length):
         if uneven[0] is None or uneven[1] is None:
             continue
         yield (

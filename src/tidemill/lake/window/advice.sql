@@ -1,7 +1,7 @@
 -- name: find_uneven
 -- gives: slot_time, follower
--- The latest two slots, among the latest hundred, that overlap, or whose distance is no multiple of their length. Months
--- and years are not of one length: of these, only an overlap counts.
+-- The latest two slots, among the latest hundred, that overlap, or whose distance is no multiple of :length, the interval
+-- in microseconds. Months and years are not of one length: of these (:length = 0), only an overlap counts.
 SELECT max(s.slot_time) AS slot_time, max(s.follower) AS follower
   FROM (SELECT t.slot_time, t.next_time,
                (SELECT n.slot_time FROM time_slot AS n
@@ -10,7 +10,7 @@ SELECT max(s.slot_time) AS slot_time, max(s.follower) AS follower
           FROM (SELECT dataset_id, slot_time, next_time FROM time_slot
                  WHERE dataset_id = :dataset_id ORDER BY slot_time DESC LIMIT 100) AS t) AS s
  WHERE s.follower < s.next_time
-    OR (CAST(:even AS INTEGER) = 1 AND (s.follower - s.slot_time) % (s.next_time - s.slot_time) <> 0)
+    OR (s.follower - s.slot_time) % nullif(CAST(:length AS BIGINT), 0) <> 0
 
 -- name: count_appended
 -- gives: slots

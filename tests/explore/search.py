@@ -35,7 +35,7 @@ TABLES = {
     "schedule": "schedule_id generation created_seq since_seq since_at program_id spec status suspended_mode",
     "passed_while_suspended": "schedule_id topic messages",
     "timer": "schedule_id trigger_no next_fire_at behind",
-    "boundary": "schedule_id trigger_no next_at last_at behind",
+    "boundary": "schedule_id trigger_no next_at last_at zone behind",
     "fire": "schedule_id generation trigger_no fire_time job_id",
     "job": "job_id schedule_id generation state created_at satisfied_at next_check_at deadline progress verdict "
     "revision",

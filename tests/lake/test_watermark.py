@@ -135,11 +135,20 @@ def test_the_commit_of_an_hour_moves_the_watermark_to_its_end(tide):
     assert tide.messages() == [
         {
             "dataset": tide.lines.qualified_name,
+            "zone": "UTC",
             "from": None,
             "to": MIDNIGHT + 11 * HOUR,
             "since": MIDNIGHT + 10 * HOUR,
         },
     ]
+
+
+def test_a_move_names_the_zone_of_the_windows(catalog):
+    """Triggers count periods on its wall clock."""
+    tide = make_tide(catalog, {"partition.time-zone": "Asia/Kolkata", "window.time-zone": "Europe/Berlin"})
+    tide.publish(10)
+
+    assert [message["zone"] for message in tide.messages()] == ["Europe/Berlin"]
 
 
 def test_it_never_goes_back(tide):

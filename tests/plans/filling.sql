@@ -389,8 +389,8 @@ SELECT 'schedule_' || i, 1, CASE WHEN i % 1000 = 0 THEN 1000 ELSE :now + 3600000
   FROM series WHERE i < 20000
 
 -- name: fill_boundary
-INSERT INTO boundary (schedule_id, trigger_no, next_at, last_at, behind)
-SELECT 'schedule_' || i, 1, 1000, 3000, CASE WHEN i % 200 = 0 THEN 'job_' || i ELSE 'done_' || i END
+INSERT INTO boundary (schedule_id, trigger_no, next_at, last_at, zone, behind)
+SELECT 'schedule_' || i, 1, 1000, 3000, 'UTC', CASE WHEN i % 200 = 0 THEN 'job_' || i ELSE 'done_' || i END
   FROM series WHERE i < 20000 AND i % 100 = 0
 
 -- name: fill_fire

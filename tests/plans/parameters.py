@@ -93,7 +93,14 @@ _TIMERS: Final = _rows(
 )
 _BOUNDARIES: Final = _rows(
     [
-        {"schedule_id": f"schedule_{i}", "trigger_no": 1, "next_at": 2000, "last_at": 2000, "behind": None}
+        {
+            "schedule_id": f"schedule_{i}",
+            "trigger_no": 1,
+            "next_at": 2000,
+            "last_at": 2000,
+            "zone": "UTC",
+            "behind": None,
+        }
         for i in range(0, 10_000, 100)
     ]
 )

@@ -106,10 +106,18 @@ class Shop:
         """Commit new partitions of a file set."""
         return self.publish(f"partition:default.{dataset}", partitions)
 
-    def pass_to(self, hour: float, previous: float | None, dataset: str = "clicks", since: float | None = None) -> int:
+    def pass_to(
+        self,
+        hour: float,
+        previous: float | None,
+        dataset: str = "clicks",
+        since: float | None = None,
+        zone: str | None = None,
+    ) -> int:
         """Commit a move of a watermark, in hours since 1970; a first move says where the first slot begins."""
         before = None if previous is None else round(previous * 3_600_000_000)
-        more = {} if since is None else {"since": round(since * 3_600_000_000)}
+        more: dict[str, object] = {} if since is None else {"since": round(since * 3_600_000_000)}
+        more |= {} if zone is None else {"zone": zone}
         move = {"from": before, "to": round(hour * 3_600_000_000)}
         return self.publish(f"watermark:default.{dataset}", **move, **more)
 

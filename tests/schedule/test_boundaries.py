@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import suppress
-from datetime import timedelta
+from datetime import date, timedelta
 
 import pytest
 
@@ -63,6 +63,23 @@ def test_each_period_has_a_run_of_its_own_in_order(shop):
     assert within == []
     assert hours(shop, later) == [[9_000_011], [9_000_012], [9_000_013]]
     assert shop.sql("SELECT count(*) FROM boundary") == [(0,)]
+
+
+def test_days_of_23_and_25_hours_end_at_midnight_of_the_zone(shop):
+    """Counted in UTC, the run of a day would start with the second hour of the next day."""
+    schedule = shop.schedule(WatermarkPassed("clicks", every="1d", mode="each"))
+    saturday = (date(2021, 3, 27) - date(1970, 1, 1)).days * 24 - 1  # the first hour of it in Berlin
+    sunday, monday, tuesday = saturday + 24, saturday + 47, saturday + 71
+
+    shop.pass_to(monday - 1, saturday, zone="Europe/Berlin")
+    shop.pass_to(tuesday, monday - 1, zone="Europe/Berlin")
+    first = shop.step()
+    waiting = shop.catalog.read(lambda db: count_waiting(db, schedule))
+    shop.end(first[0].run_id)
+    launches = [*first, *runs_of(shop)]
+
+    assert hours(shop, launches) == [[sunday], [monday], [tuesday]]
+    assert waiting == 2
 
 
 def test_a_first_move_has_a_run_for_each_period_since_the_first_slot(shop):

@@ -208,6 +208,7 @@ def test_work_left_in_an_inbox_starts_its_readers(shop):
         (WatermarkPassed("clicks"), "watermark:default.clicks", '{"from": null, "to": "noon"}'),
         (WatermarkPassed("clicks"), "watermark:default.clicks", '{"from": 0, "to": 1e30}'),
         (WatermarkPassed("clicks", mode="each"), "watermark:default.clicks", '{"from": 0, "to": 9000000000000000000}'),
+        (WatermarkPassed("clicks", mode="each"), "watermark:default.clicks", '{"from": 0, "to": 0, "zone": "Mars"}'),
     ],
 )
 def test_a_message_that_cannot_be_read_is_quarantined_and_the_next_ones_go_on(shop, trigger, key, payload):

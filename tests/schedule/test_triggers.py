@@ -2,15 +2,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.catalog.messages import Message
+from tidemill.durations import parse_duration
+from tidemill.epoch import from_micros, to_micros
 from tidemill.errors import UserError
 from tidemill.json_specs import BadJson, read_plain, read_text, write_plain, write_text
+from tidemill.lake.window.window_plan import Grid, WindowShape
 from tidemill.names import BadName, EventKey
+from tidemill.run.step.periods import Periods
 from tidemill.schedule import trigger_json  # noqa: F401  # declares the JSON of triggers
 from tidemill.schedule.answers import NotBefore, Satisfied, Waiting
 from tidemill.schedule.anytime import Anytime
@@ -21,6 +26,7 @@ from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import MOST_TIMES, AllOf, AnyOf, AtLeast, BadTrigger, Fed, Silence, Trigger
 from tidemill.schedule.window_triggers import WindowsRecomputed
 from tidemill.shapes.filters import Range
+from tidemill.shapes.partition_time import Zone
 from tidemill.sizes import BadSize
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -129,6 +135,51 @@ def test_a_watermark_that_passes_several_periods_is_one_reason():
     assert isinstance(trigger.check([within], NOON), Waiting)
     assert trigger.check([several], NOON) == Satisfied("3/1 new periods of 1h of default.clicks")
     assert isinstance(trigger.check([feed(trigger, message("backlog:default.clicks"))], NOON), Satisfied)
+
+
+# Around clock changes: also one of half an hour, one over a whole day that never was, and one at midnight.
+CHANGES = (
+    ("UTC", 2021, 3, 28),
+    ("Europe/Berlin", 2021, 3, 28),
+    ("Europe/Berlin", 2021, 10, 31),
+    ("Australia/Lord_Howe", 2021, 4, 4),
+    ("Australia/Lord_Howe", 2021, 10, 3),
+    ("Pacific/Apia", 2011, 12, 30),
+    ("America/Havana", 2021, 11, 7),
+    ("Asia/Kolkata", 1969, 12, 31),
+)
+
+
+@given(
+    st.sampled_from(CHANGES),
+    st.sampled_from(["15m", "1h", "90m", "7h", "1d", "2d"]),
+    st.lists(st.integers(-240, 240), min_size=2, max_size=6, unique=True).map(sorted),
+)
+def test_each_end_of_a_window_is_one_boundary_whatever_the_moves_are(change, every, quarters):
+    """A window of a day of Berlin would be computed one or two hours after its last partition came, or twice."""
+    (zone, *day), size = change, parse_duration(every) // timedelta(microseconds=1)
+    moments = [to_micros(datetime(*day, tzinfo=UTC)) + quarter * 900_000_000 for quarter in quarters]
+    moves = [
+        message("watermark:default.clicks", **{"from": before, "to": after, "zone": zone})
+        for before, after in pairwise(moments)
+    ]
+    each, coalesce = (WatermarkPassed("clicks", every, mode) for mode in ("each", "coalesce"))
+
+    queued = []
+    for passed in filter(None, map(each.boundaries, moves)):
+        periods, end = Periods.of(each.every, passed.zone), passed.first
+        before = len(queued)
+        while end <= passed.last:
+            queued.append(end)
+            end = periods.after(end)
+        assert periods.count(passed.first, passed.last) == len(queued) - before
+    fed = feed(coalesce, *moves)
+
+    grid = Grid(WindowShape(size, size, 0), Zone(zone))
+    closed = {grid.closes(window) for window in grid.touched(moments[0] - 3 * size, moments[-1] + 1)}
+    wanted = [from_micros(at) for at in sorted(closed) if moments[0] < at <= moments[-1]]
+    assert queued == wanted
+    assert (list(fed.fires), fed.count) == (wanted, len(wanted))
 
 
 def test_each_leaf_is_fed_by_itself():

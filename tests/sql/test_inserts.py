@@ -115,6 +115,16 @@ def test_an_alter_is_refused_if_the_watermark_could_not_follow_its_program(click
     assert clicked.mill.watermarks.show("hourly") == before
 
 
+@pytest.mark.parametrize(("size", "every"), [("'1' DAY", "1d"), ("'7' HOUR", "7h")])
+def test_a_program_in_a_zone_is_started_once_a_window(clicked, size, every):
+    """A run each quarter of an hour would find nothing to do."""
+    clicked.deploy(CLICKS.replace('interval="1h"', 'interval="1h", zone="Europe/Berlin"'))
+
+    clicked.mill.sql(TABLE + ";" + COUNT.replace("'1' HOUR", size))
+
+    assert clicked.mill.schedules.show("sql.hourly").trigger == f"WatermarkPassed(default.clicks, every='{every}')"
+
+
 def explained(mill, text):
     """Return the line of an EXPLAIN, and its rows except those of waits."""
     (done,) = mill.sql(f"EXPLAIN {text}")

@@ -95,10 +95,10 @@ def _refuse(code: WindowProgram, error: BadDeclaration) -> UserError:
 
 
 def _period_of(code: WindowProgram, sources: Sequence[Fileset]) -> timedelta:
-    """Return a period, counted from 1970 in UTC, one end of which is at each time at which a window closes."""
+    """Return a period, counted on the wall clock of the windows, one end of which is where each window closes."""
     grid, lags = make_grid(code.query, sources), [reach.lag for reach in code.query.reaches]
-    # Clocks of all zones stand at whole quarters of an hour in UTC, since 1972.
-    quarter = 0 if grid.zone.name == "UTC" else _QUARTER
+    # Clocks of all zones are set by whole quarters of an hour, since 1972. A wait is counted by no clock.
+    quarter = _QUARTER if any(lags) and grid.zone.name != "UTC" else 0
     return timedelta(microseconds=math.gcd(grid.shape.slide, grid.shape.offset, quarter, *lags))
 
 

@@ -17,6 +17,7 @@ from tidemill.catalog.messages import Message
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import to_json
 from tidemill.names import JobId, ScheduleId
+from tidemill.run.step.periods import Periods
 from tidemill.schedule.data_triggers import Passed, WatermarkPassed
 from tidemill.schedule.jobs import Fact, Fire, feed_jobs, find_unfinished
 from tidemill.schedule.schedules import share_listening
@@ -39,12 +40,13 @@ class Queue(NamedTuple):
 
 
 class _Locked(NamedTuple):
-    """A queue with the next and the last of its boundaries, and the job that the previous boundary fed."""
+    """A queue with the next and the last of its boundaries, their zone, and the job that the previous boundary fed."""
 
     schedule_id: ScheduleId
     trigger_no: int
     next_at: datetime
     last_at: datetime
+    zone: str
     behind: JobId | None
 
 
@@ -52,7 +54,7 @@ class _Locked(NamedTuple):
 class Moves:
     """Effect of watermark moves on the waiting boundaries, in the order of the messages."""
 
-    passed: dict[Queue, tuple[datetime, datetime]] = field(default_factory=dict)
+    passed: dict[Queue, Passed] = field(default_factory=dict)
     """The first and the last boundary that each leaf has passed."""
     cut: dict[Queue, datetime | None] = field(default_factory=dict)
     """The last boundary, if any, that goes on waiting of what waited before these messages.
@@ -71,15 +73,15 @@ class Moves:
                 self.gaps[queue] = ends
                 self.cut[queue] = None
                 self.passed.pop(queue, None)
-            self.passed[queue] = (self.passed.get(queue, ends)[0], ends.last)
+            self.passed[queue] = ends._replace(first=self.passed.get(queue, ends).first)
             return
         last = leaf.last_passed(message)
         before = self.cut.get(queue, last)
         self.cut[queue] = None if before is None or last is None else min(before, last)
         if queue in self.passed:
-            first, end = self.passed.pop(queue)
-            if last is not None and first <= last:
-                self.passed[queue] = (first, min(end, last))
+            passed = self.passed.pop(queue)
+            if last is not None and passed.first <= last:
+                self.passed[queue] = passed._replace(last=min(passed.last, last))
 
 
 def queue_boundaries(db: Db, moves: Moves) -> None:
@@ -90,7 +92,10 @@ def queue_boundaries(db: Db, moves: Moves) -> None:
     cut = [{**queue._asdict(), "last_at": last} for queue, last in moves.cut.items()]
     if cut:
         db.run(SQL.cut, rewound=to_json(cut))
-    rows = [{**queue._asdict(), "next_at": first, "last_at": last} for queue, (first, last) in moves.passed.items()]
+    rows = [
+        {**queue._asdict(), "next_at": passed.first, "last_at": passed.last, "zone": passed.zone}
+        for queue, passed in moves.passed.items()
+    ]
     db.run(SQL.queue, passed=to_json(sorted(rows, key=lambda row: (row["schedule_id"], row["trigger_no"]))))
 
 
@@ -130,7 +135,7 @@ def _feed(db: Db, world: World, limit: int) -> int:
         elif queue.schedule_id in schedules:
             leaf = cast(WatermarkPassed, schedules[queue.schedule_id].spec.trigger.leaves[queue.trigger_no])
             facts.setdefault(queue.schedule_id, []).append((queue.trigger_no, Fire(one.next_at, now)))
-            after[queue] = one.next_at + leaf.every
+            after[queue] = Periods.of(leaf.every, one.zone).after(one.next_at)
     jobs = feed_jobs(db, world, facts, schedules)
     world.mark("boundaries.before_move")
     moved = [

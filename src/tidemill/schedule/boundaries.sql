@@ -1,13 +1,13 @@
 -- name: queue
 -- Ends that are passed later join those that still wait. A queue without any goes on with the first of them: after a move
 -- back that may be an end that was fed before.
-INSERT INTO boundary (schedule_id, trigger_no, next_at, last_at)
-SELECT r.schedule_id, r.trigger_no, r.next_at, r.last_at
-  FROM {rows:passed(schedule_id text, trigger_no bigint, next_at bigint, last_at bigint)} AS r
+INSERT INTO boundary (schedule_id, trigger_no, next_at, last_at, zone)
+SELECT r.schedule_id, r.trigger_no, r.next_at, r.last_at, r.zone
+  FROM {rows:passed(schedule_id text, trigger_no bigint, next_at bigint, last_at bigint, zone text)} AS r
  WHERE true
     ON CONFLICT (schedule_id, trigger_no) DO UPDATE
    SET next_at = CASE WHEN boundary.next_at > boundary.last_at THEN excluded.next_at ELSE boundary.next_at END,
-       last_at = excluded.last_at
+       last_at = excluded.last_at, zone = excluded.zone
 
 -- name: cut
 -- locks: boundary
@@ -27,10 +27,10 @@ SELECT schedule_id, trigger_no FROM boundary
  ORDER BY schedule_id, trigger_no LIMIT :limit
 
 -- name: lock
--- gives: schedule_id, trigger_no, next_at, last_at, behind
+-- gives: schedule_id, trigger_no, next_at, last_at, zone, behind
 -- locks: boundary
 -- Skipped when locked: another scheduler has it.
-SELECT schedule_id, trigger_no, next_at, last_at, behind FROM boundary
+SELECT schedule_id, trigger_no, next_at, last_at, zone, behind FROM boundary
  WHERE schedule_id IN ({texts:schedule_ids}) ORDER BY schedule_id, trigger_no {skip_locked}
 
 -- name: move

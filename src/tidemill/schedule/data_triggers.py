@@ -11,7 +11,6 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 
 from tidemill.catalog.messages import Message, Topic
 from tidemill.durations import format_duration
-from tidemill.epoch import EPOCH
 from tidemill.errors import UserError
 from tidemill.names import (
     EventKey,
@@ -26,11 +25,11 @@ from tidemill.names import (
     watermark_event,
 )
 from tidemill.run.records.written_filters import WrittenWhere, write_kinds, write_where
+from tidemill.run.step.periods import Periods, UnknownZone
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
 from tidemill.schedule.triggers import MOST_TIMES, BadTrigger, Fed, Leaf, read_wait
 from tidemill.sizes import exact_bytes, format_bytes, parse_bytes
 
-_MICROSECOND: Final = timedelta(microseconds=1)
 MOST_ENDS: Final = 10_000
 """Limit of the period ends for which one watermark move starts runs: the latest ones."""
 _LARGEST: Final = 1 << 62
@@ -329,11 +328,14 @@ class Refreshed(DataTrigger):
 
 
 class Passed(NamedTuple):
-    """The first and the last of the ends of periods that a move starts runs for, and the number of earlier ones."""
+    """The first and the last of the ends of periods that a move starts runs for."""
 
     first: datetime
     last: datetime
+    zone: str
+    """The time zone on whose wall clock the periods are counted."""
     left_out: int
+    """The number of earlier periods, which start no runs."""
 
 
 class PassedMode(StrEnum):
@@ -345,7 +347,10 @@ class PassedMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, init=False)
 class WatermarkPassed(DataTrigger):
-    """The watermark of a file set passed the end of a period: so many full hours, days, … counted from 1970 in UTC.
+    """The watermark of a file set passed the end of a period: so many full hours or days.
+
+    Periods are counted from 1970 on the wall clock of the windows of the file set: with windows in Europe/Berlin, a
+    period of a day ends at midnight in Berlin.
 
     One run is started for all the periods that the watermark has passed (`mode="coalesce"`): their ends are the run's
     logical times. Or each period has a run of its own, in order, with its end as logical time (`mode="each"`). A run
@@ -380,17 +385,20 @@ class WatermarkPassed(DataTrigger):
             last = self.last_passed(message)
             kept = tuple(end for end in fed.fires if last is not None and end <= last)
             return replace(fed, count=max(0, fed.count - len(fed.fires) + len(kept)), fires=kept)
-        first, last_number = self._periods(message)
-        numbers = range(max(first, last_number + 1 - MOST_TIMES), last_number + 1)
-        ends = (*fed.fires, *(EPOCH + number * self.every for number in numbers))
-        return replace(fed, count=fed.count + max(0, last_number + 1 - first), fires=ends[-MOST_TIMES:])
+        periods = self._periods(message)
+        first, last_number = self._find_passed(periods, message)
+        counted_from = max(first, last_number + 1 - MOST_TIMES)
+        ends = tuple(periods.ends(counted_from, last_number))
+        count = fed.count + counted_from - first + len(ends)
+        return replace(fed, count=count, fires=(*fed.fires, *ends)[-MOST_TIMES:])
 
     def boundaries(self, message: Message) -> Passed | None:
         """Return the ends of periods that the watermark passed by the move in `message`; None: it passed none."""
-        first, last = self._periods(message)
+        periods = self._periods(message)
+        first, last = self._find_passed(periods, message)
         left_out = max(0, last + 1 - first - MOST_ENDS)
         first += left_out
-        return Passed(EPOCH + first * self.every, EPOCH + last * self.every, left_out) if first <= last else None
+        return Passed(periods.end(first), periods.end(last), periods.zone.name, left_out) if first <= last else None
 
     def goes_back(self, message: Message) -> bool:
         """Return whether `message` reports a move back: a rewind, or times that are read in another way.
@@ -405,10 +413,17 @@ class WatermarkPassed(DataTrigger):
 
     def last_passed(self, message: Message) -> datetime | None:
         """The last end of a period that lies behind the watermark after the move in `message`; None: there is none."""
-        after = message.payload.get("to")
-        return EPOCH + after // (self.every // _MICROSECOND) * self.every if isinstance(after, int) else None
+        after, periods = message.payload.get("to"), self._periods(message)
+        return periods.end(periods.last(after)) if isinstance(after, int) else None
 
-    def _periods(self, message: Message) -> tuple[int, int]:
+    def _periods(self, message: Message) -> Periods:
+        """The periods in the zone that `message` names. A message of an earlier Tidemill names none: UTC."""
+        try:
+            return Periods.of(self.every, message.payload.get("zone", "UTC"))
+        except UnknownZone as error:
+            raise UnreadableMessage(str(self), str(error)) from None
+
+    def _find_passed(self, periods: Periods, message: Message) -> tuple[int, int]:
         """The numbers of the first and the last period that ended with a move forward; else the first is the greater.
 
         A first move passes all periods since the first rows may begin, where the message says that.
@@ -416,10 +431,9 @@ class WatermarkPassed(DataTrigger):
         before, after = message.payload.get("from"), message.payload.get("to")
         if not isinstance(after, int):
             return 1, 0
-        period = self.every // _MICROSECOND
-        last = after // period
+        last = periods.last(after)
         since = message.payload.get("since") if before is None else before
-        return (since // period + 1 if isinstance(since, int) else last, last)
+        return (periods.last(since) + 1 if isinstance(since, int) else last, last)
 
     def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied by one period, or at once by work left."""

@@ -14,6 +14,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import ALL_ROWS, LAST_TEXT, Param, load_sql
 from tidemill.errors import NotFound
 from tidemill.names import EventKey, Namespace, ProgramId, ScheduleId, nearest, qualified
+from tidemill.run.step.periods import Periods
 from tidemill.schedule.data_triggers import PassedMode, WatermarkPassed
 from tidemill.schedule.specs import Schedule, Status
 
@@ -126,7 +127,7 @@ def read_timers(db: Db, schedule_id: ScheduleId) -> dict[int, datetime]:
 
 
 def count_waiting(db: Db, schedule: Schedule) -> int:
-    """Return the number of boundaries that wait for runs of their own. Cost: a look-up, if there can be any."""
+    """Return the number of boundaries that wait for runs of their own. Cost: a look-up and that number, if not 0."""
     each = {
         trigger_no: leaf.every
         for trigger_no, leaf in enumerate(schedule.spec.trigger.leaves)
@@ -134,10 +135,10 @@ def count_waiting(db: Db, schedule: Schedule) -> int:
     }
     if not each:
         return 0
-    queues = db.records(SQL.read_boundaries, tuple[int, datetime, datetime], schedule_id=schedule.schedule_id)
+    queues = db.records(SQL.read_boundaries, tuple[int, datetime, datetime, str], schedule_id=schedule.schedule_id)
     return sum(
-        (last_at - next_at) // each[trigger_no] + 1
-        for trigger_no, next_at, last_at in queues
+        Periods.of(each[trigger_no], zone).count(next_at, last_at)
+        for trigger_no, next_at, last_at, zone in queues
         if trigger_no in each and next_at <= last_at
     )
 

@@ -97,8 +97,8 @@ SELECT event_key, schedule_id, trigger_no FROM trigger_key WHERE event_key IN ({
 SELECT trigger_no, next_fire_at FROM timer WHERE schedule_id = :schedule_id ORDER BY next_fire_at
 
 -- name: read_boundaries
--- gives: trigger_no, next_at, last_at
-SELECT trigger_no, next_at, last_at FROM boundary WHERE schedule_id = :schedule_id
+-- gives: trigger_no, next_at, last_at, zone
+SELECT trigger_no, next_at, last_at, zone FROM boundary WHERE schedule_id = :schedule_id
 
 -- name: list_suspended
 -- gives: schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status,

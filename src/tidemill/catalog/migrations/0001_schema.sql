@@ -848,12 +848,13 @@ CREATE INDEX timer_behind ON timer (behind) WHERE behind IS NOT NULL;
 CREATE INDEX timer_counted ON timer (counted_from) WHERE counted_from IS NOT NULL;
 
 -- Ends of periods that a watermark has passed and that wait for runs of their own, from the next up to the last.
--- behind is the job whose end comes before the next run.
+-- The periods are counted on the wall clock of zone. behind is the job whose end comes before the next run.
 CREATE TABLE boundary (
     schedule_id {text} NOT NULL,
     trigger_no  BIGINT NOT NULL,
     next_at     BIGINT NOT NULL,
     last_at     BIGINT NOT NULL,
+    zone        {text} NOT NULL,
     behind      {text},
     PRIMARY KEY (schedule_id, trigger_no)
 ) {hot};

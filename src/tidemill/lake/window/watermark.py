@@ -255,6 +255,7 @@ def _settle(fileset: Fileset) -> tuple[Call, ...]:
         "dataset_id": dataset.dataset_id,
         "dataset": dataset.qualified_name,
         "event_key": watermark_event(dataset.namespace, dataset.name),
+        "zone": _spec(fileset).window_zone.name,
     }
     return SQL.move(dataset_id=dataset.dataset_id), SQL.publish_move(**message)
 

@@ -252,14 +252,15 @@ UPDATE watermark SET value = m.value
 
 -- name: publish_move
 -- wakes: message, time
--- since: where rows of the first time slot may begin, in the message of a first move only. One message a commit: a
--- watermark that follows window programs is moved by their commits, and asked for by the partitions of these commits.
+-- since: where rows of the first time slot may begin, in the message of a first move only. zone: the time zone of the
+-- windows, on whose wall clock triggers count periods. One message a commit: a watermark that follows window programs is
+-- moved by their commits, and asked for by the partitions of these commits.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', m.commit_seq,
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}),
        tidemill_now(), 'watermark', :event_key,
-       '{"dataset":"' || CAST(:dataset AS TEXT) || '","from":' || coalesce(CAST(m.previous AS TEXT), 'null')
-           || ',"to":' || coalesce(CAST(m.value AS TEXT), 'null')
+       '{"dataset":"' || CAST(:dataset AS TEXT) || '","zone":"' || CAST(:zone AS TEXT) || '"'
+           || ',"from":' || coalesce(CAST(m.previous AS TEXT), 'null') || ',"to":' || coalesce(CAST(m.value AS TEXT), 'null')
            || coalesce(',"since":' || CAST((SELECT s.begins_at - w.row_lag FROM watermark AS w CROSS JOIN time_slot AS s
                                              WHERE m.previous IS NULL AND w.dataset_id = m.dataset_id
                                                AND s.dataset_id = m.dataset_id

@@ -282,7 +282,7 @@ def test_the_side_table_has_the_rows_of_the_table_with_partition_reason_and_offs
 
 
 def test_a_run_over_many_partitions_has_no_more_jobs_than_one_over_few(sqlite_catalog_url, tmp_path, spark):
-    """Jobs would take most of the time of a back-fill. Spark lists 32 paths and more by a job unless told not to."""
+    """Jobs would take most of the time of a back-fill. By default Spark lists more than 32 paths by a job."""
     app = APP.replace('"hour": "int"', '"slot": "string"').replace("'1' HOUR", "'30' MINUTE")
     times = 'pattern="$day $slot", formatter="yyyy-MM-dd HHmm", interval="30 min"'
     app = app.replace('pattern="$day $hour:00:00", interval="1h"', times)

@@ -149,3 +149,21 @@ def test_an_option_that_is_left_out_has_the_default_of_the_specification(app):
     inbox = app.inbox("orders", "landing", schema="id int")
 
     assert inbox.spec == InboxSpec(RawFormat(FileFormat.CSV, "id int"))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"completeness": "success-file+delay(1h)"}, "no listing looks for that file"),
+        ({"partition_order": "create-time"}, "partition_order= does nothing without monitor_every="),
+        ({"start": "2021-03-19 10:00:00"}, "start= does nothing without monitor_every="),
+        ({"success_file": "_DONE"}, "success_file= does nothing without monitor_every="),
+    ],
+)
+def test_options_for_listings_are_refused_where_nothing_is_listed(app, options, why):
+    """They would do nothing, and say nothing."""
+    watermark = tm.Watermark("ts", interval="1d", **options)
+    with raises_code("bad_watermark", match=why):
+        app.fileset("clicks", keys={"day": "date"}, watermark=watermark)
+
+    app.fileset("orders", keys={"day": "date"}, location="orders", monitor_every="1 min", watermark=watermark)

@@ -570,6 +570,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "overview.list_open_alerts": {"namespace": None, "limit": 51},
     "overview.list_broken": {"namespace": None, "limit": 1001},
     "overview.list_quarantines": {"namespace": None, "most": 101, "limit": 51},
+    "overview.list_misdated": {"namespace": None, "limit": 51},
     "overview.find_first_quarantined": {"dataset_id": "landing"},
     "overview.list_satisfied": {"limit": 200},
     "overview.list_unsatisfied": {"limit": 200},

@@ -83,3 +83,58 @@ def test_an_hour_that_spark_writes_is_counted_as_soon_as_it_is_there(sqlite_cata
     assert first == [("10:00", 2, "2", 3)], told
     assert second == [("10:00", 1, "7", 7), ("11:00", 1, "3", 3)], told
     stage.mill.close()
+
+
+SEED_TABLE = """
+      CREATE TABLE fs_table (
+          x int,
+          y string,
+          z int,
+          ts TIMESTAMP(3),
+          pt_day string,
+          pt_hour string,
+          WATERMARK FOR ts AS SOURCE_WATERMARK
+      ) PARTITIONED BY (pt_day, pt_hour)
+        WITH (
+          'connector' = 'filesystem',
+          'path' = '/path/to/file',
+          'format' = 'parquet',
+
+          'streaming-source.enable'='true',
+          'streaming-source.monitor-interval'='1s',
+          'partition.time-extractor.timestamp-pattern'='$pt_day $pt_hour:00:00',
+          'partition.time-interval'='1h'
+      );
+"""
+SEED_QUERY = """
+      -- window aggregate on the hive table
+      SELECT window_start, window_end, COUNT(*), MAX(y), SUM(z)
+      FROM TABLE(
+         TUMBLE(TABLE hive_table, DESCRIPTOR(ts), INTERVAL '1' HOUR))
+      GROUP BY window_start, window_end;
+"""
+
+
+@pytest.mark.spark
+def test_the_statements_of_the_seed_print_hour_10_before_a_row_of_hour_11(sqlite_catalog_url, tmp_path, spark):
+    """Only the path, and the name of the table in the query, are those of the test. Columns have the names of Spark."""
+    stage = open_stage(Windows, tmp_path / "project", sqlite_catalog_url, "import tidemill as tm\n", spark=spark)
+    stage.mill.sql(SEED_TABLE.replace("/path/to/file", str(tmp_path / "file")))
+    spark.sql(
+        "SELECT CAST(id AS INT) AS x, concat('y', id) AS y, CAST(10 * id AS INT) AS z,"
+        " make_timestamp_ntz(2021, 3, 19, 10, 20 * id, 0) AS ts, '2021-03-19' AS pt_day, '10' AS pt_hour FROM range(3)"
+    ).write.mode("append").partitionBy("pt_day", "pt_hour").parquet(str(tmp_path / "file"))
+    Discoverer(stage.mill.project.catalog, Narrator(stage.world, [].append, as_json=False)).list_due()
+
+    (done,) = stage.mill.sql(SEED_QUERY.replace("hive_table", "fs_table"))
+    stage.mill.close()
+
+    assert done.rows == (
+        {
+            "window_start": "2021-03-19T10:00:00.000",
+            "window_end": "2021-03-19T11:00:00.000",
+            "count(1)": 3,
+            "max(y)": "y2",
+            "sum(z)": 30,
+        },
+    )

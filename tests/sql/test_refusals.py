@@ -145,6 +145,10 @@ REFUSED: Final = (
         "2:24 'partition.completeness' names the metastore, and the",
     ),
     (
+        "ALTER TABLE clicks SET (\n'partition.completeness'='success-file')",
+        "2:24 'partition.completeness' names success-file, and no listing looks for that file: commits bring the partitions. Use",
+    ),
+    (
         "CREATE TABLE t (ts timestamp(3), WATERMARK FOR ts AS SOURCE_WATERMARK) PARTITIONED BY (d date)\nWITH ('partition.time-zone'='Europe/Berlin')",
         "1:18 the watermark cannot be for ts: it is TIMESTAMP_NTZ,",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 from pyspark.sql import functions as sf
@@ -279,3 +279,29 @@ def test_the_side_table_has_the_rows_of_the_table_with_partition_reason_and_offs
     shown = opened.mill.watermarks.show("clicks").programs[0].left_out
     assert (shown.late_rows, shown.outside_rows) == (1, 3)
     opened.mill.close()
+
+
+def test_a_run_over_many_partitions_has_no_more_jobs_than_one_over_few(sqlite_catalog_url, tmp_path, spark):
+    """Jobs would take most of the time of a back-fill. By default Spark lists more than 32 paths by a job."""
+    app = APP.replace('"hour": "int"', '"slot": "string"').replace("'1' HOUR", "'30' MINUTE")
+    times = 'pattern="$day $slot", formatter="yyyy-MM-dd HHmm", interval="30 min"'
+    app = app.replace('pattern="$day $hour:00:00", interval="1h"', times)
+    windows = open_windows(tmp_path / "project", sqlite_catalog_url, app, spark=spark)
+    tracker = spark.sparkContext.statusTracker()
+
+    def count_jobs(day: datetime, slots: int) -> int:
+        begins = [day + timedelta(minutes=30 * slot) for slot in range(slots)]
+        rows = [{"day": day.date(), "slot": f"{one:%H%M}", "ts": one, "amount": 1} for one in begins]
+        windows.commit("clicks", rows)
+        before = set(tracker.getJobIdsForGroup(None))
+        run = windows.run()
+        jobs = len(set(tracker.getJobIdsForGroup(None)) - before)
+        assert run.state == "COMPLETED", (run.exit_reason, windows.spawner.complaints)
+        return jobs
+
+    few, many = (count_jobs(datetime(2021, 3, day, tzinfo=UTC), slots) for day, slots in ((19, 10), (20, 40)))
+    rows = windows.read("hourly").groupBy("day").count().sort("day").collect()
+    windows.mill.close()
+
+    assert [row["count"] for row in rows] == [10, 40]
+    assert 0 < many == few, (few, many)

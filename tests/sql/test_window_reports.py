@@ -40,16 +40,20 @@ def test_an_alert_tells_of_partitions_without_a_time_and_of_those_too_far_ahead(
                 tx.fileset("default.clicks").create_empty({"day": day, "hour": hour})
         (found,), next_look_at = look_at(plain).violations, look_at(plain).next_look_at
         counted = read_metrics(plain)
-        shown = plain.mill.watermarks.show("clicks").parked
+        shown = tuple(one.partition for one in plain.mill.watermarks.show("clicks").parked)
+        (need,) = plain.mill.overview().needs
         plain.mill.datasets.drop("clicks", {"hour": 26})
         plain.mill.datasets.drop("clicks", {"day": date(2099, 1, 1)})
-        dropped = look_at(plain)
+        dropped, still = look_at(plain), plain.mill.overview().needs
         plain.deploy(write_app().replace('pattern="$day $hour:00:00"', 'pattern="$day"'))
-        after = look_at(plain)
+        after, well = look_at(plain), plain.mill.overview().needs
 
     assert (before.violations, before.next_look_at) == ((), None)
     assert "no time can be read from day=2021-03-19 hour=25, day=2021-03-19 hour=26;" in found.why
     assert "partitions of 2099-01-01 01:00:00 are further ahead" in found.why
+    assert (need.kind, need.thing, need.look) == ("misdated", "default.clicks", "watermark show default.clicks")
+    assert need.evidence in found.why
+    assert ([one.kind for one in still], well) == (["misdated"], ())
     assert next_look_at is not None
     assert next_look_at.replace(microsecond=0) == datetime(2099, 1, 1, 1, tzinfo=UTC)
     assert [one.partition for one in shown] == ["day=2021-03-19 hour=25", "day=2021-03-19 hour=26"]
@@ -114,5 +118,5 @@ def test_a_writer_that_appends_often_and_times_that_overlap_are_advised_about(ca
 
     assert before == ()
     assert "3 of the latest 24 times got rows by two commits or more after they were complete" in often
-    assert "set 'partition.completeness' to 'delay(10 min)'" in often
+    assert often.endswith("set 'partition.completeness' to 'delay(10 min)'")
     assert "the partitions of 2021-03-19 09:00:00 and 2021-03-19 10:00:00 overlap" in uneven

@@ -42,13 +42,11 @@ from tidemill.lake import datasets
 from tidemill.lake.consumer.managed import Consumer, find_consumer, list_consumers
 from tidemill.lake.expectations import find_expectations
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.window.holding import list_ahead
-from tidemill.lake.window.watermark import list_parked
+from tidemill.lake.window.holding import tell_misdated
 from tidemill.names import DatasetId, NamedThing, Namespace, ProgramId, nearest, qualified, split_qualified
 from tidemill.run.records.programs import find_program
 from tidemill.schedule.schedules import find_schedule
 from tidemill.shapes.expectation import ArrivalState
-from tidemill.shapes.partition_time import from_wall
 from tidemill.sizes import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -68,7 +66,6 @@ _SHORTEST: Final = timedelta(seconds=1)
 _LOOK_AGAIN: Final = timedelta(hours=1)
 """The next look at a data set without an expectation: a deployment that gives one looks by itself."""
 _MOST_COUNTED: Final = 1000
-_MOST_NAMED: Final = 3
 
 
 class SubjectKind(StrEnum):
@@ -259,17 +256,12 @@ def _(rule: PartitionMisdated, db: Db, namespace: Namespace, only: Subjects, mac
     dataset = None if dataset_id is None else datasets.find_by_id(db, dataset_id)
     if dataset_id is None or dataset is None or dataset.kind is not datasets.DatasetKind.FILESET:
         return Found(())
-    fileset = Fileset.of(dataset)
-    parked = [fileset.show(key) for key in list_parked(db, fileset, _MOST_NAMED)]
-    ahead = list_ahead(db, dataset_id)
-    times = [f"{from_wall(time)}" for time, _ in ahead]
-    said = [f"no time can be read from {', '.join(parked)}"] if parked else []
-    said += [f"partitions of {', '.join(times)} are further ahead than 'watermark.max-ahead' allows"] if times else []
-    if not said:
+    told, due = tell_misdated(db, Fileset.of(dataset))
+    if not told:
         return Found(())
     show = f"`tidemill watermark show {rule.fileset}`"
-    why = f"partitions of {rule.fileset} do not count: {'; '.join(said)}: {show}"
-    return Found((Violation(rule.fileset, db.now(), why),), min((due for _, due in ahead), default=None))
+    why = f"partitions of {rule.fileset} do not count: {told}: {show}"
+    return Found((Violation(rule.fileset, db.now(), why),), due)
 
 
 @look.register

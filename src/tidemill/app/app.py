@@ -218,7 +218,8 @@ class App:
             _check_expect(name, expect),
             monitor_every=None if monitor_every is None else parse_duration(monitor_every),
         )
-        declared = None if watermark is None else watermark.check(name, storing.keys)
+        monitored = monitor_every is not None
+        declared = None if watermark is None else watermark.check(name, storing.keys, monitored=monitored)
         fileset = self.add_dataset(DeclaredFileset(self._qualified(name), name, location, storing, declared))
         if compact_every is not None:
             code = Compaction(f"compact_{name}", fileset.qualified_name)

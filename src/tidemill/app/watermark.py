@@ -42,6 +42,9 @@ _NAMES: Final = {
 }
 
 
+_OF_MONITORED: Final = (options.ORDER, options.START, options.SUCCESS_FILE)
+
+
 class BadWatermark(UserError):
     """A watermark that its file set cannot have."""
 
@@ -70,9 +73,9 @@ class Watermark:
     (`outside="side"`), are an error (`"error"`), are left out (`"drop"`) or count in the windows of their own times
     (`"include"`). Partitions further ahead of the clock than `max_ahead` (one interval) do not count yet. A query over
     several file sets does not wait for one without a commit for `idle_timeout` (for ever). `completeness` joins
-    conditions on which a partition is complete by `+`: `"commit"`, `"success-file"` (a file `success_file`, by default
-    `_SUCCESS`, is in the directory that another program wrote) and `"delay(10 min)"` (nothing in the partition has
-    changed for so long). `partition_order` and `start` are for monitored file sets: the order in which partitions of
+    conditions on which a partition is complete by `+`: `"commit"` and `"delay(10 min)"` (nothing in the partition has
+    changed for so long). Monitored file sets alone have `"success-file"` (a file `success_file`, by default `_SUCCESS`,
+    is in the directory that another program wrote), `partition_order` and `start`: the order in which partitions of
     one listing are published, and the first partition that counts. Windows are aligned in `window_zone` (`zone`). One
     run computes at most `max_windows` (1000), and its new windows read at most `max_partitions` (2000) and `max_bytes`
     (`"64 GiB"`) of the file set. A run computes at least one window. Windows that begin before the first time are
@@ -108,8 +111,10 @@ class Watermark:
     max_bytes: str | None = None
     session_max: str | timedelta | None = None
 
-    def check(self, fileset: str, keys: KeySchema) -> WatermarkSpec:
+    def check(self, fileset: str, keys: KeySchema, *, monitored: bool) -> WatermarkSpec:
         """Check the declaration against the keys of the file set, and return it as the catalog keeps it.
+
+        The directory of a `monitored` file set is listed. Some options are for such file sets alone.
 
         Errors: `BadWatermark`.
         """
@@ -128,6 +133,11 @@ class Watermark:
             raise BadWatermark(fileset, str(error)) from None
         if spec.completeness.metastore:
             raise BadWatermark(fileset, options.NOT_OF_HIVE)
+        if not monitored and spec.completeness.marker is not None:
+            raise BadWatermark(fileset, options.NO_MARKERS)
+        if not monitored and (useless := [_NAMES[name] for name in _OF_MONITORED if name in spec.options]):
+            why = f"{useless[0]}= does nothing without monitor_every=: commits bring the partitions. Leave it out"
+            raise BadWatermark(fileset, why)
         return spec
 
 

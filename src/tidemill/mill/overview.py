@@ -14,8 +14,10 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import FROM_LATEST, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.durations import format_duration
-from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
+from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id, list_datasets
 from tidemill.lake.expectations import Expectation, find_expectations
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.holding import tell_misdated
 from tidemill.mill.jobs import JobView, view_job
 from tidemill.mill.page import cut, one_more, read_key, write_key
 from tidemill.mill.project import Project, fields_of, program_names, schedule_names
@@ -59,7 +61,8 @@ class Need:
     """A thing that needs a person: its kind, the thing, a sentence, the evidence, since when, and the next command."""
 
     kind: str
-    """`alert`, `failed`, `late`, `quarantine`, or `waits`: a job waits longer than jobs of its schedule ever do."""
+    """`alert`, `failed`, `late`, `misdated`: partitions that no window waits for, `quarantine`, or `waits`: a job waits
+    longer than jobs of its schedule ever do."""
     thing: str
     said: str
     evidence: str
@@ -188,6 +191,7 @@ def look_over(project: Project, *, limit: int, after: str) -> Overview:
             *_failed(db, failed, {one.qualified_name: one.program_id for one in programs}),
             *_late(db, broken),
             *_quarantined(db, only),
+            *_misdated(db, only),
             *_stuck(stuck),
         ]
         kinds = Counter(need.kind for need in needs)
@@ -285,6 +289,14 @@ def _quarantined(db: Db, only: str | None) -> Iterable[Need]:
             evidence = f"{first.name}: {first.error or 'no reason noted'} (tried {first.failures} times)"
             look = f"inbox files {inbox} --state QUARANTINED"
             yield Need("quarantine", inbox, f"{inbox} has {number} in quarantine", evidence, None, look)
+
+
+def _misdated(db: Db, only: str | None) -> Iterable[Need]:
+    for row in db.records(SQL.list_misdated, _NameRow, namespace=only, limit=_MOST_NEEDS + 1):
+        name = qualified(row.namespace, row.name)
+        evidence, _ = tell_misdated(db, Fileset.of(find_by_id(db, row.dataset_id)))
+        said = f"{name} has partitions that no window waits for"
+        yield Need("misdated", name, said, evidence, None, f"watermark show {name}")
 
 
 def _list_stuck(db: Db, project: Project, at: datetime) -> list[WaitingView]:

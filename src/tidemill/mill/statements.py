@@ -35,6 +35,7 @@ from tidemill.shapes.watermark_spec import (
     CONNECTION,
     ENABLE,
     INTERVAL,
+    NO_MARKERS,
     NOT_OF_HIVE,
     BadTableOption,
     WatermarkSpec,
@@ -524,6 +525,8 @@ def _derive(table: str, spec: dict[str, Any], *, adopted: bool) -> None:
         raise BadTable(table, str(error), column or "" if about == "watermark" else about) from None
     if checked.completeness.metastore and "hive" not in spec:
         raise BadTable(table, NOT_OF_HIVE, COMPLETENESS)
+    if checked.completeness.marker is not None and not adopted:
+        raise BadTable(table, NO_MARKERS, COMPLETENESS)
     if enabled and column is not None:
         spec["watermark"] = write_plain(replace(checked.stored, by="statement"))
     if enabled and adopted:

@@ -58,6 +58,10 @@ SUCCESS_FILE: Final = "sink.partition-commit.success-file.name"
 EXPECTED: Final = "partition.expected."
 
 NOT_OF_HIVE: Final = f"'{COMPLETENESS}' names the metastore, and the table is in none: leave it out"
+NO_MARKERS: Final = (
+    f"'{COMPLETENESS}' names success-file, and no listing looks for that file: commits bring the partitions. "
+    f"Use commit or delay(D), or wait for several partitions by '{EXPECTED}<key>' or '{EXPECTED_COUNT}'"
+)
 _RULES: Final = ("commit", "success-file", "metastore")
 _DELAY: Final = re.compile(r"delay\(([^()]*)\)")
 WINDOW_TIME: Final = "window_time"
@@ -93,9 +97,8 @@ _MEANINGLESS: Final[Mapping[str, str]] = {
     "lookup.": "a run reads one version of a snapshot, and no cache is needed",
 }
 _WAITS: Final = re.compile(r"wait\((.*)\)")
-_OF_MONITORED: Final[Mapping[str, str]] = {
-    MONITOR: "a commit announces its partitions; only a table with a path of its own is listed",
-}
+_NOT_LISTED: Final = "a commit announces its partitions; only a table with a path of its own is listed"
+_OF_MONITORED: Final[Mapping[str, str]] = dict.fromkeys((MONITOR, ORDER, START, SUCCESS_FILE), _NOT_LISTED)
 _MOST_EXPECTED: Final = 10_000
 
 
@@ -425,9 +428,10 @@ def leave_out(given: Mapping[str, str], *, monitored: bool) -> tuple[dict[str, s
 
     Some options do something only for a `monitored` table, whose files other programs write.
     """
-    useless = _MEANINGLESS if monitored else {**_MEANINGLESS, **_OF_MONITORED}
+    useless = {} if monitored else _OF_MONITORED
+    why = {name: useless[own_name(name)] for name in sorted(given) if own_name(name) in useless}
     names = given.keys() - {SUCCESS_FILE}
-    why = {name: why for name in sorted(names) for prefix, why in useless.items() if name.startswith(prefix)}
+    why |= {name: why for name in sorted(names) for prefix, why in _MEANINGLESS.items() if name.startswith(prefix)}
     kept = {name: value for name, value in given.items() if name not in why}
     return kept, [f"option '{name}' is left out: {reason}" for name, reason in why.items()]
 

@@ -37,8 +37,8 @@ def advise(db: Db, fileset: Fileset) -> Iterator[str]:
         )
     often = db.value(SQL.count_appended, int, **one, latest=_LATEST) or 0
     if often >= _OFTEN and not spec.completeness.waits:
+        marker = "" if fileset.storing.monitor_every is None else ", or to 'success-file' if the writer leaves a marker"
         yield (
             f"{often} of the latest {_LATEST} times got rows by two commits or more after they were complete, which "
-            f"computes windows again: set '{COMPLETENESS}' to 'delay(10 min)', or to 'success-file' if the writer "
-            "leaves a marker"
+            f"computes windows again: set '{COMPLETENESS}' to 'delay(10 min)'{marker}"
         )

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Param, load_sql
-from tidemill.lake.window.watermark import EARLIEST, Holder, PartitionWait, WatermarkRow, list_holders
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.watermark import EARLIEST, Holder, PartitionWait, WatermarkRow, list_holders, list_parked
 from tidemill.lake.window.window_plan import times_within
 from tidemill.names import DatasetId
-from tidemill.shapes.partition_time import WallTime
+from tidemill.shapes.partition_time import WallTime, from_wall
 from tidemill.shapes.watermark_spec import GapPolicy, WatermarkSpec
 
 if TYPE_CHECKING:
     from tidemill.lake.window.holding_sql import Sql
 
 SQL: Sql = load_sql(__file__)
+
+_MOST_NAMED: Final = 3
 
 
 def list_holding(db: Db, spec: WatermarkSpec, row: WatermarkRow) -> list[Holder]:
@@ -45,6 +48,19 @@ def list_awaited_partitions(db: Db, spec: WatermarkSpec, row: WatermarkRow, limi
 def find_ahead(db: Db, spec: WatermarkSpec, row: WatermarkRow) -> datetime | None:
     """Return when a complete slot has its time that lies too far ahead of the clock; None without such a slot."""
     return db.value(SQL.find_ahead, datetime, dataset_id=row.dataset_id, max_ahead=spec.max_ahead)
+
+
+def tell_misdated(db: Db, fileset: Fileset) -> tuple[str, datetime | None]:
+    """Name the partitions that no window waits for: parked ones, and those too far ahead of the clock.
+
+    Return an empty text without such partitions, and the time when the first partition ahead counts.
+    """
+    parked = [fileset.show(key) for key in list_parked(db, fileset, _MOST_NAMED)]
+    ahead = list_ahead(db, fileset.dataset_id)
+    times = ", ".join(str(from_wall(time)) for time, _ in ahead)
+    told = [f"no time can be read from {', '.join(parked)}"] if parked else []
+    told += [f"partitions of {times} are further ahead than 'watermark.max-ahead' allows"] if times else []
+    return "; ".join(told), min((due for _, due in ahead), default=None)
 
 
 def list_ahead(db: Db, dataset_id: DatasetId) -> list[tuple[WallTime, datetime]]:

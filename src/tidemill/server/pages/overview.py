@@ -19,6 +19,7 @@ _BUTTONS: Final = {
     "alert": "Open the alert",
     "failed": "Open the run",
     "late": "See why",
+    "misdated": "See the watermark",
     "quarantine": "Look at it",
     "waits": "See why",
 }
@@ -72,6 +73,8 @@ def _need(need: Need) -> Mapping[str, Any]:
         target = link("/runs", words[-1])
     elif need.kind == "alert":
         target = link("/alerts", words[-1])
+    elif need.kind == "misdated":
+        target = link("/watermarks", need.thing)
     elif need.kind == "quarantine":
         target = link("/inboxes", need.thing) + "?state=QUARANTINED"
     else:

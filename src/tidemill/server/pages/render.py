@@ -59,7 +59,7 @@ _STATES: Final[Mapping[str, tuple[str, str]]] = {
     "run": ("●", "RUNNING STARTING IN_PROGRESS filling open met"),
     "wait": (
         "◷",
-        "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT quarantine waits behind ACKNOWLEDGED WAITING",
+        "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT quarantine misdated waits behind ACKNOWLEDGED WAITING",
     ),
     "late": ("!", "ERROR late BROKEN due rewritten incomplete"),
     "fail": ("✕", "FAILED REJECTED expired QUARANTINED INVALID failing failed alert DEAD missing"),

@@ -57,13 +57,15 @@ MUTANTS: Final = (
     _mutant(
         "closed_one_hour_early",
         "a window is closed when the watermark has reached its end",
-        In("window_plan.plan").swap("closes <= at.passed", "closes <= at.passed + 3600000000"),
+        In("window_plan.plan").swap(
+            "computed < grid.closes(one) <= passed", "computed < grid.closes(one) <= passed + 3600000000"
+        ),
         first=Killer.SIMULATION,
     ),
     _mutant(
         "closed_beyond_its_end",
         "a window that ends at the watermark is closed",
-        In("window_plan.plan").swap("closes <= at.passed", "closes < at.passed"),
+        In("window_plan.plan").swap("computed < grid.closes(one) <= passed", "computed < grid.closes(one) < passed"),
         first=Killer.SIMULATION,
     ),
     _mutant(

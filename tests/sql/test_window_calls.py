@@ -117,7 +117,7 @@ def test_a_run_stops_at_the_first_of_its_limits(limits, taken):
     stored = [Stored(f"{hour}-{of}", hour * HOUR, (hour + 1) * HOUR, 10) for hour in hours for of in ("eu", "us")]
     reached = Reached(None, 0, Instant(6 * HOUR), 1)
 
-    planned = plan(Grid(WindowShape(HOUR, HOUR, 0), Zone("UTC")), reached, stored, (), limits)
+    planned = plan(Grid(WindowShape(HOUR, HOUR, 0), Zone("UTC")), reached, stored, set(), (), limits)
 
     assert [window.start // HOUR for window in planned.new] == [*range(taken)]
     assert (planned.computed, planned.more) == (taken * HOUR, taken < 6)

@@ -236,6 +236,90 @@ def test_a_batch_is_cut_at_its_limit_and_the_rest_reported_as_left(catalog_url, 
     plain.mill.close()
 
 
+@pytest.mark.parametrize("more", ["max_windows=2", "max_partitions=2", "max_bytes='80 B'"])
+def test_one_commit_that_touches_many_windows_is_cut_at_the_limits_too(catalog_url, tmp_path, more):
+    """The newest windows come first, and each is replaced once. An overwritten partition has 38 bytes."""
+    plain = open_plain(tmp_path / "project", catalog_url, more=more)
+    for hour in range(6):
+        plain.add(f"2021-03-19 {hour:02}:00", hour)
+    plain.settle()
+    hours = [datetime(2021, 3, 19, hour) for hour in range(1, 6)]  # noqa: DTZ001  # wall-clock times of UTC
+    texts = {f"day=2021-03-19/hour={hour.hour}": f"{to_wall(hour)} 1\n" * 2 for hour in hours}
+    plain.commit("clicks", texts, "overwrite")
+
+    seen = []
+    for _ in range(3):
+        plain.run()
+        seen.append(([*plain.results().values()], len(plain.lines("hourly")), plain.is_more()))
+    again = [json.loads(text)["recomputed"] for (text,) in plain.sql(WINDOW_MESSAGES)[-3:]]
+
+    assert seen == [
+        ([1, 1, 1, 1, 2, 2], 6, True),
+        ([1, 1, 2, 2, 2, 2], 6, True),
+        ([1, 2, 2, 2, 2, 2], 6, False),
+    ]
+    assert again == [2, 2, 1]
+    plain.mill.close()
+
+
+def test_late_windows_that_are_left_wait_beside_those_of_later_commits(catalog_url, tmp_path):
+    """A window that had no rows is among them. A run that is killed leaves all of them to the next run."""
+    plain = open_plain(tmp_path / "project", catalog_url, more="max_windows=2")
+    for hour in (1, 3, 4):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+    for hour in (1, 2, 3, 4):
+        plain.add(f"2021-03-19 {hour:02}:00", 2)
+    plain.run()
+    first = plain.results()
+    for hour in (2, 4, 5):
+        plain.add(f"2021-03-19 {hour:02}:00", 3)
+    kill(plain, "driver.before_commit")
+    killed = plain.results()
+
+    seen = []
+    for _ in range(3):
+        plain.run()
+        seen.append((plain.results(), plain.is_more()))
+
+    assert first == killed == {"01:00": 1, "03:00": 2, "04:00": 2}
+    second = {"01:00": 1, "03:00": 2, "04:00": 3, "05:00": 1}
+    assert seen == [
+        (second, True),
+        ({**second, "01:00": 2, "02:00": 2}, False),
+        ({**second, "01:00": 2, "02:00": 2}, False),
+    ]
+    assert plain.sql("SELECT count(*) FROM window_result WHERE stale = 1") == [(0,)]
+    plain.mill.close()
+
+
+def test_a_late_window_that_is_left_is_not_final_before_it_is_computed(sqlite_catalog_url, tmp_path):
+    """`computed` goes on meanwhile: a further late row of the window counted in it, and in the side table too."""
+    more = "max_windows=1, allowed_lateness='3h'"
+    plain = open_plain(tmp_path / "project", sqlite_catalog_url, more=more)
+    for hour in range(4):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+    for hour in (1, 2, 3):
+        plain.add(f"2021-03-19 {hour:02}:00", 2)
+    for hour in (4, 5, 6):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.run()
+    plain.run()
+    before = plain.results()
+    plain.add("2021-03-19 01:00", 3)
+    plain.settle()
+    after, side = plain.results(), plain.lines("count_hours_side")
+    plain.add("2021-03-19 01:00", 4)
+    plain.settle()
+
+    assert before == {"00:00": 1, "01:00": 1, "02:00": 2, "03:00": 2, "04:00": 1, "05:00": 1}
+    assert (after, side) == ({**before, "01:00": 3, "06:00": 1}, [])
+    assert plain.results() == after
+    assert len(plain.lines("count_hours_side")) == 1
+    plain.mill.close()
+
+
 def test_a_failing_window_is_postponed_and_delays_no_other(plain):
     """A row outside its partition: the batch is halved until the window is known, and shown with its partitions."""
     for hour in (8, 9, 11):

@@ -221,4 +221,4 @@ def _plan_closed(
         waiting += fill_gaps(grid, reached, waiting, _NO_LIMIT)
     for source in sources:
         waiting += to_stored(source, outside.get(source.dataset_id, {}))
-    return plan(grid, reached, waiting, (), _NO_LIMIT).new, passed
+    return plan(grid, reached, waiting, set(), (), _NO_LIMIT).new, passed

@@ -32,8 +32,9 @@ from tidemill.lake.window.reach import WindowReach, find_interval_shape
 from tidemill.lake.window.retries import WINDOWS, Failure, NotePostponed, list_postponed
 from tidemill.lake.window.side import side_of
 from tidemill.lake.window.watermark import LATEST, find_first_begin, value_at
-from tidemill.lake.window.window_plan import MARGIN, Dirty, Grid, Limits, Plan, Reached, Stored, Window, plan
+from tidemill.lake.window.window_plan import MARGIN, Dirty, Grid, Limits, Plan, Reached, Stored, Window, find_late, plan
 from tidemill.lake.window.windows import (
+    ComputedWindow,
     LateRows,
     MoveWindows,
     OutsideRows,
@@ -139,6 +140,8 @@ class _Look:
     """Times of rows outside their partition that count in windows."""
     postponed: tuple[Window, ...]
     """Windows that were postponed: those whose partitions have changed first, then what was tried longest ago."""
+    final: Instant | None
+    """Late rows change no window that closes up to this time; None for no such time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +300,7 @@ class WindowProgram:
         new = tries.compute(look.plan.new)
         moved = self._find_move(workspace, look, tries, late, new)
         if tries.failed and not tries.done and (look.plan.late or look.plan.new):
-            left = [*look.plan.late[late:], *look.plan.new[new:], *look.plan.beyond]
+            left = [*look.plan.late[late:], *look.plan.new[new:], *look.plan.left, *look.plan.beyond]
             with workspace.undone(look.sink):
                 if not tries.find_sound(left):
                     # It may be no single window's fault, and publishing would hide it.
@@ -350,9 +353,8 @@ class WindowProgram:
             aside = Aside(workspace, calculator, side, batch, look.state)
             outside = aside.put_outside()
             if kept:
-                final = _find_final(spec, look.state)
-                assert final is not None, "there are late rows"  # noqa: S101
-                late = aside.put_late(kept, moved.seen, reach.first_open(grid, final))
+                assert look.final is not None, "there are late rows"  # noqa: S101
+                late = aside.put_late(kept, moved.seen, reach.first_open(grid, look.final))
             for text in (
                 *aside.say_late(late),
                 *aside.say_outside(outside),
@@ -374,7 +376,7 @@ class WindowProgram:
         self, workspace: Workspace, look: _Look, source: Fileset, reach: WindowReach, seen: int
     ) -> list[LateRows]:
         """Return the partitions that got rows before the commit `seen` of windows that are not computed again."""
-        final = _find_final(spec_of(source), look.state)
+        final = look.final
         if final is None or spec_of(source).late is LatePolicy.ERROR:
             return []  # late rows that are an error have ended the run before
         late = workspace.ask(lambda db, _: list_late(db, source, look.state.seen, seen))
@@ -389,9 +391,7 @@ class WindowProgram:
     def _find_move(self, workspace: Workspace, look: _Look, tries: Tries, late: int, new: int) -> MoveWindows:
         """Return the move of the state after `late` late and `new` new windows were tried."""
         plan, grid = look.plan, self._grid(look.sources)
-        computed, seen = plan.computed, plan.seen
-        if late < len(plan.late):
-            seen = look.state.seen  # the next run lists all changes again; failed windows are postponed by then
+        computed = plan.computed
         if new < len(plan.new):
             # Windows that close at one instant are passed together.
             computed = Instant(min(grid.closes(plan.new[new - 1]), grid.closes(plan.new[new]) - 1))
@@ -401,12 +401,13 @@ class WindowProgram:
             sources=look.sources,
             state=look.state,
             computed=computed,
-            seen=seen,
+            seen=plan.seen,
             new=[window for window in plan.new if window in tries.done],
             again=sorted(again),
             gone=look.gone,
             failed=[*_to_postpone(look, tries)],
             mended=[window for window in look.postponed if window in tries.done],
+            left=[*plan.left, *plan.late[late:]],
             rows=sum(write.manifest.total_rows for write in workspace.written(look.sink)),
             more=plan.more or late < len(plan.late) or new < len(plan.new),
         )
@@ -431,6 +432,11 @@ class WindowProgram:
         open_from = (
             None if state.computed is None else Instant(state.computed - grid.shape.size - grid.shape.reach - MARGIN)
         )
+        postponed = list_postponed(db, state.program_id, _MOST_STALE)
+        stale = list_stale(db, state.program_id, WallTime(LATEST), _MOST_STALE)
+        computed = (one.window for one in stale if _is_passed(grid, state, one.window))
+        left = {*filter(grid.shape.has, computed)} - {*postponed}
+        final = _find_final(specs[0], state, min(map(grid.closes, left), default=None))
         waiting: list[Stored] = []
         dirty: dict[str, list[Dirty]] = {}
         outside: dict[DatasetId, Mapping[KeyText, Stretches]] = {}
@@ -440,12 +446,12 @@ class WindowProgram:
                 one = reach.touched_by(grid.zone, stored)
                 # Without the computed windows, which a long interval has by the thousand.
                 waiting.append(one if open_from is None else one._replace(begins=max(one.begins, open_from)))
-            changes = _list_dirty(db, source, tx, state)
+            changes = _list_dirty(db, source, tx, state, final)
             if includes_outside(source):
                 noted = read_outside(db, state.program_id, source.dataset_id)
                 own = [one for one in read if one.dataset_id == source.dataset_id]
                 outside[source.dataset_id] = merge(noted, own)
-                changes += _list_outside_dirty(db, source, tx, state, noted, own)
+                changes += _list_outside_dirty(db, source, tx, state, final, noted, own)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
         passed = find_passed(db, tx, self.query, sources, waiting, state.computed)
         at = Reached(state.computed, state.seen, passed, tx.write_pointer, first)
@@ -460,19 +466,32 @@ class WindowProgram:
                 for one in to_stored(source, outside[source.dataset_id])
             ]
         for source, spec in zip(sources, specs, strict=True):
-            late = plan(grid, at, (), dirty[source.qualified_name], limits).late
+            late = find_late(grid, at, dirty[source.qualified_name])
             if spec.late is LatePolicy.ERROR and late:
-                raise LateData(state.name, source.qualified_name, [_show(window) for window in late])
-        planned = plan(grid, at, waiting, [one for changes in dirty.values() for one in changes], limits)
-        postponed = list_postponed(db, state.program_id, _MOST_STALE)
-        found = planned.without({*postponed})  # else the run would meet first what has failed before
-        changed = {*planned.late}
+                raise LateData(state.name, source.qualified_name, [_show(one) for one in sorted(late, reverse=True)])
+        changed = find_late(grid, at, [one for changes in dirty.values() for one in changes])
+        again = (left | changed) - {*postponed}  # else the run would meet first what has failed before
+        around = self._list_around(db, tx, sources, sorted(again, reverse=True)[: limits.windows], outside)
+        found = plan(grid, at, waiting, again, around, limits).without({*postponed})
+        found = replace(found, left=tuple(window for window in found.left if window not in left))
         postponed.sort(key=lambda window: window not in changed)
         wanted = (*found.new, *found.late, *postponed)
         written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
-        gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
+        gone = _find_gone(grid, state, found.computed, stale, {*wanted})
         written_by |= gone
-        return _Look(state, sources, sink, found, written_by, tuple(gone), outside, tuple(postponed))
+        return _Look(state, sources, sink, found, written_by, tuple(gone), outside, tuple(postponed), final)
+
+    def _list_around(
+        self, db: Db, tx: Snapshot, sources: Sequence[Fileset], windows: Sequence[Window], outside: Outside
+    ) -> list[Stored]:
+        """List the partitions whose rows may lie in `windows`."""
+        grid, around = self._grid(sources), []
+        for source, reach in zip(sources, self.query.reaches, strict=True) if windows else ():
+            spans = _merged(reach.needs(grid.zone, grid.spans(window)) for window in windows)
+            for found in list_around(db, source, tx, spans).values():
+                around += [reach.touched_by(grid.zone, one) for one in found]
+            around += to_stored(source, outside.get(source.dataset_id, {}))
+        return around
 
     def list_next(self, db: Db, snapshot: Snapshot, state: WindowState | None) -> list[NextWindow]:
         """List the windows that the next run would compute or delete, in its order. None: the program is new.
@@ -488,23 +507,6 @@ class WindowProgram:
         }
         needed = list_needed(db, self.query, look.sources, snapshot, each, look.outside)
         return [NextWindow(window, why, needed.get(window, ())) for window, why in each.items()]
-
-    def _gone(
-        self, db: Db, program_id: ProgramId, grid: Grid, computed: Instant | None, kept: AbstractSet[Window]
-    ) -> dict[Window, WritePointer]:
-        """Return the stale windows of the time before a reset that no later run computes.
-
-        A window of another size or offset goes at once. A row of the output may name one bound alone: a later run would
-        take the row for one of a new window with the same bound. The others go when a run passes them.
-        """
-        if computed is None:
-            return {}
-        stale = list_stale(db, program_id, WallTime(LATEST), _MOST_STALE)
-        return {
-            one.window: one.write_pointer
-            for one in stale
-            if one.window not in kept and (not grid.shape.has(one.window) or grid.closes(one.window) <= computed)
-        }
 
     def _write(
         self,
@@ -770,13 +772,36 @@ def _to_postpone(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
     return tries.failed | {one: error for one, error in tries.untried.items() if one not in known}
 
 
-def _list_dirty(db: Db, source: Fileset, tx: Snapshot, state: WindowState) -> list[Dirty]:
+def _is_passed(grid: Grid, state: WindowState, window: Window) -> bool:
+    """Return whether `window` is computed: if such a window is stale, then it is a late one that a run has left."""
+    return state.computed is not None and grid.closes(window) <= state.computed
+
+
+def _find_gone(
+    grid: Grid, state: WindowState, computed: Instant | None, stale: Iterable[ComputedWindow], kept: AbstractSet[Window]
+) -> dict[Window, WritePointer]:
+    """Return the stale windows of the time before a reset that no later run computes.
+
+    A window of another size or offset goes at once. A row of the output may name one bound alone: a later run would
+    take the row for one of a new window with the same bound. The others go when a run passes them.
+    """
+    if computed is None:
+        return {}
+    return {
+        one.window: one.write_pointer
+        for one in stale
+        if one.window not in kept
+        and not _is_passed(grid, state, one.window)
+        and (not grid.shape.has(one.window) or grid.closes(one.window) <= computed)
+    }
+
+
+def _list_dirty(db: Db, source: Fileset, tx: Snapshot, state: WindowState, final: Instant | None) -> list[Dirty]:
     """List the changes of a source for which windows are computed again, or which are an error."""
     spec = spec_of(source)
     if state.computed is None or spec.late not in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}:
         return []
-    final = _find_final(spec, state) if spec.late is LatePolicy.RECOMPUTE else None
-    return list_dirty(db, source, tx, state.seen, final)
+    return list_dirty(db, source, tx, state.seen, final if spec.late is LatePolicy.RECOMPUTE else None)
 
 
 def _list_outside_dirty(
@@ -784,6 +809,7 @@ def _list_outside_dirty(
     source: Fileset,
     tx: Snapshot,
     state: WindowState,
+    final: Instant | None,
     noted: Mapping[KeyText, Stretches],
     found: Sequence[OutsideTimes],
 ) -> list[Dirty]:
@@ -791,17 +817,22 @@ def _list_outside_dirty(
     spec = spec_of(source)
     if state.computed is None or spec.late not in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}:
         return []
-    final = _find_final(spec, state) if spec.late is LatePolicy.RECOMPUTE else None
+    final = final if spec.late is LatePolicy.RECOMPUTE else None
     # Partitions that no earlier run could read have commits that the program has seen.
     before = [Dirty(state.seen, *one, final) for old in found if old.commit_seq < state.seen for one in old.stretches]
     return before + list_changed(db, source, tx, state.seen, final, [noted, merge(noted, found)])
 
 
-def _find_final(spec: WatermarkSpec, state: WindowState) -> Instant | None:
-    """Return the time up to which windows close that late rows change no more; None for no such time."""
+def _find_final(spec: WatermarkSpec, state: WindowState, left: Instant | None) -> Instant | None:
+    """Return the time up to which windows close that late rows change no more; None for no such time.
+
+    `left` is the first time at which a late window closes that an earlier run has left. Late rows of that window still
+    change it.
+    """
     if spec.final_after is None or state.computed is None:
         return None
-    return Instant(state.computed - spec.final_after)
+    final = state.computed - spec.final_after
+    return Instant(final if left is None or spec.late is not LatePolicy.RECOMPUTE else min(final, left - 1))
 
 
 def _is_behind(grid: Grid, reach: WindowReach, late: LateRows, final: Instant) -> bool:

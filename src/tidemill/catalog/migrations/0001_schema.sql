@@ -540,7 +540,8 @@ CREATE TABLE window_change (
     PRIMARY KEY (dataset_id, commit_seq, begins)
 ) {clustered};
 
--- The transaction that wrote the newest version of a window's rows. A later reset of the program makes the row stale.
+-- The transaction that wrote the newest version of a window's rows. A later reset of the program makes the row stale, and
+-- so does a run that leaves a late window to later runs.
 CREATE TABLE window_result (
     program_id    {text} NOT NULL,
     window_end    BIGINT NOT NULL,

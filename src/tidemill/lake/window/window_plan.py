@@ -6,7 +6,7 @@ A window needs the partitions whose rows may lie in it, and no others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -200,7 +200,7 @@ class Dirty(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one run. A run always computes at least one window, or all late windows of one commit."""
+    """Limits of one run. A run always computes at least one window: of late windows, and of new windows."""
 
     windows: int
     partitions: int
@@ -209,10 +209,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Plan of a run: `new` windows in the order of their ends, and `late` windows to compute again.
+    """Plan of a run: `new` windows in the order of their ends, and `late` windows to compute again, newest first.
 
     `computed` and `seen` are the state of the program once all windows of the plan are published. `more` is true if
-    work is left. `beyond` are windows of that work, all or some.
+    work is left. `left` are the late windows of that work, and `beyond` the new ones.
     """
 
     new: tuple[Window, ...]
@@ -220,14 +220,14 @@ class Plan:
     computed: Instant | None
     seen: int
     more: bool
+    left: tuple[Window, ...] = ()
     beyond: tuple[Window, ...] = ()
 
     def without(self, windows: AbstractSet[Window]) -> Plan:
-        """Return the plan without `windows`, which the caller handles in another way."""
+        """Return the plan without new windows of `windows`, which the caller handles in another way."""
         return replace(
             self,
             new=tuple(window for window in self.new if window not in windows),
-            late=tuple(window for window in self.late if window not in windows),
             beyond=tuple(window for window in self.beyond if window not in windows),
         )
 
@@ -257,69 +257,94 @@ class Reached:
         return self.first is not None and grid.spans(window)[0] < self.first
 
 
-def plan(grid: Grid, at: Reached, waiting: Sequence[Stored], dirty: Iterable[Dirty], limits: Limits) -> Plan:
+def plan(
+    grid: Grid,
+    at: Reached,
+    waiting: Iterable[Stored],
+    late: AbstractSet[Window],
+    around: Iterable[Stored],
+    limits: Limits,
+) -> Plan:
     """Plan a run.
 
-    `waiting` are the visible partitions whose rows may lie in windows that close after `computed`; `dirty` the visible
-    changes from `seen` on, none when late ones are dropped. Late windows take half the room at most, while others are
-    due.
+    `waiting` are the visible partitions whose rows may lie in windows that close after `computed`. `late` are all
+    computed windows to compute again, and `around` the visible partitions whose rows may lie in the newest of them.
+    Late windows take half the room at most, while others are due.
     """
     if at.passed is None:
         return Plan((), (), at.computed, at.seen, more=False)
+    passed, computed = at.passed, -_EVER if at.computed is None else at.computed
+    holders = _find_holders(
+        grid, waiting, lambda one: computed < grid.closes(one) <= passed and not at.leaves_out(grid, one)
+    )
+    due = sorted(holders, key=lambda window: (grid.closes(window), window))
+    half = 2 if due else 1
+    room = Limits(limits.windows // half, limits.partitions // half, limits.bytes // half)
+    late_holders = _find_holders(grid, around, late.__contains__)
+    again, read = _fitting(_group_late(grid, late), late_holders, room)
+    size = sum(partition.bytes for partition in read)
+    rest = Limits(limits.windows - len(again), limits.partitions - len(read), limits.bytes - size)
+    new, _ = _fitting((list(group) for _, group in groupby(due, key=grid.closes)), holders, rest)
+    left, beyond = late - {*again}, due[len(new) :]
+    reached = grid.closes(new[-1]) if beyond else Instant(max(passed, computed))
+    # The caller remembers the late windows that are left. So all changes of this snapshot are seen.
+    more = bool(left or beyond)
+    return Plan(tuple(new), tuple(again), reached, at.pointer, more, tuple(sorted(left)), tuple(beyond))
+
+
+def find_late(grid: Grid, at: Reached, dirty: Iterable[Dirty]) -> set[Window]:
+    """Return the computed windows that the changes `dirty` touch."""
+    found: set[Window] = set()
+    if at.computed is None:
+        return found
+    for change in dirty:
+        near = [one for one in grid.touched(change.begins, change.ends) if not at.leaves_out(grid, one)]
+        final = -_EVER if change.final is None else change.final
+        found |= {one for one in near if final < grid.closes(one) <= at.computed}
+    return found
+
+
+def _find_holders(
+    grid: Grid, partitions: Iterable[Stored], wanted: Callable[[Window], bool]
+) -> dict[Window, set[Stored]]:
+    """The `wanted` windows in which rows of the partitions may lie, each with its partitions."""
     holders: dict[Window, set[Stored]] = {}
     slots = grid.slots
-    for partition in waiting:
-        for window in grid.touched(partition.begins, partition.ends):
-            closes = grid.closes(window)
-            if at.leaves_out(grid, window):
-                continue
-            if closes <= at.passed and (at.computed is None or closes > at.computed):
-                members = holders.setdefault(window, set())
-                if partition.ends > slots.spans(window)[0]:
-                    members.add(partition)  # sessions of before are read from a carry
-    due = sorted(holders, key=lambda window: (grid.closes(window), window))
-    late, left, later = _late(grid, at, dirty, limits.windows // (2 if due else 1))
-    new = _fitting(grid, due, holders, replace(limits, windows=max(1, limits.windows - len(late))))
-    # What is due now is computed as this snapshot shows it: of the changes in it only those left behind are unseen.
-    seen = at.pointer if left is None else left
-    beyond = (*later, *due[len(new) :])
-    if len(new) < len(due):
-        return Plan(tuple(new), tuple(late), grid.closes(new[-1]), seen, more=True, beyond=beyond)
-    reached = at.passed if at.computed is None else Instant(max(at.passed, at.computed))
-    return Plan(tuple(new), tuple(late), reached, seen, more=left is not None, beyond=beyond)
+    for partition in partitions:
+        for window in filter(wanted, grid.touched(partition.begins, partition.ends)):
+            members = holders.setdefault(window, set())
+            if partition.ends > slots.spans(window)[0]:
+                members.add(partition)  # sessions of before are read from a carry
+    return holders
 
 
-def _fitting(grid: Grid, due: Sequence[Window], holders: dict[Window, set[Stored]], limits: Limits) -> list[Window]:
-    """The first of `due`, whole groups that close at one instant, as far as the limits allow."""
+def _group_late(grid: Grid, late: Iterable[Window]) -> list[list[Window]]:
+    """The windows, newest first. Slots that follow each other are one group.
+
+    A late row may join sessions of several slots. A reader would see some of these sessions twice, if one run replaced
+    some of the slots.
+    """
+    groups: list[list[Window]] = []
+    for window in sorted(late, reverse=True):
+        if grid.shape.sessions and groups and groups[-1][-1].start == window.end:
+            groups[-1].append(window)
+        else:
+            groups.append([window])
+    return groups
+
+
+def _fitting(
+    groups: Iterable[Sequence[Window]], holders: Mapping[Window, AbstractSet[Stored]], limits: Limits
+) -> tuple[list[Window], set[Stored]]:
+    """The windows of the first of `groups`, as far as the limits allow, and their partitions."""
     taken: list[Window] = []
     partitions: set[Stored] = set()
-    for _, group in groupby(due, key=grid.closes):
-        windows = list(group)
-        more = partitions.union(*(holders[window] for window in windows))
+    for windows in groups:
+        more = partitions.union(*(holders.get(window, ()) for window in windows))
         size = sum(partition.bytes for partition in more)
         full = len(taken) + len(windows) > limits.windows or len(more) > limits.partitions or size > limits.bytes
         if taken and full:
             break
         taken += windows
         partitions = more
-    return taken
-
-
-def _late(grid: Grid, at: Reached, dirty: Iterable[Dirty], room: int) -> tuple[list[Window], int | None, set[Window]]:
-    """Computed windows that unseen changes touch, newest first.
-
-    And the first commit that is left for another run, with the windows that its first change touches beside these.
-    """
-    found: set[Window] = set()
-    if at.computed is None:
-        return [], None, set()
-    ordered = sorted(dirty, key=lambda change: change.commit_seq)
-    for number, change in enumerate(ordered):
-        near = [one for one in grid.touched(change.begins, change.ends) if not at.leaves_out(grid, one)]
-        final = -_EVER if change.final is None else change.final
-        touched = {one for one in near if final < grid.closes(one) <= at.computed}
-        whole = number == 0 or ordered[number - 1].commit_seq != change.commit_seq
-        if whole and found and len(found | touched) > room:
-            return sorted(found, reverse=True), change.commit_seq, touched - found
-        found |= touched
-    return sorted(found, reverse=True), None, set()
+    return taken, partitions

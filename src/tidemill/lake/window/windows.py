@@ -127,6 +127,8 @@ class MoveWindows(Effect):
     gone: Sequence[Window] = ()
     failed: Sequence[Window] = ()
     mended: Sequence[Window] = ()
+    left: Sequence[Window] = ()
+    """Late windows that later runs compute again."""
     rows: int = 0
     more: bool = False
     left_out: Sequence[LateRows] = ()
@@ -150,6 +152,8 @@ class MoveWindows(Effect):
         if kept := [*self.new, *self.again]:
             written: dict[str, Param] = {"windows": to_rows(kept), "write_pointer": self.tx.write_pointer}
             calls.append(SQL.put_results(**one, **written))
+        if self.left:
+            calls.append(SQL.put_left(**one, windows=to_rows(self.left), write_pointer=self.tx.write_pointer))
         if self.gone:
             calls.append(SQL.forget_results(**one, windows=to_rows(self.gone)))
         if self.left_out:
@@ -443,7 +447,10 @@ def find_results(db: Db, program_id: ProgramId, windows: Sequence[Window]) -> li
 
 
 def list_stale(db: Db, program_id: ProgramId, upto: WallTime, limit: int) -> list[ComputedWindow]:
-    """Windows of before a reset that end at `upto` or earlier and have not been replaced yet, earliest first."""
+    """List the windows that end at `upto` or earlier and are to be computed again, earliest first.
+
+    These are windows of before a reset, and late windows that a run has left to later runs.
+    """
     return _results(db.all(SQL.list_stale, program_id=program_id, upto=upto, limit=limit))
 
 

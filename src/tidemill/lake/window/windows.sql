@@ -51,6 +51,14 @@ SELECT :program_id, w.window_end, w.window_start, :write_pointer, 0
  WHERE true
     ON CONFLICT (program_id, window_end, window_start) DO UPDATE SET write_pointer = excluded.write_pointer, stale = 0
 
+-- name: put_left
+-- Late windows that later runs compute again. Such a window may have had no rows before, and then gets its first row here.
+INSERT INTO window_result (program_id, window_end, window_start, write_pointer, stale)
+SELECT :program_id, w.window_end, w.window_start, :write_pointer, 1
+  FROM {rows:windows(window_start bigint, window_end bigint)} AS w
+ WHERE true
+    ON CONFLICT (program_id, window_end, window_start) DO UPDATE SET stale = 1
+
 -- name: forget_results
 DELETE FROM window_result
  WHERE program_id = :program_id
@@ -248,7 +256,7 @@ SELECT coalesce(w.committed_at, d.created_at) AS at
 
 -- name: publish_closed
 -- For programs that begin to be listened for: windows that the watermarks of all inputs have passed but for idle inputs
--- (`least.py` has the rule), results of before a reset, late changes that no run has seen, and failed windows whose next try was announced already. Rows lie before the
+-- (`least.py` has the rule), results of before a reset, late windows that a run has left, late changes that no run has seen, and failed windows whose next try was announced already. Rows lie before the
 -- time of their partition, by the row lag at most. A message for each input: a schedule may listen to any.
 WITH input AS (
     SELECT i.program_id, w.value - i.lag AS closed,

@@ -75,6 +75,7 @@ from tidemill.sql.outside_rows import (
     check_outside,
     includes_outside,
     list_changed,
+    list_late_outside,
     list_needed_outside,
     read_times,
     to_stored,
@@ -302,7 +303,9 @@ class WindowProgram:
                 if not tries.find_sound(left):
                     # It may be no single window's fault, and publishing would hide it.
                     raise next(iter(tries.failed.values()))
-        moved = self._leave_out(workspace, calculator, look, moved, tries.done)
+        # Changes that a later run looks at again touch windows of what was noted before.
+        noted = [one for one in read if max(one.commit_seq, look.state.seen) < moved.seen]
+        moved = self._leave_out(workspace, calculator, look, moved, tries.done, noted)
         if self.carry and tries.done and not tries.failed and tries.done >= {*look.postponed}:
             # Not while windows fail: their partitions would fail here too.
             (batch,) = self._batches(workspace, look, [max(tries.done, key=lambda window: window.end)])
@@ -312,10 +315,7 @@ class WindowProgram:
         world.mark("windows.written")
         workspace.also(
             moved,
-            # Changes that a later run looks at again touch windows of what was noted before.
-            NoteOutsideTimes(
-                look.state.program_id, [one for one in read if max(one.commit_seq, look.state.seen) < moved.seen]
-            ),
+            NoteOutsideTimes(look.state.program_id, noted),
             NotePostponed(
                 look.state.program_id,
                 [Failure(one, error.reason, error.partitions) for one, error in _to_postpone(look, tries).items()],
@@ -333,6 +333,7 @@ class WindowProgram:
         look: _Look,
         moved: MoveWindows,
         windows: Iterable[Window],
+        noted: Sequence[OutsideTimes],
     ) -> MoveWindows:
         """Return `moved` with the number of rows that count in no window, and write such rows to the side table.
 
@@ -344,7 +345,7 @@ class WindowProgram:
         grid, wanted = self._grid(look.sources), sorted(windows)
         for source, reach, side in zip(look.sources, self.query.reaches, self.sides, strict=True):
             spec = spec_of(source)
-            late = self._find_late(workspace, look, source, reach, moved.seen)
+            late = self._find_late(workspace, look, source, reach, moved.seen, noted)
             kept = late if spec.keeps_late else []
             batch = self._batch(workspace, look, source, wanted, kept)
             aside = Aside(workspace, calculator, side, batch, look.state)
@@ -352,7 +353,7 @@ class WindowProgram:
             if kept:
                 final = _find_final(spec, look.state)
                 assert final is not None, "there are late rows"  # noqa: S101
-                late = aside.put_late(kept, moved.seen, reach.first_open(grid, final))
+                late = aside.put_late(kept, reach.first_open(grid, final))
             for text in (
                 *aside.say_late(late),
                 *aside.say_outside(outside),
@@ -371,17 +372,32 @@ class WindowProgram:
             yield f"{sessions} went on for {longest}: closed by force"
 
     def _find_late(
-        self, workspace: Workspace, look: _Look, source: Fileset, reach: WindowReach, seen: int
+        self,
+        workspace: Workspace,
+        look: _Look,
+        source: Fileset,
+        reach: WindowReach,
+        seen: int,
+        noted: Sequence[OutsideTimes],
     ) -> list[LateRows]:
-        """Return the partitions that got rows before the commit `seen` of windows that are not computed again."""
+        """Return the partitions that got rows before the commit `seen` of windows that are not computed again.
+
+        Also those of `noted` that earlier runs could not read.
+        """
         final = _find_final(spec_of(source), look.state)
         if final is None or spec_of(source).late is LatePolicy.ERROR:
             return []  # late rows that are an error have ended the run before
-        late = workspace.ask(lambda db, _: list_late(db, source, look.state.seen, seen))
+        late = workspace.ask(
+            lambda db, tx: [
+                *list_late(db, source, look.state.seen, seen),
+                *list_late_outside(db, source, tx, noted, look.state.seen),
+            ]
+        )
         grid, outside = self._grid(look.sources), look.outside.get(source.dataset_id, {})
 
         def is_behind(one: LateRows) -> bool:
-            spans = [(one.begins, one.ends), *outside.get(one.key, ())]
+            own = [] if one.outside else [(one.begins, one.ends)]
+            spans = [*own, *outside.get(one.key, ())]
             return any(_is_behind(grid, reach, replace(one, begins=low, ends=high), final) for low, high in spans)
 
         return [one for one in late if one.rows and is_behind(one)]

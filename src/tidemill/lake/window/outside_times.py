@@ -40,18 +40,26 @@ _MOST: Final = 1_000
 
 
 class UnreadPartition(NamedTuple):
-    """A partition that a program has not read since the commit `commit_seq`."""
+    """A partition that a program has not read as of its last commit `commit_seq`.
+
+    The program has read the partition as of the commit `read_seq`, -1 if never.
+    """
 
     partition_key: KeyText
     commit_seq: int
+    read_seq: int
 
 
 class OutsideTimes(NamedTuple):
-    """The stretches of time in which rows of a partition lie outside the partition, as of its commit `commit_seq`."""
+    """The stretches of time in which rows of a partition lie outside the partition, as of its commit `commit_seq`.
+
+    The program had read the partition as of the commit `read_seq`, -1 if never.
+    """
 
     dataset_id: DatasetId
     key: KeyText
     commit_seq: int
+    read_seq: int
     stretches: Stretches
 
 

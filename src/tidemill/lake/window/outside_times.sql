@@ -1,7 +1,7 @@
 -- name: list_unread
--- gives: partition_key, commit_seq
+-- gives: partition_key, commit_seq, read_seq
 -- Partitions that a snapshot sees with a change that the program has not read, also those that were replaced since.
-SELECT c.partition_key, max(c.commit_seq) AS commit_seq
+SELECT c.partition_key, max(c.commit_seq) AS commit_seq, coalesce(max(o.commit_seq), -1) AS read_seq
   FROM (SELECT partition_key, commit_seq FROM partition_change {indexed_by:partition_by_time}
          WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_time IS NOT NULL
            AND +commit_seq < :write_pointer
@@ -9,10 +9,10 @@ SELECT c.partition_key, max(c.commit_seq) AS commit_seq
         SELECT partition_key, commit_seq FROM partition_change {indexed_by:partition_superseded}
          WHERE dataset_id = :dataset_id AND superseded_seq >= :write_pointer AND +commit_seq < :write_pointer
            AND partition_time IS NOT NULL) AS c
+  LEFT JOIN outside_time AS o
+    ON o.program_id = :program_id AND o.dataset_id = :dataset_id AND o.partition_key = c.partition_key
  GROUP BY c.partition_key
-HAVING max(c.commit_seq) > coalesce((SELECT o.commit_seq FROM outside_time AS o
-                                      WHERE o.program_id = :program_id AND o.dataset_id = :dataset_id
-                                        AND o.partition_key = c.partition_key), -1)
+HAVING max(c.commit_seq) > coalesce(max(o.commit_seq), -1)
  ORDER BY c.partition_key
 
 -- name: list_times

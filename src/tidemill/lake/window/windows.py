@@ -76,7 +76,10 @@ class ComputedWindow:
 
 @dataclass(frozen=True, slots=True)
 class LateRows:
-    """Rows that came in a partition since a program's last run; `begins` and `ends` are the partition's instants."""
+    """Rows that the commits `[since, until)` brought to a partition, late for a window program.
+
+    `begins` and `ends` are the instants of the partition.
+    """
 
     dataset_id: DatasetId
     key: KeyText
@@ -84,6 +87,10 @@ class LateRows:
     begins: int
     ends: int
     rows: int
+    since: int
+    until: int
+    outside: bool = False
+    """Only rows that lie outside the partition are late. Windows hold the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +399,8 @@ def list_late(db: Db, source: Fileset, seen: int, until: int) -> list[LateRows]:
     if is_on_demand(source):
         late: dict[KeyText, LateRows] = {}
         for _, key, span, rows in _list_arrivals(db, source, seen, until):
-            before = late.get(key, LateRows(source.dataset_id, key, span.time, span.begins - row_lag, span.ends, 0))
+            begins = span.begins - row_lag
+            before = late.get(key, LateRows(source.dataset_id, key, span.time, begins, span.ends, 0, seen, until))
             late[key] = replace(before, rows=before.rows + rows)
         return [one for one in late.values() if one.rows]
     found = []
@@ -404,7 +412,8 @@ def list_late(db: Db, source: Fileset, seen: int, until: int) -> list[LateRows]:
         until=until,
     ):
         span = partition_time.span_at(from_wall(time))
-        found.append(LateRows(source.dataset_id, key, time, span.begins - row_lag, span.ends, number or 0))
+        begins = span.begins - row_lag
+        found.append(LateRows(source.dataset_id, key, time, begins, span.ends, number or 0, seen, until))
     return found
 
 

@@ -86,6 +86,22 @@ def test_a_damaged_partition_holds_up_only_its_own_windows(plain):
     assert plain.results() == {"08:00": 2, "09:00": 2, "10:00": 1}
 
 
+def test_a_commit_starts_a_run_although_only_rows_outside_are_late(sqlite_catalog_url, tmp_path):
+    """The watermark waits for hour 9, and hours 10 and 11 do not move it. The row of 08:05 in hour 11 is late."""
+    plain = open_plain(tmp_path / "project", sqlite_catalog_url, more="outside='include', gap='wait'")
+    for hour in (8, 10):
+        plain.add(f"2021-03-19 {hour:02}:00", 5)
+    plain.settle()
+    before = plain.results()
+
+    plain.add("2021-03-19 11:00", 6, 5 - 180)
+    more = plain.is_more()
+    plain.settle()
+
+    assert (before, more, plain.results()) == ({"08:00": 1}, True, {"08:00": 2})
+    plain.mill.close()
+
+
 @pytest.mark.parametrize(("late", "side", "counted"), [("drop", [], 2), ("side", ["-50"], 1)])
 def test_late_rows_of_a_partition_that_could_not_be_read_are_left_out_once(
     sqlite_catalog_url, tmp_path, late, side, counted

@@ -29,7 +29,7 @@ from tidemill.lake.window.window_plan import MARGIN, Dirty, Sessions, Stored, Wi
 from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, PartitionTime, Span, WallTime, from_wall
-from tidemill.shapes.watermark_spec import LatePolicy, WatermarkSpec
+from tidemill.shapes.watermark_spec import LatePolicy, OutsidePolicy, WatermarkSpec
 
 if TYPE_CHECKING:
     from tidemill.lake.window.windows_sql import Sql
@@ -213,14 +213,16 @@ class MoveWindows(Effect):
 def announce_late(source: Fileset, begins: Instant) -> Call:
     """Say in the commit of a partition whose rows begin at `begins` that computed windows may have to be done again.
 
-    Also that windows which W has passed already are to be computed for the first time.
+    Also that windows which W has passed already are to be computed for the first time. Where rows outside their
+    partition count in windows, the rows may have any time.
     """
-    dataset = source.dataset
+    dataset, spec = source.dataset, source.watermark
+    includes = spec is not None and spec.outside is OutsidePolicy.INCLUDE
     params: dict[str, Param] = {
         "dataset_id": dataset.dataset_id,
         "dataset": dataset.qualified_name,
         "event_key": backlog_event(dataset.namespace, dataset.name),
-        "begins": begins - (source.watermark.row_lag if source.watermark else 0),
+        "begins": -_EVER if includes else begins - (spec.row_lag if spec else 0),
     }
     return SQL.announce_late(**params)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
 from pyspark.sql import functions as sf
 
@@ -10,6 +12,7 @@ from tests.sql.hours import TUMBLE, open_plain
 from tests.sql.test_window_frames import clicks, hours
 from tidemill.errors import UserError
 from tidemill.lake.window.outside_times import STEP, to_stretches
+from tidemill.shapes.partition_time import from_wall
 
 
 @pytest.fixture
@@ -100,6 +103,21 @@ def test_a_commit_starts_a_run_although_only_rows_outside_are_late(sqlite_catalo
 
     assert (before, more, plain.results()) == ({"08:00": 1}, True, {"08:00": 2})
     plain.mill.close()
+
+
+def test_a_dropped_partition_makes_no_window_due(plain):
+    """Hour 10 had a row of 13:10."""
+    plain.add("2021-03-19 10:00", 5, 190)
+    plain.settle()
+    with plain.mill.transaction() as tx:
+        tx.fileset("clicks").drop({"day": date(2021, 3, 19), "hour": 10})
+
+    plain.add("2021-03-19 15:00", 5)
+    plain.settle()
+
+    assert plain.results() == {"15:00": 1}
+    ends = plain.sql("SELECT window_end FROM window_result ORDER BY window_end")
+    assert [f"{from_wall(end):%H:%M}" for (end,) in ends] == ["11:00", "16:00"]
 
 
 @pytest.mark.parametrize(("late", "side", "counted"), [("drop", [], 2), ("side", ["-50"], 1)])

@@ -160,7 +160,7 @@ def compute_closed(
 
     calculator = SparkWindows(query, look_up)
     outside = {
-        source.dataset_id: merge({}, read_times(workspace, calculator, source, ProgramId("")))
+        source.dataset_id: merge({}, read_times(workspace, calculator, source, ProgramId(""), 0))
         for source in filter(includes_outside, sources)
     }
 

@@ -55,15 +55,16 @@ def check_outside(query: WindowQuery, sources: Iterable[Fileset]) -> None:
 
 
 def read_times(
-    workspace: Workspace, calculator: Calculator, source: Fileset, program_id: ProgramId
+    workspace: Workspace, calculator: Calculator, source: Fileset, program_id: ProgramId, seen: int
 ) -> list[OutsideTimes]:
     """Read the times of the rows of all partitions that a program has not read as they are now, in one go.
 
-    Later runs read partitions that this run cannot read.
+    A partition that was dropped from the commit `seen` on has no times. Later runs read partitions that this run cannot
+    read.
     """
 
     def block(db: Db, tx: Transaction) -> tuple[list[UnreadPartition], Batch]:
-        unread = list_unread(db, program_id, source, tx)
+        unread = list_unread(db, program_id, source, tx, seen)
         keys = [one.partition_key for one in unread]
         instants = {key: span for key in keys if (span := find_instants(source, key)) is not None}
         return unread, Batch(source, source, (), tuple(read_keys(db, source, tx, instants)), instants)

@@ -281,7 +281,7 @@ class WindowProgram:
         calculator = self._make_calculator(run)
         read: list[OutsideTimes] = []
         for source in filter(includes_outside, look.sources):
-            read += read_times(workspace, calculator, source, workspace.program_id)
+            read += read_times(workspace, calculator, source, workspace.program_id, look.state.seen)
         if read:
             look = workspace.ask(lambda db, tx: self._look(db, tx, find_state(db, workspace.program_id), read))
         world.mark("windows.planned")

@@ -86,13 +86,13 @@ class NoteOutsideTimes(Effect):
         return [SQL.put_times(program_id=self.program_id, times=json.dumps(rows))] if rows else []
 
 
-def list_unread(db: Db, program_id: ProgramId, source: Fileset, snapshot: Snapshot) -> list[UnreadPartition]:
+def list_unread(db: Db, program_id: ProgramId, source: Fileset, snapshot: Snapshot, seen: int) -> list[UnreadPartition]:
     """List the partitions that `snapshot` sees and the program has not read as they are, by key.
 
-    Cost: what is current.
+    Also dropped partitions with noted times, if a commit from `seen` on dropped them. Cost: what is current.
     """
     one: dict[str, Param] = {"program_id": program_id, "dataset_id": source.dataset_id}
-    return db.records(SQL.list_unread, UnreadPartition, **one, write_pointer=snapshot.write_pointer)
+    return db.records(SQL.list_unread, UnreadPartition, **one, write_pointer=snapshot.write_pointer, seen=seen)
 
 
 def read_outside(db: Db, program_id: ProgramId, dataset_id: DatasetId) -> dict[KeyText, Stretches]:

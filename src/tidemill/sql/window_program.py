@@ -27,7 +27,13 @@ from tidemill.lake.window.carry import carry_of, find_carry
 from tidemill.lake.window.cascade import OutputReach
 from tidemill.lake.window.least import QueryInput, find_least
 from tidemill.lake.window.on_demand import is_on_demand, source_of
-from tidemill.lake.window.outside_times import NoteOutsideTimes, OutsideTimes, Stretches, merge, read_outside
+from tidemill.lake.window.outside_times import (
+    NoteOutsideTimes,
+    OutsideTimes,
+    Stretches,
+    present_stretches,
+    read_outside,
+)
 from tidemill.lake.window.reach import WindowReach, find_interval_shape
 from tidemill.lake.window.retries import WINDOWS, Failure, NotePostponed, list_postponed
 from tidemill.lake.window.side import side_of
@@ -459,9 +465,9 @@ class WindowProgram:
             changes = _list_dirty(db, source, tx, state)
             if includes_outside(source):
                 noted = read_outside(db, state.program_id, source.dataset_id)
-                own = [one for one in read if one.dataset_id == source.dataset_id]
-                outside[source.dataset_id] = merge(noted, own)
-                changes += _list_outside_dirty(db, source, tx, state, noted, own)
+                read_now = [one for one in read if one.dataset_id == source.dataset_id]
+                outside[source.dataset_id] = present_stretches(noted, read_now)
+                changes += _list_outside_dirty(db, source, tx, state, noted, read_now)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
         passed = find_passed(db, tx, self.query, sources, waiting) or state.computed
         at = Reached(state.computed, state.seen, passed, tx.write_pointer, first)
@@ -796,7 +802,7 @@ def _list_outside_dirty(
     tx: Snapshot,
     state: WindowState,
     noted: Mapping[KeyText, Stretches],
-    found: Sequence[OutsideTimes],
+    read_now: Sequence[OutsideTimes],
 ) -> list[Dirty]:
     """List the same changes as `_list_dirty`, with the times of rows outside their partition, before and after."""
     spec = spec_of(source)
@@ -804,8 +810,9 @@ def _list_outside_dirty(
         return []
     final = _find_final(spec, state) if spec.late is LatePolicy.RECOMPUTE else None
     # Partitions that no earlier run could read have commits that the program has seen.
-    before = [Dirty(state.seen, *one, final) for old in found if old.commit_seq < state.seen for one in old.stretches]
-    return before + list_changed(db, source, tx, state.seen, final, [noted, merge(noted, found)])
+    unread = [one for one in read_now if one.commit_seq < state.seen]
+    missed = [Dirty(state.seen, *stretch, final) for one in unread for stretch in one.stretches]
+    return missed + list_changed(db, source, tx, state.seen, final, [noted, present_stretches(noted, read_now)])
 
 
 def _find_final(spec: WatermarkSpec, state: WindowState) -> Instant | None:

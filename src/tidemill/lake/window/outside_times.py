@@ -121,7 +121,7 @@ def to_stretches(steps: Iterable[int]) -> Stretches:
     return stretches
 
 
-def merge(known: Mapping[KeyText, Stretches], found: Iterable[OutsideTimes]) -> dict[KeyText, Stretches]:
-    """Return the stretches that hold now: those `found` in place of those that were `known`."""
-    merged = {**known, **{one.key: one.stretches for one in found}}
-    return {key: stretches for key, stretches in merged.items() if stretches}
+def present_stretches(noted: Mapping[KeyText, Stretches], read_now: Iterable[OutsideTimes]) -> dict[KeyText, Stretches]:
+    """Return the stretches that hold now: those that were `read_now` in place of those that were `noted`."""
+    present = {**noted, **{one.key: one.stretches for one in read_now}}
+    return {key: stretches for key, stretches in present.items() if stretches}

@@ -377,7 +377,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     },
     "windows.list_late": {"until": 600_000},
     "windows.list_arrivals": {"until": 600_000},
-    "outside_times.list_unread": {"dataset_id": "wide", "write_pointer": 600_000},
+    "outside_times.list_unread": {"dataset_id": "wide", "write_pointer": 600_000, "seen": 599_000},
     "outside_times.put_times": {
         "times": _rows([{"dataset_id": "small_1", "partition_key": "[1]", "commit_seq": 1, "stretches": "[[1,2]]"}])
     },

@@ -144,8 +144,9 @@ class Hours:
         del run, batch
         return {}
 
-    def pick_late(self, run: Any, batch: Batch, before: int) -> dict[str, list[str]]:
+    def pick_late(self, run: Any, batch: Batch, before: int, *, outside: bool) -> dict[str, list[str]]:
         """The ticks of the hours that begin before `before`."""
+        assert not outside, "ticks have no time of their own"
         found: dict[str, list[str]] = {}
         for partition in batch.partitions:
             begins, _ = batch.instants[partition.partition_key]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -72,6 +74,15 @@ class Plain(Windows):
         opens = self.zone.opens(time)
         text = "".join(f"{opens + minute * 60_000_000} {minute}\n" for minute in minutes)
         self.commit(table, {f"day={time:%Y-%m-%d}/hour={time.hour}": text}, how)
+
+    @contextmanager
+    def damaged(self, hour: int) -> Iterator[None]:
+        """Have the file of the clicks of an hour missing."""
+        folder = self.mill.project.config.folder
+        (lost,) = (one for one in folder.glob(f"**/hour={hour}/*") if not one.name.startswith("_"))
+        kept = lost.rename(lost.with_name("_kept"))
+        yield
+        kept.rename(lost)
 
     def lines(self, name: str) -> list[str]:
         """All that is published."""

@@ -125,17 +125,19 @@ class PlainWindows:
 
     def pick_outside(self, run, batch: Batch) -> Texts:
         """By the definition."""
-        return self._to_side(run, batch, SideReason.OUTSIDE, lambda time, begins, ends: not begins <= time < ends)
+        return self._to_side(
+            run, batch, SideReason.OUTSIDE, lambda time, one: not _lies_in(time, _find_span(batch, one))
+        )
 
-    def pick_late(self, run, batch: Batch, before: int) -> Texts:
+    def pick_late(self, run, batch: Batch, before: int, *, outside: bool) -> Texts:
         """By the definition."""
         zone = batch.watermark.window_zone
-        return self._to_side(
-            run,
-            batch,
-            SideReason.LATE,
-            lambda time, begins, ends: begins <= time < ends and to_wall(zone.local(time)) < before,
-        )
+
+        def is_late(time: int, one: Partition) -> bool:
+            counts = _lies_in(time, _find_span(batch, one)) and to_wall(zone.local(time)) < before
+            return counts and not (outside and _lies_in(time, batch.instants[one.partition_key]))
+
+        return self._to_side(run, batch, SideReason.LATE, is_late)
 
     def find_shifts(self, run, batch: Batch) -> dict[KeyText, set[int]]:
         """By the definition."""
@@ -150,12 +152,11 @@ class PlainWindows:
         return found
 
     @staticmethod
-    def _to_side(run, batch: Batch, reason: SideReason, belongs: Callable[[int, int, int], bool]) -> Texts:
+    def _to_side(run, batch: Batch, reason: SideReason, belongs: Callable[[int, Partition], bool]) -> Texts:
         keys, texts = batch.source.keys, {}
         for partition in batch.partitions:
             lines = read_lines(run.world, batch.source, partition)
-            span = _find_span(batch, partition)
-            text = "".join(f"{line}\n" for line in lines if belongs(int(line.split()[0]), *span))
+            text = "".join(f"{line}\n" for line in lines if belongs(int(line.split()[0]), partition))
             side_key = SIDE_SCHEMA.decode(to_side_key(keys, reason, partition.partition_key))
             texts |= {SIDE_SCHEMA.to_path(side_key): text} if text else {}
         return texts
@@ -183,6 +184,10 @@ def _find_span(batch: Batch, partition: Partition) -> tuple[int, int]:
     ever = 1 << 62
     includes = batch.watermark.outside is OutsidePolicy.INCLUDE
     return (-ever, ever) if includes else batch.instants[partition.partition_key]
+
+
+def _lies_in(time: int, span: tuple[int, int]) -> bool:
+    return span[0] <= time < span[1]
 
 
 class PlainJoin(PlainWindows):

@@ -58,22 +58,27 @@ class Aside:
             OutsideRows(source, key, span.time, found.get(key, 0)) for key, span in times.items() if span is not None
         ]
 
-    def put_late(self, late: Sequence[LateRows], seen: int, before: WallTime) -> list[LateRows]:
-        """Append the rows of the commits up to `seen` of a time before `before`. Return their numbers by partition."""
-        source, state = self.batch.source, self.state
+    def put_late(self, late: Sequence[LateRows], before: WallTime) -> list[LateRows]:
+        """Append the late rows of a time before `before` to the side table. Return their numbers by partition."""
+        by_key = {one.key: one for one in late}
 
         def find_new(db: Db, tx: Transaction) -> list[Partition]:
-            partitions = read_keys(db, source, tx, (one.key for one in late))
             return [
-                Partition(one.partition_key, tuple(c for c in one.changes if state.seen <= c.commit_seq < seen))
-                for one in partitions
+                Partition(
+                    one.partition_key,
+                    tuple(c for c in one.changes if rows.since <= c.commit_seq < rows.until),
+                )
+                for one in read_keys(db, self.batch.source, tx, by_key)
+                for rows in [by_key[one.partition_key]]
             ]
 
-        partitions = tuple(one for one in self.workspace.ask(find_new) if one.files)
-        if not partitions:
-            return []
-        batch = _only(replace(self.batch, partitions=partitions), {one.partition_key for one in partitions})
-        self.workspace.output(self.side).append(self.calculator.pick_late(self.workspace, batch, before))
+        found = [one for one in self.workspace.ask(find_new) if one.files]
+        for outside in (False, True):
+            partitions = tuple(one for one in found if by_key[one.partition_key].outside is outside)
+            if partitions:
+                batch = _only(replace(self.batch, partitions=partitions), [one.partition_key for one in partitions])
+                rows = self.calculator.pick_late(self.workspace, batch, before, outside=outside)
+                self.workspace.output(self.side).append(rows)
         keys = self.workspace.outputs.fileset(self.side).keys
         written = {keys.encode(one.key): one.manifest.total_rows for one in self.workspace.written(self.side)}
         kept = [replace(one, rows=written.get(to_side_key(self._keys, SideReason.LATE, one.key), 0)) for one in late]

@@ -13,7 +13,7 @@ from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.window.on_demand import is_on_demand, span_of
 from tidemill.lake.window.outside_times import OutsideTimes, Stretches, UnreadPartition, list_unread
 from tidemill.lake.window.window_plan import Dirty, Stored
-from tidemill.lake.window.windows import list_arrivals, read_keys
+from tidemill.lake.window.windows import LateRows, list_arrivals, read_keys
 from tidemill.names import DatasetId, ProgramId
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant
@@ -55,15 +55,16 @@ def check_outside(query: WindowQuery, sources: Iterable[Fileset]) -> None:
 
 
 def read_times(
-    workspace: Workspace, calculator: Calculator, source: Fileset, program_id: ProgramId
+    workspace: Workspace, calculator: Calculator, source: Fileset, program_id: ProgramId, seen: int
 ) -> list[OutsideTimes]:
     """Read the times of the rows of all partitions that a program has not read as they are now, in one go.
 
-    Later runs read partitions that this run cannot read.
+    A partition that was dropped from the commit `seen` on has no times. Later runs read partitions that this run cannot
+    read.
     """
 
     def block(db: Db, tx: Transaction) -> tuple[list[UnreadPartition], Batch]:
-        unread = list_unread(db, program_id, source, tx)
+        unread = list_unread(db, program_id, source, tx, seen)
         keys = [one.partition_key for one in unread]
         instants = {key: span for key in keys if (span := find_instants(source, key)) is not None}
         return unread, Batch(source, source, (), tuple(read_keys(db, source, tx, instants)), instants)
@@ -103,6 +104,24 @@ def _find_times(
                 half = len(some) // 2
                 left += [some[:half], some[half:]]
     return found, damaged
+
+
+def list_late_outside(
+    db: Db, source: Fileset, snapshot: Snapshot, noted: Iterable[OutsideTimes], seen: int
+) -> list[LateRows]:
+    """List the rows of commits before `seen` of `noted` partitions that earlier runs could not read.
+
+    Those runs could not say that rows outside the partition were late, nor count such rows in windows.
+    """
+    missed = {one.key: one for one in noted if one.dataset_id == source.dataset_id and one.commit_seq < seen}
+    late: list[LateRows] = []
+    for partition in read_keys(db, source, snapshot, missed):
+        key, since = partition.partition_key, missed[partition.partition_key].read_seq + 1
+        span, instants = span_of(source, key), find_instants(source, key)
+        if span is not None and instants is not None:
+            rows = sum(one.manifest.total_rows for one in partition.changes if since <= one.commit_seq < seen)
+            late.append(LateRows(source.dataset_id, key, span.time, *instants, rows, since, seen, outside=True))
+    return late
 
 
 def find_instants(source: Fileset, key: KeyText) -> tuple[int, int] | None:

@@ -27,7 +27,13 @@ from tidemill.lake.window.carry import carry_of, find_carry
 from tidemill.lake.window.cascade import OutputReach
 from tidemill.lake.window.least import QueryInput, find_least
 from tidemill.lake.window.on_demand import is_on_demand, source_of
-from tidemill.lake.window.outside_times import NoteOutsideTimes, OutsideTimes, Stretches, merge, read_outside
+from tidemill.lake.window.outside_times import (
+    NoteOutsideTimes,
+    OutsideTimes,
+    Stretches,
+    present_stretches,
+    read_outside,
+)
 from tidemill.lake.window.reach import WindowReach, find_interval_shape
 from tidemill.lake.window.retries import WINDOWS, Failure, NotePostponed, list_postponed
 from tidemill.lake.window.side import side_of
@@ -76,6 +82,7 @@ from tidemill.sql.outside_rows import (
     check_outside,
     includes_outside,
     list_changed,
+    list_late_outside,
     list_needed_outside,
     read_times,
     to_stored,
@@ -283,7 +290,7 @@ class WindowProgram:
         calculator = self._make_calculator(run)
         read: list[OutsideTimes] = []
         for source in filter(includes_outside, look.sources):
-            read += read_times(workspace, calculator, source, workspace.program_id)
+            read += read_times(workspace, calculator, source, workspace.program_id, look.state.seen)
         if read:
             look = workspace.ask(lambda db, tx: self._look(db, tx, find_state(db, workspace.program_id), read))
         world.mark("windows.planned")
@@ -305,7 +312,9 @@ class WindowProgram:
                 if not tries.find_sound(left):
                     # It may be no single window's fault, and publishing would hide it.
                     raise next(iter(tries.failed.values()))
-        moved = self._leave_out(workspace, calculator, look, moved, tries.done)
+        # Changes that a later run looks at again touch windows of what was noted before.
+        noted = [one for one in read if max(one.commit_seq, look.state.seen) < moved.seen]
+        moved = self._leave_out(workspace, calculator, look, moved, tries.done, noted)
         if self.carry and tries.done and not tries.failed and tries.done >= {*look.postponed}:
             # Not while windows fail: their partitions would fail here too.
             (batch,) = self._batches(workspace, look, [max(tries.done, key=lambda window: window.end)])
@@ -315,10 +324,7 @@ class WindowProgram:
         world.mark("windows.written")
         workspace.also(
             moved,
-            # Changes that a later run looks at again touch windows of what was noted before.
-            NoteOutsideTimes(
-                look.state.program_id, [one for one in read if max(one.commit_seq, look.state.seen) < moved.seen]
-            ),
+            NoteOutsideTimes(look.state.program_id, noted),
             NotePostponed(
                 look.state.program_id,
                 [Failure(one, error.reason, error.partitions) for one, error in _to_postpone(look, tries).items()],
@@ -336,6 +342,7 @@ class WindowProgram:
         look: _Look,
         moved: MoveWindows,
         windows: Iterable[Window],
+        noted: Sequence[OutsideTimes],
     ) -> MoveWindows:
         """Return `moved` with the number of rows that count in no window, and write such rows to the side table.
 
@@ -347,14 +354,14 @@ class WindowProgram:
         grid, wanted = self._grid(look.sources), sorted(windows)
         for source, reach, side in zip(look.sources, self.query.reaches, self.sides, strict=True):
             spec = spec_of(source)
-            late = self._find_late(workspace, look, source, reach, moved.seen)
+            late = self._find_late(workspace, look, source, reach, moved.seen, noted)
             kept = late if spec.keeps_late else []
             batch = self._batch(workspace, look, source, wanted, kept)
             aside = Aside(workspace, calculator, side, batch, look.state)
             outside = aside.put_outside()
             if kept:
                 assert look.final is not None, "there are late rows"  # noqa: S101
-                late = aside.put_late(kept, moved.seen, reach.first_open(grid, look.final))
+                late = aside.put_late(kept, reach.first_open(grid, look.final))
             for text in (
                 *aside.say_late(late),
                 *aside.say_outside(outside),
@@ -373,17 +380,32 @@ class WindowProgram:
             yield f"{sessions} went on for {longest}: closed by force"
 
     def _find_late(
-        self, workspace: Workspace, look: _Look, source: Fileset, reach: WindowReach, seen: int
+        self,
+        workspace: Workspace,
+        look: _Look,
+        source: Fileset,
+        reach: WindowReach,
+        seen: int,
+        noted: Sequence[OutsideTimes],
     ) -> list[LateRows]:
-        """Return the partitions that got rows before the commit `seen` of windows that are not computed again."""
+        """Return the partitions that got rows before the commit `seen` of windows that are not computed again.
+
+        Also those of `noted` that earlier runs could not read.
+        """
         final = look.final
         if final is None or spec_of(source).late is LatePolicy.ERROR:
             return []  # late rows that are an error have ended the run before
-        late = workspace.ask(lambda db, _: list_late(db, source, look.state.seen, seen))
+        late = workspace.ask(
+            lambda db, tx: [
+                *list_late(db, source, look.state.seen, seen),
+                *list_late_outside(db, source, tx, noted, look.state.seen),
+            ]
+        )
         grid, outside = self._grid(look.sources), look.outside.get(source.dataset_id, {})
 
         def is_behind(one: LateRows) -> bool:
-            spans = [(one.begins, one.ends), *outside.get(one.key, ())]
+            own = [] if one.outside else [(one.begins, one.ends)]
+            spans = [*own, *outside.get(one.key, ())]
             return any(_is_behind(grid, reach, replace(one, begins=low, ends=high), final) for low, high in spans)
 
         return [one for one in late if one.rows and is_behind(one)]
@@ -449,9 +471,9 @@ class WindowProgram:
             changes = _list_dirty(db, source, tx, state, final)
             if includes_outside(source):
                 noted = read_outside(db, state.program_id, source.dataset_id)
-                own = [one for one in read if one.dataset_id == source.dataset_id]
-                outside[source.dataset_id] = merge(noted, own)
-                changes += _list_outside_dirty(db, source, tx, state, final, noted, own)
+                read_now = [one for one in read if one.dataset_id == source.dataset_id]
+                outside[source.dataset_id] = present_stretches(noted, read_now)
+                changes += _list_outside_dirty(db, source, tx, state, final, noted, read_now)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
         passed = find_passed(db, tx, self.query, sources, waiting, state.computed)
         at = Reached(state.computed, state.seen, passed, tx.write_pointer, first)
@@ -811,7 +833,7 @@ def _list_outside_dirty(
     state: WindowState,
     final: Instant | None,
     noted: Mapping[KeyText, Stretches],
-    found: Sequence[OutsideTimes],
+    read_now: Sequence[OutsideTimes],
 ) -> list[Dirty]:
     """List the same changes as `_list_dirty`, with the times of rows outside their partition, before and after."""
     spec = spec_of(source)
@@ -819,8 +841,9 @@ def _list_outside_dirty(
         return []
     final = final if spec.late is LatePolicy.RECOMPUTE else None
     # Partitions that no earlier run could read have commits that the program has seen.
-    before = [Dirty(state.seen, *one, final) for old in found if old.commit_seq < state.seen for one in old.stretches]
-    return before + list_changed(db, source, tx, state.seen, final, [noted, merge(noted, found)])
+    unread = [one for one in read_now if one.commit_seq < state.seen]
+    missed = [Dirty(state.seen, *stretch, final) for one in unread for stretch in one.stretches]
+    return missed + list_changed(db, source, tx, state.seen, final, [noted, present_stretches(noted, read_now)])
 
 
 def _find_final(spec: WatermarkSpec, state: WindowState, left: Instant | None) -> Instant | None:

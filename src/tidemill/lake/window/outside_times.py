@@ -40,18 +40,26 @@ _MOST: Final = 1_000
 
 
 class UnreadPartition(NamedTuple):
-    """A partition that a program has not read since the commit `commit_seq`."""
+    """A partition that a program has not read as of its last commit `commit_seq`.
+
+    The program has read the partition as of the commit `read_seq`, -1 if never.
+    """
 
     partition_key: KeyText
     commit_seq: int
+    read_seq: int
 
 
 class OutsideTimes(NamedTuple):
-    """The stretches of time in which rows of a partition lie outside the partition, as of its commit `commit_seq`."""
+    """The stretches of time in which rows of a partition lie outside the partition, as of its commit `commit_seq`.
+
+    The program had read the partition as of the commit `read_seq`, -1 if never.
+    """
 
     dataset_id: DatasetId
     key: KeyText
     commit_seq: int
+    read_seq: int
     stretches: Stretches
 
 
@@ -78,13 +86,13 @@ class NoteOutsideTimes(Effect):
         return [SQL.put_times(program_id=self.program_id, times=json.dumps(rows))] if rows else []
 
 
-def list_unread(db: Db, program_id: ProgramId, source: Fileset, snapshot: Snapshot) -> list[UnreadPartition]:
+def list_unread(db: Db, program_id: ProgramId, source: Fileset, snapshot: Snapshot, seen: int) -> list[UnreadPartition]:
     """List the partitions that `snapshot` sees and the program has not read as they are, by key.
 
-    Cost: what is current.
+    Also dropped partitions with noted times, if a commit from `seen` on dropped them. Cost: what is current.
     """
     one: dict[str, Param] = {"program_id": program_id, "dataset_id": source.dataset_id}
-    return db.records(SQL.list_unread, UnreadPartition, **one, write_pointer=snapshot.write_pointer)
+    return db.records(SQL.list_unread, UnreadPartition, **one, write_pointer=snapshot.write_pointer, seen=seen)
 
 
 def read_outside(db: Db, program_id: ProgramId, dataset_id: DatasetId) -> dict[KeyText, Stretches]:
@@ -113,7 +121,7 @@ def to_stretches(steps: Iterable[int]) -> Stretches:
     return stretches
 
 
-def merge(known: Mapping[KeyText, Stretches], found: Iterable[OutsideTimes]) -> dict[KeyText, Stretches]:
-    """Return the stretches that hold now: those `found` in place of those that were `known`."""
-    merged = {**known, **{one.key: one.stretches for one in found}}
-    return {key: stretches for key, stretches in merged.items() if stretches}
+def present_stretches(noted: Mapping[KeyText, Stretches], read_now: Iterable[OutsideTimes]) -> dict[KeyText, Stretches]:
+    """Return the stretches that hold now: those that were `read_now` in place of those that were `noted`."""
+    present = {**noted, **{one.key: one.stretches for one in read_now}}
+    return {key: stretches for key, stretches in present.items() if stretches}

@@ -29,7 +29,7 @@ from tidemill.lake.window.window_plan import MARGIN, Dirty, Sessions, Stored, Wi
 from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, PartitionTime, Span, WallTime, from_wall
-from tidemill.shapes.watermark_spec import LatePolicy, WatermarkSpec
+from tidemill.shapes.watermark_spec import LatePolicy, OutsidePolicy, WatermarkSpec
 
 if TYPE_CHECKING:
     from tidemill.lake.window.windows_sql import Sql
@@ -76,7 +76,10 @@ class ComputedWindow:
 
 @dataclass(frozen=True, slots=True)
 class LateRows:
-    """Rows that came in a partition since a program's last run; `begins` and `ends` are the partition's instants."""
+    """Rows that the commits `[since, until)` brought to a partition, late for a window program.
+
+    `begins` and `ends` are the instants of the partition.
+    """
 
     dataset_id: DatasetId
     key: KeyText
@@ -84,6 +87,10 @@ class LateRows:
     begins: int
     ends: int
     rows: int
+    since: int
+    until: int
+    outside: bool = False
+    """Only rows that lie outside the partition are late. Windows hold the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +217,16 @@ class MoveWindows(Effect):
 def announce_late(source: Fileset, begins: Instant) -> Call:
     """Say in the commit of a partition whose rows begin at `begins` that computed windows may have to be done again.
 
-    Also that windows which W has passed already are to be computed for the first time.
+    Also that windows which W has passed already are to be computed for the first time. Where rows outside their
+    partition count in windows, the rows may have any time.
     """
-    dataset = source.dataset
+    dataset, spec = source.dataset, source.watermark
+    includes = spec is not None and spec.outside is OutsidePolicy.INCLUDE
     params: dict[str, Param] = {
         "dataset_id": dataset.dataset_id,
         "dataset": dataset.qualified_name,
         "event_key": backlog_event(dataset.namespace, dataset.name),
-        "begins": begins - (source.watermark.row_lag if source.watermark else 0),
+        "begins": -_EVER if includes else begins - (spec.row_lag if spec else 0),
     }
     return SQL.announce_late(**params)
 
@@ -396,7 +405,8 @@ def list_late(db: Db, source: Fileset, seen: int, until: int) -> list[LateRows]:
     if is_on_demand(source):
         late: dict[KeyText, LateRows] = {}
         for _, key, span, rows in _list_arrivals(db, source, seen, until):
-            before = late.get(key, LateRows(source.dataset_id, key, span.time, span.begins - row_lag, span.ends, 0))
+            begins = span.begins - row_lag
+            before = late.get(key, LateRows(source.dataset_id, key, span.time, begins, span.ends, 0, seen, until))
             late[key] = replace(before, rows=before.rows + rows)
         return [one for one in late.values() if one.rows]
     found = []
@@ -408,7 +418,8 @@ def list_late(db: Db, source: Fileset, seen: int, until: int) -> list[LateRows]:
         until=until,
     ):
         span = partition_time.span_at(from_wall(time))
-        found.append(LateRows(source.dataset_id, key, time, span.begins - row_lag, span.ends, number or 0))
+        begins = span.begins - row_lag
+        found.append(LateRows(source.dataset_id, key, time, begins, span.ends, number or 0, seen, until))
     return found
 
 

@@ -401,7 +401,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "dataset_id": "small_1",
         "parked": _rows([{"partition_key": f"k{i}"} for i in range(50)]),
     },
-    "watermark.release_parked": {"dataset_id": "wide"},
+    "watermark.forget_parked": {"dataset_id": "wide"},
     "watermark.delete_parked": {"dataset_id": "small_1"},
     "watermark.forget_members": {
         "dataset_id": "small_1",
@@ -447,6 +447,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     },
     "watermark.list_holders": {"dataset_id": "deep"},
     "watermark.list_parked": {"dataset_id": "wide"},
+    "watermark.find_parked": {"dataset_id": "wide"},
     "watermark.list_incomplete": {"dataset_id": "small_1"},
     "watermark.list_holes": {"dataset_id": "small_1"},
     "transactions.insert_tx": {"epoch": 2},

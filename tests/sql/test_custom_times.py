@@ -8,8 +8,10 @@ import pytest
 
 from tests.sql.conftest import open_windows
 from tests.sql.hours import Plain, write_app
+from tidemill.app.deploy import Deployed
 from tidemill.run.records.bundles import find_sums
 from tidemill.run.records.programs import BrokenApp
+from tidemill.world import World
 
 TIMES = """
 from datetime import datetime, time
@@ -27,13 +29,21 @@ CREATE TABLE visits (ts timestamp, WATERMARK FOR ts AS SOURCE_WATERMARK) PARTITI
   'partition.time-extractor.kind'='custom', 'partition.time-extractor.class'='visit_times:read_time')"""
 
 
+class Timed(Plain):
+    """Such a project whose function can be changed."""
+
+    def write_times(self, bad: int) -> None:
+        """Write the function, which raises for hour `bad`."""
+        (self.mill.project.config.folder / "times.py").write_text(TIMES.format(bad=bad), encoding="utf-8")
+
+
 @pytest.fixture
 def project(sqlite_catalog_url, tmp_path):
     """A project with such a watermark. The function raises for hour 9."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "times.py").write_text(TIMES.format(bad=9), encoding="utf-8")
-    plain = Plain(open_windows(folder, sqlite_catalog_url, APP).mill)
+    plain = Timed(open_windows(folder, sqlite_catalog_url, APP).mill)
     yield plain
     plain.mill.close()
 
@@ -84,6 +94,24 @@ def test_a_process_that_cannot_load_the_extractor_parks_what_another_one_release
     assert "there is no module 'visit_times' beside the app file" in before.parked[0].why
     assert described.notices == ("visit_times:read_time reads the times of its partitions",)
     assert (after.watermark, after.parked) == ("2021-03-19 10:00:00", ())
+
+
+def test_a_run_that_has_not_seen_a_released_partition_computes_again(project):
+    """The run has planned its windows without hour 9, and the watermark of its program is behind that hour."""
+    for hour in (8, 9, 10):
+        project.add(f"2021-03-19 {hour:02}:00", hour, hour + 1)
+
+    def marked(name: str) -> None:
+        if name == "windows.written" and not deployed:
+            project.write_times(bad=25)
+            deployed.extend(project.mill.deploy())
+
+    deployed: list[Deployed] = []
+    run = project.run(world=World(spawner=project.spawner, marked=marked))
+    project.settle()
+
+    assert run.state == "PENDING"
+    assert project.results() == {"07:00": 2, "08:00": 4, "09:00": 4}
 
 
 @pytest.mark.parametrize(

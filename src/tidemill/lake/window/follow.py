@@ -14,11 +14,11 @@ from tidemill.lake.window.watermark import (
     MoveWatermark,
     fill_slots,
     find_times,
+    forget_parked,
     forget_partitions,
     guard_declaration,
     note_commit,
     park_partitions,
-    release_parked,
 )
 from tidemill.lake.window.windows import announce_late
 from tidemill.names import RunId
@@ -75,7 +75,9 @@ class FollowPartitions(Effect):
         dropped = [change.key for change in self.changes if change.op is WriteOp.DROP and change.key in spans]
         forgotten = list(forget_partitions(self.fileset, {key: spans[key] for key in dropped})) if dropped else []
         yield from forgotten
-        yield from release_parked(self.fileset, (key for key in dropped if spans[key] is None))
+        # An append leaves earlier changes without a time: the next release finds them.
+        replaced = [change.key for change in self.changes if change.op is not WriteOp.APPEND and spans.get(change.key)]
+        yield from forget_parked(self.fileset, (*dropped, *replaced))
         there = {change.key for change in self.changes if change.op is not WriteOp.DROP}
         yield from park_partitions(self.fileset, (key for key in there if key in spans and spans[key] is None))
         if added or self.completes or forgotten:

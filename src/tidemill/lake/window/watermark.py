@@ -370,10 +370,10 @@ def park_partitions(fileset: Fileset, keys: Iterable[Key]) -> Iterator[Call]:
         yield SQL.park_partitions(dataset_id=fileset.dataset_id, parked=json.dumps(parked))
 
 
-def release_parked(fileset: Fileset, keys: Iterable[Key]) -> Iterator[Call]:
-    """Forget parked partitions, which were dropped."""
+def forget_parked(fileset: Fileset, keys: Iterable[Key]) -> Iterator[Call]:
+    """Delete these partitions from the parked ones: they were dropped, or have a time now."""
     if found := [fileset.keys.encode(key) for key in keys]:
-        yield SQL.release_parked(dataset_id=fileset.dataset_id, keys=json.dumps(found))
+        yield SQL.forget_parked(dataset_id=fileset.dataset_id, keys=json.dumps(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -659,9 +659,16 @@ def list_holders(db: Db, dataset_id: DatasetId) -> list[Holder]:
     return db.records(SQL.list_holders, Holder, dataset_id=dataset_id)
 
 
-def list_parked(db: Db, fileset: Fileset, limit: int) -> list[KeyText]:
-    """Return parked partitions, whose keys have no time that can be read, by key. Cost: these."""
-    return db.records(SQL.list_parked, KeyText, dataset_id=fileset.dataset_id, limit=limit)
+def list_parked(db: Db, fileset: Fileset, limit: int, after: str = "") -> list[KeyText]:
+    """Return parked partitions, whose keys have no time that can be read, by key from `after` on. Cost: these."""
+    return db.records(SQL.list_parked, KeyText, dataset_id=fileset.dataset_id, after=after, limit=limit)
+
+
+def find_parked(db: Db, fileset: Fileset, keys: Iterable[Key]) -> set[Key]:
+    """Return which of these partitions are parked. Cost: a look-up by key for each."""
+    wanted = json.dumps([fileset.keys.encode(key) for key in keys])
+    found = db.records(SQL.find_parked, KeyText, dataset_id=fileset.dataset_id, keys=wanted)
+    return {fileset.keys.decode(key) for key in found}
 
 
 def list_holes(db: Db, dataset_id: DatasetId, limit: int) -> list[WallTime]:

@@ -80,7 +80,7 @@ SELECT :dataset_id, p.partition_key, tidemill_now() FROM {rows:parked(partition_
  WHERE true
     ON CONFLICT (dataset_id, partition_key) DO NOTHING
 
--- name: release_parked
+-- name: forget_parked
 DELETE FROM parked_partition WHERE dataset_id = :dataset_id AND partition_key IN ({texts:keys})
 
 -- name: delete_parked
@@ -395,7 +395,12 @@ SELECT i.write_pointer, t.run_id, t.began_at, i.from_time AS begins, i.to_time A
 
 -- name: list_parked
 -- gives: partition_key
-SELECT partition_key FROM parked_partition WHERE dataset_id = :dataset_id ORDER BY partition_key LIMIT :limit
+SELECT partition_key FROM parked_partition
+ WHERE dataset_id = :dataset_id AND partition_key > :after ORDER BY partition_key LIMIT :limit
+
+-- name: find_parked
+-- gives: partition_key
+SELECT partition_key FROM parked_partition WHERE dataset_id = :dataset_id AND partition_key IN ({texts:keys})
 
 -- name: list_incomplete
 -- gives: slot_time, members

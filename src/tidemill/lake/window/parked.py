@@ -38,7 +38,7 @@ def explain_parked(fileset: Fileset, keys: Iterable[KeyText]) -> dict[str, str]:
         return {}
     found = {}
     for key in keys:
-        why = spec.partition_time.extractor.explain(fileset.keys.decode(key), spec.partition_time.zone)
+        why = spec.partition_time.explain(fileset.keys.decode(key))
         found[fileset.show(key)] = why or "its time was not read when it was committed"
     return found
 

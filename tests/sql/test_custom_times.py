@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import sys
+from datetime import UTC, date, datetime
 
 import pytest
 
@@ -11,6 +12,8 @@ from tests.sql.hours import Plain, write_app
 from tidemill.app.deploy import Deployed
 from tidemill.run.records.bundles import find_sums
 from tidemill.run.records.programs import BrokenApp
+from tidemill.shapes.custom_time import forget_modules, load
+from tidemill.shapes.time_formats import BadPartitionTime
 from tidemill.world import World
 
 TIMES = """
@@ -112,6 +115,50 @@ def test_a_run_that_has_not_seen_a_released_partition_computes_again(project):
 
     assert run.state == "PENDING"
     assert project.results() == {"07:00": 2, "08:00": 4, "09:00": 4}
+
+
+def test_a_partition_keeps_the_time_that_an_extractor_has_read_when_it_fails_now(project):
+    """By hand, in windows of two hours: a late row of hour 8 counts in two windows, and its drop empties both."""
+    for hour in (8, 10):
+        project.add(f"2021-03-19 {hour:02}:00", hour, hour + 1)
+    project.settle()
+    project.write_times(bad=8)
+    project.mill.deploy()
+
+    project.add("2021-03-19 08:00", 30)
+    project.settle()
+    added = project.results()
+    with project.transaction("clicks") as tx:
+        tx.fileset("default.clicks").drop({"day": date(2021, 3, 19), "hour": 8})
+    project.settle()
+
+    assert added == {"07:00": 3, "08:00": 3, "09:00": 2}
+    assert project.results() == {"09:00": 2}
+    assert project.mill.watermarks.show("clicks").parked == ()
+
+
+def test_a_deployment_releases_partitions_of_a_table_that_a_statement_made(project):
+    """The module of the extractor was missing at the commit. No other test has a module of this name."""
+    project.mill.sql(VISITS.replace("visit_times", "later_times"))
+    time = datetime(2021, 3, 19, 8, 30, tzinfo=UTC)
+    project.commit("visits", [{"ts": time, "day": time.date(), "hour": 8}])
+
+    (project.mill.project.config.folder / "later_times.py").write_text(TIMES.format(bad=25), encoding="utf-8")
+    project.mill.deploy()
+
+    shown = project.mill.watermarks.show("visits")
+    assert (shown.watermark, shown.parked) == ("2021-03-19 09:00:00", ())
+
+
+def test_a_module_that_is_refused_stays_imported():
+    """Else a deployment would forget a module that other code uses."""
+    with pytest.raises(BadPartitionTime, match="there is no module 'colorsys' beside the app file"):
+        load("colorsys:rgb_to_hsv")
+    import colorsys
+
+    forget_modules()
+
+    assert sys.modules["colorsys"] is colorsys
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tidemill.lake.window.watermark import (
 from tidemill.lake.window.windows import announce_late
 from tidemill.names import RunId
 from tidemill.shapes.keys import Key, KeyText
-from tidemill.shapes.partition_time import Instant, Span
+from tidemill.shapes.partition_time import Instant, Span, WallTime
 
 
 def publish_partitions(
@@ -34,13 +34,15 @@ def publish_partitions(
     existing: frozenset[KeyText],
     *,
     base: ColumnSchema | None = None,
+    known: Mapping[Key, WallTime] | None = None,
     completes: Sequence[Span] = (),
 ) -> list[Effect]:
     """Publish partitions (`AddPartitions`) and bring the watermark of their file set up to them.
 
-    `completes` are period slots that are complete with this commit, even without rows (`list_slots`).
+    `known` are the times of partitions that the catalog has (`find_known_times`). `completes` are period slots that are
+    complete with this commit, even without rows (`list_slots`).
     """
-    spans = find_times(fileset, (change.key for change in changes))
+    spans = find_times(fileset, (change.key for change in changes), known)
     times = {key: span.time for key, span in spans.items() if span is not None}
     added = AddPartitions(tx, fileset, changes, schema, existing, base=base, times=times)
     return [added, FollowPartitions(fileset, tx.run_id, changes, spans, completes)]

@@ -166,6 +166,8 @@ def test_the_ends_of_the_calendar_park_a_partition():
 
     assert times.span_of(("9999-06-01", "-")) is None
     assert times.span_of(("nonsense", "-")) is None
+    assert "9999-06-01 00:00:00 is not within the years 1 to 9999" in times.explain(("9999-06-01", "-"))
+    assert times.explain(("9990-06-01", "-")) == ""
 
 
 @pytest.mark.parametrize(

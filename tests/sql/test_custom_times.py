@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import sys
+from datetime import UTC, date, datetime
 
 import pytest
 
 from tests.sql.conftest import open_windows
 from tests.sql.hours import Plain, write_app
+from tidemill.app.deploy import Deployed
 from tidemill.run.records.bundles import find_sums
 from tidemill.run.records.programs import BrokenApp
+from tidemill.shapes.custom_time import forget_modules, load
+from tidemill.shapes.time_formats import BadPartitionTime
+from tidemill.world import World
 
 TIMES = """
 from datetime import datetime, time
@@ -27,13 +32,21 @@ CREATE TABLE visits (ts timestamp, WATERMARK FOR ts AS SOURCE_WATERMARK) PARTITI
   'partition.time-extractor.kind'='custom', 'partition.time-extractor.class'='visit_times:read_time')"""
 
 
+class Timed(Plain):
+    """Such a project whose function can be changed."""
+
+    def write_times(self, bad: int) -> None:
+        """Write the function, which raises for hour `bad`."""
+        (self.mill.project.config.folder / "times.py").write_text(TIMES.format(bad=bad), encoding="utf-8")
+
+
 @pytest.fixture
 def project(sqlite_catalog_url, tmp_path):
     """A project with such a watermark. The function raises for hour 9."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "times.py").write_text(TIMES.format(bad=9), encoding="utf-8")
-    plain = Plain(open_windows(folder, sqlite_catalog_url, APP).mill)
+    plain = Timed(open_windows(folder, sqlite_catalog_url, APP).mill)
     yield plain
     plain.mill.close()
 
@@ -84,6 +97,68 @@ def test_a_process_that_cannot_load_the_extractor_parks_what_another_one_release
     assert "there is no module 'visit_times' beside the app file" in before.parked[0].why
     assert described.notices == ("visit_times:read_time reads the times of its partitions",)
     assert (after.watermark, after.parked) == ("2021-03-19 10:00:00", ())
+
+
+def test_a_run_that_has_not_seen_a_released_partition_computes_again(project):
+    """The run has planned its windows without hour 9, and the watermark of its program is behind that hour."""
+    for hour in (8, 9, 10):
+        project.add(f"2021-03-19 {hour:02}:00", hour, hour + 1)
+
+    def marked(name: str) -> None:
+        if name == "windows.written" and not deployed:
+            project.write_times(bad=25)
+            deployed.extend(project.mill.deploy())
+
+    deployed: list[Deployed] = []
+    run = project.run(world=World(spawner=project.spawner, marked=marked))
+    project.settle()
+
+    assert run.state == "PENDING"
+    assert project.results() == {"07:00": 2, "08:00": 4, "09:00": 4}
+
+
+def test_a_partition_keeps_the_time_that_an_extractor_has_read_when_it_fails_now(project):
+    """By hand, in windows of two hours: a late row of hour 8 counts in two windows, and its drop empties both."""
+    for hour in (8, 10):
+        project.add(f"2021-03-19 {hour:02}:00", hour, hour + 1)
+    project.settle()
+    project.write_times(bad=8)
+    project.mill.deploy()
+
+    project.add("2021-03-19 08:00", 30)
+    project.settle()
+    added = project.results()
+    with project.transaction("clicks") as tx:
+        tx.fileset("default.clicks").drop({"day": date(2021, 3, 19), "hour": 8})
+    project.settle()
+
+    assert added == {"07:00": 3, "08:00": 3, "09:00": 2}
+    assert project.results() == {"09:00": 2}
+    assert project.mill.watermarks.show("clicks").parked == ()
+
+
+def test_a_deployment_releases_partitions_of_a_table_that_a_statement_made(project):
+    """The module of the extractor was missing at the commit. No other test has a module of this name."""
+    project.mill.sql(VISITS.replace("visit_times", "later_times"))
+    time = datetime(2021, 3, 19, 8, 30, tzinfo=UTC)
+    project.commit("visits", [{"ts": time, "day": time.date(), "hour": 8}])
+
+    (project.mill.project.config.folder / "later_times.py").write_text(TIMES.format(bad=25), encoding="utf-8")
+    project.mill.deploy()
+
+    shown = project.mill.watermarks.show("visits")
+    assert (shown.watermark, shown.parked) == ("2021-03-19 09:00:00", ())
+
+
+def test_a_module_that_is_refused_stays_imported():
+    """Else a deployment would forget a module that other code uses."""
+    with pytest.raises(BadPartitionTime, match="there is no module 'colorsys' beside the app file"):
+        load("colorsys:rgb_to_hsv")
+    import colorsys
+
+    forget_modules()
+
+    assert sys.modules["colorsys"] is colorsys
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import Final
 
 from tidemill.app.app import App
 from tidemill.app.declaration import read_declaration, restore_declaration
-from tidemill.app.declared import DeclaredFileset
 from tidemill.app.deploy import Deployed, DeployedCode, deploy, find_left, plan
 from tidemill.app.deployments import Deployment, find_declaration
 from tidemill.app.difference import Act, Part, PartChange, describe
 from tidemill.app.loading import forget_brought, load_with_code
 from tidemill.catalog.db import Db
 from tidemill.config import Config
-from tidemill.errors import UserError
+from tidemill.errors import TidemillError, UserError
+from tidemill.lake.datasets import find_by_id
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.window.parked import release_parked
+from tidemill.lake.window.watermark import list_parking
 from tidemill.mill.project import Project
 from tidemill.names import Namespace, qualified
 from tidemill.run.records.bundles import (
@@ -32,8 +35,9 @@ from tidemill.run.records.bundles import (
     put_bundle,
     store_bundle,
 )
-from tidemill.run.records.declared import find_dataset
 from tidemill.schedule.specs import Owner
+
+_log: Final = logging.getLogger(__name__)
 
 
 class BadApp(UserError):
@@ -99,18 +103,23 @@ def deploy_apps(project: Project, *, update_schedules: bool | None, if_generatio
         ]
     finally:
         delete_unused(catalog, stored)
-    for app in apps:
-        _release_parked(project, app)
+    for namespace, name in {app.namespace: app.name for app in apps}.items():
+        _release_parked(project, namespace, f"deployment of {name}")
     return deployed
 
 
-def _release_parked(project: Project, app: App) -> None:
-    """Release partitions for which the code that was just imported reads times."""
-    cause = f"deployment of {app.name}"
-    for one in app.datasets.values():
-        if isinstance(one, DeclaredFileset) and one.watermark is not None:
-            fileset = Fileset.of(project.aside.read(lambda db: find_dataset(db, one.qualified_name)))  # noqa: B023  # at once
+def _release_parked(project: Project, namespace: Namespace, cause: str) -> None:
+    """Release partitions for which the code that was just imported reads times, also those of tables made by SQL.
+
+    A file set whose partitions cannot be released is logged: the deployment has committed, and the next commit to the
+    file set, or deployment, releases them.
+    """
+    for dataset_id in project.aside.read(lambda db: list_parking(db, namespace)):
+        try:
+            fileset = Fileset.of(project.aside.read(lambda db: find_by_id(db, dataset_id)))  # noqa: B023  # at once
             release_parked(project.aside, fileset, cause)
+        except TidemillError as error:
+            _log.warning("partitions of %s stay parked after the %s: %s", dataset_id, cause, error)
 
 
 def check_single(apps: Sequence[App], if_generation: int | None) -> None:

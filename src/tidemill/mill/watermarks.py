@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -47,6 +47,7 @@ from tidemill.mill.page import PAGE, BadPage, Page, cut, one_more, read_key, wri
 from tidemill.mill.project import Noun
 from tidemill.mill.slots import SlotView, list_newest_slots
 from tidemill.names import DatasetId, Namespace, ProgramId
+from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, Zone, from_wall, to_wall
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
@@ -318,12 +319,12 @@ class Watermarks(Noun):
     def show(self, name: str) -> WatermarkDetail:
         """Return a watermark with its options, last moves, holders, missing partitions and window programs."""
 
-        def block(db: Db) -> WatermarkDetail:
+        def block(db: Db) -> tuple[WatermarkDetail, Fileset, list[KeyText]]:
             fileset, spec, row = self._find(db, name)
             zone, dataset_id = spec.partition_time.zone, fileset.dataset_id
             access = self._project.access
             view = _view(db, fileset, row, access)
-            return WatermarkDetail(
+            detail = WatermarkDetail(
                 view.dataset,
                 view.watermark,
                 view.reaches,
@@ -349,10 +350,7 @@ class Watermarks(Noun):
                     for time, number in list_incomplete(db, dataset_id, MOST_LISTED)
                 ),
                 holes=tuple(str(from_wall(time)) for time in list_holes(db, dataset_id, MOST_LISTED)),
-                parked=tuple(
-                    ParkedView(shown, why)
-                    for shown, why in explain_parked(fileset, list_parked(db, fileset, MOST_LISTED)).items()
-                ),
+                parked=(),
                 advice=tuple(advise(db, fileset)),
                 programs=tuple(
                     _program_view(db, state, fileset, spec.window_zone, access)
@@ -360,8 +358,12 @@ class Watermarks(Noun):
                     if access.sees_name(state.name)
                 ),
             )
+            return detail, fileset, list_parked(db, fileset, MOST_LISTED)
 
-        return self._catalog.read(block)
+        detail, fileset, keys = self._catalog.read(block)
+        # The function of a custom extractor may take its time: it is not called while the catalog is read.
+        parked = tuple(ParkedView(shown, why) for shown, why in explain_parked(fileset, keys).items())
+        return replace(detail, parked=parked)
 
     @operation(Right.READ)
     def slots(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[SlotView]:

@@ -88,18 +88,21 @@ def read_custom(name: str, values: Mapping[str, KeyValue]) -> datetime:
 
 def _import(name: str, module: str) -> object:
     top = module.partition(".")[0]
-    if top not in sys.modules:
-        _imported.add(top)
     if not _is_of_project(_find(top)):
         spec = PathFinder.find_spec(top, [str(folder) for folder in reversed(_folders)])
-        if spec is None or spec.loader is None or top in sys.modules:
+        if spec is None or spec.loader is None:
             raise _bad(name, f"it cannot be loaded: there is no module {top!r} beside the app file of the project")
+        if top in sys.modules:
+            raise _bad(name, f"it cannot be loaded: a module that is installed has the name {top!r} too: rename yours")
+        _imported.add(top)
         loaded = sys.modules[top] = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(loaded)
         except BaseException:
             del sys.modules[top]
             raise
+    elif top not in sys.modules:
+        _imported.add(top)
     return importlib.import_module(module)
 
 

@@ -232,6 +232,13 @@ class PartitionTime:
         except OverflowError:
             return None
 
+    def explain(self, key: Key) -> str:
+        """Say why `span_of` gives no slot for `key`; empty if it gives one."""
+        why = self.extractor.explain(key, self.zone)
+        if not why and self.span_of(key) is None:
+            return f"the slot of its time {self.extractor.find(key, self.zone)} is not within the years 1 to 9999"
+        return why
+
     def first_slot(self, local: datetime, known: WallTime | None) -> datetime:
         """The time of the first slot that begins at `local` or later; `known` is the time of any other slot.
 

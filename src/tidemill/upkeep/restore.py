@@ -30,6 +30,7 @@ from tidemill.lake.fileset.stored import SchemaPolicy
 from tidemill.lake.snapshot.refresh_order import OrderRefreshes, RefreshOrder, find_order, sort_key
 from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset
 from tidemill.lake.window.follow import publish_partitions
+from tidemill.lake.window.watermark import find_known_times
 from tidemill.names import RunId
 from tidemill.run.processes.runner import LEASE
 from tidemill.run.records.runs import Cause, create_external, list_live
@@ -285,7 +286,8 @@ def _readd(
     if schema and base and fileset.storing.policy is SchemaPolicy.EVOLVE:
         # The new life may be further: columns never go.
         schema = evolve(base, schema) or schema
-    return publish_partitions(tx, fileset, changes, schema, existing, base=base)
+    known = catalog.read(lambda db: find_known_times(db, fileset, (change.key for change in changes)))
+    return publish_partitions(tx, fileset, changes, schema, existing, base=base, known=known)
 
 
 def _refuse_newer(

@@ -14,16 +14,16 @@ from tidemill.lake.window.watermark import (
     MoveWatermark,
     fill_slots,
     find_times,
+    forget_parked,
     forget_partitions,
     guard_declaration,
     note_commit,
     park_partitions,
-    release_parked,
 )
 from tidemill.lake.window.windows import announce_late
 from tidemill.names import RunId
 from tidemill.shapes.keys import Key, KeyText
-from tidemill.shapes.partition_time import Instant, Span
+from tidemill.shapes.partition_time import Instant, Span, WallTime
 
 
 def publish_partitions(
@@ -34,13 +34,15 @@ def publish_partitions(
     existing: frozenset[KeyText],
     *,
     base: ColumnSchema | None = None,
+    known: Mapping[Key, WallTime] | None = None,
     completes: Sequence[Span] = (),
 ) -> list[Effect]:
     """Publish partitions (`AddPartitions`) and bring the watermark of their file set up to them.
 
-    `completes` are period slots that are complete with this commit, even without rows (`list_slots`).
+    `known` are the times of partitions that the catalog has (`find_known_times`). `completes` are period slots that are
+    complete with this commit, even without rows (`list_slots`).
     """
-    spans = find_times(fileset, (change.key for change in changes))
+    spans = find_times(fileset, (change.key for change in changes), known)
     times = {key: span.time for key, span in spans.items() if span is not None}
     added = AddPartitions(tx, fileset, changes, schema, existing, base=base, times=times)
     return [added, FollowPartitions(fileset, tx.run_id, changes, spans, completes)]
@@ -75,7 +77,9 @@ class FollowPartitions(Effect):
         dropped = [change.key for change in self.changes if change.op is WriteOp.DROP and change.key in spans]
         forgotten = list(forget_partitions(self.fileset, {key: spans[key] for key in dropped})) if dropped else []
         yield from forgotten
-        yield from release_parked(self.fileset, (key for key in dropped if spans[key] is None))
+        # An append leaves earlier changes without a time: the next release finds them.
+        replaced = [change.key for change in self.changes if change.op is not WriteOp.APPEND and spans.get(change.key)]
+        yield from forget_parked(self.fileset, (*dropped, *replaced))
         there = {change.key for change in self.changes if change.op is not WriteOp.DROP}
         yield from park_partitions(self.fileset, (key for key in there if key in spans and spans[key] is None))
         if added or self.completes or forgotten:

@@ -17,11 +17,13 @@ from tidemill.lake.window.watermark import (
     SQL,
     MoveWatermark,
     fill_slots,
+    find_parked,
     find_times,
+    forget_parked,
     guard_declaration,
     list_parked,
 )
-from tidemill.lake.window.windows import announce_late, list_states
+from tidemill.lake.window.windows import announce_late
 from tidemill.shapes.keys import Key, KeyText
 from tidemill.shapes.partition_time import Instant, Span, to_wall
 
@@ -36,7 +38,7 @@ def explain_parked(fileset: Fileset, keys: Iterable[KeyText]) -> dict[str, str]:
         return {}
     found = {}
     for key in keys:
-        why = spec.partition_time.extractor.explain(fileset.keys.decode(key), spec.partition_time.zone)
+        why = spec.partition_time.explain(fileset.keys.decode(key))
         found[fileset.show(key)] = why or "its time was not read when it was committed"
     return found
 
@@ -45,28 +47,35 @@ def release_parked(catalog: Catalog, fileset: Fileset, cause: str) -> int:
     """Give parked partitions of a file set with a custom extractor their times; return their number.
 
     A window program over the file set computes the windows from the time of the earliest one on again. No function of
-    the project runs in the transaction. Cost: a look at what is current. Call it outside a transaction.
+    the project runs in the transaction. Cost: the parked partitions. Call it outside a transaction.
     """
     spec = fileset.watermark
     if spec is None or not spec.enabled or spec.partition_time.extractor.custom is None:
         return 0
-    parked = catalog.read(lambda db: list_parked(db, fileset, _MOST))
-    spans = {
-        key: span for key, span in find_times(fileset, map(fileset.keys.decode, parked)).items() if span is not None
-    }
-    if spans:
-        catalog.write(lambda db: _release(db, fileset, spans, cause))
-    return len(spans)
+    released, after = 0, ""
+    while parked := catalog.read(lambda db: list_parked(db, fileset, _MOST, after)):  # noqa: B023  # at once
+        times = find_times(fileset, map(fileset.keys.decode, parked))
+        spans = {key: span for key, span in times.items() if span is not None}
+        if spans:
+            released += catalog.write(lambda db: _release(db, fileset, spans, cause))  # noqa: B023  # at once
+        after = parked[-1]
+    return released
 
 
-def _release(db: Db, fileset: Fileset, spans: dict[Key, Span], cause: str) -> None:
+def _release(db: Db, fileset: Fileset, found: dict[Key, Span], cause: str) -> int:
     db.tick()
     db.call(guard_declaration(fileset))
+    # Another process may have released partitions since they were listed, or dropped them.
+    parked = find_parked(db, fileset, found)
+    spans = {key: span for key, span in found.items() if key in parked}
+    if not spans:
+        return 0
     times = [{"partition_key": fileset.keys.encode(key), "slot_time": span.time} for key, span in spans.items()]
     db.run(SQL.set_times, dataset_id=fileset.dataset_id, times=json.dumps(times))
     begins = Instant(min(span.begins for span in spans.values()))
     # The next listing looks for the markers.
     for call in (
+        *forget_parked(fileset, spans),
         *fill_slots(fileset, dict(spans), unmarked=spans.keys()),
         *MoveWatermark(fileset, cause).writes(),
         announce_late(fileset, begins),
@@ -75,5 +84,6 @@ def _release(db: Db, fileset: Fileset, spans: dict[Key, Span], cause: str) -> No
     spec = fileset.watermark
     assert spec is not None, "the caller has looked"  # noqa: S101
     first = Instant(begins - spec.row_lag)
-    if any(state.computed is not None and state.computed > first for state in list_states(db, fileset.dataset_id)):
-        reopen_windows(db, fileset, first, to_wall(spec.window_zone.local(first)), cause)
+    # Also of programs that have not come so far: a run that is computing now has not seen the partitions.
+    reopen_windows(db, fileset, first, to_wall(spec.window_zone.local(first)), cause)
+    return len(spans)

@@ -40,6 +40,7 @@ from tidemill.shapes.custom_time import load
 from tidemill.shapes.keys import Key, KeyText
 from tidemill.shapes.manifest import find_snapshot
 from tidemill.shapes.partition_time import Instant, Span, WallTime, from_wall, to_wall
+from tidemill.shapes.time_formats import BadPartitionTime
 from tidemill.shapes.watermark_spec import GapPolicy, StoredWatermark, WatermarkSpec
 
 if TYPE_CHECKING:
@@ -275,12 +276,40 @@ def note_commit(fileset: Fileset) -> Call:
     return SQL.note_commit(dataset_id=fileset.dataset_id)
 
 
-def find_times(fileset: Fileset, keys: Iterable[Key]) -> dict[Key, Span | None]:
-    """The slots of these partitions, None for parked ones; nothing for a file set without a watermark."""
+def find_times(
+    fileset: Fileset, keys: Iterable[Key], known: Mapping[Key, WallTime] | None = None
+) -> dict[Key, Span | None]:
+    """The slots of these partitions, None for parked ones; nothing for a file set without a watermark.
+
+    `known` are times that the catalog has (`find_known_times`). A custom extractor reads the other ones.
+    """
     if fileset.watermark is None or not fileset.watermark.enabled:
         return {}
     partition_time = fileset.watermark.partition_time
-    return {key: partition_time.span_of(key) for key in keys}
+    spans: dict[Key, Span | None] = {
+        key: partition_time.span_at(from_wall(time)) for key, time in (known or {}).items()
+    }
+    unknown = [key for key in keys if key not in spans]
+    custom = partition_time.extractor.custom
+    if unknown and custom is not None:
+        try:
+            load(custom)
+        except BadPartitionTime:  # once, and not again for each partition
+            return spans | dict.fromkeys(unknown)
+    return spans | {key: partition_time.span_of(key) for key in unknown}
+
+
+def find_known_times(db: Db, fileset: Fileset, keys: Iterable[Key]) -> dict[Key, WallTime]:
+    """Return the times that a custom extractor has read for these partitions, as far as they are current.
+
+    A partition keeps its time while it is current, also if the extractor fails now. Cost: a look-up by key for each.
+    """
+    spec = fileset.watermark
+    if spec is None or not spec.enabled or spec.partition_time.extractor.custom is None:
+        return {}
+    wanted = json.dumps([fileset.keys.encode(key) for key in keys])
+    found = db.records(SQL.find_times, tuple[KeyText, WallTime], dataset_id=fileset.dataset_id, keys=wanted)
+    return {fileset.keys.decode(key): time for key, time in found}
 
 
 def list_slots(db: Db, fileset: Fileset, keys: Iterable[Key], begins: Instant, ends: Instant) -> list[Span]:
@@ -371,10 +400,10 @@ def park_partitions(fileset: Fileset, keys: Iterable[Key]) -> Iterator[Call]:
         yield SQL.park_partitions(dataset_id=fileset.dataset_id, parked=json.dumps(parked))
 
 
-def release_parked(fileset: Fileset, keys: Iterable[Key]) -> Iterator[Call]:
-    """Forget parked partitions, which were dropped."""
+def forget_parked(fileset: Fileset, keys: Iterable[Key]) -> Iterator[Call]:
+    """Delete these partitions from the parked ones: they were dropped, or have a time now."""
     if found := [fileset.keys.encode(key) for key in keys]:
-        yield SQL.release_parked(dataset_id=fileset.dataset_id, keys=json.dumps(found))
+        yield SQL.forget_parked(dataset_id=fileset.dataset_id, keys=json.dumps(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,9 +421,8 @@ class MarkPartitions(Effect):
 
     def writes(self) -> Sequence[Call]:
         """Mark the partitions, and move the watermark."""
-        spans = find_times(self.fileset, self.keys)
-        found = [_name(self.fileset, key, span) for key, span in spans.items() if span is not None]
-        marked = SQL.mark_waits(dataset_id=self.fileset.dataset_id, found=json.dumps(found))
+        keys = json.dumps([self.fileset.keys.encode(key) for key in self.keys])
+        marked = SQL.mark_waits(dataset_id=self.fileset.dataset_id, keys=keys)
         return marked, *MoveWatermark(self.fileset, _LISTING).writes(), note_commit(self.fileset)
 
 
@@ -660,9 +688,21 @@ def list_holders(db: Db, dataset_id: DatasetId) -> list[Holder]:
     return db.records(SQL.list_holders, Holder, dataset_id=dataset_id)
 
 
-def list_parked(db: Db, fileset: Fileset, limit: int) -> list[KeyText]:
-    """Return parked partitions, whose keys have no time that can be read, by key. Cost: these."""
-    return db.records(SQL.list_parked, KeyText, dataset_id=fileset.dataset_id, limit=limit)
+def list_parked(db: Db, fileset: Fileset, limit: int, after: str = "") -> list[KeyText]:
+    """Return parked partitions, whose keys have no time that can be read, by key from `after` on. Cost: these."""
+    return db.records(SQL.list_parked, KeyText, dataset_id=fileset.dataset_id, after=after, limit=limit)
+
+
+def list_parking(db: Db, namespace: Namespace) -> list[DatasetId]:
+    """Return the file sets of a namespace that have parked partitions. Cost: the data sets of the namespace."""
+    return db.records(SQL.list_parking, DatasetId, namespace=namespace)
+
+
+def find_parked(db: Db, fileset: Fileset, keys: Iterable[Key]) -> set[Key]:
+    """Return which of these partitions are parked. Cost: a look-up by key for each."""
+    wanted = json.dumps([fileset.keys.encode(key) for key in keys])
+    found = db.records(SQL.find_parked, KeyText, dataset_id=fileset.dataset_id, keys=wanted)
+    return {fileset.keys.decode(key) for key in found}
 
 
 def list_holes(db: Db, dataset_id: DatasetId, limit: int) -> list[WallTime]:

@@ -48,10 +48,8 @@ SELECT :dataset_id, w.slot_time, w.partition_key, w.marked, (SELECT tidemill_now
     ON CONFLICT (dataset_id, slot_time, partition_key) DO UPDATE SET marked = excluded.marked, due_at = excluded.due_at
 
 -- name: mark_waits
-UPDATE slot_wait SET marked = 1
- WHERE dataset_id = :dataset_id
-   AND (slot_time, partition_key) IN (SELECT m.slot_time, m.partition_key
-                                        FROM {rows:found(slot_time bigint, partition_key text)} AS m)
+-- Cost: the partitions of the file set that are not complete.
+UPDATE slot_wait SET marked = 1 WHERE dataset_id = :dataset_id AND partition_key IN ({texts:keys})
 
 -- name: forget_waits
 DELETE FROM slot_wait
@@ -80,7 +78,7 @@ SELECT :dataset_id, p.partition_key, tidemill_now() FROM {rows:parked(partition_
  WHERE true
     ON CONFLICT (dataset_id, partition_key) DO NOTHING
 
--- name: release_parked
+-- name: forget_parked
 DELETE FROM parked_partition WHERE dataset_id = :dataset_id AND partition_key IN ({texts:keys})
 
 -- name: delete_parked
@@ -326,6 +324,12 @@ SELECT partition_key, min(location) AS location FROM partition_change {indexed_b
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
  GROUP BY partition_key
 
+-- name: find_times
+-- gives: partition_key, partition_time
+SELECT DISTINCT partition_key, partition_time FROM partition_change {indexed_by:partition_current}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_time IS NOT NULL
+   AND partition_key IN ({texts:keys})
+
 -- name: set_times
 UPDATE partition_change {indexed_by:partition_current} SET partition_time = t.slot_time
   FROM {rows:times(partition_key text, slot_time bigint)} AS t
@@ -396,7 +400,20 @@ SELECT i.write_pointer, t.run_id, t.began_at, i.from_time AS begins, i.to_time A
 
 -- name: list_parked
 -- gives: partition_key
-SELECT partition_key FROM parked_partition WHERE dataset_id = :dataset_id ORDER BY partition_key LIMIT :limit
+SELECT partition_key FROM parked_partition
+ WHERE dataset_id = :dataset_id AND partition_key > :after ORDER BY partition_key LIMIT :limit
+
+-- name: list_parking
+-- gives: dataset_id
+-- Cost: the data sets of the namespace.
+SELECT d.dataset_id FROM dataset AS d
+ WHERE d.namespace = :namespace AND d.dropped_at IS NULL
+   AND EXISTS (SELECT 1 FROM parked_partition AS p WHERE p.dataset_id = d.dataset_id)
+ ORDER BY d.dataset_id
+
+-- name: find_parked
+-- gives: partition_key
+SELECT partition_key FROM parked_partition WHERE dataset_id = :dataset_id AND partition_key IN ({texts:keys})
 
 -- name: list_incomplete
 -- gives: slot_time, members

@@ -32,7 +32,7 @@ from tidemill.lake.snapshot.refresh_order import RefreshOrder, find_order
 from tidemill.lake.snapshot.snapshot import NotASnapshot, PublishVersion, SnapshotDataset, find_visible
 from tidemill.lake.window.follow import publish_partitions
 from tidemill.lake.window.parked import release_parked
-from tidemill.lake.window.watermark import list_slots
+from tidemill.lake.window.watermark import find_known_times, list_slots
 from tidemill.names import CommitSeq, DatasetId
 from tidemill.shapes.filters import KeyFilter, Where, make_filter
 from tidemill.shapes.keys import NO_KEYS, KeyValue
@@ -598,10 +598,11 @@ class Outputs:
             snapshot, manifest = SnapshotDataset.of(fileset.dataset), changes[0].manifest
             return [PublishVersion(self.tx, snapshot, manifest, output.schema, output.order)]
         existing = self.catalog.read(lambda db: find_existing(db, fileset, changes, self.tx))
-        complete = self._completed(output)
+        completes = self._completed(output)
         release_parked(self.catalog, fileset, self.tx.run_id)
+        known = self.catalog.read(lambda db: find_known_times(db, fileset, (change.key for change in changes)))
         return publish_partitions(
-            self.tx, fileset, changes, output.schema, existing, base=output.base, completes=complete
+            self.tx, fileset, changes, output.schema, existing, base=output.base, known=known, completes=completes
         )
 
     def complete_nothing(self) -> None:

@@ -58,6 +58,7 @@ def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
         ("default.purchases_by_hour", "UTC", ("default.clicks.count_shifts",)),
         ("default.sales", "UTC", ("default.sql.sales_by_hour",)),
         ("default.visits", "UTC", ()),
+        ("default.weekly", "UTC", ()),
     ]
 
 

@@ -262,6 +262,28 @@ def test_one_commit_that_touches_many_windows_is_cut_at_the_limits_too(catalog_u
     plain.mill.close()
 
 
+def test_left_windows_that_cannot_be_computed_delay_no_older_ones(sqlite_catalog_url, tmp_path):
+    """All late windows of a run fail: an older one that can be computed shows that the query is right."""
+    plain = open_plain(tmp_path / "project", sqlite_catalog_url, more="max_windows=2")
+    for hour in range(6):
+        plain.add(f"2021-03-19 {hour:02}:00", hour)
+    plain.settle()
+    hours = [datetime(2021, 3, 19, hour) for hour in range(1, 6)]  # noqa: DTZ001  # wall-clock times of UTC
+    texts = {f"day=2021-03-19/hour={hour.hour}": f"{to_wall(hour)} 1\n" * 2 for hour in hours}
+    plain.commit("clicks", texts, "overwrite")
+    plain.run()
+    for hour in (2, 3):
+        newest = max(plain.mill.project.config.folder.glob(f"**/hour={hour}/*"), key=lambda one: one.stat().st_mtime_ns)
+        newest.unlink()
+
+    plain.run()
+    plain.run()
+
+    assert [*plain.results().values()] == [1, 2, 1, 1, 2, 2]
+    assert plain.sql("SELECT count(*) FROM window_failure") == [(2,)]
+    plain.mill.close()
+
+
 def test_late_windows_that_are_left_wait_beside_those_of_later_commits(catalog_url, tmp_path):
     """A window that had no rows is among them. A run that is killed leaves all of them to the next run."""
     plain = open_plain(tmp_path / "project", catalog_url, more="max_windows=2")

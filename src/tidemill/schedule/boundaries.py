@@ -8,6 +8,7 @@ A queue without ends stays until then, so that the next end waits too, also when
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -17,7 +18,7 @@ from tidemill.catalog.messages import Message
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import to_json
 from tidemill.names import JobId, ScheduleId
-from tidemill.run.step.periods import Periods
+from tidemill.run.step.periods import Periods, UnknownZone
 from tidemill.schedule.data_triggers import Passed, WatermarkPassed
 from tidemill.schedule.jobs import Fact, Fire, feed_jobs, find_unfinished
 from tidemill.schedule.schedules import share_listening
@@ -26,6 +27,7 @@ from tidemill.world import World
 if TYPE_CHECKING:
     from tidemill.schedule.boundaries_sql import Sql
 
+_log = logging.getLogger(__name__)
 SQL: Sql = load_sql(__file__)
 
 BATCH: Final = 500
@@ -134,8 +136,13 @@ def _feed(db: Db, world: World, limit: int) -> int:
             empty.append(queue)
         elif queue.schedule_id in schedules:
             leaf = cast(WatermarkPassed, schedules[queue.schedule_id].spec.trigger.leaves[queue.trigger_no])
+            try:
+                periods = Periods.of(leaf.every, one.zone)
+            except UnknownZone as error:
+                _log.warning("the periods of %s wait for a scheduler that knows their zone: %s", queue, error)
+                continue
             facts.setdefault(queue.schedule_id, []).append((queue.trigger_no, Fire(one.next_at, now)))
-            after[queue] = Periods.of(leaf.every, one.zone).after(one.next_at)
+            after[queue] = periods.after(one.next_at)
     jobs = feed_jobs(db, world, facts, schedules)
     world.mark("boundaries.before_move")
     moved = [

@@ -18,6 +18,7 @@ from tidemill.lake.fileset.fileset import Fileset, find_schema
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, find_current
 from tidemill.lake.window.on_demand import is_on_demand
 from tidemill.lake.window.outside_times import present_stretches
+from tidemill.lake.window.watermark import LATEST
 from tidemill.lake.window.window_plan import Limits, Reached, Window, plan
 from tidemill.lake.window.windows import list_waiting, read_keys
 from tidemill.names import Namespace, ProgramId, within
@@ -160,7 +161,7 @@ def compute_closed(
 
     calculator = SparkWindows(query, look_up)
     outside = {
-        source.dataset_id: present_stretches({}, read_times(workspace, calculator, source, ProgramId(""), 0))
+        source.dataset_id: present_stretches({}, read_times(workspace, calculator, source, ProgramId(""), LATEST))
         for source in filter(includes_outside, sources)
     }
 

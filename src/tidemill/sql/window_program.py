@@ -149,6 +149,8 @@ class _Look:
     """Windows that were postponed: those whose partitions have changed first, then what was tried longest ago."""
     final: Instant | None
     """Late rows change no window that closes up to this time; None for no such time."""
+    left: AbstractSet[Window]
+    """Late windows that earlier runs have left to later ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,7 +431,7 @@ class WindowProgram:
             gone=look.gone,
             failed=[*_to_postpone(look, tries)],
             mended=[window for window in look.postponed if window in tries.done],
-            left=[*plan.left, *plan.late[late:]],
+            left=[window for window in (*plan.left, *plan.late[late:]) if window not in look.left],
             rows=sum(write.manifest.total_rows for write in workspace.written(look.sink)),
             more=plan.more or late < len(plan.late) or new < len(plan.new),
         )
@@ -457,7 +459,7 @@ class WindowProgram:
         postponed = list_postponed(db, state.program_id, _MOST_STALE)
         stale = list_stale(db, state.program_id, WallTime(LATEST), _MOST_STALE)
         computed = (one.window for one in stale if _is_passed(grid, state, one.window))
-        left = {*filter(grid.shape.has, computed)} - {*postponed}
+        left = {*filter(grid.shape.has, computed)}
         final = _find_final(specs[0], state, min(map(grid.closes, left), default=None))
         waiting: list[Stored] = []
         dirty: dict[str, list[Dirty]] = {}
@@ -495,13 +497,12 @@ class WindowProgram:
         again = (left | changed) - {*postponed}  # else the run would meet first what has failed before
         around = self._list_around(db, tx, sources, sorted(again, reverse=True)[: limits.windows], outside)
         found = plan(grid, at, waiting, again, around, limits).without({*postponed})
-        found = replace(found, left=tuple(window for window in found.left if window not in left))
         postponed.sort(key=lambda window: window not in changed)
         wanted = (*found.new, *found.late, *postponed)
         written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
         gone = _find_gone(grid, state, found.computed, stale, {*wanted})
         written_by |= gone
-        return _Look(state, sources, sink, found, written_by, tuple(gone), outside, tuple(postponed), final)
+        return _Look(state, sources, sink, found, written_by, tuple(gone), outside, tuple(postponed), final, left)
 
     def _list_around(
         self, db: Db, tx: Snapshot, sources: Sequence[Fileset], windows: Sequence[Window], outside: Outside

@@ -91,13 +91,13 @@ MUTANTS: Final = (
     _mutant(
         "late_not_kept",
         "late rows that count in no window are in the side table",
-        In("Aside.put_late").swap("not partitions", "True"),
+        In("Aside.put_late").swap("one.files", "False"),
         first=Killer.SIMULATION,
     ),
     _mutant(
         "late_kept_again",
         "a run keeps the late rows of the commits that no earlier run has seen",
-        In("Aside.put_late").swap("state.seen <= c.commit_seq < seen", "c.commit_seq < seen"),
+        In("Aside.put_late").swap("rows.since <= c.commit_seq < rows.until", "c.commit_seq < rows.until"),
         first=Killer.SIMULATION,
     ),
     _mutant(

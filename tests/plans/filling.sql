@@ -181,6 +181,9 @@ SELECT 'data', 2 * i + 22, 0, :now - (300000 - i) * 1000, 'partitions', 'partiti
  UNION ALL
 SELECT 'program', 2 * i + 22, 0, :now - (300000 - i) * 1000, 'run', 'program:default.app.p' || (i % 300), '{}'
   FROM series WHERE i % 10 = 0
+ UNION ALL
+SELECT 'data', 2 * i + 22, 1, :now - (300000 - i) * 1000, 'windows', 'windows:default.app.p' || (i % 300), '{}'
+  FROM series WHERE i % 100 = 0
 
 -- name: fill_subscriber
 INSERT INTO subscriber (topic, name, seq, n) VALUES ('data', 'scheduler', 599900, 0), ('program', 'scheduler', 0, -1), ('markers', 'janitor', 599900, 0)

@@ -138,13 +138,15 @@ SELECT count(*) AS inputs
 -- name: measure_waiting_partitions
 -- gives: partitions, bytes
 -- Of the complete slots whose end the windows of a program have not reached: at most :limit commits to partitions.
+WITH slots AS MATERIALIZED (
+SELECT i.dataset_id, s.slot_time
+  FROM window_input AS i CROSS JOIN time_slot AS s {indexed_by:time_slot_complete}
+ WHERE i.program_id = :program_id AND s.dataset_id = i.dataset_id AND s.complete = 1 AND s.ends_at > :computed + i.lag
+ LIMIT :limit)
 SELECT count(DISTINCT part.name) AS partitions, coalesce(sum(part.bytes), 0) AS bytes
-  FROM (SELECT i.dataset_id || ' ' || c.partition_key AS name, c.bytes
-          FROM window_input AS i CROSS JOIN time_slot AS s {indexed_by:time_slot_complete}
-         CROSS JOIN partition_change AS c {indexed_by:partition_by_time}
-         WHERE i.program_id = :program_id AND s.dataset_id = i.dataset_id AND s.complete = 1
-           AND s.ends_at > :computed + i.lag
-           AND c.dataset_id = s.dataset_id AND c.superseded_seq IS NULL AND c.partition_time = s.slot_time
+  FROM (SELECT s.dataset_id || ' ' || c.partition_key AS name, c.bytes
+          FROM slots AS s CROSS JOIN partition_change AS c {indexed_by:partition_by_time}
+         WHERE c.dataset_id = s.dataset_id AND c.superseded_seq IS NULL AND c.partition_time = s.slot_time
          LIMIT :limit) AS part
 
 -- name: find_last_windows

@@ -378,8 +378,8 @@ MUTANTS: Final = (
         "empty_queue_forgotten",
         "an hour that is passed when no other waits any more waits for the end of the run of the hour before",
         In("boundaries._feed").swap(
-            "after[queue] = Periods.of(leaf.every, one.zone).after(one.next_at)",
-            "after[queue] = Periods.of(leaf.every, one.zone).after(one.next_at)\n"
+            "after[queue] = periods.after(one.next_at)",
+            "after[queue] = periods.after(one.next_at)\n"
             "empty += [queue] if one.next_at == one.last_at else []",
         ),
         scenario="each-small",

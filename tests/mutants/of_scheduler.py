@@ -379,8 +379,7 @@ MUTANTS: Final = (
         "an hour that is passed when no other waits any more waits for the end of the run of the hour before",
         In("boundaries._feed").swap(
             "after[queue] = periods.after(one.next_at)",
-            "after[queue] = periods.after(one.next_at)\n"
-            "empty += [queue] if one.next_at == one.last_at else []",
+            "after[queue] = periods.after(one.next_at)\nempty += [queue] if one.next_at == one.last_at else []",
         ),
         scenario="each-small",
     ),

@@ -10,7 +10,7 @@ import argparse
 import random
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -146,6 +146,14 @@ def play(
         return f"runs ended so: {states} {story.spawner.complaints}" if states else None
     finally:
         story.mill.close()
+
+
+def play_each(open_story: OpenStory, name: str, seeds: Iterable[int], folder: Path) -> Iterator[tuple[int, str | None]]:
+    """Play schedules, each in a folder of its own; yield each seed with the promise that does not hold."""
+    for seed in seeds:
+        own = folder / f"{name}-{seed}"
+        own.mkdir(parents=True)
+        yield seed, play(open_story, name, seed, own)
 
 
 def play_many(open_story: OpenStory, name: str, text: str | None) -> int:

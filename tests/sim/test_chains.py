@@ -8,7 +8,7 @@ import pytest
 
 from tests.seed_of_the_day import TODAY
 from tests.sim.chains import open_chain
-from tests.sim.stories import play
+from tests.sim.stories import play_each
 
 FIXED: Final = range(6)
 OF_THE_DAY: Final = range(TODAY * 1000, TODAY * 1000 + 6)
@@ -22,10 +22,6 @@ OF_THE_DAY: Final = range(TODAY * 1000, TODAY * 1000 + 6)
 )
 def test_races_and_kills_lose_and_double_no_session_and_no_window_of_windows(memory_folder, seeds):
     """Two runs at once, each stopped or killed at a mark, with late data, other gaps and resets."""
-    broken = {}
-    for seed in seeds:
-        folder = memory_folder / f"chains-{seed}"
-        folder.mkdir()
-        broken[seed] = play(open_chain, "chains", seed, folder)
+    broken = {seed: said for seed, said in play_each(open_chain, "chains", seeds, memory_folder) if said}
 
-    assert {seed: said for seed, said in broken.items() if said} == {}
+    assert broken == {}

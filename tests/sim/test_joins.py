@@ -8,7 +8,7 @@ import pytest
 
 from tests.seed_of_the_day import TODAY
 from tests.sim.joins import open_joined
-from tests.sim.stories import play
+from tests.sim.stories import play_each
 from tidemill.lake.window.reach import WindowReach
 
 FIXED: Final = range(8)
@@ -23,13 +23,9 @@ OF_THE_DAY: Final = range(TODAY * 1000, TODAY * 1000 + 8)
 )
 def test_races_and_kills_lose_and_double_no_row_of_a_join(memory_folder, seeds):
     """Two runs at once, each stopped or killed at a mark, with late data of either table and an idle table."""
-    broken = {}
-    for seed in seeds:
-        folder = memory_folder / f"joins-{seed}"
-        folder.mkdir()
-        broken[seed] = play(open_joined, "joins", seed, folder)
+    broken = {seed: said for seed, said in play_each(open_joined, "joins", seeds, memory_folder) if said}
 
-    assert {seed: said for seed, said in broken.items() if said} == {}
+    assert broken == {}
 
 
 @pytest.mark.proof
@@ -39,12 +35,6 @@ def test_a_forgotten_reach_is_found(memory_folder, monkeypatch, method):
     right = getattr(WindowReach, method)
     monkeypatch.setattr(WindowReach, method, lambda _, *given: right(WindowReach(), *given))
 
-    found = False
-    for seed in range(60):
-        folder = memory_folder / f"{method}-{seed}"
-        folder.mkdir()
-        found = play(open_joined, "joins", seed, folder) is not None
-        if found:
-            break
+    found = any(said for _, said in play_each(open_joined, "joins", range(60), memory_folder / method))
 
     assert found

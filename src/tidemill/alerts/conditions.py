@@ -254,7 +254,7 @@ def _(rule: PartitionMisdated, db: Db, namespace: Namespace, only: Subjects, mac
     del namespace, only, machine
     dataset_id = _find_dataset(db, rule.fileset)
     dataset = None if dataset_id is None else datasets.find_by_id(db, dataset_id)
-    if dataset_id is None or dataset is None or dataset.kind is not datasets.DatasetKind.FILESET:
+    if dataset is None or dataset.kind is not datasets.DatasetKind.FILESET:
         return Found(())
     told, due = tell_misdated(db, Fileset.of(dataset))
     if not told:

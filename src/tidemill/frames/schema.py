@@ -52,8 +52,7 @@ def arrange(rows: DataFrame, fileset: Fileset, columns: ColumnSchema | None) -> 
     name = fileset.qualified_name
     if len({column.lower() for column in rows.columns}) != len(rows.columns):
         raise BadFrame(name, f"two of its columns have one name: {', '.join(rows.columns)}")
-    for field in fileset.keys.fields:
-        _find_key(rows, field)
+    keys = [(field, _find_key(rows, field)) for field in fileset.keys.fields]
     key_names = {key.lower() for key in fileset.keys.names}
     fields = {field.name: field for field in rows.schema.fields if field.name.lower() not in key_names}
     if not fields:
@@ -64,7 +63,7 @@ def arrange(rows: DataFrame, fileset: Fileset, columns: ColumnSchema | None) -> 
     wanted = reconcile(fileset, columns, offered)
     if _is_arranged(rows, fileset, wanted):
         return rows, wanted
-    return rows.select(*_select(wanted, fields), *(_key_column(rows, field) for field in fileset.keys.fields)), wanted
+    return rows.select(*_select(wanted, fields), *(_key_column(field, column) for field, column in keys)), wanted
 
 
 def look_into(files: Files, name: str, file_format: FileFormat) -> tuple[int, ColumnSchema]:
@@ -120,10 +119,10 @@ def _select(wanted: ColumnSchema, present: Mapping[str, StructField]) -> list[Co
     return columns
 
 
-def _key_column(rows: DataFrame, field: KeyField) -> Column:
+def _key_column(field: KeyField, column: str) -> Column:
     from pyspark.sql import functions as sf
 
-    return sf.col(quoted(_find_key(rows, field))).cast(_spark_type(field)).alias(field.name)
+    return sf.col(quoted(column)).cast(_spark_type(field)).alias(field.name)
 
 
 def _find_key(rows: DataFrame, field: KeyField) -> str:

@@ -233,17 +233,23 @@ def counting(rows: DataFrame, counts: Sequence[RowCount]) -> Iterator[None]:
     that never do, so that what we do not know leaves a count unknown, and never too small.
     """
     # The optimized plan would say the same of most programs, but Spark would optimize it for this alone: a write makes
-    # a plan of its own. Spark turns EXISTS, and a semi-join
-    # without a condition, into a limit later.
+    # a plan of its own.
     analyzed = plans_of(rows).analyzed()
     plan = analyzed.toString()
-    exists = getattr(jvm_of(rows.sparkSession), "org.apache.spark.sql.catalyst.trees.TreePattern").EXISTS_SUBQUERY()
-    whole = _WHOLE.issuperset(_OPERATOR.findall(plan)) and not analyzed.containsPattern(exists)
-    whole &= _ANY_ROW.search(plan) is None
+    whole = _takes_all(rows.sparkSession, analyzed, plan)
     due = [one for one in counts if whole and one.open and one.name in plan]
     yield
     for one in due:
         one.whole = not one.open
+
+
+def _takes_all(spark: SparkSession, analyzed: Any, plan: str) -> bool:  # noqa: ANN401  # of the JVM
+    """Return whether no operator of an analyzed plan, whose text is `plan`, stops early."""
+    if not _WHOLE.issuperset(_OPERATOR.findall(plan)):
+        return False
+    # Spark turns EXISTS, and a semi-join without a condition, into a limit later.
+    patterns = getattr(jvm_of(spark), "org.apache.spark.sql.catalyst.trees.TreePattern")
+    return _ANY_ROW.search(plan) is None and not analyzed.containsPattern(patterns.EXISTS_SUBQUERY())
 
 
 def count_of(spark: SparkSession, count: RowCount) -> int | None:

@@ -382,9 +382,9 @@ class _Tables(Noun):
 
     def _check_followed(self, db: Db, sink: Fileset) -> None:
         """Refuse a watermark that cannot follow the window program which writes the table."""
-        for name in list_followed(db, sink):
-            from tidemill.mill.followed import check_followed
+        from tidemill.mill.followed import check_followed
 
+        for name in list_followed(db, sink):
             try:
                 check_followed(db, sink, name)
             except UserError as error:

@@ -10,7 +10,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.window.on_demand import is_on_demand, span_of
+from tidemill.lake.window.on_demand import instants_of, is_on_demand, span_of
 from tidemill.lake.window.outside_times import OutsideTimes, Stretches, UnreadPartition, list_unread
 from tidemill.lake.window.window_plan import Dirty, Stored
 from tidemill.lake.window.windows import LateRows, list_arrivals, read_keys
@@ -111,15 +111,15 @@ def list_late_outside(
 ) -> list[LateRows]:
     """List the rows of commits before `seen` of `noted` partitions that earlier runs could not read.
 
-    Those runs could not say that rows outside the partition were late, nor count such rows in windows.
+    The runs that failed to read a partition left its late rows outside in no window, in no side table and in no count.
     """
     missed = {one.key: one for one in noted if one.dataset_id == source.dataset_id and one.commit_seq < seen}
     late: list[LateRows] = []
     for partition in read_keys(db, source, snapshot, missed):
         key, since = partition.partition_key, missed[partition.partition_key].read_seq + 1
-        span, instants = span_of(source, key), find_instants(source, key)
-        if span is not None and instants is not None:
+        if (span := span_of(source, key)) is not None:
             rows = sum(one.manifest.total_rows for one in partition.changes if since <= one.commit_seq < seen)
+            instants = instants_of(source, span)
             late.append(LateRows(source.dataset_id, key, span.time, *instants, rows, since, seen, outside=True))
     return late
 
@@ -127,8 +127,7 @@ def list_late_outside(
 def find_instants(source: Fileset, key: KeyText) -> tuple[int, int] | None:
     """Return the instants of the rows that belong to a partition; None for a partition without a time."""
     span = span_of(source, key)
-    lag = 0 if source.watermark is None else source.watermark.row_lag
-    return None if span is None else (span.begins - lag, span.ends)
+    return None if span is None else instants_of(source, span)
 
 
 def to_stored(source: Fileset, outside: Mapping[KeyText, Stretches]) -> list[Stored]:

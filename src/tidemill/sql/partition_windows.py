@@ -15,7 +15,7 @@ from tidemill.shapes.keys import KeySchema, KeyText
 from tidemill.shapes.manifest import FileTimes
 from tidemill.shapes.partition_time import WallTime, Zone, from_wall, to_wall
 from tidemill.sql.batches import Batch
-from tidemill.sql.window_text import keys_table, unknown_to_spark, wall_literal
+from tidemill.sql.window_text import all_but, keys_table, unknown_to_spark, wall_literal
 
 _DAY: Final = 86_400_000_000
 _COLUMNS: Final = {"__start": "timestamp_ntz", "__end": "timestamp_ntz"}
@@ -59,21 +59,19 @@ def assign_by_partition(
     rows: str, keys: KeySchema, windows_of: Sequence[tuple[KeyText, Window]], time: str, hidden: Sequence[str]
 ) -> str:
     """Return a query of `rows`, each with the windows of its partition. The other parameters as in `assign_windows`."""
-    left_out = f" EXCEPT ({', '.join(hidden)})" if hidden else ""
     table = keys_table(keys, [(key, _bounds(window)) for key, window in windows_of], _COLUMNS)
     same = " AND ".join(f"__rows.{name} = __windows.{name}" for name in map(quoted, keys.names))
     return (
-        f"SELECT *, {time} AS window_time FROM (SELECT /*+ BROADCAST(__windows) */ __rows.*{left_out}, "
+        f"SELECT *, {time} AS window_time FROM (SELECT /*+ BROADCAST(__windows) */ {all_but(hidden, '__rows')}, "
         f"__start AS window_start, __end AS window_end FROM {rows} AS __rows JOIN ({table}) AS __windows ON {same})"
     )
 
 
 def assign_to_window(rows: str, keys: KeySchema, window: Window, time: str, hidden: Sequence[str]) -> str:
     """Return a query of `rows`, which all lie in one window. The other parameters as in `assign_windows`."""
-    left_out = f" EXCEPT ({', '.join(hidden)})" if hidden else ""
     bounds = [wall_literal(wall) for wall in window]
     start, end = (unknown_to_spark(bounds, place, quoted(keys.names[0])) for place in (0, 1))
-    found = f"SELECT *{left_out}, {start} AS window_start, {end} AS window_end FROM {rows}"
+    found = f"SELECT {all_but(hidden)}, {start} AS window_start, {end} AS window_end FROM {rows}"
     return f"SELECT *, {time} AS window_time FROM ({found})"
 
 

@@ -28,6 +28,7 @@ from tidemill.sql.partition_windows import assign_by_partition, assign_to_window
 from tidemill.sql.session_frames import OPENS, OWN, assign_sessions, find_open
 from tidemill.sql.window_rows import FORCED, ROW_TIME, WINDOW_COLUMNS, Columns, find_hidden
 from tidemill.sql.window_text import (
+    all_but,
     are_among,
     assign_windows,
     have_bounds_of,
@@ -143,10 +144,9 @@ class SparkWindows:
         self, workspace: Workspace, batch: Batch, given: str, column: str, hidden: Sequence[str]
     ) -> DataFrame:
         """Return the rows `given`, without their columns `hidden`. A carry has those before the end of its slot."""
-        left_out = f" EXCEPT ({', '.join(hidden)})" if hidden else ""
         carry = batch.carry
         since = "" if carry is None else f" WHERE unix_micros(CAST({quoted(column)} AS TIMESTAMP)) >= {carry.closes}"
-        rows = workspace.spark.sql(f"SELECT *{left_out} FROM {given}{since}")
+        rows = workspace.spark.sql(f"SELECT {all_but(hidden)} FROM {given}{since}")
         if carry is None or not carry.partition.files:
             return rows
         carried = workspace.read_exactly(carry.fileset, [carry.partition])
@@ -396,7 +396,7 @@ def _time(batch: Batch, rows: DataFrame) -> str:
 
 
 def _inside(batch: Batch, time: str) -> tuple[str, str]:
-    """Return the condition that a row lies in the span of its partition, and the join that the condition needs."""
+    """Return the condition that a row counts in windows, and the join that the condition needs."""
     if batch.watermark.outside is OutsidePolicy.INCLUDE:
         return f"{time} IS NOT NULL", ""
     if len(batch.instants) == 1:  # a join is a Spark job of its own

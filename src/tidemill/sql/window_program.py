@@ -403,7 +403,7 @@ class WindowProgram:
                 *list_late_outside(db, source, tx, noted, look.state.seen),
             ]
         )
-        grid, outside = self._grid(look.sources), look.outside.get(source.dataset_id, {})
+        grid, outside = self._grid(look.sources), look.outside[source.dataset_id]
 
         def is_behind(one: LateRows) -> bool:
             own = [] if one.outside else [(one.begins, one.ends)]
@@ -466,16 +466,12 @@ class WindowProgram:
         outside: dict[DatasetId, Mapping[KeyText, Stretches]] = {}
         for source, reach in zip(sources, reaches, strict=True):
             since = None if open_from is None else Instant(open_from - max(reach.before, 0))
-            for stored in list_waiting(db, source, tx, since):
-                one = reach.touched_by(grid.zone, stored)
-                # Without the computed windows, which a long interval has by the thousand.
-                waiting.append(one if open_from is None else one._replace(begins=max(one.begins, open_from)))
-            changes = _list_dirty(db, source, tx, state, final)
-            if includes_outside(source):
-                noted = read_outside(db, state.program_id, source.dataset_id)
-                read_now = [one for one in read if one.dataset_id == source.dataset_id]
-                outside[source.dataset_id] = present_stretches(noted, read_now)
-                changes += _list_outside_dirty(db, source, tx, state, final, noted, read_now)
+            touched = (reach.touched_by(grid.zone, stored) for stored in list_waiting(db, source, tx, since))
+            waiting += _not_before(open_from, touched)
+            noted = read_outside(db, state.program_id, source.dataset_id) if includes_outside(source) else {}
+            read_now = [one for one in read if one.dataset_id == source.dataset_id]
+            outside[source.dataset_id] = present_stretches(noted, read_now)
+            changes = _list_dirty(db, source, tx, state, final, noted, read_now)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
         passed = find_passed(db, tx, self.query, sources, waiting, state.computed)
         at = Reached(state.computed, state.seen, passed, tx.write_pointer, first)
@@ -483,12 +479,8 @@ class WindowProgram:
             if schemas[0] is None:
                 at = replace(at, passed=None)  # a sum over columns that are not known has no type
             waiting += fill_gaps(grid, at, waiting, limits)
-        for source in filter(includes_outside, sources):
-            # Without the computed windows, as above.
-            waiting += [
-                one if open_from is None else one._replace(begins=max(one.begins, open_from))
-                for one in to_stored(source, outside[source.dataset_id])
-            ]
+        for source in sources:
+            waiting += _not_before(open_from, to_stored(source, outside[source.dataset_id]))
         for source, spec in zip(sources, specs, strict=True):
             late = find_late(grid, at, dirty[source.qualified_name])
             if spec.late is LatePolicy.ERROR and late:
@@ -605,7 +597,7 @@ class WindowProgram:
                 near |= {one.key: one for one in found}
             instants = {KeyText(one.key): (one.begins, one.ends) for one in near.values()}
             instants |= {one.key: (one.begins, one.ends) for one in late}
-            instants |= list_needed_outside(source, look.outside.get(source.dataset_id, {}), spans)
+            instants |= list_needed_outside(source, look.outside[source.dataset_id], spans)
             partitions = read_keys(db, source, tx, instants)
             return Batch(source, look.sink, tuple(windows), tuple(partitions), instants, carry)
 
@@ -704,7 +696,7 @@ def check_times(query: WindowQuery, sources: Sequence[Fileset], schemas: Sequenc
     for source, schema, (table, column) in zip(sources, schemas, query.tables.items(), strict=True):
         if source.watermark is None:
             raise query.locate(NoWatermark(source.qualified_name), table)
-        spec = spec_of(source)
+        spec = source.watermark
         if column.lower() != spec.column.lower():
             names = (column, spec.column) if query.interval else (f"DESCRIPTOR({column})", f"DESCRIPTOR({spec.column})")
             why = f"the watermark of {source.qualified_name} is for {spec.column}: {names[0]} must be {names[1]}"
@@ -819,15 +811,12 @@ def _find_gone(
     }
 
 
-def _list_dirty(db: Db, source: Fileset, tx: Snapshot, state: WindowState, final: Instant | None) -> list[Dirty]:
-    """List the changes of a source for which windows are computed again, or which are an error."""
-    spec = spec_of(source)
-    if state.computed is None or spec.late not in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}:
-        return []
-    return list_dirty(db, source, tx, state.seen, final if spec.late is LatePolicy.RECOMPUTE else None)
+def _not_before(open_from: Instant | None, partitions: Iterable[Stored]) -> list[Stored]:
+    """Return the partitions without the computed windows, which a long interval has by the thousand."""
+    return [one if open_from is None else one._replace(begins=max(one.begins, open_from)) for one in partitions]
 
 
-def _list_outside_dirty(
+def _list_dirty(
     db: Db,
     source: Fileset,
     tx: Snapshot,
@@ -836,15 +825,22 @@ def _list_outside_dirty(
     noted: Mapping[KeyText, Stretches],
     read_now: Sequence[OutsideTimes],
 ) -> list[Dirty]:
-    """List the same changes as `_list_dirty`, with the times of rows outside their partition, before and after."""
+    """List the changes of a source for which windows are computed again, or which are an error.
+
+    Rows outside their partition have their times of before (`noted`) and of after.
+    """
     spec = spec_of(source)
     if state.computed is None or spec.late not in {LatePolicy.RECOMPUTE, LatePolicy.ERROR}:
         return []
     final = final if spec.late is LatePolicy.RECOMPUTE else None
+    dirty = list_dirty(db, source, tx, state.seen, final)
+    if not includes_outside(source):
+        return dirty
     # Partitions that no earlier run could read have commits that the program has seen.
     unread = [one for one in read_now if one.commit_seq < state.seen]
     missed = [Dirty(state.seen, *stretch, final) for one in unread for stretch in one.stretches]
-    return missed + list_changed(db, source, tx, state.seen, final, [noted, present_stretches(noted, read_now)])
+    changed = list_changed(db, source, tx, state.seen, final, [noted, present_stretches(noted, read_now)])
+    return dirty + missed + changed
 
 
 def _find_final(spec: WatermarkSpec, state: WindowState, left: Instant | None) -> Instant | None:

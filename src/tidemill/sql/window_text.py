@@ -31,6 +31,12 @@ _KEY_OF: Final[Mapping[KeyType, str]] = {
 }
 
 
+def all_but(hidden: Sequence[str], rows: str = "") -> str:
+    """Return the selection of all columns (of `rows`) without `hidden`."""
+    left_out = f" EXCEPT ({', '.join(hidden)})" if hidden else ""
+    return f"{f'{rows}.' if rows else ''}*{left_out}"
+
+
 def text_literal(text: str) -> str:
     """A string as SQL wants it, whatever characters are in it, and whatever the session says of escapes."""
     return f"CAST(X'{text.encode().hex()}' AS STRING)"
@@ -107,13 +113,13 @@ def assign_windows(
     `time` is the expression of `window_time`, of a `window_end`. The columns `hidden` of the rows are left out.
     """
     local = f"CAST({quoted(column)} AS TIMESTAMP_NTZ)"
-    left_out = ", ".join(["__window", *hidden])
+    left_out = ["__window", *hidden]
     end = "__window.end"
     if shape.cumulative:
         step = _window(local, shape.slide, shape.slide, shape.offset % shape.slide)
-        rows, left_out = f"(SELECT *, {step} AS __step FROM {rows})", f"__step, {left_out}"
+        rows, left_out = f"(SELECT *, {step} AS __step FROM {rows})", ["__step", *left_out]
         end = f"explode(sequence(__step.end, __window.end, INTERVAL '{shape.slide / 1_000_000:.6f}' SECOND))"
-    bounds = f"* EXCEPT ({left_out}), __window.start AS window_start, {end} AS window_end"
+    bounds = f"{all_but(left_out)}, __window.start AS window_start, {end} AS window_end"
     window = _window(local, shape.size, shape.step, shape.offset)
     wanted = are_among(shape, windows, {bound: bound for bound in shape.bounds})
     return (

@@ -40,12 +40,16 @@ def span_of(source: Fileset, key: KeyText) -> Span | None:
     return None if source.watermark is None else source.watermark.partition_time.span_of(source.keys.decode(key))
 
 
+def instants_of(source: Fileset, span: Span) -> tuple[int, int]:
+    """Return the instants of the rows that belong to a partition of that span."""
+    return span.begins - (0 if source.watermark is None else source.watermark.row_lag), span.ends
+
+
 def list_present(db: Db, source: Fileset, snapshot: Snapshot, low: int, high: int) -> list[Stored]:
     """List the partitions that `snapshot` sees of wall-clock times `[low, high)`, by key."""
-    lag = 0 if source.watermark is None else source.watermark.row_lag
     found = []
     for one in read_partitions(db, source.dataset_id, snapshot):
         span = span_of(source, one.partition_key)
         if span is not None and low <= span.time < high:
-            found.append(Stored(one.partition_key, span.begins - lag, span.ends, one.bytes, source.dataset_id))
+            found.append(Stored(one.partition_key, *instants_of(source, span), one.bytes, source.dataset_id))
     return found

@@ -380,12 +380,12 @@ def list_dirty(db: Db, source: Fileset, snapshot: Snapshot, seen: int, final: In
     times that it has noted, other commits the whole times of their partitions.
     """
     partition_time, row_lag = _time_of(source)
+    if is_on_demand(source):
+        arrived = _list_on_demand(db, source, seen, snapshot.write_pointer)
+        return [Dirty(seq, span.begins - row_lag, span.ends, final) for seq, _, span, _ in arrived]
     follows = source.watermark is not None and source.watermark.follows_windows
     noted = list_changes(db, source.dataset_id, seen, snapshot.write_pointer) if follows else {}
     dirty = [Dirty(commit_seq, *span, final) for commit_seq, spans in noted.items() for span in spans]
-    if is_on_demand(source):
-        arrived = _list_arrivals(db, source, seen, snapshot.write_pointer)
-        return [Dirty(seq, span.begins - row_lag, span.ends, final) for seq, _, span, _ in arrived]
     for commit_seq, time in db.records(
         SQL.list_dirty,
         tuple[int, WallTime],
@@ -404,7 +404,7 @@ def list_late(db: Db, source: Fileset, seen: int, until: int) -> list[LateRows]:
     partition_time, row_lag = _time_of(source)
     if is_on_demand(source):
         late: dict[KeyText, LateRows] = {}
-        for _, key, span, rows in _list_arrivals(db, source, seen, until):
+        for _, key, span, rows in _list_on_demand(db, source, seen, until):
             begins = span.begins - row_lag
             before = late.get(key, LateRows(source.dataset_id, key, span.time, begins, span.ends, 0, seen, until))
             late[key] = replace(before, rows=before.rows + rows)
@@ -510,7 +510,7 @@ def list_arrivals(db: Db, source: Fileset, seen: int, until: int) -> list[tuple[
     return db.records(SQL.list_arrivals, tuple[int, KeyText, int], dataset_id=source.dataset_id, seen=seen, until=until)
 
 
-def _list_arrivals(db: Db, source: Fileset, seen: int, until: int) -> list[tuple[int, KeyText, Span, int]]:
+def _list_on_demand(db: Db, source: Fileset, seen: int, until: int) -> list[tuple[int, KeyText, Span, int]]:
     """Return the commit, key, span and new rows of each change of a table on demand by the commits `[seen, until)`."""
     spans = ((seq, key, span_of(source, key), rows) for seq, key, rows in list_arrivals(db, source, seen, until))
     return [(seq, key, span, rows) for seq, key, span, rows in spans if span is not None]

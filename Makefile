@@ -103,10 +103,10 @@ chaos: set-up-test ## kill and stop real processes, and PostgreSQL, for SECONDS=
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos --seconds $(SECONDS) $(ARGS)
 
 chaos-spark: set-up-test ## kill and stop real Spark drivers while they publish: DRIVERS=100
-	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.spark --drivers $(DRIVERS) $(ARGS)
+	@$(POSTGRES) -- $(SPARK_CLASSES) -- $(BIN)/python -m tests.chaos.spark --drivers $(DRIVERS) $(ARGS)
 
 chaos-cluster: set-up-test ## kill drivers, executors, workers and the master of a Spark cluster: DRIVERS=40
-	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.spark --cluster --drivers $(DRIVERS) $(ARGS)
+	@$(POSTGRES) -- $(SPARK_CLASSES) -- $(BIN)/python -m tests.chaos.spark --cluster --drivers $(DRIVERS) $(ARGS)
 
 chaos-s3: set-up-test ## a bucket that breaks a fifth of all requests: FILES=2000, on both databases
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.s3 --files $(FILES) $(ARGS)

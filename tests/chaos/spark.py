@@ -14,8 +14,8 @@ executor, a worker, the master. The last two are started again, as a site's supe
 attempt. With `--cluster cluster` drivers work on the workers. A worker may then take its driver along, and a fifth blow
 stops the driver, which only its worker sees.
 
-A start of Spark is most of the cost. With the simple compiler, the simple collector and an archive of Spark's classes
-it takes 5 s of processor instead of 19 (tried).
+A start of Spark is most of the cost. With the options of `tests.spark_classes`, which `make` gives, it takes 5 s of
+processor instead of 19 (tried).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -48,6 +47,7 @@ from pyarrow import parquet
 from tests.manual_clock import backdoor_of
 from tests.postgres_server import ADDRESS
 from tests.processes import command_of, find_processes
+from tests.spark_classes import OPTIONS, SHORT_LIVED
 from tests.spawners import PlayedDrivers
 from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
@@ -58,7 +58,6 @@ from tidemill.mill.mill import Mill, open_project
 from tidemill.names import RunId, WritePointer
 from tidemill.run.processes.assignments import DONE
 from tidemill.run.processes.cluster import cluster_environ
-from tidemill.run.processes.java import find_java
 from tidemill.run.processes.local_launcher import Driver, DriverOptions, LocalLauncher, ProfileOptions
 from tidemill.run.processes.runner import Runner
 from tidemill.run.processes.session import settings_of
@@ -150,21 +149,6 @@ def marked(name):
 main(World(marked=marked))
 """
 
-DUMP_CLASSES = """
-import sys
-from pathlib import Path
-from tidemill.run.processes.session import SparkHome
-from tidemill.world import World
-
-folder, archive = map(Path, sys.argv[1:])
-options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -XX:ArchiveClassesAtExit=" + str(archive)
-settings = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": options}
-home = SparkHome(World(), folder, settings, folder / "log")
-home.exercise()
-home.new_session().stop()
-"""
-
-
 # PostgreSQL asks no World for the time.
 LATER_NOW = (
     "FUNCTION tidemill_now() RETURNS BIGINT LANGUAGE sql VOLATILE "
@@ -235,30 +219,6 @@ def _draw_one(chance: random.Random) -> Strike:
     return Strike(blow, moment, forks, chance.random() < 0.6, delay)
 
 
-class ClassArchive:
-    """Java options for a Spark that starts soon, from an archive of its classes that is made once (20 s)."""
-
-    def __init__(self, folder: Path, java_home: Path) -> None:
-        self.path = folder / "classes.jsa"
-        environ = {**os.environ, "JAVA_HOME": str(java_home), "SPARK_LOCAL_IP": "127.0.0.1"}
-        scratch = folder / "classes"
-        scratch.mkdir()
-        with (folder / "classes.log").open("wb") as log:
-            subprocess.run(
-                [sys.executable, "-c", DUMP_CLASSES, str(scratch), str(self.path)],
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                check=True,
-            )
-
-    def options(self) -> str:
-        """Options of a driver's JVM."""
-        archive = f" -XX:SharedArchiveFile={self.path}" if self.path.exists() else ""
-        return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{archive} -Xlog:disable"
-
-
 class LaterClock(SystemClock):
     """A clock that can be set forward."""
 
@@ -285,9 +245,7 @@ class Found:
 class Site:
     """A project with one file set, and two nodes that are stepped here."""
 
-    def __init__(
-        self, folder: Path, mill: Mill, sql: Backdoor, java_options: str, cluster: LocalCluster | None = None
-    ) -> None:
+    def __init__(self, folder: Path, mill: Mill, sql: Backdoor, cluster: LocalCluster | None = None) -> None:
         self.folder = folder
         self.cluster = cluster
         self.mill = mill
@@ -296,23 +254,24 @@ class Site:
         self.location = Path(mill.datasets.show("default.clicks").location.removeprefix("file://"))
         program = next(one for one in mill.project.catalog.read(list_programs) if one.kind.needs_spark)
         self._code = find_code(mill.project.catalog, mill.project.config.state, program, program.bundle)
-        self.nodes = [self._node(name, java_options) for name in ("here", "elsewhere")]
+        self.nodes = [self._node(name) for name in ("here", "elsewhere")]
         self.asleep: list[Runner] = []
         self.runs = 0
         self._ids: dict[str, tuple[tuple[int, int], list[int]]] = {}
         self._looked_at = 0.0
 
-    def _node(self, name: str, java_options: str) -> Runner:
+    def _node(self, name: str) -> Runner:
         config = self.mill.project.config
         settings = {
             **settings_of(config),
             "spark.driver.memory": "512m",
             "spark.sql.shuffle.partitions": "2",
-            "spark.driver.extraJavaOptions": java_options,
+            # In the deploy mode `cluster` the JVM of a driver does not have the environment of its runner.
+            "spark.driver.extraJavaOptions": os.environ.get(OPTIONS, SHORT_LIVED),
             # One driver must leave cores of a cluster to the other one.
             "spark.cores.max": "2",
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.executor.extraJavaOptions": SHORT_LIVED,
         }
         driver = () if config.spark.on_cluster else ("-c", DRIVER)
         world = World(spawner=PlayedDrivers(*driver, host=name), environ={**os.environ, "PROJECT": str(self.folder)})
@@ -676,7 +635,7 @@ def wait(claim: Callable[[], bool], seconds: float = 60) -> None:
 
 
 @contextmanager
-def open_site(folder: Path, catalog_url: str, java_options: str, deploy_mode: str = "") -> Iterator[Site]:
+def open_site(folder: Path, catalog_url: str, deploy_mode: str = "") -> Iterator[Site]:
     """A deployed project whose drivers are getting warm; at the end they are gone. With a deploy mode, on a cluster."""
     (folder / "app.py").write_text(APP.replace("PROJECT", str(folder)))
     with ExitStack() as stack:
@@ -689,7 +648,7 @@ def open_site(folder: Path, catalog_url: str, java_options: str, deploy_mode: st
         (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n{spark}')
         mill = stack.enter_context(open_project(folder, create=True))
         mill.deploy()
-        site = Site(folder, mill, stack.enter_context(backdoor_of(catalog_url)), java_options, cluster)
+        site = Site(folder, mill, stack.enter_context(backdoor_of(catalog_url)), cluster)
         stack.callback(site.close)
         yield site
 
@@ -705,11 +664,6 @@ def new_schema(server_url: str) -> Iterator[str]:
         finally:
             connection.execute("SET lock_timeout = '20s'")
             connection.execute(f"DROP SCHEMA {schema} CASCADE")
-
-
-def find_java_home(folder: Path) -> Path:
-    """The Java that drivers take."""
-    return find_java(World(), folder).home
 
 
 def main() -> int:
@@ -740,7 +694,6 @@ def main() -> int:
     found: dict[str, Found] = {}
     with tempfile.TemporaryDirectory(prefix="tidemill-chaos-") as name:
         base = Path(name)
-        archive = ClassArchive(base, find_java_home(base))
         progress = itertools.count(1)
         for database, lot in lots.items():
             folder = base / database
@@ -750,7 +703,7 @@ def main() -> int:
                 if not url:
                     assert lent is not None
                     url = stack.enter_context(new_schema(lent))
-                with open_site(folder, url, archive.options(), asked.cluster) as site:
+                with open_site(folder, url, asked.cluster) as site:
                     found[database] = site.found
                     for strike in lot:
                         outcome = site.strike(strike)

@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from tests.chaos.spark import MOMENTS, ON_CLUSTER, Blow, ClassArchive, Strike, draw, find_java_home, open_site
+from tests.chaos.spark import MOMENTS, ON_CLUSTER, Blow, Strike, draw, open_site
 from tests.seed_of_the_day import TODAY
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.proof, pytest.mark.long]
@@ -21,26 +21,19 @@ MODE = tuple(ON_CLUSTER)[TODAY % len(ON_CLUSTER)]
 KILLS = [Strike(Blow.KILL, moment, forks=number % 2 == 0) for number, moment in enumerate(MOMENTS[:5])]
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    """The classes of Spark, for all sites."""
-    folder = tmp_path_factory.mktemp("classes")
-    return ClassArchive(folder, find_java_home(folder))
-
-
 @pytest.fixture
-def site(archive, tmp_path, sqlite_catalog_url):
+def site(tmp_path, sqlite_catalog_url):
     """A deployed project whose drivers are getting warm."""
     (tmp_path / "project").mkdir()
-    with open_site(tmp_path / "project", sqlite_catalog_url, archive.options()) as site:
+    with open_site(tmp_path / "project", sqlite_catalog_url) as site:
         yield site
 
 
 @pytest.fixture
-def cluster_site(archive, tmp_path, sqlite_catalog_url):
+def cluster_site(tmp_path, sqlite_catalog_url):
     """The same on a cluster of two workers, each day with the other place of drivers."""
     (tmp_path / "project").mkdir()
-    with open_site(tmp_path / "project", sqlite_catalog_url, archive.options(), MODE) as site:
+    with open_site(tmp_path / "project", sqlite_catalog_url, MODE) as site:
         yield site
 
 

@@ -79,5 +79,5 @@ QUICK = [
     "rolled-back",
     "least-versions",
 ]
-SHORT = [*QUICK, "held", "lost-replies-2", "timed-out-small", "inbox-rewritten", "messages", "drivers", "both"]
+SHORT = [*QUICK, "lost-replies-2", "timed-out-small", "inbox-rewritten", "messages", "drivers", "both"]
 LONG = list(SCENARIOS)

@@ -12,7 +12,7 @@ DAYS = 4
 OF_TODAY = [name for number, name in enumerate(SHORT) if number % DAYS == TODAY % DAYS]
 """Four days play all; `make explore` plays all of them, and larger ones."""
 LONGEST = {
-    "timed-out-small", "lost-replies-2", "inbox-rewritten", "timer-hold", "held", "inbox-small", "queue", "beside",
+    "timed-out-small", "lost-replies-2", "inbox-rewritten", "timer-hold", "inbox-small", "queue", "beside",
     "drivers", "timer", "messages", "suspended", "capped", "engines",
 }  # fmt: skip
 """Scenarios of the short form that take three seconds or more: `make test-long` plays them."""

@@ -87,6 +87,14 @@ def tend(run, spark):
         assert run.read("clicks").count() == 1250
         run.commit()
 
+def loses(run, spark):
+    if run.attempt == 1:
+        if (HERE / "killed").exists():
+            os.kill(spark.sparkContext._gateway.proc.pid, 9)
+        else:  # what the end of a worker does to the drivers on it
+            spark.sparkContext._jsc.sc().stop()
+    run.output("clicks").append(rows(spark))
+
 def looks(run, spark):
     assert spark.catalog.listTables("global_temp") == [], spark.catalog.listTables("global_temp")
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
@@ -186,6 +194,18 @@ def make_mill(sqlite_catalog_url: str, world: World, tmp_path: Path) -> Iterator
     for mill in mills:
         mill.runner.close()
         mill.works.catalog.close()
+
+
+@pytest.mark.parametrize("way", ["killed", "stopped"])
+def test_a_spark_that_ends_during_a_run_uses_up_no_retry(make_mill, way):
+    """A worker of a cluster took its driver's JVM along, and the program was blamed (seen in a campaign)."""
+    mill = make_mill(1)
+    (mill.app_file.parent / way).touch()
+
+    run = mill.finish(mill.start("loses", writes=("clicks",)))
+
+    assert (run.epoch, run.failures) == (2, 0)
+    assert mill.count("clicks") == 1000
 
 
 def test_each_profile_has_a_spark_of_its_own(make_mill):

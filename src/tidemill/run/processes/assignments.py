@@ -24,7 +24,9 @@ SILENT: Final = "silent"
 """A near end writes one of these words when the state of its driver on the cluster changes. Nothing is heard of a
 `silent` driver."""
 LAST: Final = "last"
-"""A driver in which user code has left something running says so before the commit: another run does not get it."""
+"""Another run does not get the driver: user code has left something running in it, or its Spark has ended.
+
+The driver writes the word before the commit in the first case, and before the end of the attempt in the second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ from tidemill.token_text import digest_of, make_run_token
 from tidemill.world import World
 
 if TYPE_CHECKING:
-    from tidemill.run.processes.session import SparkHome
+    from tidemill.run.processes.session import SparkHome, SparkLost
 
 NO_INPUT = "no_input"
 STAGES: Final = "stages"
@@ -112,6 +112,8 @@ class DriverProcess:
                 self._attempt(assignment)
                 if self.spark is not None and self.usable:
                     self.spark.tidy()
+            if self.start.warm and not self.usable and not self._left:
+                self._say(LAST)  # else the next attempt is assigned to a driver that ends
         finally:
             self._say(f"{DONE} {assignment.run_id} {assignment.epoch}")
 
@@ -316,10 +318,14 @@ class DriverProcess:
                 taken.check_location(self.world)  # else the program is blamed
             raise self._failure(error, step) from error
 
-    def _failure(self, error: BaseException, step: Step | None) -> ProgramFailed:
+    def _failure(self, error: BaseException, step: Step | None) -> ProgramFailed | SparkLost:
+        from tidemill.run.processes.session import SparkLost
+
         self._complain()
         text = "".join(traceback.format_exception(error))
         reason = f"{type(error).__name__}: {spark_reason(str(error))}"
+        if self.spark is not None and self.spark.lost:
+            return SparkLost(reason)
         if step is None:
             return ProgramFailed(reason, Blame(reason))
         damage = step.workspace.reads.blame(text)

@@ -124,6 +124,18 @@ def require_spark() -> None:
         raise NoSpark
 
 
+class SparkLost(Unavailable):
+    """Spark has ended while a program used it: no fault of the program, unless it happens again and again."""
+
+    code = "spark_lost"
+
+    hint = "read spark.log of the attempt for the cause"
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(f"Spark has ended while the program used it: {why}")
+
+
 class SparkHome:
     """A Spark application and its JVM, which live as long as this process."""
 
@@ -210,10 +222,26 @@ class SparkHome:
 
     @property
     def usable(self) -> bool:
-        """Return whether another run can have it: a program may have stopped it, or it died of something."""
-        context = self._base.sparkContext
-        stopped = context._jsc is None or context._jsc.sc().isStopped()  # noqa: SLF001  # PySpark has no other way
-        return not stopped
+        """Return whether another run can have it: a program may have stopped it, or it is lost."""
+        return self._java_context is not None and not self.lost
+
+    @property
+    def lost(self) -> bool:
+        """Return whether it has ended by itself: its JVM has ended, or ends as the worker under it has ended.
+
+        A program that stops it with `spark.stop()` has not lost it.
+        """
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+        try:
+            return self._java_context is not None and bool(self._java_context.sc().isStopped())
+        except (Py4JError, OSError):
+            return True
+
+    @property
+    def _java_context(self) -> Any:  # noqa: ANN401  # an object of the JVM
+        """The context in the JVM; None after the program has stopped it."""
+        return self._base.sparkContext._jsc  # noqa: SLF001  # PySpark has no other way
 
     def exercise(self) -> None:
         """Go once through reading, shuffling and writing, so that the first run does not wait for classes.

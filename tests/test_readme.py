@@ -1,30 +1,12 @@
-"""The README's first five minutes, as it stands there; from the wheel: `make first-minutes`."""
+"""The README: its settings and commands. Its first five minutes are run by `make first-minutes`, from the wheel."""
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
-
-from tests.first_minutes import blocks, check, first_commands, install_commands, type_in
+from tests.first_minutes import blocks, install_commands
 from tidemill.config import load_config
 from tidemill.world import World
-
-
-@pytest.mark.long
-@pytest.mark.spark
-def test_the_first_five_minutes_are_as_the_readme_shows(tmp_path):
-    """A first page that does not run is the last page that is read."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    # An environment that is older than the plug-in's entry point does not know the fixture `mill`.
-    env = {**os.environ, "PATH": path, "PYTEST_PLUGINS": "tidemill.testing.plugin"}
-
-    printed = type_in(first_commands(), tmp_path, env)
-
-    check(printed, tmp_path, env)
 
 
 def test_the_readme_says_how_to_install_all_that_its_commands_need():

@@ -2,7 +2,7 @@
 
 A round is played again and again, with a few strikes each time, until every point was struck once: on SQLite by every
 way that leads there, on PostgreSQL, which takes four times as long, by one of them where points are marks. A pause
-is as long everywhere: it is made by one way on SQLite too. A day plays some kinds of faults, and four days play all.
+is as long everywhere: it is made by one way on SQLite too. A day plays one kind of faults, and seven days play all.
 `python -m tests.acceptance.fail_points` strikes by every way on both and prints what was struck.
 """
 
@@ -18,9 +18,8 @@ from tests.acceptance.machine import AT_MARKS, Kind, Machine
 from tests.acceptance.rounds import check, play
 from tests.seed_of_the_day import TODAY
 
-# On two busy cores both databases take 355 s with CUT, 264 s with AWAY, 176 s with CRASH: each in another turn.
-IN_TURN = ((Kind.CUT,), (Kind.AWAY, Kind.ERROR), (Kind.CRASH, Kind.LOST_REPLY), (Kind.PAUSE, Kind.FULL_DISK))
-assert {kind for some in IN_TURN for kind in some} == {*Kind}
+# On two busy cores both databases take 465 s with PAUSE, 355 s with CUT, 264 s with AWAY, 176 s with CRASH.
+OF_TODAY = tuple(Kind)[TODAY % len(Kind)]
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def machine(catalog_url: str, memory_folder: Path) -> Iterator[Machine]:
 
 @pytest.mark.proof
 @pytest.mark.long
-@pytest.mark.parametrize("kind", IN_TURN[TODAY % len(IN_TURN)])
+@pytest.mark.parametrize("kind", [OF_TODAY])
 def test_a_fault_at_any_point_loses_and_doubles_nothing(machine, kind):
     """The next process takes up what a fault leaves, so that no user has to clean up. Every mark is struck."""
     short = kind in AT_MARKS and (kind is Kind.PAUSE or machine.catalog.dialect == "postgres")

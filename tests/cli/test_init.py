@@ -1,4 +1,4 @@
-"""A new project, tried as its first user does. That `tidemill up` handles its files is in tests/test_readme.py."""
+"""A new project, tried as its first user does. That `tidemill up` handles its files is in tests/first_minutes.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def own_tests(project, *options):
 
 
 def test_a_new_project_has_the_name_that_its_user_typed(tmp_path, capsys):
-    """The README's first minutes run the new project's own test (tests/test_readme.py)."""
+    """The README's first minutes run the new project's own test (tests/first_minutes.py)."""
     with pytest.raises(SystemExit) as ended:
         main(["--project", str(tmp_path), "init", "books", "--json"])
     told = json.loads(capsys.readouterr().out)

@@ -11,22 +11,22 @@ from playwright.sync_api import Page
 from tests.seed_of_the_day import TODAY
 
 WIDE, NARROW = 1360, 390
-_BY_DAY = ((("light", WIDE), ("dark", NARROW)), (("dark", WIDE), ("light", NARROW)))
+_BY_DAY = (("light", WIDE), ("dark", NARROW), ("dark", WIDE), ("light", NARROW))
 OF_TODAY = _BY_DAY[TODAY % len(_BY_DAY)]
-"""Schemes and widths of the day: two days play all four."""
+"""Scheme and width of the day: four days play all four."""
 
 
 def check_every_page(visit: Callable[..., Page]) -> list[str]:
     """Assert that axe finds nothing wrong on any page, and that none is wider than its window; return their paths."""
     paths = find_paths(visit("/"))
-    for scheme, width in OF_TODAY:
-        page = visit("/", color_scheme=scheme, viewport={"width": width, "height": 900})
-        for path in paths:
-            page.goto(_address(page, path))
-            found = Axe().run(page).response["violations"]
-            assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], (scheme, width, path)
-            too_wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert too_wide <= 0, (scheme, width, path, too_wide)
+    scheme, width = OF_TODAY
+    page = visit("/", color_scheme=scheme, viewport={"width": width, "height": 900})
+    for path in paths:
+        page.goto(_address(page, path))
+        found = Axe().run(page).response["violations"]
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], (scheme, width, path)
+        too_wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert too_wide <= 0, (scheme, width, path, too_wide)
     return paths
 
 

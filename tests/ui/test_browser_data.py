@@ -56,7 +56,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield opened
 
 
-@pytest.mark.parametrize(("scheme", "width"), OF_TODAY)
+@pytest.mark.parametrize(("scheme", "width"), [OF_TODAY])
 def test_every_page_of_data_is_clean(visit, site, scheme, width):
     """Axe finds text without contrast and parts without names; a narrow page has no part that is too wide."""
     page = visit("/", color_scheme=scheme, viewport={"width": width, "height": 900})

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sql.conftest import Windows, open_windows
-from tests.sql.near import HOUR, MINUTE, Near, near, open_near, row_time
+from tests.sql.near import HOUR, MINUTE, Near, PlainNear, near, open_near, row_time
 from tests.sql.test_several_inputs import EVENTS
 from tests.sql.test_window_program import MARKS, kill
 from tidemill.lake.window.reach import WindowReach
@@ -315,6 +315,50 @@ def test_windows_that_may_lack_matches_before_the_first_partition_can_be_skipped
     opened.mill.close()
 
 
+def read_by(opened: Near, *added: tuple[str, int, int]) -> list[dict[str, list[int]]]:
+    """Add rows as `fill` does. Return the hours of each table whose own files were read after each."""
+    found = []
+    for one in added:
+        PlainNear.hours.clear()
+        fill(opened, one)
+        found.append({table: sorted(hours) for table, hours in PlainNear.hours.items() if hours})
+    return found
+
+
+def test_a_run_reads_the_files_of_a_partition_once_and_then_the_carry(sqlite_catalog_url, tmp_path):
+    """A click may match views of 4 hours, so each view is read by 5 runs: by the first one from its own files."""
+    opened = open_near(tmp_path / "project", sqlite_catalog_url, 120, 120, "LEFT")
+    fill(opened, *((table, hour, 10) for hour in range(8, 12) for table in ("views", "clicks")))
+
+    rows = [("views", 12, 10), ("clicks", 12, 11), ("views", 13, 10), ("clicks", 13, 11), ("views", 9, 50)]
+    read = read_by(opened, *rows)
+    carried = opened.list_carried("views")
+    (then,) = read_by(opened, ("views", 14, 10))
+
+    assert read[:4] == [{"clicks": [10], "views": [12]}, {}, {"clicks": [11], "views": [13]}, {}]
+    # A late view of 9:50 touches the clicks of 7:50 to 11:50. No later window needs the views of 9:59 and before.
+    assert read[4] == {"clicks": [8, 9, 10, 11], "views": [8, 9]}
+    assert carried == ["10", "11", "12", "13"]
+    assert then == {"clicks": [12], "views": [14]}
+    assert opened.lines("hourly") == opened.expected(opened.closed)
+    opened.mill.close()
+
+
+def test_a_reset_ends_the_carries_so_that_rows_outside_are_counted_again(sqlite_catalog_url, tmp_path):
+    """The reset forgets the counts of rows that the side table has."""
+    opened = open_near(tmp_path / "project", sqlite_catalog_url, 120, 120, "LEFT")
+    fill(opened, *((table, hour, 75) for hour in range(8, 12) for table in ("views", "clicks")))
+    before = opened.sql("SELECT sum(outside_rows) FROM left_out")
+    PlainNear.hours.clear()
+
+    opened.mill.watermarks.reset("shop.count_hours")
+    opened.settle()
+
+    assert before == opened.sql("SELECT sum(outside_rows) FROM left_out") == [(6,)]
+    assert PlainNear.hours == {"clicks": {8, 9}, "views": {8, 9, 10, 11}}
+    opened.mill.close()
+
+
 INSERT = f"""
 CREATE TABLE settled (ts TIMESTAMP(3), a bigint) PARTITIONED BY (day date);
 INSERT INTO settled SELECT l.ts, r.a, to_date(l.ts) AS day FROM {near(90, 30, "")}"""
@@ -377,6 +421,11 @@ clicks, views = (
         "ts", pattern="$day $hour:00:00", interval="1h", zone="Europe/Berlin"))
     for name in ("clicks", "views"))
 """
+CARRIED = {
+    "outer_left": ("views", {"11", "13"}),
+    "outer_right": ("clicks", {"11", "12", "13"}),
+    "outer_full": ("views", {"11", "13"}),
+}
 KINDS = {"both": "", "outer_left": "LEFT", "outer_right": "RIGHT", "outer_full": "FULL"}
 
 
@@ -434,6 +483,9 @@ def test_an_interval_join_is_computed_and_computed_again_for_late_rows(sqlite_ca
     windows.commit("views", rows_of(spark, ("11:31", "y", 24), ("11:30", "y", 25)))
     windows.commit("clicks", rows_of(spark, ("09:30", "w", 6)))
     second = compute()
+    carried = {name: windows.read(f"join_{name}_carry_{CARRIED[name][0]}") for name in kinds if name in CARRIED}
+    columns = {tuple(one.columns) for one in carried.values()}
+    hours = {name: {row[0][-2:] for row in one.select("carry_at").collect()} for name, one in carried.items()}
     again = {*windows.sql("SELECT program_id, window_start, write_pointer FROM window_result")}
     (bare,) = windows.mill.sql(f"SELECT count(*) AS n FROM {near(90, 30, '')} AND l.a = r.a")
     windows.mill.close()
@@ -461,6 +513,9 @@ def test_an_interval_join_is_computed_and_computed_again_for_late_rows(sqlite_ca
     assert second == {name: expected[name] for name in kinds}
     same = {start // 3_600_000_000 % 24 for _, start, _ in pointers & again}
     assert bare.rows == ({"n": 8},)  # rows of open windows too, and those that the programs leave out
+    # Later windows begin at 12:00, of views at 13:00. They reach back 30 minutes to views, and 90 minutes to clicks.
+    assert hours == {name: CARRIED[name][1] for name in hours}
+    assert columns <= {("ts", "a", "b", "day", "carry_of", "carry_at", "carry_seen")}, "the query does not name hour"
     assert 7 in same
     assert same <= {6, 7, 12}
 

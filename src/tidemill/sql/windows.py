@@ -95,6 +95,8 @@ class WindowQuery:
     """The row of a window without rows, where `window.emit-empty` asks for one."""
     times: frozenset[str] = frozenset()
     """`window_time` and `window_start`, as far as the result has them unchanged, under these names."""
+    named: frozenset[str] | None = None
+    """All names in the query, in small letters, among which are the columns that it reads; None for all columns."""
     stands: Mapping[str, StatementPlace] = field(default_factory=dict)
     """The places of the output, the tables and the snapshots in the text, by name, and of the SELECT, by `""`."""
 
@@ -214,6 +216,7 @@ def _check(
         interval=reader.interval,
         empty=find_empty_row(query, reader.tokens),
         times=frozenset() if reader.interval is not None else _find_times(found),
+        named=None if reader.takes_all else frozenset(one.name.lower() for one in statement.find_all(exp.Identifier)),
         stands=_find_places(query, sink, reader),
     )
 
@@ -277,6 +280,8 @@ class _QueryReader:
         self.interval: IntervalJoin | None = None
         self.places: list[_TextPlace] = []
         self.look_ups: dict[str, None] = {}
+        self.takes_all = False
+        """A `*` of the query stands for all columns of a table."""
         self.read_already: set[int] = set()
         self.named_queries: list[exp.Expr] = []
         """The places that name a query of WITH."""
@@ -317,6 +322,8 @@ class _QueryReader:
             rows = _check_windowed(select, rows, self.shape)
         else:
             _check_below(select)
+        if any(one.is_star for one in select.expressions):
+            self.takes_all = self.takes_all or any(isinstance(one, AllColumns) for one in rows.columns)
         return _project(select, rows)
 
     def _read_from(self, select: exp.Select, known: Mapping[str, QueryRows]) -> QueryRows:

@@ -503,6 +503,8 @@ CREATE TABLE window_program (
     computed      BIGINT,
     seen          BIGINT NOT NULL,
     revision      BIGINT NOT NULL,
+    -- The number of resets. Carries of before a reset do not count.
+    resets        BIGINT NOT NULL DEFAULT 0,
     -- The time at which the keeper announces the work that is left, and the time since which no run has completed.
     retry_at      BIGINT,
     failing_since BIGINT

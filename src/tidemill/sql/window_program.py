@@ -232,7 +232,7 @@ class WindowProgram:
 
     def find_reach(self, sources: Sequence[Fileset], computed: Instant | None) -> OutputReach:
         """Return how far the output has come when windows are computed up to `computed`."""
-        return OutputReach.of(self._grid(sources), computed)
+        return OutputReach.of(self._grid(sources), computed, of_rows=self.query.interval is not None)
 
     def check(self, sources: Sequence[Fileset], sink: Fileset, schemas: Sequence[ColumnSchema | None]) -> None:
         """Refuse a table without a watermark, another time column than its own, and rows that could not be replaced.
@@ -335,7 +335,7 @@ class WindowProgram:
                 left=not {*look.postponed} <= {*moved.mended, *tries.failed},
             ),
             *([Rearm(WINDOWS, [look.state.program_id])] if len(look.sources) > 1 else []),
-            *follow_output(moved, look.sink, self._grid(look.sources)),
+            *follow_output(moved, look.sink, self._grid(look.sources), of_rows=self.query.interval is not None),
         )
 
     def _put_carries(

@@ -21,7 +21,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from tidemill.errors import StatementPlace, UserError
 from tidemill.lake.window.reach import WindowReach
 from tidemill.lake.window.window_plan import Window, WindowShape
-from tidemill.shapes.watermark_spec import WINDOW_TIMES, WatermarkSpec
+from tidemill.shapes.watermark_spec import WINDOW_TIME, WINDOW_TIMES, WatermarkSpec
 from tidemill.sql.dialect import WindowSql, bad, find_place, parse_one, tokenize
 from tidemill.sql.empty_windows import EmptyRow, find_empty_row
 from tidemill.sql.interval_joins import IntervalJoin, join_tables
@@ -94,7 +94,10 @@ class WindowQuery:
     empty: EmptyRow | None = None
     """The row of a window without rows, where `window.emit-empty` asks for one."""
     times: frozenset[str] = frozenset()
-    """`window_time` and `window_start`, as far as the result has them unchanged, under these names."""
+    """`window_time` and `window_start`, as far as the result has them unchanged, under these names.
+
+    The `window_time` of an interval join is the time that tells the window of a row.
+    """
     named: frozenset[str] | None = None
     """All names in the query, in small letters, among which are the columns that it reads; None for all columns."""
     stands: Mapping[str, StatementPlace] = field(default_factory=dict)
@@ -215,7 +218,7 @@ def _check(
         keys=next((place.call.keys for place in reader.places if place.call is not None), ()),
         interval=reader.interval,
         empty=find_empty_row(query, reader.tokens),
-        times=frozenset() if reader.interval is not None else _find_times(found),
+        times=_find_times(found),
         named=None if reader.takes_all else frozenset(one.name.lower() for one in statement.find_all(exp.Identifier)),
         stands=_find_places(query, sink, reader),
     )
@@ -229,7 +232,8 @@ def _find_places(query: exp.Query, sink: exp.Table | None, reader: _QueryReader)
 
 
 def _find_times(found: QueryRows) -> frozenset[str]:
-    return frozenset(name for name in WINDOW_TIMES if name in found.names and found.find_origin(name) == name)
+    given = {name: found.find_origin(name) for name in WINDOW_TIMES if name in found.names}
+    return frozenset(name for name, one in given.items() if one == name or (one, name) == (ROW_TIME, WINDOW_TIME))
 
 
 def _refuse_twice(query: exp.Query, found: QueryRows) -> None:

@@ -522,7 +522,7 @@ CREATE TABLE window_input (
 ) {clustered};
 CREATE INDEX window_input_dataset ON window_input (dataset_id);
 
--- The output of a window program, and the instants before which no new window has its window_time or its window_start.
+-- The output of a window program, and the instants before which no new row has its window_time or its window_start.
 -- A watermark for one of these columns follows the least of its programs.
 CREATE TABLE window_output (
     program_id  {text} PRIMARY KEY,

@@ -278,12 +278,6 @@ MUTANTS: Final = (
         first=Killer.JOINS,
     ),
     _mutant(
-        "carry_of_before_a_reset",
-        "after a reset a run reads all partitions again, and counts their rows",
-        In("WindowProgram._carry_of").swap("look.state.resets", "0"),
-        first=Killer.JOINS,
-    ),
-    _mutant(
         "sessions_of_their_slot_alone",
         "the sessions of a slot follow from rows of some time before it, where there is no carry",
         In("Grid.spans").swap("_opens(self.zone, window.start) - self.shape.reach", "_opens(self.zone, window.start)"),

@@ -38,8 +38,8 @@ def check_output(query: WindowQuery, sink: Fileset, zone: Zone) -> None:
     name, column = sink.qualified_name, spec.column.lower()
     follows = f"the watermark of {name} is for {column}, so it follows this program"
     if query.interval is not None and column not in query.times:
-        wanted = query.interval.wanted.split(" AS ")[0]
-        raise UserError(f"{follows}: rows of an interval join have no {column}; SELECT {wanted} AS window_time")
+        advice = f"SELECT {query.interval.time} AS window_time"
+        raise UserError(f"{follows}: rows of an interval join have no {column}; {advice}")
     if column == "window_start" and zone.name != "UTC":
         raise UserError(f"{follows}: window_start has no time zone, so the windows must lie in UTC; use window_time")
     if column not in query.times:

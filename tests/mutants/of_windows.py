@@ -272,6 +272,12 @@ MUTANTS: Final = (
         first=Killer.CHAINS,
     ),
     _mutant(
+        "carry_of_changed_partition",
+        "a partition that has changed since it was carried is read from its own files",
+        In("CarriedPartition.holds").swap("change.commit_seq < self.seen", "True"),
+        first=Killer.JOINS,
+    ),
+    _mutant(
         "sessions_of_their_slot_alone",
         "the sessions of a slot follow from rows of some time before it, where there is no carry",
         In("Grid.spans").swap("_opens(self.zone, window.start) - self.shape.reach", "_opens(self.zone, window.start)"),

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from tests.sql.conftest import open_windows
 from tests.sql.hours import Plain
 from tests.sql.plain import PlainWindows, Texts
+from tidemill.lake.window.carry import CARRY_KEYS, to_carry_key
+from tidemill.lake.window.side import name_partition
 from tidemill.lake.window.window_plan import Window
+from tidemill.shapes.keys import KeySchema
 from tidemill.shapes.partition_time import WallTime, Zone, from_wall, to_wall
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
+from tidemill.testing.plain import read_lines
 
 MINUTE: Final = 60_000_000
 HOUR: Final = 60 * MINUTE
@@ -67,13 +72,16 @@ def to_lines(pairs: Iterable[Pair], kind: str, zone: Zone) -> list[tuple[Window,
 class PlainNear(PlainWindows):
     """Computes the windows of an interval join."""
 
+    hours: ClassVar[dict[str, set[int]]] = {}
+    """The hours that computations have read, by table."""
+
     def __init__(self, query: WindowQuery, early: int, late: int, kind: str) -> None:
         super().__init__(query)
         self._join = early, late, kind
 
     def compute(self, run, batches: Sequence[Batch]) -> Texts:
         """The results that lie in the windows of the batches, from the rows that belong to their partitions."""
-        left, right = ([int(line.split()[0]) for line in self.read(run, batch)] for batch in batches)
+        left, right = ([int(line.split()[0]) for line in self._read_all(run, batch)] for batch in batches)
         kind, wanted, found = self._join[2], set(batches[0].windows), defaultdict[str, str](str)
         for window, line in sorted(
             to_lines(join_near(left, right, *self._join), kind, batches[0].watermark.window_zone)
@@ -81,6 +89,23 @@ class PlainNear(PlainWindows):
             if window in wanted:
                 found[f"day={from_wall(window.start):%Y-%m-%d}"] += line
         return dict(found)
+
+    def _read_all(self, run, batch: Batch) -> list[str]:
+        """The rows of partitions and of carries."""
+        decode = batch.source.keys.decode
+        hours = self.hours.setdefault(batch.source.qualified_name.split(".")[1], set())
+        hours |= {int(decode(one.partition_key)[1]) for one in batch.partitions}
+        carried = [read_lines(run.world, one.fileset, one.partition) for one in batch.carried.values()]
+        return [*self.read(run, batch), *(line for lines in carried for line in lines)]
+
+    def pick_carried(self, run, batch: Batch, of: str, seen: int) -> Texts:
+        """The rows that belong to the partitions, by their names."""
+        texts = {}
+        for one in batch.partitions:
+            key = to_carry_key(of, name_partition(batch.source.keys, one.partition_key), seen)
+            text = "".join(f"{line}\n" for line in self.read(run, replace(batch, partitions=(one,))))
+            texts |= {KeySchema.of(CARRY_KEYS).to_path(tuple(key.values())): text} if text else {}
+        return texts
 
 
 def compute_near(early: int, late: int, kind: str) -> Callable[[WindowQuery], PlainNear]:
@@ -136,6 +161,11 @@ class Near(Plain):
         left, right = ([int(line.split()[0]) for line in self.lines(name)] for name in ("clicks", "views"))
         lines = to_lines(join_near(left, right, *self.join), kind, self.zone)
         return sorted(line.rstrip() for window, line in lines if passed is not None and window.end <= passed)
+
+    def list_carried(self, table: str) -> list[str]:
+        """The hours of a table that are carried."""
+        pages = self.mill.datasets.partitions(f"count_hours_carry_{table}")
+        return sorted(one.partition.split("hour=")[-1][:2] for one in pages.items)
 
     def shown(self) -> list[str]:
         """The results: the times of the left and of the right row."""

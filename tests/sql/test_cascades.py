@@ -11,13 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.sql import near
 from tests.sql.conftest import open_windows
 from tests.sql.hours import CUMULATE, HOP, HOUR, TUMBLE, Plain
 from tests.sql.plain import PlainWindows, count, to_texts, windows_of
+from tests.sql.sessions import write_sessions
 from tests.sql.test_window_program import MARKS, kill
 from tidemill.app.declared import BadDeclaration
+from tidemill.errors import UserError
 from tidemill.lake.window.cascade import OutputReach
-from tidemill.lake.window.window_plan import Grid, Window, WindowShape
+from tidemill.lake.window.window_plan import Grid, Sessions, Window, WindowShape
 from tidemill.shapes.partition_time import Instant, Zone, from_wall, to_wall
 from tidemill.sql.batches import Batch
 from tidemill.testing.plain import read_lines
@@ -60,12 +63,21 @@ class PlainSums(PlainWindows):
         for partition in batch.partitions:
             begins, ends = batch.instants[partition.partition_key]
             for line in read_lines(run.world, batch.source, partition):
-                start, end, number, total = map(int, line.split())
+                start, end, number, total, *_ = map(int, line.split())
                 instant = end - 1000 if batch.watermark.column == "window_time" else start
                 assert begins <= instant < ends, line
                 (window,) = windows_of(instant, self._shape, batch.watermark.window_zone)
                 found[window] = found[window][0] + number, found[window][1] + total
         return {window: one for window, one in found.items() if window in batch.windows}
+
+
+class PlainTimes(PlainWindows):
+    """Counts the results of an interval join by the time of their left row."""
+
+    def read(self, run, batch: Batch) -> list[str]:
+        """Rows as of a table."""
+        lines = [line for one in batch.partitions for line in read_lines(run.world, batch.source, one)]
+        return [f"{line.split()[2]} 0" for line in lines]
 
 
 class Cascade(Plain):
@@ -298,8 +310,94 @@ def test_the_reach_of_a_program_is_where_its_earliest_open_window_begins():
 
     assert found == [OutputReach(noon, Instant(start * HOUR)) for _, start in shapes]
     assert OutputReach.of(Grid(shapes[0][0], Zone("UTC")), None) == OutputReach(None, None)
+    half = OutputReach.of(Grid(shapes[0][0], Zone("UTC")), Instant(noon - HOUR // 2), of_rows=True)
+    assert half.window_time == noon - HOUR, "the window of the rows from 11:00 on is open"
+    slots = Grid(WindowShape(HOUR, HOUR, 0, sessions=Sessions(HOUR // 2, 4 * HOUR)), Zone("Europe/Lisbon"))
+    sessions = OutputReach.of(slots, noon)
+    assert sessions == OutputReach(Instant(noon - 1000), Instant(noon - 4 * HOUR)), "a session of 4 hours ends at noon"
     odd = OutputReach.of(Grid(WindowShape(HOUR, HOUR, 500), Zone("UTC")), noon)
     assert odd.window_time == noon - 1000, "the next window ends half a millisecond later"
+
+
+NEXT = """
+shifts = app.fileset("shifts", keys={{"day": "date"}})
+app.add_windows(WindowProgram("add_up", '''
+    INSERT INTO shifts SELECT window_start, window_end, sum(n) AS n, to_date(window_start) AS day
+      FROM TABLE(TUMBLE(TABLE hourly, DESCRIPTOR({column}), INTERVAL '{hours}' HOUR))
+     GROUP BY window_start, window_end''',
+    calculator={calculator}), ProgramKind.PYTHON)
+"""
+
+
+def follow(text: str, column: str, hours: int, calculator: str) -> str:
+    """Return an app file whose file set `hourly` has a watermark for `column`, and windows of `hours` over it."""
+    made = f'keys={{"day": "date"}}, watermark=tm.Watermark("{column}", interval="1 day"))'
+    text = text.replace(
+        'hourly = app.fileset("hourly", keys={"day": "date"})', f'hourly = app.fileset("hourly", {made}'
+    )
+    text = text.replace("app = tm", f"from tests.sql.test_cascades import {calculator}\napp = tm")
+    return text + NEXT.format(column=column, hours=hours, calculator=calculator)
+
+
+@pytest.mark.parametrize(("column", "reached"), [("window_time", "12:59"), ("window_start", "09:00")])
+def test_the_watermark_of_sessions_follows_them(sqlite_catalog_url, tmp_path, column, reached):
+    """At 13:00 a session that ends at 13:00 may come. It may have begun at 9:00, 4 hours before."""
+    text = write_sessions()
+    if column == "window_time":
+        text = text.replace("window_start, window_end", "window_start, window_end, window_time")
+    cascade = open_cascade(tmp_path, sqlite_catalog_url, follow(text, column, 3, "PlainSums"))
+
+    for hour, minutes in ((8, [40]), (9, [0]), (10, [50]), (11, [])):
+        cascade.add(f"2021-03-19 {hour:02}:00", *minutes)
+        cascade.settle_both()
+    open_shift = cascade.shown("shifts")
+    cascade.add("2021-03-19 12:00")
+    cascade.settle_both()
+    found = cascade.watermark_of("hourly"), cascade.shown("shifts")
+    cascade.add("2021-03-19 08:00", 10)
+    cascade.settle_both()
+
+    # By hand: the sessions are [08:40, 09:30) of 2 rows and [10:50, 11:20) of one row. A late row is of the first one.
+    if column == "window_time":
+        assert (open_shift, found, cascade.shown("shifts")) == ([], (reached, ["09 3"]), ["09 4"])
+    else:
+        assert (open_shift, found, cascade.shown("shifts")) == ([], (reached, ["06 2"]), ["06 3"])
+    cascade.mill.close()
+
+
+def test_the_watermark_of_an_interval_join_follows_its_windows(sqlite_catalog_url, tmp_path):
+    """The watermark passes the rows of 10:00 to 12:00 when the views of 12:59 are there."""
+    join = 60, 30, "LEFT"
+    text = near.APP.format(time="l.ts", near=near.near(*join), join=join, late="recompute", idle=None)
+    text = follow(text.replace("l.ts AS ts", "l.ts AS window_time"), "window_time", 2, "PlainTimes")
+    cascade = open_cascade(tmp_path, sqlite_catalog_url, text)
+
+    found = []
+    for table, hour, minutes in (
+        ("clicks", 10, [5, 40]),
+        ("clicks", 11, [20]),
+        ("views", 11, [15]),
+        ("clicks", 12, []),
+        ("views", 12, [0]),
+        ("views", 11, [10]),
+    ):
+        cascade.add_to(table, f"2021-03-19 {hour:02}:00", *minutes)
+        cascade.settle_both()
+        found.append((cascade.watermark_of("hourly"), cascade.shown("shifts")))
+
+    # By hand: 10:05 has no view, 10:40 that of 11:15, and 11:20 those of 11:15 and 12:00. The late view is of both.
+    assert found[:5] == [(None, []), (None, []), ("11:00", []), ("11:00", []), ("12:00", ["10 4"])]
+    assert found[5] == ("12:00", ["10 6"])
+    cascade.mill.close()
+
+
+def test_a_watermark_that_cannot_follow_an_interval_join_is_refused(sqlite_catalog_url, tmp_path):
+    """The time of a row is its window_time, under this name."""
+    join = 60, 30, "FULL"
+    text = near.APP.format(time=near.row_time("FULL"), near=near.near(*join), join=join, late="recompute", idle=None)
+
+    with pytest.raises(UserError, match=r"have no window_time; SELECT coalesce\(l\.ts, r\.ts\) AS window_time"):
+        open_cascade(tmp_path, sqlite_catalog_url, follow(text, "window_time", 2, "PlainTimes"))
 
 
 STEPS = st.lists(

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sql.conftest import Windows, open_windows
-from tests.sql.near import HOUR, MINUTE, Near, near, open_near, row_time
+from tests.sql.near import HOUR, MINUTE, Near, PlainNear, near, open_near, row_time
 from tests.sql.test_several_inputs import EVENTS
 from tests.sql.test_window_program import MARKS, kill
 from tidemill.lake.window.reach import WindowReach
@@ -32,6 +32,24 @@ SUB = "(SELECT ts AS t, id FROM clicks WHERE id > 0) l"
         (f"SELECT r.ts, l.a FROM clicks l RIGHT JOIN views r ON {ON}", "ts", (TWO, WindowReach())),
         (f"SELECT {FULL}, l.a FROM clicks l FULL JOIN views r ON {ON}", "ts", (TWO, ONE)),
         (f"SELECT * FROM clicks l LEFT ANTI JOIN views r ON {ON}", "ts", (WindowReach(), ONE)),
+        (
+            f"SELECT l.ts, count(*) AS n FROM clicks l JOIN views r ON {ON} GROUP BY l.ts, r.a",
+            "ts",
+            (WindowReach(), ONE),
+        ),
+        (
+            f"SELECT DISTINCT l.ts, c.a FROM clicks l JOIN views r ON {ON} JOIN users c ON c.b = r.b",
+            "ts",
+            (WindowReach(), ONE),
+        ),
+        (
+            (
+                f"SELECT t, a FROM (SELECT coalesce(l.ts, r.ts) AS t, l.a FROM"
+                f" clicks l FULL JOIN views r ON {ON}) QUALIFY row_number() OVER (PARTITION BY t ORDER BY a) = 1"
+            ),
+            "t",
+            (TWO, ONE),
+        ),
         (f"SELECT l.t, r.a FROM {SUB} JOIN views r ON {ON.replace('l.ts', 'l.t')}", "t", (WindowReach(), ONE)),
         (
             (
@@ -71,6 +89,7 @@ def test_an_interval_join_is_accepted(query, bound, reaches):
     assert {*read.tables.values()} == {"ts"}
 
 
+NEXT = "line 2, column 11: an interval join is of two tables: SELECT l.ts AS window_time into a file set"
 JOIN = f"FROM clicks l JOIN views r ON {ON}"
 TUMBLE = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
 
@@ -86,7 +105,7 @@ TUMBLE = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
         (f"SELECT l.ts {JOIN.replace('HOUR', 'MONTH')}", "a bound of the join INTERVAL '1' MONTH is refused"),
         (f"SELECT l.ts FROM clicks l\n CROSS JOIN views r WHERE {ON}", "CROSS JOIN of windows is not supported"),
         (f"SELECT l.ts FROM clicks l JOIN views l ON {ON}", "both sides of the join are named l"),
-        (f"SELECT l.ts {JOIN} JOIN other x ON x.a = l.a", "an interval join is of two tables"),
+        (f"SELECT l.ts {JOIN}\n JOIN other x ON x.ts BETWEEN l.ts AND l.ts + INTERVAL '1' HOUR", NEXT),
         (f"SELECT l.a\n {JOIN}", "SELECT l.ts unchanged: a run finds by it the rows of a window"),
         (f"SELECT * {JOIN}", "the query gives two columns ts: * has that of each side of a join"),
         (f"SELECT l.ts + INTERVAL '1' HOUR AS ts {JOIN}", "SELECT l.ts unchanged"),
@@ -97,10 +116,24 @@ TUMBLE = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
             f"SELECT coalesce(r.ts, l.ts) AS ts {JOIN.replace('JOIN', 'FULL JOIN')}",
             "lies in the window of its left row",
         ),
-        (f"SELECT l.ts, count(*) AS n {JOIN}\n GROUP BY l.ts", "line 2, column 11: GROUP BY over an interval join"),
-        (f"SELECT max(l.ts) AS ts {JOIN}", "MAX over an interval join would see rows of several windows"),
-        (f"SELECT DISTINCT l.ts {JOIN}", "DISTINCT over an interval join"),
-        (f"SELECT ts, n FROM (SELECT l.ts, row_number() OVER (ORDER BY l.a) AS n {JOIN})", "WINDOW over an interval"),
+        (
+            f"SELECT count(*) AS n {JOIN}\n GROUP BY l.a",
+            "line 2, column 11: each set of GROUP BY needs l.ts",
+        ),
+        (f"SELECT l.ts, count(*) AS n {JOIN} GROUP BY ROLLUP (l.ts)", "each set of GROUP BY needs l.ts"),
+        (f"SELECT r.ts, count(*) AS n {JOIN} GROUP BY r.ts", "each set of GROUP BY needs l.ts"),
+        (f"SELECT max(l.ts) AS ts {JOIN}", "an aggregate needs GROUP BY l.ts: else all windows are one group"),
+        (
+            f"SELECT {FULL}, count(*) AS n {JOIN.replace('JOIN', 'FULL JOIN')} GROUP BY l.ts",
+            "needs coalesce(l.ts, r.ts)",
+        ),
+        (f"SELECT max(r.ts) AS ts {JOIN} GROUP BY l.ts", "SELECT l.ts unchanged"),
+        (f"SELECT DISTINCT l.a {JOIN}", "SELECT DISTINCT needs l.ts among its columns"),
+        (f"SELECT ts, n FROM (SELECT l.ts, row_number() OVER (ORDER BY l.a) AS n {JOIN})", "needs PARTITION BY l.ts"),
+        (
+            f"SELECT l.ts {JOIN} RIGHT JOIN countries c ON c.a = l.a",
+            "a snapshot without a match lie in no window",
+        ),
         (f"SELECT l.ts {JOIN} WHERE EXISTS (SELECT 1 FROM views)", "queries within expressions"),
         (f"SELECT l.ts {JOIN} UNION ALL SELECT window_start FROM {TUMBLE}", "over window functions or over one"),
         (f"SELECT window_start FROM {TUMBLE} UNION ALL SELECT l.ts {JOIN}", "over window functions or over one"),
@@ -315,6 +348,50 @@ def test_windows_that_may_lack_matches_before_the_first_partition_can_be_skipped
     opened.mill.close()
 
 
+def read_by(opened: Near, *added: tuple[str, int, int]) -> list[dict[str, list[int]]]:
+    """Add rows as `fill` does. Return the hours of each table whose own files were read after each."""
+    found = []
+    for one in added:
+        PlainNear.hours.clear()
+        fill(opened, one)
+        found.append({table: sorted(hours) for table, hours in PlainNear.hours.items() if hours})
+    return found
+
+
+def test_a_run_reads_the_files_of_a_partition_once_and_then_the_carry(sqlite_catalog_url, tmp_path):
+    """A click may match views of 4 hours, so each view is read by 5 runs: by the first one from its own files."""
+    opened = open_near(tmp_path / "project", sqlite_catalog_url, 120, 120, "LEFT")
+    fill(opened, *((table, hour, 10) for hour in range(8, 12) for table in ("views", "clicks")))
+
+    rows = [("views", 12, 10), ("clicks", 12, 11), ("views", 13, 10), ("clicks", 13, 11), ("views", 9, 50)]
+    read = read_by(opened, *rows)
+    carried = opened.list_carried("views")
+    (then,) = read_by(opened, ("views", 14, 10))
+
+    assert read[:4] == [{"clicks": [10], "views": [12]}, {}, {"clicks": [11], "views": [13]}, {}]
+    # A late view of 9:50 touches the clicks of 7:50 to 11:50. No later window needs the views of 9:59 and before.
+    assert read[4] == {"clicks": [8, 9, 10, 11], "views": [8, 9]}
+    assert carried == ["10", "11", "12", "13"]
+    assert then == {"clicks": [12], "views": [14]}
+    assert opened.lines("hourly") == opened.expected(opened.closed)
+    opened.mill.close()
+
+
+def test_a_reset_ends_the_carries_so_that_rows_outside_are_counted_again(sqlite_catalog_url, tmp_path):
+    """The reset forgets the counts of rows that the side table has."""
+    opened = open_near(tmp_path / "project", sqlite_catalog_url, 120, 120, "LEFT")
+    fill(opened, *((table, hour, 75) for hour in range(8, 12) for table in ("views", "clicks")))
+    before = opened.sql("SELECT sum(outside_rows) FROM left_out")
+    PlainNear.hours.clear()
+
+    opened.mill.watermarks.reset("shop.count_hours")
+    opened.settle()
+
+    assert before == opened.sql("SELECT sum(outside_rows) FROM left_out") == [(6,)]
+    assert PlainNear.hours == {"clicks": {8, 9}, "views": {8, 9, 10, 11}}
+    opened.mill.close()
+
+
 INSERT = f"""
 CREATE TABLE settled (ts TIMESTAMP(3), a bigint) PARTITIONED BY (day date);
 INSERT INTO settled SELECT l.ts, r.a, to_date(l.ts) AS day FROM {near(90, 30, "")}"""
@@ -350,11 +427,13 @@ _numbers = itertools.count()
     EVENTS,
 )
 def test_an_interval_join_is_that_of_one_computation_in_every_order_of_arrival(memory_folder, kind_of, bounds, events):
-    """Appends, rewrites, drops, runs and kills in any order on both sides: all that is closed, exactly once."""
+    """Appends, rewrites, drops, runs, resets and kills in any order on both sides: all that is closed, exactly once."""
     folder = memory_folder / f"i{next(_numbers)}"
     opened = open_near(folder, f"sqlite:///{folder}.db", *bounds, kind_of)
     for event, how, hour, minutes in events:
         if event == "run":
+            if how == "drop":
+                opened.mill.watermarks.reset("shop.count_hours")
             assert opened.run().state == "COMPLETED", opened.spawner.complaints
         elif event == "kill":
             kill(opened, MARKS[hour])
@@ -377,6 +456,11 @@ clicks, views = (
         "ts", pattern="$day $hour:00:00", interval="1h", zone="Europe/Berlin"))
     for name in ("clicks", "views"))
 """
+CARRIED = {
+    "outer_left": ("views", {"11", "13"}),
+    "outer_right": ("clicks", {"11", "12", "13"}),
+    "outer_full": ("views", {"11", "13"}),
+}
 KINDS = {"both": "", "outer_left": "LEFT", "outer_right": "RIGHT", "outer_full": "FULL"}
 
 
@@ -434,6 +518,9 @@ def test_an_interval_join_is_computed_and_computed_again_for_late_rows(sqlite_ca
     windows.commit("views", rows_of(spark, ("11:31", "y", 24), ("11:30", "y", 25)))
     windows.commit("clicks", rows_of(spark, ("09:30", "w", 6)))
     second = compute()
+    carried = {name: windows.read(f"join_{name}_carry_{CARRIED[name][0]}") for name in kinds if name in CARRIED}
+    columns = {tuple(one.columns) for one in carried.values()}
+    hours = {name: {row[0][-2:] for row in one.select("carry_at").collect()} for name, one in carried.items()}
     again = {*windows.sql("SELECT program_id, window_start, write_pointer FROM window_result")}
     (bare,) = windows.mill.sql(f"SELECT count(*) AS n FROM {near(90, 30, '')} AND l.a = r.a")
     windows.mill.close()
@@ -461,21 +548,29 @@ def test_an_interval_join_is_computed_and_computed_again_for_late_rows(sqlite_ca
     assert second == {name: expected[name] for name in kinds}
     same = {start // 3_600_000_000 % 24 for _, start, _ in pointers & again}
     assert bare.rows == ({"n": 8},)  # rows of open windows too, and those that the programs leave out
+    # Later windows begin at 12:00, of views at 13:00. They reach back 30 minutes to views, and 90 minutes to clicks.
+    assert hours == {name: CARRIED[name][1] for name in hours}
+    assert columns <= {("ts", "a", "b", "day", "carry_of", "carry_at", "carry_seen")}, "the query does not name hour"
     assert 7 in same
     assert same <= {6, 7, 12}
 
 
 DAYS = """
 both = app.fileset("both", keys={"day": "date"})
+users = app.snapshot("users")
 app.window_sql("join_both", '''
-    INSERT INTO both SELECT l.ts, l.b AS l, r.b AS r, to_date(l.ts) AS day
-      FROM clicks l LEFT JOIN views r ON l.ts BETWEEN r.ts - INTERVAL '1' DAY AND r.ts''')
+    INSERT INTO both SELECT l.ts, l.b AS l, max(r.b) AS r, u.name, to_date(l.ts) AS day
+      FROM clicks l LEFT JOIN views r ON l.ts BETWEEN r.ts - INTERVAL '1' DAY AND r.ts LEFT JOIN users u ON u.b = l.b
+     GROUP BY l.ts, l.b, u.name''')
 """
 
 
 @pytest.mark.spark
 def test_a_day_of_an_interval_has_23_or_25_hours_where_the_clock_is_changed(sqlite_catalog_url, tmp_path, spark):
-    """At noon the row of noon of the day before is a day ago, and that of a minute before is not."""
+    """At noon the row of noon of the day before is a day ago, and that of a minute before is not.
+
+    The rows of each time are grouped, with a column of a snapshot.
+    """
     windows: Windows = open_windows(tmp_path / "project", sqlite_catalog_url, SPARK_APP + DAYS, spark=spark)
 
     def commit(table: str, *rows: tuple[str, int]) -> None:
@@ -486,12 +581,14 @@ def test_a_day_of_an_interval_has_23_or_25_hours_where_the_clock_is_changed(sqli
         ]
         windows.commit(table, spark.sql(" UNION ALL ".join(found)))
 
+    with windows.mill.transaction(["users"]) as tx:
+        tx.snapshot("users").replace(spark.sql("SELECT 2 AS b, 'two' AS name"))
     commit("clicks", ("03-27 11:59", 1), ("03-27 12:00", 2), ("10-30 11:59", 3), ("10-30 12:00", 4))
     commit("views", ("03-28 12:00", 5), ("10-31 12:00", 6), ("10-31 14:30", 7))
 
     run = windows.run("shop.join_both")
 
     assert run.state == "COMPLETED", (run.exit_reason, windows.spawner.complaints)
-    found = {tuple(row) for row in windows.read("both").select("l", "r").collect()}
-    assert found == {(1, None), (2, 5), (3, None), (4, 6)}
+    found = {tuple(row) for row in windows.read("both").select("l", "r", "name").collect()}
+    assert found == {(1, None, None), (2, 5, "two"), (3, None, None), (4, 6, None)}
     windows.mill.close()

@@ -36,7 +36,7 @@ from tidemill.lake.inbox.inbox import After, InboxSpec, OnRewrite, rejects_of
 from tidemill.lake.snapshot.guards import ColumnPolicy, Guards
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.lake.snapshot.version_retention import Retention
-from tidemill.lake.window.carry import CARRY_KEYS, carry_of
+from tidemill.lake.window.carry import CARRY_KEYS
 from tidemill.lake.window.side import SIDE_KEYS
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, one_of, qualified
 from tidemill.run.records.declared import Declared
@@ -458,11 +458,10 @@ class App:
         name = code.__name__
         if name in self.programs:
             raise BadDeclaration(f"program {name!r}", "is declared twice")
-        for side in code.side_names:
-            if side not in self.datasets:
-                self.fileset(side, keys=SIDE_KEYS, schema=SchemaPolicy.EVOLVE)
-        if code.carry and carry_of(name) not in self.datasets:
-            self.fileset(carry_of(name), keys=CARRY_KEYS, schema=SchemaPolicy.EVOLVE)
+        own = {**dict.fromkeys(code.side_names, SIDE_KEYS), **dict.fromkeys(filter(None, code.carry_names), CARRY_KEYS)}
+        for dataset, keys in own.items():
+            if dataset not in self.datasets:
+                self.fileset(dataset, keys=keys, schema=SchemaPolicy.EVOLVE)
         self.programs[name] = DeclaredProgram(
             name,
             kind,

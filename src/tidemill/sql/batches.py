@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemill.lake.fileset.fileset import Fileset, Partition
-from tidemill.lake.window.carry import Carry
+from tidemill.lake.window.carry import CarriedPartition, Carry
 from tidemill.lake.window.outside_times import Stretches
 from tidemill.lake.window.window_plan import Window
 from tidemill.shapes.keys import KeyText, KeyValue
@@ -31,11 +31,13 @@ class Batch:
     """For each partition, the instants of the rows that belong to the partition."""
     carry: Carry | None = None
     """The rows of sessions that were open at the end of an earlier slot, in the place of all rows before that time."""
+    carried: Mapping[KeyText, CarriedPartition] = field(default_factory=dict)
+    """The rows of partitions that an earlier run has read, by their keys, which are not among `partitions`."""
 
     @property
     def has_files(self) -> bool:
         """Return whether there are rows to compute windows from."""
-        carried = () if self.carry is None else (self.carry.partition,)
+        carried = [one.partition for one in (self.carry, *self.carried.values()) if one is not None]
         return any(partition.files for partition in (*self.partitions, *carried))
 
     @property
@@ -73,6 +75,12 @@ class Calculator(Protocol):
         """The rows before `closes`, the end of the slot of `batch`, of sessions that are open then: the carry `key`.
 
         Open is also a session that a later slot gives out, and one that was cut and whose rows may go on.
+        """
+
+    def pick_carried(self, workspace: Workspace, batch: Batch, of: str, seen: int) -> Any:  # noqa: ANN401  # of its own kind
+        """The rows of the partitions of `batch` that may count in windows, as `to_carry_key` has the keys of a carry.
+
+        The place of a row is the name of its partition.
         """
 
     def pick_outside(self, workspace: Workspace, batch: Batch) -> Any:  # noqa: ANN401  # of its own kind

@@ -37,10 +37,9 @@ def check_output(query: WindowQuery, sink: Fileset, zone: Zone) -> None:
         return
     name, column = sink.qualified_name, spec.column.lower()
     follows = f"the watermark of {name} is for {column}, so it follows this program"
-    if query.shape.sessions:
-        raise UserError(f"{follows}: it cannot follow SESSION, whose windows have no common begin; name another column")
-    if query.interval is not None:
-        raise UserError(f"{follows}: rows of an interval join have no {column}; name another column")
+    if query.interval is not None and column not in query.times:
+        advice = f"SELECT {query.interval.time} AS window_time"
+        raise UserError(f"{follows}: rows of an interval join have no {column}; {advice}")
     if column == "window_start" and zone.name != "UTC":
         raise UserError(f"{follows}: window_start has no time zone, so the windows must lie in UTC; use window_time")
     if column not in query.times:
@@ -62,8 +61,11 @@ def check_output(query: WindowQuery, sink: Fileset, zone: Zone) -> None:
         )
 
 
-def follow_output(moved: MoveWindows, sink: Fileset, grid: Grid) -> Sequence[Effect]:
-    """Return what the commit that moves the state of a window program does to the watermark of its output."""
-    reach = OutputReach.of(grid, moved.computed)
-    changed = find_changed(grid, sink, moved.new, (*moved.again, *moved.gone))
+def follow_output(moved: MoveWindows, sink: Fileset, grid: Grid, *, of_rows: bool) -> Sequence[Effect]:
+    """Return what the commit that moves the state of a window program does to the watermark of its output.
+
+    `of_rows` is that of `OutputReach.of`.
+    """
+    reach = OutputReach.of(grid, moved.computed, of_rows=of_rows)
+    changed = find_changed(grid, sink, moved.new, (*moved.again, *moved.gone), of_rows=of_rows)
     return MoveOutput(moved.state.program_id, sink, reach, changed), FollowWindows(sink, moved.tx.run_id)

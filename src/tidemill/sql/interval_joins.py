@@ -18,7 +18,6 @@ from tidemill.sql.window_joins import OPTIONAL, SEMI, check_names, find_kind
 from tidemill.sql.window_rows import ROW_TIME, AllColumns, QueryRows
 
 _NEEDS: Final = "l.ts BETWEEN r.ts - INTERVAL '1' HOUR AND r.ts + INTERVAL '1' HOUR"
-_ADVICE: Final = "choose columns and rows here, and group the output in another program"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +33,16 @@ class IntervalJoin:
     right: str
     """The name of the right side of a FULL JOIN; empty for other joins."""
 
+    @property
+    def time(self) -> str:
+        """The expression of the time that tells the window of a result."""
+        return self.wanted.split(" AS ")[0]
+
     def check_above(self, select: exp.Select, rows: QueryRows) -> None:
-        """Refuse what sees several rows of the join, which may lie in several windows."""
-        for part in ("group", "having", "distinct", "qualify"):
-            if (found := select.args.get(part)) is not None:
-                name = "GROUP BY" if part == "group" else part.upper()
-                raise bad(f"{name} over an interval join would see rows of several windows: {_ADVICE}", found)
-        for node in select.find_all(exp.Window, exp.AggFunc, exp.Coalesce):
+        """Refuse a time that tells another window than that of the left row."""
+        for node in select.find_all(exp.Coalesce):
             if node.find_ancestor(exp.Select) is not select:
                 continue
-            if not isinstance(node, exp.Coalesce):
-                raise bad(
-                    f"{node.key.upper()} over an interval join would see rows of several windows: {_ADVICE}", node
-                )
             sides = [one.table.lower() for one in (node.this, *node.expressions) if rows.origin_in(one) == ROW_TIME]
             if len(sides) > 1 and sides[0] == self.right:
                 raise bad(f"a match lies in the window of its left row: write {self.wanted}", node)
@@ -102,6 +98,11 @@ def join_tables(node: exp.Join, left: QueryRows, right: QueryRows) -> tuple[Quer
         for column, origin in side.origins.items():
             origins.setdefault(column, None if name in optional else origin)
     return QueryRows((*left_rows.columns, *right_rows.columns), "", origins, sides, optional), interval, columns
+
+
+def compares_intervals(node: exp.Join) -> bool:
+    """Return whether a join compares times by an interval, as an interval join does."""
+    return any(one.find(exp.Interval) for pair in _find_orders(node.args.get("on")) for one in pair)
 
 
 def _with_time(rows: QueryRows, column: str, *, tells_window: bool) -> QueryRows:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidemill.frames.schema import quoted
 from tidemill.frames.spark import RowCount, count_of
 from tidemill.lake.fileset.fileset import Partition
-from tidemill.lake.window.carry import CARRY_BEGAN
+from tidemill.lake.window.carry import CARRY_BEGAN, CARRY_KEYS
 from tidemill.lake.window.outside_times import STEP, Stretches, to_stretches
 from tidemill.lake.window.side import SIDE_OFFSET, SideReason
 from tidemill.lake.window.window_plan import Window, WindowShape
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 _FILES: Final = "tidemill_files"
 """The rows of the batch's partitions, as their files have them."""
 _CHECKED: Final = "tidemill_rows"
+_CARRIED: Final = "tidemill_carried"
 _SESSIONS: Final = "tidemill_sessions"
 _LOOK_UP: Final = "tidemill_look_up"
 _QUARTER: Final = 15 * 60_000_000
@@ -127,6 +128,14 @@ class SparkWindows:
             checked = f"({self._check(batch, rows, suffix)})"
         else:
             checked = self._leave_out(workspace, batch, rows, suffix)
+        if some := [one for one in batch.carried.values() if one.partition.files]:
+            own = workspace.spark.sql(f"SELECT * FROM {checked}")
+            carried = workspace.read_exactly(some[0].fileset, [one.partition for one in some])
+            known = {name.lower() for name in own.columns}
+            kept = [quoted(name) for name in carried.columns if name.lower() in known]
+            both = own.unionByName(carried.select(*kept), allowMissingColumns=True)
+            checked = f"{_CARRIED}{suffix}"
+            both.createOrReplaceTempView(checked)
         zone = None if dict(rows.dtypes)[_column(batch, rows)] == "timestamp_ntz" else batch.watermark.window_zone
         return _Table(checked, window_time(zone, batch.windows), rows.columns, batch, times)
 
@@ -240,6 +249,19 @@ class SparkWindows:
         rows, joined, inside = self._join(workspace, batch)
         where = f"NOT coalesce({inside}, false)"
         return workspace.spark.sql(self._to_side(batch, rows, joined, where, SideReason.OUTSIDE))
+
+    def pick_carried(self, workspace: Workspace, batch: Batch, of: str, seen: int) -> DataFrame:
+        """See `Calculator`. Columns that the query does not name are left out."""
+        rows, joined, inside = self._join(workspace, batch)
+        named = self._query.named
+        kept = [
+            quoted(name)
+            for name in rows.columns
+            if named is None or name.lower() in named or name == _column(batch, rows)
+        ]
+        place = dict(zip(CARRY_KEYS, (text_literal(of), "__name", f"CAST({seen} AS BIGINT)"), strict=True))
+        columns = ", ".join([*kept, *(f"{value} AS {name}" for name, value in place.items())])
+        return workspace.spark.sql(f"SELECT {columns} FROM {joined} WHERE coalesce({inside}, false)")
 
     def pick_late(self, workspace: Workspace, batch: Batch, before: WallTime, *, outside: bool) -> DataFrame:
         """See `Calculator`."""

@@ -23,7 +23,7 @@ from tidemill.errors import UserError
 from tidemill.lake.backlog import Rearm
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
-from tidemill.lake.window.carry import carry_of, find_carry
+from tidemill.lake.window.carry import carry_of, find_carried, find_carry, list_carried
 from tidemill.lake.window.cascade import OutputReach
 from tidemill.lake.window.least import QueryInput, find_least
 from tidemill.lake.window.on_demand import is_on_demand, source_of
@@ -73,7 +73,7 @@ from tidemill.shapes.watermark_spec import (
 )
 from tidemill.sql.aside import Aside, name_some
 from tidemill.sql.batches import Batch, Calculator
-from tidemill.sql.carries import put_carry
+from tidemill.sql.carries import put_carry, write_partitions, write_sessions
 from tidemill.sql.cascades import check_output, follow_output
 from tidemill.sql.empty_windows import fill_gaps
 from tidemill.sql.interval_joins import IntervalJoin
@@ -186,8 +186,12 @@ class WindowProgram:
         tables = self.query.tables if len(self.query.tables) > 1 else [""]
         self.side_names = tuple(side_of(name, table) for table in tables)
         self.sides = tuple(qualified(namespace, side) for side in self.side_names)
-        self.carry = qualified(namespace, carry_of(name)) if self.query.shape.sessions else None
-        """The file set of rows whose sessions are open; None for other windows."""
+        self.carry_names = tuple(
+            carry_of(name, table) if self.query.shape.sessions or reach != WindowReach() else ""
+            for table, reach in zip(tables, self.query.reaches, strict=True)
+        )
+        """For each source the file set of the rows that later runs need again; empty where no run needs any."""
+        self.carries = tuple(qualified(namespace, carry) if carry else "" for carry in self.carry_names)
         for names in (self.sources, self.sides):
             if len({*names}) < len(names):
                 why = f"two tables of the query are one, or differ in '.' and '_' alone: {', '.join(names)}"
@@ -196,8 +200,8 @@ class WindowProgram:
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """The file sets that the program writes: its output, its side tables, and its carry."""
-        return self.sink, *self.sides, *([self.carry] if self.carry else [])
+        """The file sets that the program writes: its output, its side tables, and its carries."""
+        return self.sink, *self.sides, *filter(None, self.carries)
 
     def definition(self, sources: Sequence[Fileset]) -> str:
         """Return the definition of the results beside the rows.
@@ -228,7 +232,7 @@ class WindowProgram:
 
     def find_reach(self, sources: Sequence[Fileset], computed: Instant | None) -> OutputReach:
         """Return how far the output has come when windows are computed up to `computed`."""
-        return OutputReach.of(self._grid(sources), computed)
+        return OutputReach.of(self._grid(sources), computed, of_rows=self.query.interval is not None)
 
     def check(self, sources: Sequence[Fileset], sink: Fileset, schemas: Sequence[ColumnSchema | None]) -> None:
         """Refuse a table without a watermark, another time column than its own, and rows that could not be replaced.
@@ -317,12 +321,9 @@ class WindowProgram:
         # Changes that a later run looks at again touch windows of what was noted before.
         noted = [one for one in read if max(one.commit_seq, look.state.seen) < moved.seen]
         moved = self._leave_out(workspace, calculator, look, moved, tries.done, noted)
-        if self.carry and tries.done and not tries.failed and tries.done >= {*look.postponed}:
+        if tries.done and not tries.failed and tries.done >= {*look.postponed}:
             # Not while windows fail: their partitions would fail here too.
-            (batch,) = self._batches(workspace, look, [max(tries.done, key=lambda window: window.end)])
-            grid, of = self._grid(look.sources), self._carry_of(look.sources)
-            for text in put_carry(workspace, calculator, self.carry, batch, grid, of):
-                workspace.note(look.sink, text)
+            self._put_carries(workspace, calculator, look, tries.done, moved.computed)
         world.mark("windows.written")
         workspace.also(
             moved,
@@ -334,8 +335,35 @@ class WindowProgram:
                 left=not {*look.postponed} <= {*moved.mended, *tries.failed},
             ),
             *([Rearm(WINDOWS, [look.state.program_id])] if len(look.sources) > 1 else []),
-            *follow_output(moved, look.sink, self._grid(look.sources)),
+            *follow_output(moved, look.sink, self._grid(look.sources), of_rows=self.query.interval is not None),
         )
+
+    def _put_carries(
+        self,
+        workspace: Workspace,
+        calculator: Calculator,
+        look: _Look,
+        done: AbstractSet[Window],
+        computed: Instant | None,
+    ) -> None:
+        """Write the rows that later runs need again, and say for people if they cannot be written."""
+        grid, of = self._grid(look.sources), self._carry_of(look)
+        # Sessions are those that are open at the end of a slot.
+        windows = [max(done, key=lambda window: window.end)] if grid.shape.sessions else sorted(done)
+        for source, reach, carry in zip(look.sources, self.query.reaches, self.carries, strict=True):
+            if not carry or computed is None:
+                continue
+            batch = self._batch(workspace, look, source, windows)
+            needed = grid.zone.opens(from_wall(reach.first_open(grid, computed)))
+
+            def write(carry: str = carry, batch: Batch = batch, needed: Instant = needed) -> None:
+                if grid.shape.sessions:
+                    write_sessions(workspace, calculator, carry, batch, grid, of)
+                else:
+                    write_partitions(workspace, calculator, carry, batch, needed, of)
+
+            for text in put_carry(workspace, carry, write):
+                workspace.note(look.sink, text)
 
     def _leave_out(
         self,
@@ -513,7 +541,7 @@ class WindowProgram:
 
         Raises what the run would raise.
         """
-        look = self._look(db, snapshot, state or WindowState(ProgramId(""), self.__name__, "", None, 0, 0))
+        look = self._look(db, snapshot, state or WindowState(ProgramId(""), self.__name__, "", None, 0, 0, 0))
         each = {
             **dict.fromkeys(look.gone, "deleted, since a reset"),
             **dict.fromkeys(look.plan.late, "late partitions"),
@@ -583,31 +611,42 @@ class WindowProgram:
         late: Sequence[LateRows] = (),
     ) -> Batch:
         """The windows with all partitions whose rows may lie in them, at the run's snapshot; and `late` partitions."""
-        grid, reach = self._grid(look.sources), self.query.reaches[look.sources.index(source)]
+        grid, place = self._grid(look.sources), look.sources.index(source)
+        reach, kept = self.query.reaches[place], self.carries[place]
         spans = _merged(reach.needs(grid.zone, grid.spans(window)) for window in windows)
 
         def block(db: Db, tx: Transaction) -> Batch:
             near: dict[str, Stored] = {}
             carry, needed = None, spans
-            if self.carry and len(spans) == 1:
-                kept = Fileset.of(find_dataset(db, self.carry))
-                carry = find_carry(db, source, kept, tx, grid, self._carry_of(look.sources), min(windows))
+            fileset = Fileset.of(find_dataset(db, kept)) if kept else None
+            if fileset is not None and grid.shape.sessions and len(spans) == 1:
+                carry = find_carry(db, source, fileset, tx, grid, self._carry_of(look), min(windows))
                 needed = spans if carry is None else [(carry.closes, spans[0][1])]
             for found in list_around(db, source, tx, needed).values():
                 near |= {one.key: one for one in found}
             instants = {KeyText(one.key): (one.begins, one.ends) for one in near.values()}
             instants |= {one.key: (one.begins, one.ends) for one in late}
             instants |= list_needed_outside(source, look.outside[source.dataset_id], spans)
-            partitions = read_keys(db, source, tx, instants)
-            return Batch(source, look.sink, tuple(windows), tuple(partitions), instants, carry)
+            every = read_keys(db, source, tx, instants)
+            if fileset is None or grid.shape.sessions:
+                return Batch(source, look.sink, tuple(windows), tuple(every), instants, carry)
+            known = find_carried(list_carried(db, fileset, tx), self._carry_of(look), source.keys, every)
+            return Batch(
+                source,
+                look.sink,
+                tuple(windows),
+                tuple(one for one in every if one.partition_key not in known),
+                {key: span for key, span in instants.items() if key not in known},
+                carried=known,
+            )
 
         return workspace.ask(block)
 
     def _blame(self, workspace: Workspace, look: _Look, window: Window, error: Exception) -> WindowFailed:
         partitions = [
-            _show_partition(batch.source, partition.partition_key, among=len(self.sources))
+            _show_partition(batch.source, key, among=len(self.sources))
             for batch in self._batches(workspace, look, [window])
-            for partition in batch.partitions
+            for key in sorted((*(one.partition_key for one in batch.partitions), *batch.carried))
         ]
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
         failed = WindowFailed(_show(window), partitions, reason)
@@ -640,9 +679,9 @@ class WindowProgram:
                 found[other] = WindowFailed(_show(other), shown, reason)
         return found
 
-    def _carry_of(self, sources: Sequence[Fileset]) -> str:
-        """Return the name of the definition of the sessions: carries of another definition have other rows."""
-        return sha256(self.definition(sources).encode()).hexdigest()[:16]
+    def _carry_of(self, look: _Look) -> str:
+        """Return the name of the definition since the last reset: carries of another definition have other rows."""
+        return sha256(f"{self.definition(look.sources)} {look.state.resets}".encode()).hexdigest()[:16]
 
     def _grid(self, sources: Sequence[Fileset]) -> Grid:
         return make_grid(self.query, sources)

@@ -8,8 +8,6 @@ from typing import Final, TypeAlias
 
 from sqlglot import exp
 
-from tidemill.lake.window.window_plan import WindowShape
-
 BOUNDS: Final = ("window_start", "window_end")
 ROW_TIME: Final = "row_time"
 """The time of a row of an interval join that tells the window of the row, in the place of a column of windows."""
@@ -97,12 +95,12 @@ class QueryRows:
         sides = {name: side.without(gone) for name, side in self.sides.items()}
         return replace(self, origins=origins, sides=sides)
 
-    def find_bounds(self, shape: WindowShape) -> dict[str, str]:
-        """Return the columns that tell the window of a row: by `window_start`, `window_end`, their names."""
+    def find_bounds(self, bounds: Sequence[str]) -> dict[str, str]:
+        """Return the columns that tell the window of a row: by those of `bounds`, their names."""
         found: dict[str, str] = {}
         for column in self.columns if self.windowed else ():
             origin = self.find_origin(column) if isinstance(column, str) else None
-            if isinstance(column, str) and origin is not None and origin in shape.bounds:
+            if isinstance(column, str) and origin is not None and origin in bounds:
                 found.setdefault(origin, column)
         return found
 

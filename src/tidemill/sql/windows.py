@@ -21,13 +21,13 @@ from sqlglot.tokenizer_core import Token, TokenType
 from tidemill.errors import StatementPlace, UserError
 from tidemill.lake.window.reach import WindowReach
 from tidemill.lake.window.window_plan import Window, WindowShape
-from tidemill.shapes.watermark_spec import WINDOW_TIMES, WatermarkSpec
+from tidemill.shapes.watermark_spec import WINDOW_TIME, WINDOW_TIMES, WatermarkSpec
 from tidemill.sql.dialect import WindowSql, bad, find_place, parse_one, tokenize
 from tidemill.sql.empty_windows import EmptyRow, find_empty_row
-from tidemill.sql.interval_joins import IntervalJoin, join_tables
+from tidemill.sql.interval_joins import IntervalJoin, compares_intervals, join_tables
 from tidemill.sql.window_calls import WindowCall, example, read_call
 from tidemill.sql.window_joins import check_exists, join, join_look_up
-from tidemill.sql.window_rows import FORCED, ROW_TIME, WINDOW_COLUMNS, AllColumns, Columns, QueryRows
+from tidemill.sql.window_rows import BOUNDS, FORCED, ROW_TIME, WINDOW_COLUMNS, AllColumns, Columns, QueryRows
 
 _RANKED: Final = "rank the rows of each window by ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY …)"
 _REFUSED: Final[tuple[tuple[type[exp.Expr], str], ...]] = (
@@ -94,7 +94,12 @@ class WindowQuery:
     empty: EmptyRow | None = None
     """The row of a window without rows, where `window.emit-empty` asks for one."""
     times: frozenset[str] = frozenset()
-    """`window_time` and `window_start`, as far as the result has them unchanged, under these names."""
+    """`window_time` and `window_start`, as far as the result has them unchanged, under these names.
+
+    The `window_time` of an interval join is the time that tells the window of a row.
+    """
+    named: frozenset[str] | None = None
+    """All names in the query, in small letters, among which are the columns that it reads; None for all columns."""
     stands: Mapping[str, StatementPlace] = field(default_factory=dict)
     """The places of the output, the tables and the snapshots in the text, by name, and of the SELECT, by `""`."""
 
@@ -206,14 +211,17 @@ def _check(
         text=text if sink is None else _blank_insert(text, reader.tokens, sink),
         places=tuple(sorted(reader.places, key=lambda place: place.begin)),
         bounds=(
-            found.find_bounds(shape) if reader.interval is None else {ROW_TIME: reader.interval.find_time(found, query)}
+            found.find_bounds(reader.bounds)
+            if reader.interval is None
+            else {ROW_TIME: reader.interval.find_time(found, query)}
         ),
         columns=found.columns,
         look_ups=tuple(reader.look_ups),
         keys=next((place.call.keys for place in reader.places if place.call is not None), ()),
         interval=reader.interval,
         empty=find_empty_row(query, reader.tokens),
-        times=frozenset() if reader.interval is not None else _find_times(found),
+        times=_find_times(found),
+        named=None if reader.takes_all else frozenset(one.name.lower() for one in statement.find_all(exp.Identifier)),
         stands=_find_places(query, sink, reader),
     )
 
@@ -226,7 +234,8 @@ def _find_places(query: exp.Query, sink: exp.Table | None, reader: _QueryReader)
 
 
 def _find_times(found: QueryRows) -> frozenset[str]:
-    return frozenset(name for name in WINDOW_TIMES if name in found.names and found.find_origin(name) == name)
+    given = {name: found.find_origin(name) for name in WINDOW_TIMES if name in found.names}
+    return frozenset(name for name, one in given.items() if one == name or (one, name) == (ROW_TIME, WINDOW_TIME))
 
 
 def _refuse_twice(query: exp.Query, found: QueryRows) -> None:
@@ -277,9 +286,18 @@ class _QueryReader:
         self.interval: IntervalJoin | None = None
         self.places: list[_TextPlace] = []
         self.look_ups: dict[str, None] = {}
+        self.takes_all = False
+        """A `*` of the query stands for all columns of a table."""
         self.read_already: set[int] = set()
         self.named_queries: list[exp.Expr] = []
         """The places that name a query of WITH."""
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The columns of which each tells the window of a row; none before a window function or a join was read."""
+        if self.interval is not None:
+            return (ROW_TIME,)
+        return () if self.shape is None else self.shape.bounds
 
     def add_queries(self, known: Mapping[str, QueryRows], query: exp.Expr) -> dict[str, QueryRows]:
         """Return the queries that WITH names, beside those that are `known`."""
@@ -301,7 +319,7 @@ class _QueryReader:
             case exp.Select():
                 return self._read_select(query, known)
             case exp.SetOperation():
-                return _unite(query, self.read(query.this, known), self.read(query.expression, known), self.shape)
+                return _unite(query, self.read(query.this, known), self.read(query.expression, known), self.bounds)
             case exp.Subquery():
                 return self.read(query.this, known)
             case _:
@@ -311,12 +329,14 @@ class _QueryReader:
         rows = _add_views(select, self._read_from(select, known))
         if rows.windowed and self.interval is not None:
             self.interval.check_above(select, rows)
+            rows = _check_windowed(select, rows, self.bounds, self.bounds, [self.interval.time])
         elif rows.windowed:
-            assert self.shape is not None, "a window function was read"  # noqa: S101
             self._read_where(select, rows, known)
-            rows = _check_windowed(select, rows, self.shape)
+            rows = _check_windowed(select, rows, self.bounds, WINDOW_COLUMNS, BOUNDS)
         else:
             _check_below(select)
+        if any(one.is_star for one in select.expressions):
+            self.takes_all = self.takes_all or any(isinstance(one, AllColumns) for one in rows.columns)
         return _project(select, rows)
 
     def _read_from(self, select: exp.Select, known: Mapping[str, QueryRows]) -> QueryRows:
@@ -327,7 +347,8 @@ class _QueryReader:
         rows = self._read_side(source.this, known)
         for node in select.args.get("joins") or []:
             self.read_already.add(id(node))
-            if rows.windowed and self.interval is None and _is_table(node.this, known):
+            near = self.interval is not None and compares_intervals(node)
+            if rows.windowed and _is_table(node.this, known) and not near:
                 rows = join_look_up(node, rows, self._read_look_up(node.this))
             else:
                 rows = self._join(node, rows, self._read_side(node.this, known))
@@ -335,7 +356,11 @@ class _QueryReader:
 
     def _join(self, node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows:
         if self.interval is not None:
-            raise bad("an interval join is of two tables: join its output with others in another program", node)
+            raise bad(
+                f"an interval join is of two tables: SELECT {self.interval.time} AS window_time into a file set with a "
+                "watermark for this column, and join that with others in another program",
+                node,
+            )
         self._refuse_sessions(node, "a join")
         if left.windowed or right.windowed:
             return join(node, left, right)
@@ -472,27 +497,32 @@ def _check_below(select: exp.Select) -> None:
         raise bad(f"{shown} below the window function would see rows of several windows", node)
 
 
-def _check_windowed(select: exp.Select, rows: QueryRows, shape: WindowShape) -> QueryRows:
-    """Refuse groups, rankings and distinct rows that are not within one window. Return the rows as grouped."""
-    wanted = " or ".join(shape.bounds)
+def _check_windowed(
+    select: exp.Select, rows: QueryRows, bounds: Sequence[str], columns: Sequence[str], names: Sequence[str]
+) -> QueryRows:
+    """Refuse groups, rankings and distinct rows that are not within one window. Return the rows as grouped.
 
-    def bounds_of(nodes: Iterable[exp.Expr], among: Sequence[str] = shape.bounds) -> set[str]:
+    Each of `bounds` tells the window of a row. They are among `columns`, which are of windows. `names` are for advice.
+    """
+    wanted, every = " or ".join(bounds if bounds != (ROW_TIME,) else names), ", ".join(names)
+
+    def bounds_of(nodes: Iterable[exp.Expr], among: Sequence[str] = bounds) -> set[str]:
         origins = map(rows.origin_of, nodes)
         return {origin for origin in origins if origin is not None and origin in among}
 
     group = select.args.get("group")
     if group is not None:
-        sets = [bounds_of(each, WINDOW_COLUMNS) for each in _sets_of(group, select)]
-        if not all(each & {*shape.bounds} for each in sets):
+        sets = [bounds_of(each, columns) for each in _sets_of(group, select)]
+        if not all(each & {*bounds} for each in sets):
             raise bad(f"each set of GROUP BY needs {wanted}: else rows of several windows are one group", group)
-        rows = rows.without(name for name in WINDOW_COLUMNS if not all(name in each for each in sets))
+        rows = rows.without(name for name in columns if not all(name in each for each in sets))
     elif select.args.get("having") or any(not one.find_ancestor(exp.Window) for one in _own(select, exp.AggFunc)):
-        raise bad("an aggregate needs GROUP BY window_start, window_end: else all windows are one group", select)
+        raise bad(f"an aggregate needs GROUP BY {every}: else all windows are one group", select)
     for over in _own(select, exp.Window):
         if not bounds_of(over.args.get("partition_by") or []):
             shown = over.sql(dialect=WindowSql)
-            raise bad(f"{shown} needs PARTITION BY window_start, window_end: else it sees other windows", over)
-    if select.args.get("distinct") and not _project(select, rows).find_bounds(shape):
+            raise bad(f"{shown} needs PARTITION BY {every}: else it sees other windows", over)
+    if select.args.get("distinct") and not _project(select, rows).find_bounds(bounds):
         raise bad(f"SELECT DISTINCT needs {wanted} among its columns", select)
     return rows
 
@@ -525,7 +555,7 @@ def _resolve(node: exp.Expr, select: exp.Select) -> exp.Expr:
     if isinstance(node, exp.Literal) and node.name.isdigit() and 0 < int(node.name) <= len(columns):
         column: exp.Expr = columns[int(node.name) - 1].unalias()
         return column
-    if isinstance(node, exp.Column):
+    if isinstance(node, exp.Column) and not node.table:
         for other in columns:
             if isinstance(other, exp.Alias) and other.alias.lower() == node.name.lower():
                 meant: exp.Expr = other.this
@@ -565,7 +595,7 @@ def _add_views(select: exp.Select, rows: QueryRows) -> QueryRows:
     return replace(rows, columns=(*rows.columns, *names), origins=origins)
 
 
-def _unite(query: exp.SetOperation, left: QueryRows, right: QueryRows, shape: WindowShape | None) -> QueryRows:
+def _unite(query: exp.SetOperation, left: QueryRows, right: QueryRows, bounds: Sequence[str]) -> QueryRows:
     """Return the rows of UNION, INTERSECT or EXCEPT, which take columns by their place."""
     kind = query.key.upper()
     if query.args.get("by_name"):
@@ -583,7 +613,7 @@ def _unite(query: exp.SetOperation, left: QueryRows, right: QueryRows, shape: Wi
     rows = QueryRows(left.columns, left.table, origins)
     if isinstance(query, exp.Union) and not query.args.get("distinct"):
         return rows
-    if shape is None or not rows.find_bounds(shape):
+    if not rows.find_bounds(bounds):
         raise bad(
             f"{kind} needs window_start, window_end in one place of both queries: else it compares rows of "
             "several windows (UNION ALL compares none)",

@@ -503,6 +503,8 @@ CREATE TABLE window_program (
     computed      BIGINT,
     seen          BIGINT NOT NULL,
     revision      BIGINT NOT NULL,
+    -- The number of resets. Carries of before a reset do not count.
+    resets        BIGINT NOT NULL DEFAULT 0,
     -- The time at which the keeper announces the work that is left, and the time since which no run has completed.
     retry_at      BIGINT,
     failing_since BIGINT
@@ -520,7 +522,7 @@ CREATE TABLE window_input (
 ) {clustered};
 CREATE INDEX window_input_dataset ON window_input (dataset_id);
 
--- The output of a window program, and the instants before which no new window has its window_time or its window_start.
+-- The output of a window program, and the instants before which no new row has its window_time or its window_start.
 -- A watermark for one of these columns follows the least of its programs.
 CREATE TABLE window_output (
     program_id  {text} PRIMARY KEY,

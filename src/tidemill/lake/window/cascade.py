@@ -37,14 +37,23 @@ class OutputReach:
     window_start: Instant | None
 
     @classmethod
-    def of(cls, grid: Grid, computed: Instant | None) -> OutputReach:
-        """Return how far a window program has come that has `computed` its windows up to there."""
+    def of(cls, grid: Grid, computed: Instant | None, *, of_rows: bool = False) -> OutputReach:
+        """Return how far a window program has come that has `computed` its windows up to there.
+
+        With `of_rows` a result has the time of a row of its window, as those of an interval join.
+        """
         if computed is None:
             return cls(None, None)
+        first = grid.zone.opens(from_wall(grid.first_open(computed)))
+        if of_rows:
+            return cls(first, first)
+        if sessions := grid.shape.sessions:
+            # A session that is not published ends at `first` or later, and goes on for `longest` at most.
+            return cls(Instant(first - _MILLISECOND), Instant(first - sessions.longest))
         # A window that is not computed ends later than `computed`: by a millisecond, if all windows end with one.
         whole = not any(part % _MILLISECOND for part in (grid.shape.slide, grid.shape.size, grid.shape.offset))
         by_time = computed if whole else Instant(computed - _MILLISECOND)
-        return cls(by_time, grid.zone.opens(from_wall(grid.first_open(computed))))
+        return cls(by_time, first)
 
     @property
     def values(self) -> dict[str, Param]:
@@ -72,21 +81,24 @@ class MoveOutput(Effect):
         return calls
 
 
-def find_changed(grid: Grid, sink: Fileset, new: Iterable[Window], others: Iterable[Window]) -> list[tuple[int, int]]:
+def find_changed(
+    grid: Grid, sink: Fileset, new: Iterable[Window], others: Iterable[Window], *, of_rows: bool = False
+) -> list[tuple[int, int]]:
     """Return the instants of the rows of `new` windows, as one stretch, and of each of `others`, by their begin.
 
-    No two have one begin. Empty if the watermark of `sink` follows no windows.
+    No two have one begin. Empty if the watermark of `sink` follows no windows. `of_rows` is that of `OutputReach.of`.
     """
     if sink.watermark is None or not sink.watermark.follows_windows:
         return []
     by_time = sink.watermark.column.lower() == WINDOW_TIME
 
     def instants(window: Window) -> tuple[int, int]:
-        if by_time:
-            closes = grid.closes(window)
-            return closes - _MILLISECOND, closes
-        opens, _ = grid.spans(window)
-        return opens, opens + 1
+        opens, closes = grid.slots.spans(window)
+        if of_rows:
+            return opens, closes
+        if sessions := grid.shape.sessions:
+            return (opens - _MILLISECOND, closes) if by_time else (opens - sessions.longest, closes)
+        return (closes - _MILLISECOND, closes) if by_time else (opens, opens + 1)
 
     stretch = sorted(map(instants, new))
     # Of CUMULATE a new window and one that is computed again may have one begin: the stretch, which is longer, stays.

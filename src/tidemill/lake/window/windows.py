@@ -56,7 +56,7 @@ class WindowsMoved(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class WindowState:
-    """State of a window program. `revision` counts its commits."""
+    """State of a window program. `revision` counts its commits, and `resets` the times that it was moved back."""
 
     program_id: ProgramId
     name: str
@@ -64,6 +64,7 @@ class WindowState:
     computed: Instant | None
     seen: int
     revision: int
+    resets: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,16 @@
 -- name: find_state
--- gives: program_id, name, definition, computed, seen, revision
-SELECT program_id, name, definition, computed, seen, revision FROM window_program WHERE program_id = :program_id
+-- gives: program_id, name, definition, computed, seen, revision, resets
+SELECT program_id, name, definition, computed, seen, revision, resets
+  FROM window_program
+ WHERE program_id = :program_id
 
 -- name: list_states
--- gives: program_id, name, definition, computed, seen, revision
-SELECT program_id, name, definition, computed, seen, revision FROM window_program ORDER BY name
+-- gives: program_id, name, definition, computed, seen, revision, resets
+SELECT program_id, name, definition, computed, seen, revision, resets FROM window_program ORDER BY name
 
 -- name: find_states_of
--- gives: program_id, name, definition, computed, seen, revision
-SELECT p.program_id, p.name, p.definition, p.computed, p.seen, p.revision
+-- gives: program_id, name, definition, computed, seen, revision, resets
+SELECT p.program_id, p.name, p.definition, p.computed, p.seen, p.revision, p.resets
   FROM window_input AS i CROSS JOIN window_program AS p
  WHERE i.dataset_id = :dataset_id AND p.program_id = i.program_id
  ORDER BY p.name
@@ -84,7 +86,7 @@ UPDATE window_result SET stale = 1 WHERE program_id = :program_id AND window_end
 
 -- name: reset_state
 -- seen stays: late changes of windows that end before are still to be looked at.
-UPDATE window_program SET computed = :computed, revision = revision + 1
+UPDATE window_program SET computed = :computed, revision = revision + 1, resets = resets + 1
  WHERE program_id = :program_id
 
 -- name: set_late

@@ -234,7 +234,7 @@ class _Tables(Noun):
             FileFormat(found.file_format),
             columns=schema.types,
             options=leave_out(given, monitored=True)[0],
-            hive=HiveName(address, namespace, table),
+            hive=HiveName(address, namespace, table, found.lines),
         )
         dataset_id, location = DatasetId(self._world.new_id("ds")), open_files(found.location, self._world).url
         spec = write_plain(storing)
@@ -466,7 +466,7 @@ def _why_not(table: HiveTable) -> str:
     """Return why a table of Hive cannot be monitored; empty if it can be."""
     if not table.keys:
         return "it has no partitions"
-    if not table.file_format:
+    if not table.file_format and not table.why_not:
         return f"its files have none of the formats {', '.join(HIVE_FORMATS)}"
     return table.why_not
 

@@ -275,6 +275,32 @@ def test_a_zone_is_refused_for_times_without_one_when_it_is_set(mill):
             mill.sql(f"ALTER TABLE fs_table SET ('{option}'='Asia/Tokyo')")
 
 
+def test_a_watermark_records_the_zone_of_the_session_that_declares_it(mill):
+    """The default follows neither a later session nor a later statement; a time without a zone has none to record."""
+    tokyo, berlin = "SET TIME ZONE 'Asia/Tokyo'; ", "SET 'table.local-time-zone' = 'Europe/Berlin'; "
+    given = HIVE.replace("hive_table", "given").replace("'1h'", "'1h', 'partition.time-zone'='America/Lima'")
+    mill.sql(
+        f"{HIVE.replace('hive_table', 'before')} {tokyo} {HIVE} {FILES} {given} {berlin} {WITHOUT.replace('hive', 'a')}"
+    )
+
+    def zones() -> dict[str, str]:
+        return {view.dataset.removeprefix("default."): view.zone for view in mill.watermarks.list()}
+
+    declared = zones()
+    lag = ("before", "hive_table")
+    mill.sql(berlin + "".join(f"ALTER TABLE {one} SET ('partition.row-lag'='1h');" for one in lag))
+    mill.sql(berlin + ADD.replace("hive", "a"))
+    altered = zones()
+    reset = "ALTER TABLE hive_table RESET ('partition.time-zone');"
+    mill.sql(f"SET spark.sql.session.timeZone = 'Asia/Kolkata'; {reset}")
+    kolkata = zones()["hive_table"]
+    mill.sql(reset)
+
+    assert declared == {"before": "UTC", "hive_table": "Asia/Tokyo", "fs_table": "UTC", "given": "America/Lima"}
+    assert altered == {**declared, "a_table": "Europe/Berlin"}
+    assert (kolkata, zones()["hive_table"]) == ("Asia/Kolkata", "UTC")
+
+
 def test_a_duration_is_written_in_either_way(mill):
     """Before, one option refused a form that another accepted."""
     mill.sql(HIVE)

@@ -17,6 +17,7 @@ from tests.stage import open_stage
 from tidemill.mill.statements import BadTable
 from tidemill.narration import Narrator
 from tidemill.roles.discoverer import Discoverer
+from tidemill.storage.hive_lines import HiveLines
 from tidemill.storage.metastore import MetastoreUnavailable, describe
 
 APP = """
@@ -31,7 +32,7 @@ app.window_sql("count_hours", '''
 """
 CREATE = """
 CREATE TABLE hive_table (x int, y string, z int, ts timestamp)
-PARTITIONED BY (pt_day string, pt_hour string) STORED AS PARQUET
+PARTITIONED BY (pt_day string, pt_hour string) STORED AS {}
 TBLPROPERTIES ('partition.time-interval'='1h')
 """
 """The seed's table, as Hive and Spark make it: without the watermark, which they do not know."""
@@ -48,12 +49,15 @@ def write(hour: int, *rows: int) -> str:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_table_of_hive_has_windows_while_spark_reads_and_writes_it_as_before(sqlite_catalog_url, tmp_path, spark):
+@pytest.mark.parametrize("stored", ["PARQUET", "TEXTFILE"])
+def test_a_table_of_hive_has_windows_while_spark_reads_and_writes_it_as_before(
+    sqlite_catalog_url, tmp_path, spark, stored
+):
     """An hour that the metastore lists is counted; a directory that it does not list is no partition."""
     folder = tmp_path / "hive"
     folder.mkdir()
     with running_metastore(folder) as address, running_spark(address, folder) as other:
-        other(CREATE)
+        other(CREATE.format(stored))
         other(write(10, 1, 2))
         before = other("SELECT * FROM hive_table")
         stage = open_stage(
@@ -113,7 +117,7 @@ def table(**changed: object) -> Table:
     columns = [FieldSchema("ts", "timestamp"), FieldSchema("tags", "array<struct<a:int,b:string>>")]
     storage = StorageDescriptor(cols=columns, location="s3a://lake/clicks", inputFormat=reads, serdeInfo=SerDeInfo())
     facts = {"tableType": "EXTERNAL_TABLE", "parameters": {}, "partitionKeys": [FieldSchema("day", "string")]}
-    return Table(sd=storage, **{**facts, **changed})
+    return Table(**{"sd": storage, **facts, **changed})
 
 
 def test_a_table_is_described_as_hive_and_spark_describe_it():
@@ -129,6 +133,57 @@ def test_a_table_is_described_as_hive_and_spark_describe_it():
     assert of_spark.file_format == "parquet"
     assert [one["type"] for one in of_spark.columns] == ["timestamp_ntz"]
     assert describe(table(parameters=in_parts)).columns == of_spark.columns
+
+
+LAZY = "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"
+
+
+def text_table(own: dict[str, str], library: str = LAZY, kind: str = "timestamp", **changed: object) -> Table:
+    """A table in text, with properties of its lines, as Thrift gives it."""
+    reads = "org.apache.hadoop.mapred.TextInputFormat"
+    serde = SerDeInfo(serializationLib=library, parameters=own)
+    storage = StorageDescriptor(cols=[FieldSchema("ts", kind)], location="/t", inputFormat=reads, serdeInfo=serde)
+    return table(sd=storage, **changed)
+
+
+@pytest.mark.parametrize(
+    ("own", "lines"),
+    [
+        ({"serialization.format": "1"}, HiveLines("\x01")),
+        ({"serialization.format": ",", "field.delim": ","}, HiveLines(",")),
+        ({"field.delim": "9", "escape.delim": "\\"}, HiveLines("\t", escape="\\")),
+        ({"field.delim": "||", "serialization.null.format": ""}, HiveLines("|", "")),
+    ],
+)
+def test_a_table_in_text_has_the_delimiters_that_hive_takes(own, lines):
+    """Hive takes a number for the code of a character, and of a longer delimiter the first letter."""
+    found = describe(text_table(own))
+
+    assert (found.file_format, found.lines, found.why_not) == ("text", lines, "")
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        (
+            {"library": "org.apache.hadoop.hive.serde2.OpenCSVSerde"},
+            "OpenCSVSerde gives only texts, and no times",
+        ),
+        ({"parameters": {"skip.header.line.count": "1"}}, "its property 'skip.header.line.count'='1' is not supported"),
+        (
+            {"own": {"timestamp.formats": "yyyy"}},
+            "its property 'timestamp.formats'='yyyy' is not supported",
+        ),
+        (
+            {"kind": "map<string,int>"},
+            "its column ts is of type map<string,int>, which has no one text: store",
+        ),
+        ({"own": {"field.delim": "ÿ"}}, "its field delimiter is no ASCII character: choose another one"),
+    ],
+)
+def test_a_table_whose_lines_only_hive_can_read_says_why(changed, why):
+    """Each has a cure: its rows would be read wrong."""
+    assert describe(text_table(**{"own": {}, **changed})).why_not.startswith(why)
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,10 @@ REFUSED: Final = (
     ("EXPLAIN DROP TABLE o", "1:12 SELECT or WITH or INSERT is wanted, not 'DROP'"),
     ("DROP TABEL o", "1:10 TABLE or PROGRAM is wanted, not 'TABEL': did you"),
     ("SHOW TABLES IN 5", "1:16 a namespace is wanted, not '5'"),
+    ("SET 'parallelism' = '3'", "1:17 there is no setting parallelism: write SET TIME ZONE '…', or the same as"),
+    ("SET spark.sql.ansi.enabled = 'true'", "1:26 there is no setting spark.sql.ansi.enabled: write"),
+    ("SET TIME ZONE LOCAL", "1:19 a time zone in quotes is wanted, not 'LOCAL'"),
+    ("SET TIME ZONE\n'Europe/Berlim'", "2:15 there is no such zone; did you mean 'Europe/Berlin'?"),
     ("CREATE TABLE", "1:12 a table is wanted after 'TABLE', where the statement ends"),
     # tables
     ("CREATE TABLE t (x int,\nx date) PARTITIONED BY (d date)", "2:1 the column x stands there twice"),

@@ -49,7 +49,10 @@ def test_a_select_without_windows_reads_current_rows(windows, spark):
     with pytest.raises(BadStatement, match=r"Spark cannot compute the query: .*nope"):
         windows.mill.sql("SELECT nope FROM clicks")
 
+    (_, zoned) = windows.mill.sql("SET TIME ZONE 'Asia/Tokyo'; SELECT hour(ts) AS local FROM clicks WHERE amount = 2")
+
     assert (done.said, done.rows) == ("1 row", ({"amount": 2, "n": 1},))
+    assert zoned.rows == ({"local": 20},)
 
 
 def test_no_window_is_closed_before_the_first_partition(windows):

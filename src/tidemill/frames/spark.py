@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.errors import Unavailable
+from tidemill.frames.hive_rows import LINES, take_apart
 from tidemill.frames.jvm import java_of, jvm_of, plans_of
-from tidemill.frames.schema import BadFrame, arrange, needs_value, quoted, read_schema
+from tidemill.frames.schema import BadFrame, arrange, columns_as_struct, needs_value, quoted, read_schema
 from tidemill.frames.spark_way import find_way
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, check_partitions
 from tidemill.lake.fileset.stored import FILE_BYTES, measure_file, reading_options, writing_options
@@ -191,7 +192,7 @@ def read_partitions(
     root = way.root
     options = {
         **_UTC,
-        **reading_options(fileset.storing.format),
+        **reading_options(fileset.storing),
         # Between the base and the keys lie the directories of the transactions, which are no columns. Without keys
         # Spark would take them for some all the same; without a base it looks no further up than the files' folder.
         **({"basePath": root} if fileset.keys.names else {}),
@@ -200,7 +201,12 @@ def read_partitions(
         "ignoreMissingFiles": "false",
     }
     names = [escaped(f"{root}/{name}") for partition in partitions for name, _ in partition.files]
-    return spark.read.schema(schema).options(**options).format(fileset.storing.format).load(names)
+    reader = spark.read.options(**options).format(fileset.storing.format)
+    lines = None if fileset.storing.hive is None else fileset.storing.hive.lines
+    if lines is None or columns is None:
+        return reader.schema(schema).load(names)
+    of_lines = reader.schema(read_schema(fileset, LINES)).load(names)
+    return take_apart(of_lines, fileset.storing, lines, columns_as_struct(columns))
 
 
 @dataclass(slots=True)

@@ -239,8 +239,11 @@ class Mill:
 
         `CREATE TABLE`, `ALTER TABLE … ADD|MODIFY|DROP WATERMARK`, `SET`, `RESET`, `DROP TABLE [IF EXISTS]`,
         `SHOW TABLES [IN namespace]`, `DESCRIBE`, `SELECT`, `INSERT INTO … SELECT`, `EXPLAIN`, `DROP PROGRAM [IF
-        EXISTS]`. All are read before the first is carried out. `BadStatement` says where one cannot be read.
-        `BadTable`, `BadInsert` and others say what does not fit.
+        EXISTS]`, `SET TIME ZONE`. All are read before the first is carried out. `BadStatement` says where one cannot be
+        read. `BadTable`, `BadInsert` and others say what does not fit.
+
+        `SET TIME ZONE '…'` is for the statements that follow in `text`. A watermark that they declare records the zone
+        if its options name none, and a `SELECT` without a window function computes in the zone.
 
         An `INSERT` declares a window program of the app `sql`, with the name of its output, and a schedule.
 

@@ -37,6 +37,7 @@ from tidemill.shapes.watermark_spec import (
     INTERVAL,
     NO_MARKERS,
     NOT_OF_HIVE,
+    ZONE,
     BadTableOption,
     WatermarkSpec,
     find_column_fault,
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 _CONNECTORS: Final = ("filesystem", "hive")
 _MOST_ROWS: Final = 1000
 """The most rows that a query shows."""
+_UTC: Final = "UTC"
+"""The time zone of a session that sets none, and of a watermark that records none."""
 _FORMATS: Final = (FileFormat.PARQUET.value, *sorted(one.value for one in FileFormat if one is not FileFormat.PARQUET))
 
 
@@ -119,8 +122,15 @@ class _Tables(Noun):
 
         Beside each statement is its text, in which an error names the place of what is wrong.
         """
+        from tidemill.sql.ddl import SetZone
+
         self._done = [Done(one["said"], tuple(one["notices"]), tuple(one["rows"])) for one in self._part or ()]
-        for statement, text in statements[len(self._done) :]:
+        self._zone = _UTC
+        for number, (statement, text) in enumerate(statements):
+            if isinstance(statement, SetZone):
+                self._zone = statement.zone
+            if number < len(self._done):
+                continue
             try:
                 self._done.append(self.carry_out(statement))
             except UserError as error:
@@ -163,6 +173,8 @@ class _Tables(Noun):
                 done = Done(said, (), tuple(rows))
             case ddl.ShowTables(namespace):
                 done = self._catalog.read(lambda db: self._show_tables(db, namespace))
+            case ddl.SetZone(zone):
+                done = Done(f"the time zone of the statements that follow is {zone}")
             case ddl.Describe(name):
                 done = self._catalog.read(lambda db: self._describe(db, name))
             case _:
@@ -185,6 +197,9 @@ class _Tables(Noun):
                 dataset = self._declare(db, *hive).dataset
             spec = dict(Fileset.of(dataset).dataset.spec)
             said, notices = _alter(dataset.qualified_name, spec, statement, adopted=self._is_adopted(dataset))
+            if _takes_default_zone(spec, statement):
+                schema = find_schema(db, dataset.dataset_id)
+                self._record_zone(spec, {} if schema is None else schema.types)
             reread = self._change(db, dataset, spec)
             before, after = ({name: one.get(name) for name in _ALTERED} for one in (dataset.spec, spec))
             self._project.note("sql", dataset.qualified_name, statement=said).between(before, after).write(db)
@@ -219,7 +234,7 @@ class _Tables(Noun):
             FileFormat(found.file_format),
             columns=schema.types,
             options=leave_out(given, monitored=True)[0],
-            hive=HiveName(address, namespace, table),
+            hive=HiveName(address, namespace, table, found.lines),
         )
         dataset_id, location = DatasetId(self._world.new_id("ds")), open_files(found.location, self._world).url
         spec = write_plain(storing)
@@ -259,6 +274,7 @@ class _Tables(Noun):
         spec["columns"] = {column: show_type(kind) for column, kind in statement.columns.items()}
         if statement.watermark is not None:
             spec["watermark_column"] = statement.watermark
+            self._record_zone(spec, spec["columns"])
         _derive(qualified(namespace, name), spec, adopted=adopted)
         if statement.watermark is not None:
             _check_time(qualified(namespace, name), spec, spec["columns"])
@@ -279,6 +295,16 @@ class _Tables(Noun):
 
         files.prepare()
         return self._write(block)
+
+    def _record_zone(self, spec: dict[str, Any], types: Mapping[str, str]) -> None:
+        """Record the time zone of the session as that of a watermark whose options name no zone.
+
+        A later session in another zone changes nothing then. A table without a zone in its options has UTC, and so has
+        a column without a time zone. `types` are those of the columns, as far as they are known.
+        """
+        kinds = {name.lower(): kind for name, kind in types.items()}
+        if self._zone != _UTC and kinds.get(spec["watermark_column"].lower()) != "timestamp_ntz":
+            spec["options"] = {ZONE: self._zone, **spec["options"]}
 
     def _drop_table(self, db: Db, statement: DropTable) -> Done:
         """Drop a table that nothing uses. Files of a table with a path of its own stay as they are.
@@ -336,7 +362,7 @@ class _Tables(Noun):
             workspace = workspace_of(tx, spark)
             try:
                 if isinstance(query, TableQuery):
-                    answer = compute_tables(workspace, query, namespace)
+                    answer = compute_tables(workspace, query, namespace, self._zone)
                 else:
                     answer = compute_closed(workspace, query, found, namespace)
                 texts, more = answer.collect(_MOST_ROWS)
@@ -440,7 +466,7 @@ def _why_not(table: HiveTable) -> str:
     """Return why a table of Hive cannot be monitored; empty if it can be."""
     if not table.keys:
         return "it has no partitions"
-    if not table.file_format:
+    if not table.file_format and not table.why_not:
         return f"its files have none of the formats {', '.join(HIVE_FORMATS)}"
     return table.why_not
 
@@ -505,6 +531,19 @@ def _alter(  # noqa: C901  # four kinds of statements
     if column is not None:
         spec["watermark_column"] = column
     return said, notices
+
+
+def _takes_default_zone(spec: Mapping[str, Any], statement: Alteration) -> bool:
+    """Return whether a statement declares a watermark, or gives up the zone of one."""
+    from tidemill.sql import ddl
+
+    match statement:
+        case ddl.SetWatermark():
+            return not statement.modify
+        case ddl.ResetOptions():
+            return ZONE in map(own_name, statement.options) and "watermark_column" in spec
+        case _:
+            return False
 
 
 def _derive(table: str, spec: dict[str, Any], *, adopted: bool) -> None:

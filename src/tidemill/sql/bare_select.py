@@ -128,8 +128,12 @@ def _find_place(table: exp.Table) -> tuple[int, int, str, str]:
     return places[0]["start"], places[-1]["end"] + 1, name_of(table), alias
 
 
-def compute_tables(workspace: Workspace, query: TableQuery, namespace: Namespace) -> SelectedRows:
-    """Return the rows of a query over the current rows of tables. `namespace` is that of plain names."""
+def compute_tables(workspace: Workspace, query: TableQuery, namespace: Namespace, zone: str) -> SelectedRows:
+    """Return the rows of a query over the current rows of tables, computed in a time zone.
+
+    `namespace` is that of plain names.
+    """
+    workspace.spark.conf.set("spark.sql.session.timeZone", zone)
     names: dict[str, str] = {}
     for number, table in enumerate(query.tables):
         names[table] = f"tidemill_table_{number}"

@@ -1,4 +1,4 @@
-"""The statements about tables and their watermarks: `CREATE`, `ALTER`, `DROP`, `SHOW TABLES`, `DESCRIBE`, `SELECT`.
+"""The statements about tables and watermarks: `CREATE`, `ALTER`, `DROP`, `SHOW TABLES`, `DESCRIBE`, `SELECT`, `SET`.
 
 The parser reads word by word, so that an error names its place and what was expected there.
 """
@@ -14,6 +14,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemill.lake.fileset.columns import to_fields
 from tidemill.names import nearest
+from tidemill.shapes.partition_time import Zone
+from tidemill.shapes.time_formats import BadPartitionTime
 from tidemill.sql.bare_select import TableQuery, read_select
 from tidemill.sql.dialect import BadStatement, tokenize
 from tidemill.sql.windows import WindowQuery, read_query
@@ -50,6 +52,8 @@ _KEYS: Final[Mapping[str, str]] = {
     "timestamp": "timestamp",
 }
 """Types of columns that may be keys of partitions."""
+_ZONES: Final = ("table.local-time-zone", "spark.sql.session.timeZone")
+"""The settings of Flink and of Spark for the time zone of the session."""
 
 
 ColumnType: TypeAlias = str | Mapping[str, object]
@@ -159,15 +163,26 @@ class DropProgram:
     if_exists: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SetZone:
+    """Set the time zone of the session, which has the statements that follow in the same text."""
+
+    zone: str
+
+
 Alteration: TypeAlias = SetWatermark | DropWatermark | SetOptions | ResetOptions
 Query: TypeAlias = Select | Insert
-Statement: TypeAlias = CreateTable | DropTable | Alteration | Describe | ShowTables | Query | Explain | DropProgram
+Statement: TypeAlias = (
+    CreateTable | DropTable | Alteration | Describe | ShowTables | Query | Explain | DropProgram | SetZone
+)
 
 
 def read_statement(text: str) -> Statement:
     """Parse `text`; `BadStatement` names line and column of an error."""
     words = _Words(text)
-    match words.one_of("SELECT", "WITH", "INSERT", "EXPLAIN", "CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "DESC"):
+    match words.one_of(
+        "SELECT", "WITH", "INSERT", "EXPLAIN", "CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "DESC", "SET"
+    ):
         case "SELECT" | "WITH" | "INSERT" as verb:
             return _read_query(verb, text)
         case "EXPLAIN":
@@ -212,9 +227,27 @@ def _read(words: _Words, verb: str) -> Statement:
             words.expect("TABLES")
             named = words.skip("IN") or words.skip("FROM")
             return ShowTables(words.name("a namespace") if named else None)
+        case "SET":
+            return _set(words)
         case _:
             words.skip("TABLE")
             return Describe(words.table())
+
+
+def _set(words: _Words) -> SetZone:
+    if words.skip("TIME"):
+        words.expect("ZONE")
+    else:
+        name = words.setting()
+        if name not in _ZONES:
+            known = f"'{_ZONES[0]}' = '…' or {_ZONES[1]} = '…'"
+            raise words.wrong(f"there is no setting {name}: write SET TIME ZONE '…', or the same as {known}", name)
+        words.expect("=")
+    name = words.text("a time zone")
+    try:
+        return SetZone(Zone(name).name)
+    except BadPartitionTime as error:
+        raise words.wrong(str(error), name) from None
 
 
 def _if_exists(words: _Words) -> bool:
@@ -495,6 +528,14 @@ class _Words:
         if token.token_type != TokenType.STRING:
             raise self._unexpected(f"{what} in quotes", back=True)
         return token.text
+
+    def setting(self) -> str:
+        """Read the name of a setting, in quotes or without."""
+        token = self._next("TIME ZONE or a setting")
+        parts = [token.text]
+        while token.token_type != TokenType.STRING and self.skip("."):
+            parts.append(self.name("a setting"))
+        return ".".join(parts)
 
     def number(self) -> int:
         token = self._next("a number")

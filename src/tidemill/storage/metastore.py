@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from tidemill.errors import Unavailable
+from tidemill.storage.hive_lines import HiveLines, why_not_lines
 
 _ANSWER_WITHIN_MS: Final = 20_000
 _USUAL_PORT: Final = 9083
@@ -20,8 +21,16 @@ _AT_ONCE: Final = 500
 """The partitions of one request."""
 _SCHEMA: Final = "spark.sql.sources.schema"
 _PROVIDER: Final = "spark.sql.sources.provider"
-HIVE_FORMATS: Final = ("parquet", "orc", "json")
-"""The formats of tables that are read. Each is a part of the names of Hive's classes for it."""
+_NAMED: Final = ("parquet", "orc", "json")
+"""Formats whose names are a part of the names of Hive's classes for them."""
+HIVE_FORMATS: Final = (*_NAMED, "text")
+"""The formats of tables that are read."""
+_TEXT: Final = "org.apache.hadoop.hive.serde2.lazy.lazysimpleserde"
+_OPEN_CSV: Final = "org.apache.hadoop.hive.serde2.opencsvserde"
+_ONLY_TEXTS: Final = (
+    "OpenCSVSerde gives only texts, and no times: make another table over the same directory, with ROW FORMAT "
+    "DELIMITED FIELDS TERMINATED BY ',' if no value is in quotes, or have it written AS PARQUET"
+)
 _STATISTICS_STAY: Final = {"DO_NOT_UPDATE_STATS": "true"}
 
 
@@ -52,8 +61,8 @@ class HiveTable:
     """A table as the metastore describes it.
 
     `keys` and `hive_columns` are Hive's types by name. `columns` are the fields of Spark's JSON for a struct, empty for
-    a table that Spark has not made. `file_format` is empty for a format that Tidemill does not read. `why_not` says why
-    the files alone are not the table; empty where they are.
+    a table that Spark has not made. `file_format` is empty for a format that Tidemill does not read. `lines` has the
+    delimiters of a table in text. `why_not` says why the files alone are not the table; empty where they are.
     """
 
     location: str
@@ -62,6 +71,7 @@ class HiveTable:
     columns: tuple[Mapping[str, Any], ...]
     hive_columns: Mapping[str, str]
     properties: Mapping[str, str]
+    lines: HiveLines | None = None
     why_not: str = ""
 
 
@@ -148,18 +158,28 @@ class Metastore:
 def describe(table: Any) -> HiveTable:  # noqa: ANN401  # generated code has no types
     """Return what Thrift's structure of a table says, without the parts that only Hive uses."""
     storage, properties = table.sd, dict(table.parameters or {})
-    classes = f"{storage.inputFormat} {storage.serdeInfo.serializationLib if storage.serdeInfo else ''}".lower()
+    serde = storage.serdeInfo
+    library, own = (serde.serializationLib or "", dict(serde.parameters or {})) if serde else ("", {})
+    classes = f"{storage.inputFormat} {library}".lower()
     provider = properties.get(_PROVIDER, "").lower()
-    known = (one for one in HIVE_FORMATS if (one == provider if provider else one in classes))
+    known = (one for one in _NAMED if (one == provider if provider else one in classes))
     keys = {one.name: one.type for one in table.partitionKeys or ()}
+    columns = {one.name: one.type for one in storage.cols or ()}
+    file_format = next(known, "text" if not provider and library.lower() == _TEXT else "")
+    why_not = _why_not(table.tableType, properties)
+    if file_format == "text":
+        why_not = why_not or why_not_lines({**own, **properties}, columns)
+    if library.lower() == _OPEN_CSV:
+        why_not = why_not or _ONLY_TEXTS
     return HiveTable(
         location=as_url(storage.location or ""),
-        file_format=next(known, ""),
+        file_format=file_format,
         keys=keys,
         columns=tuple(one for one in _spark_fields(properties) if one["name"] not in keys),
-        hive_columns={one.name: one.type for one in storage.cols or ()},
+        hive_columns=columns,
         properties=properties,
-        why_not=_why_not(table.tableType, properties),
+        lines=HiveLines.of(own) if file_format == "text" else None,
+        why_not=why_not,
     )
 
 

@@ -19,8 +19,9 @@ from tidemill.shapes.expectation import Arrivals
 from tidemill.shapes.formats import CHUNK_BYTES, BadFormat, FileFormat
 from tidemill.shapes.keys import KeySchema, KeyType
 from tidemill.shapes.manifest import FileTimes
-from tidemill.shapes.watermark_spec import StoredWatermark
+from tidemill.shapes.watermark_spec import ZONE, StoredWatermark
 from tidemill.storage.files import Files
+from tidemill.storage.hive_lines import HiveLines
 from tidemill.storage.seekable import open_seekable
 
 FILE_BYTES: Final = 128 << 20
@@ -78,13 +79,18 @@ class SchemaPolicy(StrEnum):
     """New columns are added, and types made wider where that loses nothing."""
 
 
+@sparse
 @dataclass(frozen=True, slots=True)
 class HiveName:
-    """Table of a Hive metastore: the address of the metastore, and the table's database and name there."""
+    """Table of a Hive metastore: the address of the metastore, and the table's database and name there.
+
+    `lines` has the delimiters of a table in text.
+    """
 
     metastore: str
     database: str
     table: str
+    lines: HiveLines | None = None
 
 
 @sparse
@@ -137,9 +143,19 @@ def writing_options(file_format: FileFormat) -> Mapping[str, str]:
     return _WRITTEN[file_format]
 
 
-def reading_options(file_format: FileFormat) -> Mapping[str, str]:
-    """Options of Spark's reader for what was written with `writing_options`."""
-    return _READ[file_format]
+def reading_options(storing: Storing) -> Mapping[str, str]:
+    """Options of Spark's reader for what was written with `writing_options`, or by Hive."""
+    if storing.hive is None or storing.format not in {FileFormat.JSON, FileFormat.TEXT}:
+        return _READ[storing.format]
+    if storing.format is FileFormat.TEXT:
+        return {}  # Hive ends lines as Spark does without options: by \n, \r or both
+    # Without formats Spark takes all usual ones, those of Hive too. A time without a zone is of the table's zone.
+    return {"timeZone": zone_of_texts(storing), **_LINES, "mode": "FAILFAST"}
+
+
+def zone_of_texts(storing: Storing) -> str:
+    """Return the time zone of times in the text of a Hive table, which have none of their own."""
+    return (storing.options or {}).get(ZONE, "UTC")
 
 
 def measure_file(files: Files, name: str, file_format: FileFormat, column: str | None) -> tuple[int, FileTimes | None]:
@@ -184,6 +200,15 @@ def count_rows(files: Files, name: str, file_format: FileFormat) -> int:
             return sum(chunk.count(b"\n") for chunk in _whole_lines(files, name))
         case _:
             assert_never(file_format)
+
+
+def count_lines(files: Files, name: str) -> int:
+    """Return the number of lines in a file of Hive, which end by a line feed, a carriage return, or both."""
+    lines, last = 0, b""
+    for chunk in _whole_lines(files, name):
+        lines += chunk.count(b"\n") + chunk.count(b"\r") - (last + chunk).count(b"\r\n")
+        last = chunk[-1:]
+    return lines
 
 
 def _count_records(chunks: Iterator[bytes]) -> int:

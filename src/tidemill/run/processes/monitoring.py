@@ -9,8 +9,9 @@ from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
+from tidemill.frames.hive_rows import LINES
 from tidemill.lake.fileset.adopt import Look, Refusal, TreeDirectory, list_directories
-from tidemill.lake.fileset.columns import as_orc, column_schema
+from tidemill.lake.fileset.columns import as_orc
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, read_partitions
 from tidemill.lake.fileset.monitor import (
     Comparison,
@@ -24,7 +25,7 @@ from tidemill.lake.fileset.monitor import (
     note_root,
 )
 from tidemill.lake.fileset.publish import MOST_CHANGES
-from tidemill.lake.fileset.stored import HiveName, count_rows
+from tidemill.lake.fileset.stored import HiveName, count_lines, count_rows
 from tidemill.lake.fileset.time_travel import now
 from tidemill.lake.window.watermark import MarkPartitions, list_unmarked
 from tidemill.names import CommitSeq
@@ -42,8 +43,8 @@ _MOST_LOOK_UPS: Final = 100
 _NO_SIGN: Final = 0
 """The sign of a refused directory: each listing looks at the directory again."""
 _LONGEST_HEAD: Final = 1 << 20
-_LINES: Final = column_schema([{"name": "value", "type": "string", "nullable": True, "metadata": {}}])
-"""The column of a file of text, as Spark names it."""
+_PACKED: Final = (".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".zst")
+"""Ends of the names of compressed files, of which Spark and Hive unpack text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +185,15 @@ def _look_for(fileset: Fileset, columns: ColumnSchema | None) -> Look:
 
         return look
 
+    hive = fileset.storing.hive
+
     def count(files: Files, name: str, file_format: FileFormat) -> tuple[int, ColumnSchema]:
+        if name.endswith(_PACKED):
+            raise BadFormat(file_format, "the file is compressed, so that its rows cannot be counted: write it plain")
+        if hive is not None and hive.lines is not None and columns is not None:
+            return count_lines(files, name), columns
         if file_format is FileFormat.TEXT:
-            return count_rows(files, name, file_format), columns or _LINES
+            return count_rows(files, name, file_format), columns or LINES
         if columns is None:
             raise BadFormat(file_format, "its files do not say which columns they have: declare them by CREATE TABLE")
         if file_format is FileFormat.CSV:

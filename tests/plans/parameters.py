@@ -351,6 +351,7 @@ _LEFT_OUT: Final = _rows([{"dataset_id": "wide", "partition_key": f"k{i}"} for i
 _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "nodes.delete_old_nodes": {"keep": _NOW - 1000},
     "nodes.list_nodes": {"after": "node_1"},
+    "nodes.put_node": {"slots": 2},
     "transactions.declare_writes": {
         "declared": _rows([{"dataset_id": name, "from_time": None, "to_time": None} for name in ("small_1", "small_2")])
     },

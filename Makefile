@@ -39,7 +39,7 @@ define together
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-both test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark chaos-cluster chaos-s3 demo-s3-crash launches servers day takeover zones s3-course fuzz-rest bench bench-page first-minutes fmt reference screenshots stubs lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-both test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark chaos-cluster chaos-s3 demo-s3-crash launches servers roles day takeover zones s3-course fuzz-rest bench bench-page first-minutes fmt reference screenshots stubs lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -122,6 +122,9 @@ servers: set-up-test ## kill -9 two servers while callers make CHANGES=5000 chan
 
 day: set-up-test ## a virtual day of SCHEDULES=5000 schedules with two schedulers that crash, on both databases
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.day --schedules $(SCHEDULES) $(ARGS)
+
+roles: set-up-test ## kill -9 nodes with separate roles while files land, KILLS=200 times
+	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.roles --kills $(KILLS) $(ARGS)
 
 takeover: set-up-test ## kill one of two schedulers after each second, KILLS=200 times
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.takeover --kills $(KILLS) $(ARGS)

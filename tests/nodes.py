@@ -14,13 +14,14 @@ from tests.yardstick import patience
 
 @contextmanager
 def node_up(
-    folder: Path, node: str, log: Path, *, hidden: Path | None = None, modules: Path | None = None
+    folder: Path, node: str, log: Path, *, role: str = "", hidden: Path | None = None, modules: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `tidemill up` for a project on a node with a state folder of its own, for a block.
+    """Run `tidemill up`, or one role, for a project on a node with a state folder of its own, for a block.
 
     The folder `hidden` is empty there. The node finds modules in the folder `modules`.
     """
-    command = [str(Path(sys.executable).with_name("tidemill")), "up", "--no-deploy", "--no-server"]
+    words = [role] if role else ["up", "--no-deploy", "--no-server"]
+    command = [str(Path(sys.executable).with_name("tidemill")), *words]
     environ = {**os.environ, "TIDEMILL_STATE": f".{node}", "PYTHONPATH": str(modules or "")}
     with log.open("a") as output:
         process = subprocess.Popen(

@@ -20,7 +20,7 @@ from tidemill.catalog.meter import Meter
 from tidemill.mill.mill import open_project
 from tidemill.names import RunId
 from tidemill.roles.janitor import Janitor
-from tidemill.roles.up import UntilIdle, run_all
+from tidemill.roles.up import UntilIdle, run_node
 from tidemill.run.processes.assignments import Assignment, DriverSetup
 from tidemill.run.processes.driver import DriverProcess
 from tidemill.run.processes.external import ExternalTransaction, open_transaction
@@ -180,7 +180,7 @@ class Stage:
         """Run `tidemill up` in this process until nothing is left to do, and return its lines."""
         lines: list[str] = []
         with open_project(self.mill.project.config.folder, options={"spark_warm": "0"}) as mill:
-            run_all(mill, echo=lines.append, deploy=False, until_idle=UntilIdle.ALL)
+            run_node(mill, echo=lines.append, deploy=False, until_idle=UntilIdle.ALL)
         return lines
 
     def find(self, run_id: RunId) -> RunRecord:

@@ -16,6 +16,7 @@ from tests.yardstick import patience
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "nodes.md").read_text(encoding="utf-8")
 (SETTINGS,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+ROLES = re.findall(r"^tidemill (\w+) ", PAGE, re.MULTILINE)
 FILES = 20
 APP = """
 import time
@@ -33,7 +34,8 @@ def load(run):
     print("attempt", run.attempt, flush=True)
     if (HERE / "wait").exists() and run.attempt == 1:
         (HERE / "waiting").touch()
-        time.sleep(600)
+        while not (HERE / "go").exists():
+            time.sleep(0.1)
 
 
 app.schedule("on_raw", load, trigger=tm.NewFiles(raw), constraints=[])
@@ -114,6 +116,54 @@ def test_another_node_does_the_run_of_a_node_that_died(project, tmp_path):
 
         assert mill.runs.show(done.run_id).failures == 0
         assert [log_of(mill, done.run_id, attempt) for attempt in (1, 2)] == ["attempt 1", "attempt 2"]
+
+
+@pytest.mark.long
+def test_separate_roles_do_together_what_up_does(project, tmp_path):
+    """A site gives the small work of a scheduler to one machine, and runs to many others."""
+    logs = {role: tmp_path / f"{role}.log" for role in ROLES}
+    with tm.open(project) as mill:
+        with (
+            node_up(project, "one", logs["scheduler"], role="scheduler"),
+            node_up(project, "two", logs["runner"], role="runner"),
+            node_up(project, "three", logs["janitor"], role="janitor"),
+        ):
+            put(project, "a.csv")
+            wait_for(lambda: mill.inboxes.show("raw").files.get("SUCCESS") == 1, *logs.values())
+            listed = mill.nodes.list()
+        left = mill.nodes.list()
+        (run,) = mill.runs.list()
+
+    assert {(one.host, one.roles, one.slots, str(one.state)) for one in listed} == {
+        ("one", ("scheduler",), 0, "WORKING"),
+        ("two", ("runner",), 4, "WORKING"),
+        ("three", ("janitor",), 0, "WORKING"),
+    }
+    assert "/.two/" in (run.log_location or "")
+    assert list(left) == []
+
+
+@pytest.mark.long
+def test_a_node_that_drains_ends_after_its_run_and_takes_no_other(project, tmp_path):
+    """A machine is taken down without a run that has to begin again."""
+    log = tmp_path / "one.log"
+    (project / "wait").touch()
+    with tm.open(project) as mill, node_up(project, "one", log) as one:
+        put(project, "a.csv")
+        wait_for((project / "waiting").exists, log)
+        (node,) = mill.nodes.list()
+        done = [mill.nodes.drain(node.node_id), mill.nodes.drain(node.node_id)]
+        put(project, "b.csv")
+        wait_for(lambda: len(mill.runs.list(state="PENDING")) == 1, log)
+        (draining,) = mill.nodes.list()
+        (project / "go").touch()
+        code = one.wait(patience(60))
+        files = mill.inboxes.show("raw").files
+
+    assert [one.changed for one in done] == [True, False]
+    assert str(draining.state) == "DRAINING"
+    assert code == 0
+    assert files == {"SUCCESS": 1, "NEW": 1}
 
 
 def _has_log(mill: tm.Mill, run_id: str, attempt: int) -> bool:

@@ -30,6 +30,9 @@ NO_OPERATION = {
     "init": "makes a project",
     "up": "is a process, not an operation",
     "server": "is a process, not an operation",
+    "scheduler": "is a process, not an operation",
+    "runner": "is a process, not an operation",
+    "janitor": "is a process, not an operation",
     "open": "opens a browser",
     "inbox reconcile": "is `inbox scan` with reconcile=True",
 }
@@ -77,6 +80,7 @@ OTHER_WORDS = {
     "inbox.renew_claim": ("inbox renew", "as above"),
     "inbox.release_claim": ("inbox release", "as above"),
     "job.history": ("job list", "its option --history"),
+    "node.drain": ("drain", "the word that operators look for before they stop a machine"),
     "schedule.create_many": ("schedule create", "its option --file"),
     "schedule.delete_many": ("schedule delete", "it takes several names"),
     "schedule.resume_suspended": ("schedule resume", "its option --suspended-between"),
@@ -100,6 +104,7 @@ NO_LIST_PAGE = {
 }
 NO_THING_PAGE = NO_LIST_PAGE | {
     "audit": "the list shows all of an entry",
+    "node": "the list shows all of a node",
     "subscriber": "the list shows all of a subscriber",
     "token": "the list shows all of a token",
 }

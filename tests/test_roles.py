@@ -33,7 +33,7 @@ from tidemill.roles.janitor import Janitor
 from tidemill.roles.keeper import DueThing, Keeper
 from tidemill.roles.loops import loop
 from tidemill.roles.process_end import ProcessEnd, asked_by_signals
-from tidemill.roles.up import UntilIdle, is_idle, run_all
+from tidemill.roles.up import UntilIdle, is_idle, run_node
 from tidemill.run.step.outside_claims import get_latest_files, update_file_status
 from tidemill.schedule.loop import Scheduler
 from tidemill.storage.files import StorageUnavailable
@@ -459,7 +459,7 @@ def test_an_error_at_the_end_leaves_no_thread(sqlite_catalog_url, tmp_path):
     with staged(tmp_path, sqlite_catalog_url) as stage:
         before = set(threading.enumerate())
         with pytest.raises(OSError, match="no"):
-            run_all(stage.mill, echo=lambda _: None, until_idle=UntilIdle.ALL, server=_BadServer())
+            run_node(stage.mill, echo=lambda _: None, until_idle=UntilIdle.ALL, server=_BadServer())
         left = [one.name for one in threading.enumerate() if one not in before and not one.daemon]
 
     assert left == []

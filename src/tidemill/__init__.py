@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from tidemill.reasons import Reason as Reason
     from tidemill.run.step.acceptors import Accept as Accept
     from tidemill.run.step.context import Run as Run
+    from tidemill.run.step.context import current_run as current_run
     from tidemill.run.step.partition_input import DiscardedPartition as DiscardedPartition
     from tidemill.schedule.anytime import Anytime as Anytime
     from tidemill.schedule.argument_sources import From as From
@@ -165,6 +166,7 @@ _HOMES = {
     "WebHook": "alerts.targets",
     "WindowsRecomputed": "schedule.window_triggers",
     "connect": "client.connect",
+    "current_run": "run.step.context",
     "iterate": "mill.page",
     "open": "mill.mill:open_mill",
 }

@@ -22,6 +22,7 @@ from tidemill.run.processes.class_data import find_archive
 from tidemill.run.processes.cluster import cluster_environ, reach_master
 from tidemill.run.processes.java import find_java
 from tidemill.run.processes.session import settings_of
+from tidemill.run.records.nodes import NodeRole, NodeState, list_nodes
 from tidemill.run.records.programs import list_programs
 from tidemill.run.records.runs import list_lacking, list_unloaded
 from tidemill.sizes import format_bytes
@@ -68,6 +69,7 @@ def examine(folder: Path, *, options: Mapping[str, str] | None = None, world: Wo
         "app": _app,
         "catalog": _catalog,
         "code": _code,
+        "nodes": _nodes,
         "clock": _clock,
         "postgres": _postgres,
         "data": _data,
@@ -128,6 +130,25 @@ def _code(world: World, config: Config) -> Finding:
     found = "; ".join(f"{one.runs} of bundle {one.bundle}: {one.reason}" for one in unloaded)
     cure = "install on a node what the code needs, or deploy code that loads"
     return Finding("code", good=False, found=f"runs wait for a node that can load their code: {found}", cure=cure)
+
+
+def _nodes(world: World, config: Config) -> Finding:
+    """Look for roles that no node has, although some node works. That none works at all is no failure."""
+    catalog = open_catalog(config.catalog, world)
+    try:
+        found, now = catalog.read(lambda db: (list_nodes(db), db.now()))
+    finally:
+        catalog.close()
+    here = [one for one in found if not world.spawner.has_ended(one.process)]
+    working = [one for one in here if one.state(now) is not NodeState.LOST]
+    if not working:
+        return Finding("nodes", good=True, found="no node works now; `tidemill up` starts one")
+    told = "; ".join(f"{one.node_id} on {one.host}: {', '.join(one.roles)}" for one in working)
+    missing = [role for role in NodeRole if not any(role in one.roles for one in working)]
+    if not missing:
+        return Finding("nodes", good=True, found=told)
+    cure = "start " + " and ".join(f"`tidemill {role}`" for role in missing)
+    return Finding("nodes", good=False, found=f"no node is a {' or a '.join(missing)}; at work: {told}", cure=cure)
 
 
 def _clock(world: World, config: Config) -> Finding:

@@ -87,6 +87,7 @@ _LISTED_BY: Final = {
     "consumer": "`tidemill consumer list` lists them all",
     "delivery": "`tidemill alert deliveries` lists them for 30 days",
     "job": "`tidemill job list` lists them all",
+    "node": "`tidemill node list` lists them all",
     "program": "`tidemill app show APP` lists them all",
     "run": "`tidemill run list` shows the newest",
     "schedule": "`tidemill schedule list` lists them all",

@@ -473,7 +473,7 @@ class Up(Process):
         self.janitor.empty_inboxes()
 
     def end_loudly(self) -> None:
-        """End the drivers and return their runs, as `run_all` does when a role has failed."""
+        """End the drivers and return their runs, as `run_node` does when a role has failed."""
         with suppress(TidemillError, OSError):
             self.runner.close()
 

@@ -68,7 +68,7 @@ import sys
 from pathlib import Path
 from tidemill.mill.mill import open_project
 from tidemill.processes import LocalChild, LocalSpawner
-from tidemill.roles.up import run_all
+from tidemill.roles.up import run_node
 from tidemill.world import World
 
 project, host, powerless = sys.argv[1:]
@@ -86,7 +86,7 @@ class Spawner(LocalSpawner):
         return OutOfReach(child.process, child.stdin, child.tag) if powerless == "True" else child
 
 with open_project(Path(project), world=World(spawner=Spawner())) as mill:
-    run_all(mill, echo=lambda line: print(line, flush=True), deploy=False)
+    run_node(mill, echo=lambda line: print(line, flush=True), deploy=False)
 """
 
 

@@ -14,7 +14,7 @@ from tests.stage import staged
 from tidemill.app.loading import load_declared
 from tidemill.mill.mill import begin_project, open_project
 from tidemill.narration import Narrator
-from tidemill.roles.up import run_all
+from tidemill.roles.up import run_node
 from tidemill.world import World
 
 APP = """
@@ -292,7 +292,7 @@ def test_up_says_that_its_catalog_was_deleted(tmp_path):
             path.unlink()
 
     with begin_project(tmp_path) as mill, raises_code("catalog_gone", match="deleted or replaced while Tidemill ran"):
-        run_all(mill, echo=tell, drain=timedelta(0))
+        run_node(mill, echo=tell, drain=timedelta(0))
     assert told
 
 

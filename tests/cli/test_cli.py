@@ -42,7 +42,18 @@ def project(sqlite_catalog_url, tmp_path):
     return tmp_path
 
 
-BESIDE_THE_CATALOG = ("doctor", "up", "init", "demo", "catalog", "server", "open")
+BESIDE_THE_CATALOG = (
+    "doctor",
+    "up",
+    "init",
+    "demo",
+    "catalog",
+    "server",
+    "scheduler",
+    "runner",
+    "janitor",
+    "open",
+)
 
 
 BESIDE = pytest.mark.parametrize("place", ["catalog"], indirect=True)
@@ -653,8 +664,9 @@ def test_nested_fields_are_lines_for_people(tidemill):
 
 def test_the_help_of_a_noun_is_the_same_in_both_lists(capsys):
     """`tidemill --help` loads no noun; what it says of one was out of date."""
-    for noun, (module, summary) in COMMANDS.items():
-        command = importlib.import_module(module).command
+    for noun, (place, summary) in COMMANDS.items():
+        module, _, name = place.partition(":")
+        command = getattr(importlib.import_module(module), name or "command")
         assert not isinstance(command, click.Group) or command.help == summary, noun
 
 
@@ -717,7 +729,7 @@ def test_doctor_names_each_setting_and_cure(tidemill, project):
     assert findings["app"]["cure"]
     assert set(findings) == {
         *("versions", "app", "catalog", "clock", "postgres", "code", "data", "disk", "ports", "spark", "java"),
-        *("server", "class data", "jdbc", "profiles", "locations", "cluster"),
+        *("server", "class data", "jdbc", "profiles", "locations", "cluster", "nodes"),
     }
     assert all(finding["good"] for subject, finding in findings.items() if subject != "app")
 

@@ -335,6 +335,10 @@ INSERT INTO slot_limit (limit_key)
 SELECT 'program:program_' || i FROM series WHERE i < 300
  UNION ALL SELECT 'other:' || i FROM series WHERE i < 20000
 
+-- name: fill_node
+INSERT INTO node (node_id, host, process, roles, slots, started_at, seen_at)
+SELECT 'node_' || i, 'host', 'boot ' || i, '["runner"]', 2, 1000, 1000 + i FROM series WHERE i < 200
+
 -- name: fill_worker
 -- Ten workers that should have two runs each, of which one waits; every other one is postponed.
 INSERT INTO worker (program_id, instances, failures, not_before)

@@ -227,6 +227,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "new_id": "anew",
     "newest": 0,
     "next_listing_at": 1000,
+    "node_id": "node_1",
     "not_before": 1000,
     "now": _NOW,
     "open_for": 5000,
@@ -240,6 +241,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "pid": 1,
     "pin_id": "pin",
     "place": 50,
+    "process": "boot 1:2:pid:[3]",
     "program_id": "program_1",
     "program_ids": _list("program_1", "program_2"),
     "reason": "done",
@@ -247,6 +249,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "returned": _rows([{"consumer_id": "wide", "partition_key": f"k{i % 100_000}"} for i in _BEING_PROCESSED]),
     "revision": 0,
     "row_lag": 0,
+    "roles": "[]",
     "rolled_back_to": None,
     "run_id": "live_1",
     "run_ids": _list(*(f"run_{i}" for i in range(100))),
@@ -346,6 +349,9 @@ _NEW_SCHEDULES: Final = _rows(
 
 _LEFT_OUT: Final = _rows([{"dataset_id": "wide", "partition_key": f"k{i}"} for i in range(1, 30_000, 300)])
 _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
+    "nodes.delete_old_nodes": {"keep": _NOW - 1000},
+    "nodes.list_nodes": {"after": "node_1"},
+    "nodes.put_node": {"slots": 2},
     "transactions.declare_writes": {
         "declared": _rows([{"dataset_id": name, "from_time": None, "to_time": None} for name in ("small_1", "small_2")])
     },

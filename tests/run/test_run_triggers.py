@@ -12,7 +12,7 @@ from tidemill.catalog.messages import Publish, Topic
 from tidemill.cli.main import main
 from tidemill.names import EventKey
 from tidemill.reasons import Reason
-from tidemill.roles.up import UntilIdle, run_all
+from tidemill.roles.up import UntilIdle, run_node
 from tidemill.run.records.triggers import MOST_MESSAGES, MOST_PAYLOAD_CHARACTERS
 
 APP = """
@@ -71,7 +71,7 @@ def test_a_driver_process_gets_the_messages_too(catalog_url, tmp_path, monkeypat
         stage.publish("lines", "hour=1", "hour=2")
         stage.publish("users", "hour=7")
     with tm.open(tmp_path) as mill:
-        run_all(mill, echo=lambda _: None, deploy=False, until_idle=UntilIdle.ALL)
+        run_node(mill, echo=lambda _: None, deploy=False, until_idle=UntilIdle.ALL)
 
     assert (tmp_path / "said.txt").read_text(encoding="utf-8").splitlines() == [
         "NewPartitions(default.lines, 2) 2 True ['hour=1', 'hour=2']",

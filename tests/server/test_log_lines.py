@@ -20,7 +20,7 @@ from tests.stage import Stage
 from tests.yardstick import patience
 from tidemill.mill.mill import open_project
 from tidemill.narration import Narrator, log_to
-from tidemill.roles.up import UntilIdle, run_all
+from tidemill.roles.up import UntilIdle, run_node
 
 HTML = {"accept": "text/html"}
 
@@ -130,7 +130,7 @@ def test_lines_of_a_run_have_its_run_job_and_schedule(stage):
     lines: list[str] = []
     stage.publish("orders", "day=2026-01-01")
     with open_project(stage.mill.project.config.folder, world=stage.world) as mill:
-        run_all(mill, echo=lines.append, deploy=False, until_idle=UntilIdle.DATA, as_json=True)
+        run_node(mill, echo=lines.append, deploy=False, until_idle=UntilIdle.DATA, as_json=True)
 
     found = [line for line in read(lines) if line["event"] in {"job", "start", "done"}]
     (run,) = stage.mill.runs.list(program="shop.sift")

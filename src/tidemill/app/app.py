@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
+from pathlib import Path, PurePosixPath
 from types import FunctionType
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -27,6 +28,7 @@ from tidemill.app.declared import (
 )
 from tidemill.app.pipeline import Pipeline, Reading, Writing
 from tidemill.app.reads import Changes, Reads
+from tidemill.app.script import Script, check_argv
 from tidemill.app.watermark import Watermark
 from tidemill.durations import BadDuration, parse_duration
 from tidemill.errors import NotFound, UserError
@@ -80,6 +82,8 @@ class App:
         self.name = check_name("app", name)
         self.namespace = Namespace(check_name("namespace", namespace))
         self.files = _check_patterns(name, files)
+        self.folder = Path()
+        """The folder of the app file, or of its unpacked bundle. The loader of the app file sets it."""
         self.datasets: dict[str, DeclaredInbox | DeclaredFileset | DeclaredSnapshot] = {}
         self.programs: dict[str, DeclaredProgram] = {}
         self.schedules: dict[str, DeclaredSchedule] = {}
@@ -320,6 +324,52 @@ class App:
         return self.add_program(
             ProgramKind.PYTHON, reads, writes, retries, backoff, run_on_empty, deliver_own, arguments or {}
         )
+
+    def script(  # noqa: PLR0913  # options by keyword, each with a default
+        self,
+        path: str,
+        *,
+        name: str | None = None,
+        argv: Sequence[str] = (),
+        reads: Iterable[DeclaredInbox | DeclaredFileset | DeclaredSnapshot | Reads | Changes | str] = (),
+        writes: Iterable[DeclaredFileset | DeclaredSnapshot | DeclaredSpan | str] = (),
+        retries: int = 0,
+        backoff: str | timedelta = "10s",
+        run_on_empty: bool | None = None,
+        deliver_own: bool = True,
+        arguments: Mapping[str, type | Value] | None = None,
+        spark_profile: str = "",
+    ) -> None:
+        """Declare a PySpark file as a program, unchanged: it is executed as `spark-submit` executes it.
+
+        `path` is relative to the folder of the app file (`"jobs/etl.py"`). The deployment packs the file, and modules
+        beside it that it imports. The program has the `name` of the file without `.py`, unless another is given.
+        `argv` are the words of its command line: `["--day", "$day"]`, where `$day` stands for the argument `day`.
+        `SparkSession.builder.getOrCreate()` gives the session of the run, and `tidemill.current_run()` the run. What
+        the file itself writes to a path is no part of the transaction. The other options are as in `spark`.
+        """
+        self._add_files(path)
+        program = check_name("program", PurePosixPath(path).stem if name is None else name)
+        declared = [_argument(one, given) for one, given in (arguments or {}).items()]
+        words = check_argv(f"script {program!r}", argv, declared)
+        self.add_program(
+            ProgramKind.SPARK,
+            reads,
+            writes,
+            retries,
+            backoff,
+            run_on_empty,
+            deliver_own,
+            arguments or {},
+            spark_profile=spark_profile,
+        )(Script(program, path, words, lambda: self.folder))
+
+    def _add_files(self, path: str) -> None:
+        """Have a deployment pack a script with the code."""
+        if not path.endswith(".py") or any(sign in path for sign in "*?["):
+            raise BadDeclaration(f"script {path!r}", "is no Python file: name one below the folder of the app file")
+        if path not in self.files:
+            self.files = (*self.files, *_check_patterns(self.name, [path]))
 
     def pipeline(
         self,

@@ -3,7 +3,7 @@
 The app file, the modules beside it that it imports (also inside functions, and by way of other modules), and packages
 as a whole, with the files in them that are no Python. What is found neither by reading the imports nor by loading the
 app file stays behind. So does what lies beside the app file and is no module (settings, secrets), except the data files
-that the app declares.
+that the app declares. A data file that is Python is a script: what it imports from its own folder travels too.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def pack(
     packing.add_file(app_file.name, app_file)
     for name, path in loaded.items():
         packing.add_module(name, path)
+    packing.add_data(patterns)
     while packing.unread:
         packing.follow(*packing.unread.popitem())
-    packing.add_data(patterns)
     if packing.bytes > MOST_BYTES:
         raise BundleTooLarge(app_file, packing.bytes, packing.largest[1])
     return Bundle(packing.files)
@@ -86,6 +86,8 @@ class _Packing:
         self.root = app_file.parent
         self.files: dict[str, bytes] = {}
         self.unread: dict[str, bytes] = {}
+        self.homes: dict[str, str] = {}
+        """The folder of each script and of what it imports from there: Python looks there first, as in the root."""
         self.bytes = 0
         self.largest = (0, app_file.name)
 
@@ -136,6 +138,8 @@ class _Packing:
             for path in found:
                 name = path.relative_to(self.root).as_posix()
                 names.add(name)
+                if path.suffix == ".py" and "/" in name:
+                    self.homes[name] = name.rpartition("/")[0]
                 self.add_file(name, path)
         if names:
             self.files[DATA_FILES] = json.dumps(sorted(names)).encode()
@@ -146,16 +150,25 @@ class _Packing:
             tree = ast.parse(content)
         except (SyntaxError, ValueError):
             return  # loading has refused a broken app file; a module that is imported late may never be imported
+        home = self.homes.get(name)
         for imported in _imports(tree, tuple(name.split("/")[:-1])):
-            for count in range(1, len(imported) + 1):
-                place = "/".join(imported[:count])
-                path = self.root / place
-                if self.disk.exists(path / _INIT):
-                    self.add_package(place, path)
-                elif self.disk.exists(path.with_name(f"{path.name}.py")):
-                    self.add_file(f"{place}.py", path.with_name(f"{path.name}.py"))
-                elif not path.is_dir():
-                    break
+            self._add_imported(imported)
+            if home is not None:
+                self._add_imported((*home.split("/"), *imported), home)
+
+    def _add_imported(self, imported: tuple[str, ...], home: str | None = None) -> None:
+        """Add what a module imports under this name, as far as it lies below the root."""
+        for count in range(1, len(imported) + 1):
+            place = "/".join(imported[:count])
+            path = self.root / place
+            if self.disk.exists(path / _INIT):
+                self.add_package(place, path)
+            elif self.disk.exists(path.with_name(f"{path.name}.py")):
+                if home is not None:
+                    self.homes.setdefault(f"{place}.py", home)
+                self.add_file(f"{place}.py", path.with_name(f"{path.name}.py"))
+            elif not path.is_dir():
+                break
 
 
 def _match(disk: Disk, folder: Path, parts: Sequence[str], within: tuple[Path, ...] = ()) -> Iterator[Path]:

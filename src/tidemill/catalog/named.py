@@ -91,6 +91,8 @@ class WakeKind(StrEnum):
     ALERT_RULE = "alert_rule"
     DELIVERY = "delivery"
     TOKEN = "token"  # noqa: S105  # a kind, no secret
+    NODE = "node"
+    """A node is to drain."""
 
 
 ALL_CHANGES: Final = frozenset(WakeKind)
@@ -111,6 +113,7 @@ _KINDS: Final = {
     "delivery": WakeKind.DELIVERY,
     "outside_subscriber": WakeKind.DELIVERY,
     "token": WakeKind.TOKEN,
+    "node": WakeKind.NODE,
 }
 """The kind of change of a table, for statements that name no other."""
 

@@ -18,6 +18,11 @@ _COMMANDS: Final = {
     "init": ("tidemill.cli.init", "Write a small project that runs as it is."),
     "up": ("tidemill.cli.up", "Run scheduler, runner, inbox listing, janitor and server until Ctrl-C."),
     "server": ("tidemill.cli.server", "Serve pages and REST alone, until Ctrl-C."),
+    "scheduler": ("tidemill.cli.role:scheduler", "Make runs and list inboxes, until Ctrl-C: the role scheduler alone."),
+    "runner": ("tidemill.cli.role:runner", "Work on runs until Ctrl-C: the role runner alone."),
+    "janitor": ("tidemill.cli.role:janitor", "Delete what is old or unused, until Ctrl-C: the role janitor alone."),
+    "drain": ("tidemill.cli.node:drain", "Have a node end when its runs have ended; it takes no more runs."),
+    "node": ("tidemill.cli.node", "Nodes: the processes that share the work."),
     "open": ("tidemill.cli.open", "Open the pages of the project in a browser."),
     "demo": ("tidemill.cli.demo", "Process real flights and weather, from arriving files to a checked report."),
     "deploy": ("tidemill.cli.deploy", "Register what the app file declares."),
@@ -53,7 +58,9 @@ _COMMANDS: Final = {
     ),
     "catalog": ("tidemill.cli.catalog", "The catalog: backup, restore, checks and migration."),
 }
-_BESIDE_THE_CATALOG: Final = frozenset({"init", "up", "server", "open", "demo", "doctor"})
+_BESIDE_THE_CATALOG: Final = frozenset(
+    {"init", "up", "server", "scheduler", "runner", "janitor", "open", "demo", "doctor"}
+)
 """Commands that a server does not carry out."""
 _INTERRUPTED: Final = 130
 
@@ -69,9 +76,9 @@ class _LazyGroup(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(_COMMANDS[cmd_name][0])
-        command = module.command
-        assert isinstance(command, click.Command)  # noqa: S101  # each module of _COMMANDS has one
+        module, _, name = _COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), name or "command")
+        assert isinstance(command, click.Command)  # noqa: S101  # each place of _COMMANDS has one
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

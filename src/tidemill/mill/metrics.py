@@ -29,6 +29,7 @@ from tidemill.mill.overview import SQL as OVERVIEW
 from tidemill.mill.project import Project, program_names
 from tidemill.names import DatasetId, Namespace, ProgramId, RunId, qualified, window_event
 from tidemill.reasons import Reason
+from tidemill.run.records.nodes import NodeRole, NodeState, count_free_slots, list_nodes
 from tidemill.schedule.explain import WAITING, stored_reasons
 from tidemill.schedule.jobs import JobState
 from tidemill.schedule.specs import Status
@@ -51,6 +52,8 @@ class Metric(StrEnum):
 
     RUNS_LIVE = "tidemill_runs_live"
     RUNS_PENDING = "tidemill_runs_pending"
+    NODES = "tidemill_nodes"
+    SLOTS_FREE = "tidemill_slots_free"
     JOBS_WAITING = "tidemill_jobs_waiting"
     JOBS_BY_REASON = "tidemill_jobs_waiting_by_reason"
     JOB_OLDEST = "tidemill_job_oldest_waiting_seconds"
@@ -90,6 +93,8 @@ class Metric(StrEnum):
 HELP: Final[Mapping[Metric, str]] = {
     Metric.RUNS_LIVE: "Runs with an attempt under way, by program and state.",
     Metric.RUNS_PENDING: "Runs that wait for a runner or a retry.",
+    Metric.NODES: "Nodes that work or drain, by role. A node of several roles counts in each.",
+    Metric.SLOTS_FREE: "Free slots of all runners together.",
     Metric.JOBS_WAITING: "Jobs that wait, by state.",
     Metric.JOBS_BY_REASON: "Jobs that wait, by reason: of each state the 500 oldest. A job may have several reasons.",
     Metric.JOB_OLDEST: "Longest time for which a job has waited for its constraints, since its trigger was satisfied.",
@@ -221,6 +226,10 @@ def _work(db: Db, at: datetime) -> Iterator[Sample]:
     for program_id, state, number in live:
         yield Sample(Metric.RUNS_LIVE, {"program": names.get(program_id, program_id), "state": state}, number)
     yield Sample(Metric.RUNS_PENDING, {}, db.value(SQL.count_pending_runs, int, limit=_MOST) or 0)
+    nodes = [one for one in list_nodes(db) if one.state(at) is not NodeState.LOST]
+    for role in NodeRole:
+        yield Sample(Metric.NODES, {"role": role}, sum(role in one.roles for one in nodes))
+    yield Sample(Metric.SLOTS_FREE, {}, count_free_slots(db))
     for state, number in db.records(SQL.count_jobs, tuple[str, int], limit=_MOST):
         yield Sample(Metric.JOBS_WAITING, {"state": state}, number)
     yield from _reasons(db, at)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tidemill.mill.inboxes import Inboxes
     from tidemill.mill.jobs import Jobs
     from tidemill.mill.metrics import Metrics
+    from tidemill.mill.nodes import Nodes
     from tidemill.mill.overview import Overview
     from tidemill.mill.runs import Runs
     from tidemill.mill.schedules import Schedules
@@ -390,6 +391,13 @@ class Mill:
         from tidemill.mill.jobs import Jobs
 
         return Jobs(self.project)
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """Nodes: the processes that share the work."""
+        from tidemill.mill.nodes import Nodes
+
+        return Nodes(self.project)
 
     @cached_property
     def runs(self) -> Runs:

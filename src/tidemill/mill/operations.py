@@ -23,6 +23,7 @@ from tidemill.mill.inboxes import Inboxes
 from tidemill.mill.jobs import Jobs
 from tidemill.mill.metrics import Metrics
 from tidemill.mill.mill import Mill
+from tidemill.mill.nodes import Nodes
 from tidemill.mill.operation import Mark, Right, mark_of
 from tidemill.mill.overview import Overview
 from tidemill.mill.project import Noun
@@ -57,6 +58,7 @@ NOUNS: Final = (
     Hooks,
     Inboxes,
     Jobs,
+    Nodes,
     Runs,
     Schedules,
     Snapshots,

@@ -21,7 +21,19 @@ CONDITION: Final = "if_generation"
 """The parameter of a change that is refused if another caller changed the thing."""
 
 _IDENTITIES: Final = frozenset(
-    {"alert_id", "delivery_id", "name", "job_id", "run_id", "write_pointer", "topic", "dataset", "program", "claim"}
+    {
+        "alert_id",
+        "delivery_id",
+        "name",
+        "job_id",
+        "node_id",
+        "run_id",
+        "write_pointer",
+        "topic",
+        "dataset",
+        "program",
+        "claim",
+    }
 )
 """Parameters that say which thing is meant: they stand in the path."""
 _TEXTS: Final = (str, int, bool)

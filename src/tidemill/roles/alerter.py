@@ -23,7 +23,12 @@ from tidemill.world import World
 
 _log = logging.getLogger(__name__)
 
-_AWAITED_BY_LOOKS: Final = frozenset(WakeKind) - {WakeKind.PROGRESS, WakeKind.DELIVERY, WakeKind.TOKEN}
+_AWAITED_BY_LOOKS: Final = frozenset(WakeKind) - {
+    WakeKind.PROGRESS,
+    WakeKind.DELIVERY,
+    WakeKind.TOKEN,
+    WakeKind.NODE,
+}
 _AWAITED_BY_COURIERS: Final = frozenset({WakeKind.MESSAGE, WakeKind.DELIVERY})
 LOOK_AGAIN: Final = timedelta(seconds=1)
 """The delay of the next look after a commit."""

@@ -16,6 +16,7 @@ from tidemill.lake.snapshot.versions import expire_versions
 from tidemill.lake.window import watermark
 from tidemill.run.processes.partitions import apply_retention
 from tidemill.run.records.bundles import sweep_bundles
+from tidemill.run.records.nodes import delete_old_nodes
 
 LEAVE_SOON: Final = timedelta(seconds=1)
 """The longest stay of a processed file in its inbox, unless many files leave."""
@@ -51,6 +52,7 @@ class Janitor:
         expire_versions(self._catalog, self._keep_superseded)
         watermark.expire_moves(self._catalog, self._keep_superseded)
         delete_old_entries(self._catalog, self._keep_audit)
+        delete_old_nodes(self._catalog)
         janitor.sweep(self._catalog)
         if self._state is not None:
             sweep_bundles(self._catalog, self._state)

@@ -1,8 +1,8 @@
-"""The process of `tidemill up`: all roles as threads, which share nothing but the catalog."""
+"""The process of a node, such as `tidemill up`: its roles as threads, which share nothing but the catalog."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from enum import StrEnum
@@ -23,6 +23,7 @@ from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.janitor import LEAVE_SOON, Janitor
 from tidemill.roles.keeper import LOOK_AGAIN, Keeper
 from tidemill.roles.loops import AWAY, LONGEST_NAP, SHORTEST_NAP, Loops, loop
+from tidemill.roles.node import Node
 from tidemill.roles.process_end import asked_by_signals
 from tidemill.run.processes.cluster import cluster_environ, page_port_of
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher, ProfileOptions
@@ -30,6 +31,7 @@ from tidemill.run.processes.runner import Runner
 from tidemill.run.processes.session import require_spark, settings_of
 from tidemill.run.records.bundles import AppCode, find_code
 from tidemill.run.records.logs import LogKeeper
+from tidemill.run.records.nodes import NodeRole, count_free_slots
 from tidemill.run.records.programs import Program, ProgramKind, list_programs
 from tidemill.run.records.runs import has_unfinished
 from tidemill.schedule.jobs import JobState, list_jobs
@@ -68,107 +70,169 @@ class UntilIdle(StrEnum):
     DATA = "data"
 
 
-def run_all(
+def run_node(
     mill: Mill,
     *,
     echo: Callable[[str], None],
+    roles: Collection[NodeRole] = frozenset(NodeRole),
     deploy: bool = True,
     until_idle: UntilIdle | None = None,
     drain: timedelta = timedelta(0),
     as_json: bool = False,
     server: Served | None = None,
 ) -> None:
-    """Run scheduler, runner, keeper, janitor and server until SIGINT or SIGTERM, or until `until_idle` holds.
+    """Run the loops of `roles`, and a server if there is one, until SIGINT or SIGTERM, or until `until_idle` holds.
 
     At the end the runner takes no more runs. Runs get `drain` to end by themselves; then their drivers are ended, and
-    the runs returned. An error of a role ends all roles and is raised.
+    the runs returned. A node that is asked to drain ends when its last run has ended. An error of a role ends all roles
+    and is raised. `until_idle` needs all roles.
     """
-    world = mill.project.world
-    narrator = Narrator(world, echo, as_json=as_json)
+    narrator = Narrator(mill.project.world, echo, as_json=as_json)
     with log_to(narrator, as_json=as_json):
-        _run_roles(mill, narrator, deploy=deploy, until_idle=until_idle, drain=drain, server=server)
+        deployed = [done.sentence() for done in mill.deploy()] if deploy else None
+        _NodeProcess(mill, narrator, roles, deployed).run(until_idle, drain, server)
 
 
-def _run_roles(
-    mill: Mill,
-    narrator: Narrator,
-    *,
-    deploy: bool,
-    until_idle: UntilIdle | None,
-    drain: timedelta,
-    server: Served | None,
-) -> None:
-    world, config, catalog = mill.project.world, mill.project.config, mill.project.catalog
-    deployed = [done.sentence() for done in mill.deploy()] if deploy else []
-    launcher = _make_launcher(mill)
-    runner = Runner(world, catalog, launcher, slots=config.slots, lease=config.lease, on_event=narrator.ran)
-    loops = Loops(catalog, world)
-    # A signal right after the line `ready` ends all in order too. After an error as well all threads end: one that
-    # is left keeps the process alive.
-    with asked_by_signals(loops.ending), ExitStack() as ending:
-        _keep_logs(mill, loops, launcher.options.logs, ending)
+class _NodeProcess:
+    """The loops of a process, and what they share. `deployed` is None if the process reads no app file."""
+
+    def __init__(self, mill: Mill, narrator: Narrator, roles: Collection[NodeRole], deployed: list[str] | None) -> None:
+        self._mill = mill
+        self._world, self._config, self._catalog = mill.project.world, mill.project.config, mill.project.catalog
+        self._narrator = narrator
+        self._roles = roles
+        self._deployed = deployed
+        self._loops = Loops(self._catalog, self._world)
+        self._runner: Runner | None = None
+        self._discoverer: Discoverer | None = None
+
+    @property
+    def _busy(self) -> int:
+        return 0 if self._runner is None else self._runner.busy
+
+    def run(self, until_idle: UntilIdle | None, drain: timedelta, server: Served | None) -> None:
+        """Start all loops, wait for the end, and end all in order."""
+        loops, world = self._loops, self._world
+        # A signal right after the line `ready` ends all in order too. After an error as well all threads end: one that
+        # is left keeps the process alive.
+        with asked_by_signals(loops.ending), ExitStack() as ending:
+            self._start(ending, until_idle, server)
+            while not loops.ending.wait(LONGEST_NAP if until_idle is None else AWAY):
+                if until_idle is not None and self._is_idle():
+                    break
+            loops.draining = True
+            if server is not None:
+                server.stop()
+            give_up_at = world.clock.monotonic() + drain
+            while self._busy and world.clock.monotonic() < give_up_at and not loops.failed:
+                world.clock.sleep(SHORTEST_NAP)
+        state = self._config.state
+        self._narrator.tell("stopped", str(self._config.folder), f"state stays in {state}", state=str(state))
+
+    def _start(self, ending: ExitStack, until_idle: UntilIdle | None, server: Served | None) -> None:
+        loops, is_runner = self._loops, NodeRole.RUNNER in self._roles
+        slots = self._config.slots if is_runner else 0
+        node = Node(self._catalog, self._roles, slots, loops=loops, busy=lambda: self._busy)
+        ending.callback(node.leave)
+        launcher = _make_launcher(self._mill) if is_runner else None
+        if launcher is not None:
+            _keep_logs(self._mill, loops, launcher.options.logs, ending)
         ending.callback(loops.stop)
-        spark = _warm_up(mill, launcher)
-        shown = catalog.shown_url.removeprefix(f"sqlite:///{config.folder}/")
-        text = f"catalog {shown}   spark {spark}   deployed {'; '.join(deployed) or 'nothing new'}"
-        place = str(config.folder) if server is None else server.url
-        narrator.tell("ready", place, text, catalog=shown, spark=spark, deployed=deployed)
+        spark = None if launcher is None else _warm_up(self._mill, launcher)
+        node.join()
+        self._tell_ready(node, spark, server)
         if server is not None:
             ending.callback(server.stop)
             if link := server.start(loops.fail):
                 text = "signs one browser in, within 10 minutes; `tidemill open` makes another"
-                narrator.tell("open", link, text, link=link)
+                self._narrator.tell("open", link, text, link=link)
+        if NodeRole.SCHEDULER in self._roles:
+            self._start_scheduler(ending, timers=until_idle is not UntilIdle.DATA)
+        if launcher is not None:
+            self._start_runner(launcher)
+        if NodeRole.JANITOR in self._roles:
+            self._start_janitor()
+        loops.start("place", loop(self._world, partial(_look_for, self._catalog)))
+        if self._deployed is not None:
+            edits = Edits(self._catalog, self._config, self._tell_edited)
+            loops.start("edits", loop(self._world, partial(_look_at, edits)))
 
+    def _tell_ready(self, node: Node, spark: str | None, server: Served | None) -> None:
+        folder = self._config.folder
+        shown = self._catalog.shown_url.removeprefix(f"sqlite:///{folder}/")
+        parts = [f"catalog {shown}"]
+        if len(self._roles) < len(NodeRole):
+            parts.append(f"{', '.join(node.roles)} {node.node_id}")
+        if spark is not None:
+            parts.append(f"spark {spark}")
+        if NodeRole.SCHEDULER in self._roles and NodeRole.RUNNER in self._roles:
+            parts.append(f"deployed {'; '.join(self._deployed or ()) or 'nothing new'}")
+        place = str(folder) if server is None else server.url
+        self._narrator.tell(
+            "ready",
+            place,
+            "   ".join(parts),
+            catalog=shown,
+            spark=spark,
+            deployed=self._deployed or [],
+            node_id=node.node_id,
+            roles=node.roles,
+        )
+
+    def _tell_edited(self, text: str) -> None:
+        self._narrator.tell("edited", self._config.app.name, text, message=text)
+
+    def _start_scheduler(self, ending: ExitStack, *, timers: bool) -> None:
         hints: FolderHints[DatasetId] = FolderHints()
         ending.callback(hints.close)
-        discoverer = Discoverer(catalog, narrator, hints)
-        keeper = Keeper(catalog, discoverer)
+        self._discoverer = Discoverer(self._catalog, self._narrator, hints)
+        keeper = Keeper(self._catalog, self._discoverer)
+        spark = self._config.spark
         probes: dict[str, Source] = {
-            "free_slots": lambda: runner.slots - runner.busy,
-            "spark_load": partial(read_spark_load, config.spark.master, page_port_of(config.spark.conf)),
+            "free_slots": lambda: self._catalog.read(count_free_slots),
+            "spark_load": partial(read_spark_load, spark.master, page_port_of(spark.conf)),
         }
         scheduler = Scheduler(
-            catalog,
-            world,
-            narrator.launched,
-            timers=until_idle is not UntilIdle.DATA,
+            self._catalog,
+            self._world,
+            self._narrator.launched,
+            timers=timers,
             probes=probes,
-            most_launches=config.most_launches,
+            most_launches=self._config.most_launches,
         )
         alerter = Alerter(
-            catalog,
-            world,
-            Reach(config.private_hosts),
-            config.state,
-            on_event=narrator.alerted,
-            on_dead=narrator.gave_up,
+            self._catalog,
+            self._world,
+            Reach(self._config.private_hosts),
+            self._config.state,
+            on_event=self._narrator.alerted,
+            on_dead=self._narrator.gave_up,
         )
-        sweeper = Janitor(catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
-        loops.start("scheduler", scheduler.run, Scheduler.AWAITED)
-        loops.start("runner", partial(runner.run, taking=lambda: not loops.draining), Runner.AWAITED)
-        loops.start("keeper", loop(world, keeper.step, look_again=LOOK_AGAIN, hints=hints), Keeper.AWAITED)
+        self._loops.start("scheduler", scheduler.run, Scheduler.AWAITED)
+        self._loops.start("keeper", loop(self._world, keeper.step, look_again=LOOK_AGAIN, hints=hints), Keeper.AWAITED)
         ending.callback(alerter.stop)
-        alerter.start(loops)
-        loops.start("janitor", loop(world, sweeper.step))
-        loops.start("place", loop(world, partial(_look_for, catalog)))
-        if deploy:
-            edits = Edits(catalog, config, lambda text: narrator.tell("edited", config.app.name, text, message=text))
-            loops.start("edits", loop(world, partial(_look_at, edits)))
-        loops.start("janitor of inboxes", loop(world, sweeper.empty_inboxes, look_again=LEAVE_SOON), Janitor.AWAITED)
-        while not loops.ending.wait(LONGEST_NAP if until_idle is None else AWAY):
-            if until_idle is None or not discoverer.looked or runner.busy:
-                continue
-            # Runs that need something that this node lacks wait for other nodes.
-            avoided = runner.avoided()
-            if catalog.read(lambda db: is_idle(db, avoided)):  # noqa: B023  # called at once
-                break
-        loops.draining = True
-        if server is not None:
-            server.stop()
-        give_up_at = world.clock.monotonic() + drain
-        while runner.busy and world.clock.monotonic() < give_up_at and not loops.failed:
-            world.clock.sleep(SHORTEST_NAP)
-    narrator.tell("stopped", str(config.folder), f"state stays in {config.state}", state=str(config.state))
+        alerter.start(self._loops)
+
+    def _start_runner(self, launcher: LocalLauncher) -> None:
+        config = self._config
+        self._runner = runner = Runner(
+            self._world, self._catalog, launcher, slots=config.slots, lease=config.lease, on_event=self._narrator.ran
+        )
+        self._loops.start("runner", partial(runner.run, taking=lambda: not self._loops.draining), Runner.AWAITED)
+
+    def _start_janitor(self) -> None:
+        config = self._config
+        sweeper = Janitor(self._catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
+        self._loops.start("janitor", loop(self._world, sweeper.step))
+        leaving = loop(self._world, sweeper.empty_inboxes, look_again=LEAVE_SOON)
+        self._loops.start("janitor of inboxes", leaving, Janitor.AWAITED)
+
+    def _is_idle(self) -> bool:
+        if self._discoverer is None or not self._discoverer.looked or self._runner is None or self._runner.busy:
+            return False
+        # Runs that need something that this node lacks wait for other nodes.
+        avoided = self._runner.avoided()
+        return self._catalog.read(lambda db: is_idle(db, avoided))
 
 
 def _make_launcher(mill: Mill) -> LocalLauncher:

@@ -101,6 +101,7 @@ _VALUES: Final[Mapping[str, object]] = {
     "hours": 24,
     "files": ["a.csv"],
     "job_id": _JOB,
+    "node_id": "node_01KXAMPLE00000000000000000",
     "key": "day=2026-01-31",
     "key_prefix": "partition:default.",
     "behind": "2h",

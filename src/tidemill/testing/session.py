@@ -17,6 +17,7 @@ class SharedSpark:
     """A home of Spark over a session that outlives the driver; each run gets a session of its own."""
 
     usable = True
+    lost = False
     application_id = "shared"
     ui = None
 

@@ -775,6 +775,22 @@ CREATE TABLE slot (
 ) {clustered};
 CREATE INDEX slot_run ON slot (run_id);
 
+-- Nodes: processes with the roles scheduler, runner and janitor, or some of them. roles is a JSON list. A node renews
+-- seen_at every two minutes, and deletes its row at its end: a row that is not renewed is that of a node that died.
+CREATE TABLE node (
+    node_id    {text} PRIMARY KEY,
+    host       {text} NOT NULL,
+    -- The process, as `Spawner.identity` names it.
+    process    {text} NOT NULL,
+    roles      {text} NOT NULL,
+    -- The runs on which its runner works at a time; 0 without a runner.
+    slots      BIGINT NOT NULL,
+    started_at BIGINT NOT NULL,
+    seen_at    BIGINT NOT NULL,
+    drains     INTEGER NOT NULL DEFAULT 0 CHECK (drains IN (0, 1))
+) {hot};
+CREATE INDEX node_seen ON node (seen_at);
+
 -- Schedules and jobs.
 
 CREATE TABLE schedule (

@@ -46,7 +46,7 @@ from tidemill.run.step.attempts import (
     note_facts,
     register,
 )
-from tidemill.run.step.context import Run
+from tidemill.run.step.context import Run, being_current
 from tidemill.run.step.inputs import Inputs, find_inputs
 from tidemill.run.step.outputs import Writer, write_frames
 from tidemill.run.step.spans import bind_spans
@@ -264,7 +264,7 @@ class DriverProcess:
         run = Run(step)
         session = step.workspace.session = home.new_session() if home else None
         try:
-            with self._blaming(step):
+            with self._blaming(step), being_current(run):
                 if home is None or session is None:
                     loaded.code(run)
                 else:

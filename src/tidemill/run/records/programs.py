@@ -380,6 +380,14 @@ class ProgramSource(Protocol):
 
 
 @runtime_checkable
+class PlacedSource(Protocol):
+    """Contract of an app with files beside its app file."""
+
+    folder: Path
+    """The folder of the app file, or of its unpacked bundle; set by `load_apps`."""
+
+
+@runtime_checkable
 class AcceptorSource(Protocol):
     """Contract of an app whose programs have acceptors."""
 
@@ -428,6 +436,9 @@ def load_apps(app_file: Path, bundle: Path | None = None) -> Sequence[ProgramSou
     apps = [
         value for value in vars(module).values() if isinstance(value, ProgramSource) and not isinstance(value, type)
     ]
+    for app in apps:
+        if isinstance(app, PlacedSource):
+            app.folder = Path(module.__file__ or app_file).parent
     return list({id(app): app for app in apps}.values())
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidemill.errors import UserError
 from tidemill.lake.fileset.time_travel import AsOf
@@ -36,6 +37,16 @@ class NotAnInput(UserError):
             "name it in `reads=`, or use run.read() to look at it without consuming",
             before=": ",
         )
+
+
+class NoRun(UserError):
+    """`current_run()` was called outside of a run."""
+
+    code = "no_run"
+    hint = "call it in a program that a driver of Tidemill executes"
+
+    def __init__(self) -> None:
+        super().__init__("there is no current run in this process")
 
 
 class Run:
@@ -186,6 +197,27 @@ class Run:
         workspace = self._workspace
         snapshot = workspace.ask(lambda db, _: find_snapshot(db, qualified_name(dataset)))
         return workspace.versions.diff(workspace.spark, snapshot, old, new, key)
+
+
+_current: Final[list[Run]] = []
+"""The run whose program this process executes. No variable of a context: threads of a program see the run too."""
+
+
+def current_run() -> Run:
+    """Return the run whose program this process executes now: the first argument of the program. `NoRun`."""
+    if not _current:
+        raise NoRun
+    return _current[-1]
+
+
+@contextmanager
+def being_current(run: Run) -> Iterator[None]:
+    """Have `current_run()` return this run, for a block."""
+    _current.append(run)
+    try:
+        yield
+    finally:
+        _current.remove(run)
 
 
 def workspace_of(run: Run) -> Workspace:

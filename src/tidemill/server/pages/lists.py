@@ -281,6 +281,23 @@ LISTS: Final[tuple[ListPage, ...]] = (
         (Filter("topic", "Topic"), Filter("kind", "Kind", tuple(Kind)), Filter("state", "State", tuple(State))),
     ),
     ListPage(
+        "/nodes",
+        "Nodes",
+        lambda mill, **asked: mill.nodes.list(limit=_PAGE, **asked),
+        (
+            Column("node_id", "Node", "name"),
+            Column("host", "Machine"),
+            Column("roles", "Roles", "long"),
+            STATE,
+            Column("slots", "Slots", "number"),
+            Column("started_at", "Started", "time"),
+            Column("seen_at", "Seen", "time"),
+        ),
+        "node list",
+        "no node works; `tidemill up` starts one",
+        order="by their starts",
+    ),
+    ListPage(
         "/audit",
         "Audit",
         lambda mill, **asked: mill.audit.log(limit=_PAGE, **asked),

@@ -46,6 +46,7 @@ PLACES: Final = (
     ("/topics", "Topics"),
     ("/subscribers", "Subscribers"),
     ("/transactions", "Transactions"),
+    ("/nodes", "Nodes"),
     ("/audit", "Audit"),
     ("/tokens", "Tokens"),
 )
@@ -56,13 +57,16 @@ _STATES: Final[Mapping[str, tuple[str, str]]] = {
         "✓",
         "RESOLVED SENT COMPLETED SCHEDULED SUCCESS COMMITTED fresh filled launched present kept active current",
     ),
-    "run": ("●", "RUNNING STARTING IN_PROGRESS filling open met"),
+    "run": ("●", "RUNNING STARTING IN_PROGRESS WORKING filling open met"),
     "wait": (
         "◷",
-        "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT quarantine misdated waits behind ACKNOWLEDGED WAITING",
+        (
+            "PENDING STOPPING NEW PENDING_TRIGGER PENDING_CONSTRAINT DRAINING quarantine misdated waits behind "
+            "ACKNOWLEDGED WAITING"
+        ),
     ),
     "late": ("!", "ERROR late BROKEN due rewritten incomplete"),
-    "fail": ("✕", "FAILED REJECTED expired QUARANTINED INVALID failing failed alert DEAD missing"),
+    "fail": ("✕", "FAILED REJECTED expired QUARANTINED INVALID failing failed alert DEAD LOST missing"),
     "off": ("–", "revoked KILLED SUSPENDED SKIPPED IGNORED ABORTED quiet dropped"),
 }
 _SHAPES: Final = {

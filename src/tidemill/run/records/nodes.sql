@@ -1,0 +1,39 @@
+-- name: put_node
+-- quiet
+-- A node whose row was deleted as that of a dead node, or whose catalog was restored, has a row again.
+INSERT INTO node (node_id, host, process, roles, slots, started_at, seen_at)
+VALUES (:node_id, :host, :process, :roles, :slots, tidemill_now(), tidemill_now())
+    ON CONFLICT (node_id) DO UPDATE SET seen_at = excluded.seen_at
+
+-- name: find_node
+-- gives: node_id, host, process, roles, slots, started_at, seen_at, drains
+SELECT node_id, host, process, roles, slots, started_at, seen_at, drains FROM node WHERE node_id = :node_id
+
+-- name: list_nodes
+-- gives: node_id, host, process, roles, slots, started_at, seen_at, drains
+-- In the order of their starts, which that of ids is about.
+SELECT node_id, host, process, roles, slots, started_at, seen_at, drains
+  FROM node WHERE node_id > :after ORDER BY node_id LIMIT :limit
+
+-- name: drain_node
+UPDATE node SET drains = 1 WHERE node_id = :node_id AND drains = 0
+
+-- name: delete_node
+-- quiet
+DELETE FROM node WHERE node_id = :node_id
+
+-- name: find_old_node
+-- gives: seen_at
+SELECT min(seen_at) AS seen_at FROM node
+
+-- name: delete_old_nodes
+-- quiet
+DELETE FROM node WHERE seen_at < tidemill_now() - :keep
+
+-- name: count_taken_slots
+-- gives: runs
+-- Workers take no slot. Cost: the runs with an attempt under way.
+SELECT count(*) AS runs
+  FROM run {indexed_by:run_live}
+ WHERE state IN ('STARTING', 'RUNNING', 'STOPPING')
+   AND (SELECT kind FROM program WHERE program.program_id = run.program_id) <> 'worker'

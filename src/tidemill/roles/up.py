@@ -143,7 +143,14 @@ def _run_roles(
             on_event=narrator.alerted,
             on_dead=narrator.gave_up,
         )
-        sweeper = Janitor(catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
+        sweeper = Janitor(
+            catalog,
+            config.keep_superseded,
+            config.state,
+            keep_audit=config.keep_audit,
+            keep_history=config.keep_history,
+            keep_messages=config.keep_messages,
+        )
         loops.start("scheduler", scheduler.run, Scheduler.AWAITED)
         loops.start("runner", partial(runner.run, taking=lambda: not loops.draining), Runner.AWAITED)
         loops.start("keeper", loop(world, keeper.step, look_again=LOOK_AGAIN, hints=hints), Keeper.AWAITED)

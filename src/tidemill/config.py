@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from tidemill.durations import BadDuration, BadLease, format_duration, parse_duration, parse_lease
+from tidemill.durations import BadDuration, BadKeeping, BadLease, format_duration, parse_keeping, parse_lease
 from tidemill.errors import UserError
 from tidemill.names import BadName, advise, check_name
 from tidemill.stores import StoreSettings
@@ -153,6 +153,8 @@ class Config:
     lease: timedelta
     keep_superseded: timedelta
     keep_audit: timedelta
+    keep_history: timedelta
+    keep_messages: timedelta
     spark: SparkProfile
     """The settings of `[spark]`."""
     spark_class_data: bool
@@ -190,6 +192,8 @@ class Config:
             "runner.lease": format_duration(self.lease),
             "retention.superseded": format_duration(self.keep_superseded),
             "retention.audit": format_duration(self.keep_audit),
+            "retention.history": format_duration(self.keep_history),
+            "retention.messages": format_duration(self.keep_messages),
             **_shown(self.spark),
             "spark.class_data": self.spark_class_data,
             "jdbc.drivers": self.jdbc_drivers,
@@ -235,13 +239,6 @@ def _yes_or_no(text: str) -> bool:
     if text not in {"true", "false"}:
         raise ValueError(f"use true or false, not {text!r}")
     return text == "true"
-
-
-def _keeping(text: str) -> timedelta:
-    keeping = parse_duration(text)
-    if keeping <= timedelta(0):
-        raise ValueError(f"use a duration such as 7d, not {text!r}: what is kept for no time is lost at once")
-    return keeping
 
 
 def _names(text: str) -> frozenset[str]:
@@ -305,8 +302,10 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "cache": _Setting("", str),
     "runner.slots": _Setting("2", _whole(1, 1000)),
     "runner.lease": _Setting("60s", parse_lease),
-    "retention.superseded": _Setting("7d", _keeping),
-    "retention.audit": _Setting("400d", _keeping),
+    "retention.superseded": _Setting("7d", parse_keeping),
+    "retention.audit": _Setting("400d", parse_keeping),
+    "retention.history": _Setting("90d", parse_keeping),
+    "retention.messages": _Setting("90d", parse_keeping),
     "spark.master": _Setting("local[*]", str),
     "spark.warm": _Setting("1", _whole(0, 16)),
     "spark.driver_host": _Setting("", str),
@@ -383,6 +382,8 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         lease=_typed(parsed["runner.lease"], timedelta),
         keep_superseded=_typed(parsed["retention.superseded"], timedelta),
         keep_audit=_typed(parsed["retention.audit"], timedelta),
+        keep_history=_typed(parsed["retention.history"], timedelta),
+        keep_messages=_typed(parsed["retention.messages"], timedelta),
         spark=spark,
         spark_class_data=_typed(parsed["spark.class_data"], bool),
         jdbc_drivers=str(parsed["jdbc.drivers"]),
@@ -588,7 +589,7 @@ def _text(value: object) -> str:
 def _parse(name: str, setting: _Setting, given: Mapping[str, str], sources: Mapping[str, str]) -> object:
     try:
         return setting.parse(given.get(name, setting.default))
-    except (ValueError, BadDuration, BadLease, BadName) as error:
+    except (ValueError, BadDuration, BadKeeping, BadLease, BadName) as error:
         raise BadConfig(name, sources.get(name, "default"), str(error)) from None
 
 

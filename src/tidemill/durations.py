@@ -65,6 +65,20 @@ class BadLease(UserError):
         )
 
 
+class BadKeeping(UserError):
+    """A time of zero for which something is to be kept."""
+
+    code = "bad_keeping"
+
+    def __init__(self, given: str | timedelta) -> None:
+        self.given = format_duration(given) if isinstance(given, timedelta) else given
+        super().__init__(
+            f"time to keep {self.given} is refused",
+            "use a duration such as 7d: what is kept for no time is lost at once",
+            before=": ",
+        )
+
+
 def split_duration(text: str) -> list[tuple[int, str]] | None:
     """Give the numbers in `text` with their units (`1h30m`, `90 min`, `1 day`), the longest unit first.
 
@@ -106,6 +120,13 @@ def parse_lease(given: str | timedelta) -> timedelta:
     if not _SHORTEST_LEASE <= (lease := parse_duration(given)) <= _LONGEST_LEASE:
         raise BadLease(given)
     return lease
+
+
+def parse_keeping(given: str | timedelta) -> timedelta:
+    """Give the time for which something is kept; raise `BadKeeping` for no time, or `BadDuration`."""
+    if not (keeping := parse_duration(given)):
+        raise BadKeeping(given)
+    return keeping
 
 
 def format_duration(duration: timedelta) -> str:

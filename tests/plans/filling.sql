@@ -185,6 +185,12 @@ SELECT 'program', 2 * i + 22, 0, :now - (300000 - i) * 1000, 'run', 'program:def
 SELECT 'data', 2 * i + 22, 1, :now - (300000 - i) * 1000, 'windows', 'windows:default.app.p' || (i % 300), '{}'
   FROM series WHERE i % 100 = 0
 
+-- name: fill_topic
+INSERT INTO topic (topic, created_at, time_to_live) VALUES ('data', NULL, 1000)
+
+-- name: fill_retention
+INSERT INTO retention (id, seq, at, moved_at, tick, delete_seq, delete_at) VALUES (1, 200000, 10, 5, 600000, 100000, 5)
+
 -- name: fill_subscriber
 INSERT INTO subscriber (topic, name, seq, n) VALUES ('data', 'scheduler', 599900, 0), ('program', 'scheduler', 0, -1), ('markers', 'janitor', 599900, 0)
 

@@ -376,6 +376,8 @@ def _config(folder: Path, url: str) -> Config:
         lease=LEASE,
         keep_superseded=timedelta(days=7),
         keep_audit=timedelta(days=400),
+        keep_history=timedelta(days=90),
+        keep_messages=timedelta(days=90),
         spark=SparkProfile(master="local", warm=0),
         spark_class_data=False,
         jdbc_drivers="",

@@ -22,7 +22,7 @@ from tidemill.alerts.connecting import NotDelivered
 from tidemill.alerts.outbox import GIVE_UP_AFTER, TRY_FOR, back_off, show_error
 from tidemill.alerts.targets import Target
 from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.messages import Message, Position, read_messages
+from tidemill.catalog.messages import Message, Position, PositionExpired, check_kept, read_messages
 from tidemill.catalog.named import ALL_ROWS, Param, load_sql
 from tidemill.epoch import show_time
 from tidemill.errors import Conflict, NotFound
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
-BEGINNING: Final = Position(0, 0)
-"""Before the first message of each topic."""
 _ABOUT: Final = "subscriber "
 MOST_COUNTED: Final = 10_001
 _MOST_LANES: Final = 100
@@ -152,7 +150,11 @@ def add_subscriber(
 
 
 def read_part(db: Db, subscriber: Subscriber, after: Position, limit: int) -> ReadPart:
-    """Return at most `limit` messages behind `after`, 8 MB of payload, or what 1,000 messages have for the filter."""
+    """Return at most `limit` messages behind `after`, 8 MB of payload, or what 1,000 messages have for the filter.
+
+    Raises `PositionExpired`.
+    """
+    check_kept(db, subscriber.topic, after)
     found: list[Message] = []
     position, passed, taken = after, 0, 0
     while passed < _MOST_PASSED:
@@ -236,7 +238,12 @@ class Pusher:
         if begun is None or subscriber is None:
             return False
         self._world.mark("push.begun")
-        part = self._catalog.read(lambda db: read_part(db, begun, begun.position, _PART))
+        try:
+            part = self._catalog.read(lambda db: read_part(db, begun, begun.position, _PART))
+        except PositionExpired as error:
+            expired = str(error)
+            self._catalog.write(lambda db: self._wait_for_reset(db, begun, expired))
+            return False
         for message in part.messages:
             if stopped():
                 break
@@ -274,6 +281,19 @@ class Pusher:
         moved = self._catalog.write(block)
         self._world.mark("push.recorded")
         return moved
+
+    def _wait_for_reset(self, db: Db, subscriber: Subscriber, error: str) -> None:
+        """Record that the next messages have expired. A person decides where the subscriber goes on."""
+        failures = subscriber.failures + 1
+        db.run(
+            SQL.record_failure,
+            name=subscriber.name,
+            attempt=subscriber.attempt,
+            failures=failures,
+            refused_since=None,
+            error=error,
+            next_try_at=db.now() + back_off(self._world, failures),
+        )
 
     def _fail(self, db: Db, before: Subscriber, behind: Subscriber, failure: _FailedPush) -> bool:
         """Record a failure; return whether the message was given up, so that the next one may follow."""

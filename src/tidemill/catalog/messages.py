@@ -70,6 +70,25 @@ class Position(NamedTuple):
     n: int
 
 
+BEGINNING: Final = Position(0, 0)
+"""Before the first message of each topic."""
+
+
+class PositionExpired(UserError):
+    """A position behind which messages have expired: a reader that goes on there would not know what it misses."""
+
+    code = "position_expired"
+
+    def __init__(self, topic: str, position: str, expired: str) -> None:
+        self.topic = topic
+        self.position = position
+        self.expired = expired
+        super().__init__(
+            f"messages of topic {topic} behind position {position} have expired, up to {expired}",
+            f"go on behind {expired}, and read what was missed from its source",
+        )
+
+
 @refusal
 class MessageTooLarge(UserError):
     """A payload above the limit."""
@@ -154,11 +173,16 @@ class Publish(Effect):
 
 def write_message(topic: str, payload: Payload | None, key: str) -> Publish:
     """Return the message that a user publishes. `ReservedTopic`, `BadName`, `BadPayload`, `MessageTooLarge`."""
-    if topic in set(Topic):
-        raise ReservedTopic(topic)
-    message = Publish(check_name("topic", topic), "message", check_event_key(key), check_payload(topic, payload))
+    message = Publish(check_own(topic), "message", check_event_key(key), check_payload(topic, payload))
     message.writes()  # what is too large is refused here, and not at the commit
     return message
+
+
+def check_own(topic: str) -> str:
+    """Return the name of a topic of users. `ReservedTopic`, `BadName`."""
+    if topic in set(Topic):
+        raise ReservedTopic(topic)
+    return check_name("topic", topic)
 
 
 def check_payload(topic: str, payload: Payload | None) -> Payload:
@@ -176,6 +200,40 @@ def read_messages(db: Db, topic: str, after: Position, limit: int) -> list[Messa
     """At most `limit` messages of `topic` behind `after`, in order of (seq, n). Repeatable; cost: what is given."""
     rows = db.records(SQL.read_after, MessageRow, topic=topic, seq=after.seq, n=after.n, limit=limit)
     return [to_message(row) for row in rows]
+
+
+def find_expired(db: Db, topic: str) -> Position:
+    """Return the position up to which messages of a topic have expired; `BEGINNING` if none have."""
+    return max(BEGINNING, db.record(SQL.find_expired, Position, topic=topic) or BEGINNING)
+
+
+def check_kept(db: Db, topic: str, position: Position) -> None:
+    """Raise `PositionExpired` if messages behind a position of a reader outside of Tidemill have expired."""
+    expired = find_expired(db, topic)
+    if position < expired:
+        raise PositionExpired(topic, f"{position.seq}.{position.n}", f"{expired.seq}.{expired.n}")
+
+
+def find_position_at(db: Db, topic: str, at: datetime, newest: Position) -> Position:
+    """Return the position before the first message of a topic that was published at a time or later.
+
+    Times rise with commits, unless the clock was set back. Cost: about 20 look-ups.
+    """
+    low, high = find_expired(db, topic).seq, newest.seq + 1
+    while low < high:
+        middle = (low + high) // 2
+        found = db.record(SQL.seek, _Sought, topic=topic, seq=middle)
+        if found is None or found.at >= at:
+            high = middle
+        else:
+            low = found.seq + 1
+    return Position(low, -1)
+
+
+class _Sought(NamedTuple):
+    seq: int
+    n: int
+    at: datetime
 
 
 def lock_position(db: Db, topic: str, subscriber: str) -> Position | None:

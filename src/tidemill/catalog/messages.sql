@@ -41,3 +41,11 @@ SELECT :topic, r.seq, r.n, :name, r.reason, tidemill_now()
   FROM {rows:messages(seq bigint, n bigint, reason text)} AS r
  WHERE true
     ON CONFLICT (topic, seq, n, name) DO NOTHING
+
+-- name: find_expired
+-- gives: seq, n
+SELECT expired_seq AS seq, expired_n AS n FROM topic WHERE topic = :topic
+
+-- name: seek
+-- gives: seq, n, at
+SELECT seq, n, at FROM message WHERE topic = :topic AND seq >= :seq ORDER BY seq, n LIMIT 1

@@ -8,6 +8,7 @@ import sys
 import click
 
 from tidemill.cli.output import FOUND, json_option, open_mill, page_options, show_list, show_page
+from tidemill.epoch import show_time
 from tidemill.mill.plain import to_plain
 from tidemill.upkeep.balance import Balance
 
@@ -43,6 +44,11 @@ def check(datasets: tuple[str, ...], *, as_json: bool) -> None:
         click.echo(json.dumps({**to_plain(found), "clean": found.clean}, indent=2))
     else:
         click.echo(f"looked at {found.commits} commits and {found.runs} runs, up to tick {found.tick}")
+        if found.horizon_at is not None:
+            click.echo(
+                f"retention deletes what is older: the commits up to {found.horizon}, before "
+                f"{show_time(found.horizon_at)}, were not compared with runs and messages"
+            )
         for fileset in found.filesets:
             click.echo(
                 f"file set  {fileset.dataset}: {fileset.changes} changes, {fileset.by_pointer} delivered by write "

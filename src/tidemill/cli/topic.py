@@ -36,11 +36,12 @@ def show(topic: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("topic")
+@click.option("--since", metavar="TIME", help="Begin with the first message published at TIME or later.")
 @page_options
-def read(topic: str, *, limit: int, after: str, as_json: bool) -> None:
+def read(topic: str, *, since: str | None, limit: int, after: str, as_json: bool) -> None:
     """Print messages in order: those after the position --after, or the newest; 0 begins with the first message."""
     with open_mill() as mill:
-        rows = mill.topics.read(topic, limit=limit, after=after)
+        rows = mill.topics.read(topic, limit=limit, after=after, since=since)
     columns = ("position", "published_at", "event_type", "event_key", "payload", "flaw")
     show_page(rows, columns, as_json=as_json, empty="no messages behind that position" if after else "no messages yet")
 
@@ -69,3 +70,35 @@ def publish(topic: str, payload: str, *, key: str, as_json: bool) -> None:
     with open_mill() as mill:
         published = mill.topics.publish(topic, said, key=key)
     say(published, f"published at {published.position} of {topic}", as_json=as_json)
+
+
+@command.command()
+@click.argument("topic")
+@click.option("--keep", metavar="TIME", help="Its messages stay so long, as 30d. Without it: retention.messages.")
+@json_option
+def create(topic: str, *, keep: str | None, as_json: bool) -> None:
+    """Create a topic of your own. The first message of a topic makes it too."""
+    with open_mill() as mill:
+        created = mill.topics.create(topic, keep=keep)
+    say(created, f"topic {topic} is there", as_json=as_json)
+
+
+@command.command()
+@click.argument("topic")
+@click.option("--keep", metavar="TIME", help="Its messages stay so long, as 30d. Without it: retention.messages.")
+@json_option
+def update(topic: str, *, keep: str | None, as_json: bool) -> None:
+    """Change the time to live of a topic's messages. Expired messages do not come back."""
+    with open_mill() as mill:
+        updated = mill.topics.update(topic, keep=keep)
+    say(updated, f"messages of {topic} stay for {keep or 'retention.messages'}", as_json=as_json)
+
+
+@command.command()
+@click.argument("topic")
+@json_option
+def delete(topic: str, *, as_json: bool) -> None:
+    """Delete a topic of your own with all its messages. Call an interrupted deletion again."""
+    with open_mill() as mill:
+        deleted = mill.topics.delete(topic)
+    say(deleted, f"deleted {deleted.messages} messages of {topic}", as_json=as_json)

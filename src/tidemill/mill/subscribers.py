@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Final
 
 from tidemill.alerts import outbox, subscribers
-from tidemill.alerts.subscribers import BEGINNING, Kind, PositionMoved, State, Subscriber, find_subscriber
+from tidemill.alerts.subscribers import Kind, PositionMoved, State, Subscriber, find_subscriber
 from tidemill.alerts.targets import Target, check_target
 from tidemill.catalog.db import Db
-from tidemill.catalog.messages import Position
+from tidemill.catalog.messages import BEGINNING, Position, find_expired
 from tidemill.catalog.named import LAST_TEXT
 from tidemill.errors import UserError
 from tidemill.json_specs import read_plain, read_text, write_text
@@ -145,7 +145,8 @@ class Subscribers(Noun):
         """Read the messages behind the position of a subscriber, in order, or those behind `after`. `NotFound`.
 
         A read moves nothing: the same messages come again until the position is acknowledged. One read gives at most
-        8 MB, and looks at 1,000 messages.
+        8 MB, and looks at 1,000 messages. `PositionExpired` if messages behind the position have expired: `reset` then
+        says where to go on.
         """
         behind = read_position(after) if after else None
         most = one_more(limit) - 1
@@ -195,7 +196,7 @@ class Subscribers(Noun):
         target = None if to is None else check_target(to if isinstance(to, Target) else read_plain(Target, to))
 
         def block(db: Db) -> SubscriberView:
-            position = _start(start, Position(db.tick(), 0))
+            position = _start(db, topic, start, Position(db.tick(), 0))
             written = None if target is None else write_text(target)
             if subscribers.add_subscriber(db, name, topic, event_type, key_prefix, written, position):
                 record = {"topic": topic, "start": start, "to": None if target is None else str(target)}
@@ -237,8 +238,9 @@ class Subscribers(Noun):
         """
 
         def block(db: Db) -> MovedSubscriber:
-            to = _start(start, Position(db.tick(), 0))
+            now = Position(db.tick(), 0)
             subscriber = find_subscriber(db, name)
+            to = _start(db, subscriber.topic, start, now)
             if start != _NOW:
                 _check_ahead(db, subscriber.topic, to, start)
             changed = to != subscriber.position
@@ -268,11 +270,11 @@ class Subscribers(Noun):
         self._note(action, subscriber.name).between(before, after).write(db)
 
 
-def _start(text: str, now: Position) -> Position:
+def _start(db: Db, topic: str, text: str, now: Position) -> Position:
     if text == _NOW:
         return now
     if text == _FIRST:
-        return BEGINNING
+        return find_expired(db, topic)
     try:
         return read_position(text)
     except BadPosition:

@@ -5,18 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.messages import Message, MessageRow, Position, Topic, read_messages, to_message, write_message
+from tidemill.catalog.messages import (
+    BEGINNING,
+    Message,
+    MessageRow,
+    Position,
+    Topic,
+    check_kept,
+    check_own,
+    find_position_at,
+    read_messages,
+    to_message,
+    write_message,
+)
 from tidemill.catalog.named import ALL_ROWS, FROM_NEWEST, Param, load_sql, range_of
+from tidemill.durations import format_duration, parse_keeping
 from tidemill.errors import NotFound, UserError
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, read_name, write_key
+from tidemill.mill.period import read_period
 from tidemill.mill.project import Noun
 from tidemill.names import check_name, nearest
+from tidemill.upkeep.time_to_live import KnownTopic, TopicExists, delete_topic, find_topic, keep_topic
 
 if TYPE_CHECKING:
     from tidemill.mill.topics_sql import Sql
@@ -29,6 +44,7 @@ _MOST_OUTSIDE: Final = 100
 """The most digits of a number that the catalog holds, whatever the digits are."""
 
 
+_LAST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 _BUILT_IN: Final[Mapping[str, Param]] = {"built_in": json.dumps([*Topic])}
 
 
@@ -71,6 +87,18 @@ class TopicView:
     subscribers: Mapping[str, str]
     outside: Mapping[str, str]
     quarantined: int
+    keep: timedelta | None
+    """The time to live of its messages; None for that of the setting `retention.messages`."""
+    expired: str
+    """The position up to which messages have expired; empty if none have."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """A topic that was deleted, with the number of its messages."""
+
+    topic: str
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +139,9 @@ class _Newest:
     """The newest message of a topic."""
 
     topic: str
-    seq: int
-    n: int
-    at: datetime
+    seq: int | None
+    n: int | None
+    at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +181,8 @@ class Topics(Noun):
                 after=behind,
                 limit=one_more(limit),
             )
-            topics = json.dumps([one.topic for one in found])
-            positions, outside = _positions(db, [one.topic for one in found])
-            bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=topics))
-
-            def view(one: _Newest) -> TopicView:
-                return TopicView(
-                    one.topic,
-                    show_position(one.seq, one.n),
-                    one.at,
-                    positions.get(one.topic, {}),
-                    outside.get(one.topic, {}),
-                    bad.get(one.topic, 0),
-                )
-
-            return cut(found, limit, lambda one: one.topic, view)
+            views = {view.topic: view for view in _views(db, found)}
+            return cut(found, limit, lambda one: one.topic, lambda one: views[one.topic])
 
         return self._catalog.read(block)
 
@@ -176,36 +191,34 @@ class Topics(Noun):
         """Return a topic with the positions of its subscribers; `NotFound`. Cost: look-ups."""
 
         def block(db: Db) -> TopicView:
-            newest = db.record(SQL.find_newest, _Newest, topic=topic)
-            if newest is None:
-                check_topic(db, topic)
-            only = json.dumps([topic])
-            positions, outside = _positions(db, [topic])
-            bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=only))
-            return TopicView(
-                topic,
-                "" if newest is None else show_position(newest.seq, newest.n),
-                None if newest is None else newest.at,
-                positions.get(topic, {}),
-                outside.get(topic, {}),
-                bad.get(topic, 0),
-            )
+            return _show(db, topic)
 
         return self._catalog.read(block)
 
     @operation(Right.READ, whole=True)
-    def read(self, topic: str, *, limit: int = PAGE, after: str = "") -> Page[MessageView]:
+    def read(
+        self, topic: str, *, limit: int = PAGE, after: str = "", since: str | datetime | None = None
+    ) -> Page[MessageView]:
         """List messages of a topic in order: those after the position `after`, or the newest. `NotFound`.
 
-        `0` as `after` begins with the first message. The newest messages are the last page.
+        `0` as `after` begins with the first message. Without `after`, `since` begins with the first message that was
+        published at that time or later. The newest messages are the last page. `BadPeriod`, and `PositionExpired` if
+        messages behind `after` have expired. Cost: the page; with `since` also about 20 look-ups.
         """
         position = read_position(after) if after else None
         most = one_more(limit)
+        begin = None if since is None else read_period(since, _LAST_TIME)[0]
 
         def block(db: Db) -> Page[MessageView]:
             check_topic(db, topic)
-            if position is not None:
-                found = read_messages(db, topic, position, most)
+            place = position
+            if place is not None and place.seq > 0:
+                check_kept(db, topic, place)
+            if place is None and begin is not None:
+                last = db.record(SQL.find_newest, Position, topic=topic) or BEGINNING
+                place = find_position_at(db, topic, begin, last)
+            if place is not None:
+                found = read_messages(db, topic, place, most)
                 return cut(found, limit, lambda message: show_position(*message.position), view_message)
             newest = [to_message(row) for row in db.records(SQL.read_newest, MessageRow, topic=topic, limit=limit)]
             return Page(tuple(view_message(message) for message in reversed(newest)))
@@ -251,6 +264,95 @@ class Topics(Noun):
             return PublishedMessage(topic, show_position(seq, 0))
 
         return self._catalog.write(block)
+
+    @operation(Right.DEPLOY, whole=True, in_block=True)
+    def create(self, topic: str, *, keep: str | None = None) -> TopicView:
+        """Create a topic of your own. `keep` is the time to live of its messages, such as `30d`.
+
+        Without `keep`, messages stay as long as `retention.messages` says. A topic that was created equal stays as it
+        is. `ReservedTopic`, `BadName`, `BadDuration`, `TopicExists`.
+        """
+        check_own(topic)
+        time_to_live = None if keep is None else parse_keeping(keep)
+
+        def block(db: Db) -> TopicView:
+            db.tick()
+            found = find_topic(db, topic)
+            if found.created_at is None:
+                if db.record(SQL.find_newest_at, _Newest, topic=topic) is not None:
+                    raise TopicExists(topic)
+                keep_topic(db, topic, time_to_live, create=True)
+                self._note("create", topic).between(None, {"keep": keep}).write(db)
+            elif found.time_to_live != time_to_live:
+                raise TopicExists(topic)
+            return _show(db, topic)
+
+        return self._catalog.write(block)
+
+    @operation(Right.DEPLOY, whole=True, in_block=True)
+    def update(self, topic: str, *, keep: str | None = None) -> TopicView:
+        """Change the time to live of a topic's messages, also of a topic of Tidemill. `NotFound`, `BadDuration`.
+
+        Without `keep`, messages stay as long as `retention.messages` says.
+        """
+        time_to_live = None if keep is None else parse_keeping(keep)
+
+        def block(db: Db) -> TopicView:
+            db.tick()
+            check_topic(db, topic)
+            before = find_topic(db, topic).time_to_live
+            if before != time_to_live:
+                keep_topic(db, topic, time_to_live)
+                old, new = ({"keep": None if one is None else format_duration(one)} for one in (before, time_to_live))
+                self._note("update", topic).between(old, new).write(db)
+            return _show(db, topic)
+
+        return self._catalog.write(block)
+
+    @operation(Right.DEPLOY, whole=True)
+    def delete(self, topic: str) -> DeletedTopic:
+        """Delete a topic of your own with all its messages. A topic that is made again has none of them.
+
+        Messages are deleted in parts: call an interrupted deletion again. `NotFound`, `ReservedTopic`, and `TopicInUse`
+        while a schedule or subscriber, or a job or run that has not ended, needs the messages.
+        """
+        check_own(topic)
+        self._catalog.read(lambda db: check_topic(db, topic))
+        deleted = delete_topic(self._catalog, topic)
+        self._catalog.write(lambda db: self._note("delete", topic, messages=deleted).write(db))
+        return DeletedTopic(topic, deleted)
+
+
+def _show(db: Db, topic: str) -> TopicView:
+    found = db.record(SQL.find_newest_at, _Newest, topic=topic)
+    if found is None:
+        check_topic(db, topic)
+    (view,) = _views(db, [found or _Newest(topic, None, None, None)])
+    return view
+
+
+def _views(db: Db, found: Sequence[_Newest]) -> list[TopicView]:
+    names = [one.topic for one in found]
+    positions, outside = _positions(db, names)
+    bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=json.dumps(names)))
+    known = {name: find_topic(db, name) for name in names}
+    return [
+        TopicView(
+            one.topic,
+            "" if one.seq is None or one.n is None else show_position(one.seq, one.n),
+            one.at,
+            positions.get(one.topic, {}),
+            outside.get(one.topic, {}),
+            bad.get(one.topic, 0),
+            known[one.topic].time_to_live,
+            _show_expired(known[one.topic]),
+        )
+        for one in found
+    ]
+
+
+def _show_expired(known: KnownTopic) -> str:
+    return show_position(known.expired_seq, known.expired_n) if known.expired_seq else ""
 
 
 def _positions(db: Db, topics: Sequence[str]) -> tuple[_Positions, _Positions]:

@@ -17,6 +17,8 @@ from tidemill.lake.window import watermark
 from tidemill.run.processes.partitions import apply_retention
 from tidemill.run.records.bundles import sweep_bundles
 from tidemill.run.records.nodes import delete_old_nodes
+from tidemill.upkeep.retention import KEEP_HISTORY, Historian
+from tidemill.upkeep.time_to_live import KEEP_MESSAGES
 
 LEAVE_SOON: Final = timedelta(seconds=1)
 """The longest stay of a processed file in its inbox, unless many files leave."""
@@ -39,9 +41,12 @@ class Janitor:
         state: Path | None = None,
         *,
         keep_audit: timedelta = KEEP_AUDIT,
+        keep_history: timedelta = KEEP_HISTORY,
+        keep_messages: timedelta = KEEP_MESSAGES,
     ) -> None:
         self._catalog = catalog
         self._keep_audit = keep_audit
+        self._historian = Historian(catalog, keep_history, keep_messages)
         self._keep_superseded = keep_superseded
         self._state = state
 
@@ -53,6 +58,7 @@ class Janitor:
         watermark.expire_moves(self._catalog, self._keep_superseded)
         delete_old_entries(self._catalog, self._keep_audit)
         delete_old_nodes(self._catalog)
+        self._historian.step()
         janitor.sweep(self._catalog)
         if self._state is not None:
             sweep_bundles(self._catalog, self._state)

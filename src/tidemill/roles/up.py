@@ -222,7 +222,14 @@ class _NodeProcess:
 
     def _start_janitor(self) -> None:
         config = self._config
-        sweeper = Janitor(self._catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
+        sweeper = Janitor(
+            self._catalog,
+            config.keep_superseded,
+            config.state,
+            keep_audit=config.keep_audit,
+            keep_history=config.keep_history,
+            keep_messages=config.keep_messages,
+        )
         self._loops.start("janitor", loop(self._world, sweeper.step))
         leaving = loop(self._world, sweeper.empty_inboxes, look_again=LEAVE_SOON)
         self._loops.start("janitor of inboxes", leaving, Janitor.AWAITED)

@@ -490,7 +490,14 @@ class VirtualMill:
 
     def _sweep(self, process: Process) -> None:
         config = self._config
-        janitor = Janitor(process.catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
+        janitor = Janitor(
+            process.catalog,
+            config.keep_superseded,
+            config.state,
+            keep_audit=config.keep_audit,
+            keep_history=config.keep_history,
+            keep_messages=config.keep_messages,
+        )
         loop(process.world, janitor.step)(process.catalog.waiter(frozenset()), _never)
 
     def _empty_inboxes(self, process: Process) -> None:

@@ -2,7 +2,8 @@
 
 It reads the whole history, a window of a key at a time, and changes nothing; work may go on meanwhile. It looks at
 what had committed when it began: rows written once are the same whenever they are read, and what may change between
-two statements (claims, states of runs) is compared within one.
+two statements (claims, states of runs) is compared within one. Commits at or below the horizon of retention are not
+compared: their runs and messages may be deleted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Catalog
@@ -28,6 +30,7 @@ from tidemill.upkeep.audit_inboxes import InboxAudit, audit_inbox, compare_files
 from tidemill.upkeep.audit_versions import SnapshotAudit, audit_versions
 from tidemill.upkeep.balance import Balances
 from tidemill.upkeep.completed import ENDED, check_completed, check_lone
+from tidemill.upkeep.retention import ALL_KEPT, read_horizon
 from tidemill.upkeep.search import AuditFinding, FindingKind, Row, Search, Value
 
 if TYPE_CHECKING:
@@ -75,9 +78,15 @@ class ConsumerAudit:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The result of an audit: what was compared, up to which tick, and the findings."""
+    """The result of an audit: what was compared, up to which tick, and the findings.
+
+    Nothing that committed at or before `horizon`, about at `horizon_at`, was compared with runs and messages: retention
+    deletes it. None: nothing was ever deleted.
+    """
 
     tick: int
+    horizon: int
+    horizon_at: datetime | None
     commits: int
     runs: int
     filesets: tuple[FilesetAudit, ...]
@@ -102,7 +111,8 @@ def audit(catalog: Catalog, datasets: Sequence[Dataset] | None = None) -> Audit:
     """
     tick = int(catalog.write(lambda db: db.tick()))
     chosen = catalog.read(list_datasets) if datasets is None else list(datasets)
-    search = Search(catalog, tick)
+    horizon = catalog.read(read_horizon)
+    search = Search(catalog, tick, horizon)
     filesets: dict[str, Fileset] = {d.dataset_id: Fileset.of(d) for d in chosen if d.kind is DatasetKind.FILESET}
     snapshots = {d.dataset_id: SnapshotDataset.of(d) for d in chosen if d.kind is DatasetKind.SNAPSHOT}
     inboxes = [d for d in chosen if d.kind is DatasetKind.INBOX]
@@ -119,6 +129,8 @@ def audit(catalog: Catalog, datasets: Sequence[Dataset] | None = None) -> Audit:
     )
     return Audit(
         tick=tick,
+        horizon=horizon.seq,
+        horizon_at=None if horizon is ALL_KEPT else horizon.at,
         commits=announced.commits,
         runs=_audit_runs(search, {dataset.dataset_id: dataset for dataset in chosen}),
         filesets=tuple(_audit_fileset(search, fileset, announced.partitions) for fileset in filesets.values()),
@@ -176,6 +188,7 @@ class _Work(NamedTuple):
 
     write_pointer: int
     partition_key: KeyText
+    commit_seq: int
     state: WorkState
     run_id: str | None
     error: str | None
@@ -223,8 +236,8 @@ def _audit_commits(search: Search, filesets: Mapping[str, Fileset]) -> _Announce
     announced = _Announced()
     by_event = {_event_of(fileset): fileset for fileset in filesets.values()}
     names = {fileset.qualified_name for fileset in filesets.values()}
-    last: Value = 0
-    for after, bound in search.windows(SQL.find_bound_of_commits, 0, most=_COMMITS, pointer=search.tick):
+    last: Value = search.horizon.seq
+    for after, bound in search.windows(SQL.find_bound_of_commits, last, most=_COMMITS, pointer=search.tick):
         published: Counter[tuple[object, str, str]] = Counter()
         rows: Counter[tuple[object, str]] = Counter()
         for row in search.records(SQL.read_published, _Published, after=after, bound=bound):
@@ -372,7 +385,7 @@ def _audit_consumer(search: Search, fileset: Fileset, consumer: Consumer) -> Con
             bound=bound,
             pointer=search.tick,
             start_version=state.start_version,
-            since_seq=consumer.since_seq,
+            since_seq=max(consumer.since_seq, search.horizon.seq + 1),
             **place,
         ):
             if write_pointer not in state.versions_to_check:
@@ -425,7 +438,7 @@ def _audit_work(search: Search, fileset: Fileset, subject: str, consumer_id: Con
 
 def _check_work(search: Search, subject: str, where: str, row: _Work, lone: list[tuple[str, str]]) -> str:
     """Return the state as which a row of a working set counts."""
-    _, _, state, run_id, error, made_by, superseded_seq, is_input, run_state, tx_state, is_worker = row
+    _, _, commit_seq, state, run_id, error, made_by, superseded_seq, is_input, run_state, tx_state, is_worker = row
     run = str(run_id)
     if made_by is None:
         search.report(FindingKind.DIRTY, subject, f"{where} is in the working set, and nowhere else", "report it")
@@ -438,6 +451,8 @@ def _check_work(search: Search, subject: str, where: str, row: _Work, lone: list
             return "dropped"
         case WorkState.COMPLETED if is_input is None and superseded_seq is not None and error is not None:
             return "overwritten"
+        case WorkState.COMPLETED if run_state is None and commit_seq <= search.horizon.seq:
+            pass  # by a run that retention may have deleted
         case WorkState.COMPLETED if is_worker and is_input:
             pass  # by one of its commits, which record what they complete
         case WorkState.COMPLETED:

@@ -76,10 +76,10 @@ SELECT coalesce((SELECT write_pointer FROM consumer_work
                   WHERE consumer_id = :consumer_id AND write_pointer > :after AND write_pointer < :pointer)) AS bound
 
 -- name: read_work
--- gives: write_pointer, partition_key, state, run_id, error, change_run_id, superseded_seq, has_input, run_state,
+-- gives: write_pointer, partition_key, commit_seq, state, run_id, error, change_run_id, superseded_seq, has_input, run_state,
 --   tx_state, has_worker
 -- A window of a working set: each row with its change, and what is known of the run that holds or has completed it.
-SELECT work.write_pointer, work.partition_key, work.state, work.run_id, work.error,
+SELECT work.write_pointer, work.partition_key, work.commit_seq, work.state, work.run_id, work.error,
        (SELECT change.run_id FROM partition_change AS change
          WHERE change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
            AND change.partition_key = work.partition_key) AS change_run_id,

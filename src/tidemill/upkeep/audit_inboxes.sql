@@ -11,10 +11,11 @@ SELECT coalesce((SELECT name FROM inbox_file
        AS bound
 
 -- name: read_files
--- gives: name, content_version, status, run_id, has_input, run_state, tx_state
+-- gives: name, content_version, status, run_id, is_old, has_input, run_state, tx_state
 -- A claim by an engine outside closes files one by one, each in a commit of its own: it needs no transaction, and what
 -- it has closed stays so however it ends.
 SELECT file.name, file.content_version, file.status, file.run_id,
+       CASE WHEN file.first_seen < :horizon_at THEN 1 ELSE 0 END AS is_old,
        (SELECT 1 FROM run_input AS input
          WHERE input.run_id = file.run_id AND input.dataset_id = :dataset_id AND input.write_pointer = 0
            AND input.item = file.name AND input.content_version = file.content_version) AS has_input,

@@ -18,7 +18,8 @@ SELECT last_value AS value FROM tidemill_clock
 SELECT coalesce(max(greatest.tick), 0) AS tick
   FROM (SELECT max(write_pointer) AS tick FROM tx
          UNION ALL SELECT max(commit_seq) FROM tx
-         UNION ALL SELECT max(seq) FROM message) AS greatest
+         UNION ALL SELECT max(seq) FROM message
+         UNION ALL SELECT max(tick) FROM retention) AS greatest
 
 -- name: set_clock
 -- locks: clock

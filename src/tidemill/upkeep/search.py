@@ -10,6 +10,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Param, Statement
 from tidemill.upkeep.findings import Findings
+from tidemill.upkeep.retention import Horizon
 
 _R = TypeVar("_R")
 
@@ -45,11 +46,12 @@ class AuditFinding:
 
 
 class Search:
-    """A catalog as of one tick, and what was found in it so far."""
+    """A catalog as of one tick, above the horizon of retention, and what was found in it so far."""
 
-    def __init__(self, catalog: Catalog, tick: int) -> None:
+    def __init__(self, catalog: Catalog, tick: int, horizon: Horizon) -> None:
         self.catalog = catalog
         self.tick = tick
+        self.horizon = horizon
         self.findings = Findings[AuditFinding]()
 
     def ask(self, statement: Statement[...], **params: Param) -> list[Row]:

@@ -29,6 +29,20 @@ CREATE INDEX tx_run ON tx (run_id, write_pointer);
 CREATE INDEX tx_failed ON tx (state, write_pointer) WHERE state IN ('aborted', 'invalid');
 CREATE INDEX tx_ended ON tx (ended_at) WHERE commit_seq IS NOT NULL;
 
+-- The horizon of history, one row. Audits compare nothing that committed at or before seq, or that was there before at.
+-- Of that, what committed at or before delete_seq, and ended before delete_at, is deleted. tick is a tick of the clock
+-- at the last move, above the pointers of all that is deleted.
+CREATE TABLE retention (
+    id         INTEGER PRIMARY KEY CHECK (id = 1),
+    seq        BIGINT NOT NULL,
+    at         BIGINT NOT NULL,
+    moved_at   BIGINT NOT NULL,
+    tick       BIGINT NOT NULL,
+    delete_seq BIGINT NOT NULL,
+    delete_at  BIGINT NOT NULL,
+    CHECK (delete_seq <= seq)
+);
+
 -- What open transactions declared to write: the seed's in-progress list, by data set.
 CREATE TABLE in_progress (
     dataset_id    {text} NOT NULL,
@@ -58,6 +72,17 @@ CREATE TABLE message (
 ) {clustered};
 -- The arrivals of a data set by time.
 CREATE INDEX message_data ON message (event_key, at) WHERE topic = 'data';
+
+-- Topics that a person has created, and topics of which messages have expired. created_at is NULL for a topic that its
+-- first message made. Messages stay for time_to_live (milliseconds); NULL: as long as the project says. All messages up
+-- to (expired_seq, expired_n) are deleted.
+CREATE TABLE topic (
+    topic        {text} PRIMARY KEY,
+    created_at   BIGINT,
+    time_to_live BIGINT,
+    expired_seq  BIGINT NOT NULL DEFAULT 0,
+    expired_n    BIGINT NOT NULL DEFAULT -1
+);
 
 -- Deliveries of hooks that came of late: the same delivery counts once.
 CREATE TABLE hook_delivery (
@@ -887,6 +912,7 @@ CREATE TABLE fire (
     job_id      {text},
     PRIMARY KEY (schedule_id, generation, trigger_no, fire_time)
 ) {clustered};
+CREATE INDEX fire_by_time ON fire (fire_time);
 
 CREATE TABLE job (
     job_id        {text} PRIMARY KEY,

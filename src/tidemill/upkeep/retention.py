@@ -1,0 +1,255 @@
+"""Retention: the catalog deletes its old history, in small parts.
+
+The history is the ended runs with their inputs and transactions, ended jobs, fires, and replaced changes of partitions
+with the work that they were for consumers. Current partitions, and all that open work reads, stay at any age.
+
+A horizon moves first. Audits do not look at or below the horizon. What lies at or below the previous horizon is then
+deleted: an audit that began before the horizon moved has ended meanwhile. Each part is one transaction, and a deletion
+that finds nothing changes nothing. So a janitor may be killed anywhere, and several may work at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import GREATEST, Param, load_sql
+from tidemill.catalog.records import to_json
+from tidemill.lake.fileset.time_travel import seq_before
+from tidemill.names import ConsumerId, DatasetId, JobId, RunId, ScheduleId, WritePointer
+from tidemill.shapes.keys import KeyText
+from tidemill.upkeep.time_to_live import KEEP_MESSAGES, expire_messages
+
+if TYPE_CHECKING:
+    from tidemill.upkeep.retention_sql import Sql
+
+SQL: Sql = load_sql(__file__)
+
+KEEP_HISTORY: Final = timedelta(days=90)
+"""The time for which history stays, unless the project says otherwise (`retention.history`)."""
+LONGEST_AUDIT: Final = timedelta(hours=1)
+"""The time between two moves of the horizon: an audit that takes longer may report history that was deleted."""
+_PART: Final = 200
+_BEGINNING: Final = datetime.fromtimestamp(0, tz=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """The end of what audits compare: the last commit that they pass over, and a time after all that is passed over.
+
+    What has ended before `delete_at`, and has committed at or before `delete_seq`, is deleted.
+    """
+
+    seq: int
+    at: datetime
+    moved_at: datetime
+    delete_seq: int
+    delete_at: datetime
+
+
+ALL_KEPT: Final = Horizon(0, _BEGINNING, _BEGINNING, 0, _BEGINNING)
+"""The horizon of a catalog that has deleted nothing."""
+
+
+def read_horizon(db: Db) -> Horizon:
+    """Return the horizon of the catalog; `ALL_KEPT` before the first move."""
+    return db.record(SQL.read_horizon, Horizon) or ALL_KEPT
+
+
+class _OldFire(NamedTuple):
+    schedule_id: ScheduleId
+    generation: int
+    trigger_no: int
+    fire_time: datetime
+
+
+class _PassedConsumer(NamedTuple):
+    """A consumer with its state."""
+
+    consumer_id: ConsumerId
+    start_version: int
+    versions_to_check: tuple[int, ...]
+
+    @property
+    def passed(self) -> int:
+        """The write pointer below which the consumer has taken all changes."""
+        return min((self.start_version, *self.versions_to_check))
+
+
+class DeletedHistory(NamedTuple):
+    """The numbers of deleted rows, of the kinds that people know."""
+
+    runs: int = 0
+    jobs: int = 0
+    fires: int = 0
+    changes: int = 0
+    messages: int = 0
+
+
+class Historian:
+    """Deletes the history that is older than `keep`, and expired messages. The janitor calls `step` again and again.
+
+    After each move of the horizon one pass goes over what is old. Later steps do nothing until the next move.
+    """
+
+    def __init__(
+        self, catalog: Catalog, keep: timedelta = KEEP_HISTORY, keep_messages: timedelta = KEEP_MESSAGES
+    ) -> None:
+        self._catalog = catalog
+        self._keep = keep
+        self._keep_messages = keep_messages
+        self._between = min(keep, LONGEST_AUDIT)
+        self._done: datetime | None = None
+
+    def step(self) -> DeletedHistory:
+        """Move the horizon if it is due, and delete what lies behind it; return the numbers of deleted rows."""
+        horizon, is_due = self._catalog.read(self._look)
+        if is_due:
+            self._catalog.world.mark("retention.before_move")
+            horizon = self._catalog.write(self._move)
+        if horizon.moved_at == self._done:
+            return DeletedHistory()
+        deleted = DeletedHistory(
+            runs=self._delete_runs(horizon),
+            jobs=self._delete_jobs(horizon),
+            fires=self._delete_fires(horizon),
+            changes=sum(self._delete_changes(horizon)),
+            messages=expire_messages(self._catalog, self._keep_messages, horizon.delete_seq),
+        )
+        self._done = horizon.moved_at
+        return deleted
+
+    def _look(self, db: Db) -> tuple[Horizon, bool]:
+        horizon = read_horizon(db)
+        return horizon, db.now() - horizon.moved_at >= self._between
+
+    def _move(self, db: Db) -> Horizon:
+        db.tick()
+        found, is_due = self._look(db)
+        if is_due:  # else another janitor was here
+            at = db.now() - self._keep
+            db.run(SQL.move_horizon, seq=seq_before(db, self._keep), at=at, moved_at=found.moved_at)
+        return read_horizon(db)
+
+    def _delete(self, block: Callable[[Db], int]) -> int:
+        """Delete a part, as one transaction."""
+        self._catalog.world.mark("retention.before_part")
+        deleted = self._catalog.write(block)
+        self._catalog.world.mark("retention.part_deleted")
+        return deleted
+
+    def _delete_runs(self, horizon: Horizon) -> int:
+        """Delete ended runs with their inputs, and with transactions of which nothing is left."""
+
+        def list_part(db: Db, after: tuple[datetime, RunId]) -> list[tuple[RunId, datetime, bool]]:
+            return db.records(
+                SQL.list_old_runs,
+                tuple[RunId, datetime, bool],
+                created_after=after[0],
+                after=after[1],
+                before=horizon.delete_at,
+                seq=horizon.delete_seq,
+                most=_PART,
+            )
+
+        def delete_part(db: Db, runs: str) -> int:
+            db.run(SQL.delete_transactions, runs=runs)
+            db.run(SQL.delete_inputs, runs=runs)
+            return db.run(SQL.delete_runs, runs=runs)
+
+        deleted, after = 0, (_BEGINNING, RunId(""))
+        while found := self._catalog.read(partial(list_part, after=after)):
+            if runs := [run_id for run_id, _, may_go in found if may_go]:
+                deleted += self._delete(partial(delete_part, runs=json.dumps(runs)))
+            after = (found[-1][1], found[-1][0])
+        return deleted
+
+    def _delete_jobs(self, horizon: Horizon) -> int:
+        """Delete the records of ended jobs whose runs are deleted, or that had none."""
+
+        def list_part(db: Db, after: JobId) -> list[tuple[JobId, datetime, bool]]:
+            rows = db.records(
+                SQL.list_old_jobs, tuple[JobId, datetime, bool], after=after, before=horizon.delete_at, most=_PART
+            )
+            return list(takewhile(lambda row: row[1] < horizon.delete_at, rows))
+
+        deleted, after = 0, JobId("")
+        while found := self._catalog.read(partial(list_part, after=after)):
+            if jobs := [job_id for job_id, _, may_go in found if may_go]:
+                deleted += self._delete(lambda db: db.run(SQL.delete_jobs, jobs=json.dumps(jobs)))
+            after = found[-1][0]
+        return deleted
+
+    def _delete_fires(self, horizon: Horizon) -> int:
+        """Delete the records of times at which triggers have fired."""
+
+        def list_part(db: Db, after: datetime) -> list[_OldFire]:
+            return db.records(SQL.list_old_fires, _OldFire, after=after, before=horizon.delete_at, most=_PART)
+
+        deleted, after = 0, _BEGINNING
+        while found := self._catalog.read(partial(list_part, after=after)):
+            fires = to_json([one._asdict() for one in found])
+            deleted += self._delete(lambda db: db.run(SQL.delete_fires, fires=fires))  # noqa: B023  # called at once
+            after = found[-1].fire_time
+        return deleted
+
+    def _delete_changes(self, horizon: Horizon) -> Iterator[int]:
+        """Delete replaced changes of partitions and versions, with the work that they were for consumers."""
+        place: dict[str, Param] = {"seq": horizon.delete_seq}
+        for dataset_id, dropped_at in self._catalog.read(
+            lambda db: db.records(SQL.list_histories, tuple[DatasetId, datetime | None], **place)
+        ):
+            for key in self._list_old_partitions(dataset_id, horizon):
+                yield self._delete_oldest(dataset_id, key, horizon, is_dropped=dropped_at is not None)
+
+    def _list_old_partitions(self, dataset_id: DatasetId, horizon: Horizon) -> Iterator[KeyText]:
+        """Yield the partitions that have changes from before the horizon which were replaced before it, once a part."""
+        place: dict[str, Param] = {"dataset_id": dataset_id}
+        after = 0
+        while bound := self._catalog.read(
+            lambda db: db.value(SQL.find_bound, int, after=after, seq=horizon.delete_seq, most=_PART, **place)  # noqa: B023  # called at once
+        ):
+            found = self._catalog.read(
+                lambda db: db.records(SQL.list_old_changes, tuple[int, KeyText], after=after, bound=bound, **place)  # noqa: B023  # called at once
+            )
+            yield from dict.fromkeys(key for _, key in found)
+            after = bound
+
+    def _delete_oldest(self, dataset_id: DatasetId, key: KeyText, horizon: Horizon, *, is_dropped: bool) -> int:
+        """Delete the oldest changes of a partition, up to the first that must stay; return their number.
+
+        Oldest first: a change that stayed before a deleted one would have nothing that replaced it.
+        """
+        place: dict[str, Param] = {"dataset_id": dataset_id, "partition_key": key}
+
+        def block(db: Db) -> int:
+            consumers = db.records(SQL.list_positions, _PassedConsumer, dataset_id=dataset_id)
+            history = db.records(
+                SQL.read_history,
+                tuple[WritePointer, bool],
+                **place,
+                seq=horizon.delete_seq,
+                floor=min((one.passed for one in consumers), default=GREATEST),
+                is_dropped=is_dropped,
+                most=_PART,
+            )
+            old = [write_pointer for write_pointer, _ in takewhile(lambda row: row[1], history)]
+            if old:
+                past = db.records(SQL.list_past_consumers, ConsumerId, dataset_id=dataset_id)
+                readers = [*(one.consumer_id for one in consumers), *past]
+                work = [{"consumer_id": reader, "write_pointer": one} for reader in readers for one in old]
+                db.run(SQL.delete_changes, **place, changes=json.dumps([{"write_pointer": one} for one in old]))
+                db.run(SQL.delete_ended_transactions, pointers=json.dumps(old))
+                db.run(SQL.delete_work, partition_key=key, work=json.dumps(work))
+            return len(old)
+
+        deleted = 0
+        while part := self._delete(block):
+            deleted += part
+        return deleted

@@ -1,0 +1,178 @@
+"""Topics: their messages expire after a time to live, and a topic of users can be created and deleted.
+
+A message expires only after each subscriber of Tidemill has passed it, and when no open job and no unfinished run names
+it. A message of Tidemill's own topics stays also while audits compare it. Each part is one transaction, in the order of
+the topic, and the topic records how far its messages are deleted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.messages import Position, Topic
+from tidemill.catalog.named import GREATEST, load_sql
+from tidemill.errors import Conflict
+from tidemill.names import topic_event
+from tidemill.run.records.triggers import leaves_of
+
+if TYPE_CHECKING:
+    from tidemill.upkeep.time_to_live_sql import Sql
+
+SQL: Sql = load_sql(__file__)
+
+KEEP_MESSAGES: Final = timedelta(days=90)
+"""The time to live of messages, unless their topic or the project (`retention.messages`) says otherwise."""
+_PART: Final = 500
+
+
+class TopicExists(Conflict):
+    """A topic of that name, with another time to live, or that its messages have made."""
+
+    code = "topic_exists"
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(
+            f"there is a topic {topic} already",
+            f"publish to it, change it by `tidemill topic update {topic}`, or choose another name",
+        )
+
+
+class TopicInUse(Conflict):
+    """A topic whose messages a schedule, a subscriber, an open job or an unfinished run still needs."""
+
+    code = "topic_in_use"
+
+    def __init__(self, topic: str, user: str) -> None:
+        self.topic = topic
+        self.user = user
+        super().__init__(f"topic {topic} is not deleted: {user} needs its messages", f"delete {user} first")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopic:
+    """Facts about a topic beside its messages."""
+
+    created_at: datetime | None
+    time_to_live: timedelta | None
+    expired_seq: int
+    expired_n: int
+
+
+class _Oldest(NamedTuple):
+    seq: int
+    n: int
+    at: datetime
+
+    @property
+    def position(self) -> Position:
+        return Position(self.seq, self.n)
+
+
+def find_topic(db: Db, topic: str) -> KnownTopic:
+    """Return the facts about a topic; of most topics there are none."""
+    return db.record(SQL.find_topic, KnownTopic, topic=topic) or KnownTopic(None, None, 0, -1)
+
+
+def keep_topic(db: Db, topic: str, time_to_live: timedelta | None, *, create: bool = False) -> None:
+    """Store the time to live of a topic's messages; None for that of the project. The caller holds the clock."""
+    db.run(SQL.create_topic if create else SQL.keep_for, topic=topic, time_to_live=time_to_live)
+
+
+def expire_messages(catalog: Catalog, keep: timedelta, compared_up_to: int) -> int:
+    """Delete the messages that have outlived their topic's time to live, or `keep`; return their number.
+
+    Of Tidemill's own topics, messages behind the commit `compared_up_to` stay for audits. Cost: what is deleted, open
+    jobs and unfinished runs.
+    """
+    held = catalog.read(find_held)
+    topics = catalog.read(lambda db: db.records(SQL.list_topics, tuple[str, timedelta | None]))
+    deleted = 0
+    for topic, time_to_live in topics:
+        bound = held.get(topic, GREATEST)
+        if topic in set(Topic):
+            bound = min(bound, compared_up_to + 1)
+        while part := _delete_part(catalog, partial(_expire, topic=topic, below=bound, keep=time_to_live or keep)):
+            deleted += part
+    return deleted
+
+
+def find_held(db: Db) -> Mapping[str, int]:
+    """Return, by topic, the commit of the oldest message that an open job or an unfinished run names."""
+    held: defaultdict[str, int] = defaultdict(lambda: GREATEST)
+    held.update(db.records(SQL.list_held, tuple[str, int]))
+    for cause in db.records(SQL.list_causes, dict[str, Any]):
+        for leaf in leaves_of(cause):
+            for place in leaf.places:
+                held[place.topic] = min(held[place.topic], place.seq)
+    return held
+
+
+def _expire(db: Db, *, topic: str, below: int, keep: timedelta) -> int:
+    """Delete some of the oldest messages of a topic."""
+    passed = min(db.records(SQL.list_positions, Position, topic=topic), default=None)
+    if passed is None and topic == Topic.DATA:
+        return 0  # no scheduler has begun to read
+    before = db.now() - keep
+    oldest = list(
+        takewhile(
+            lambda one: one.at < before and one.seq < below and (passed is None or one.position <= passed),
+            db.records(SQL.list_oldest, _Oldest, topic=topic, most=_PART),
+        )
+    )
+    if oldest:
+        place: dict[str, Any] = {"topic": topic, **oldest[-1].position._asdict()}
+        db.run(SQL.note_expired, **place)
+        db.run(SQL.delete_quarantined, **place)
+        db.run(SQL.delete_messages, **place)
+    return len(oldest)
+
+
+def delete_topic(catalog: Catalog, topic: str) -> int:
+    """Delete all messages of a topic of users, part by part, then the topic; return the number of messages.
+
+    A topic that is made again has none of these messages. A deletion that was interrupted is called again. Raises
+    `TopicInUse`.
+    """
+    deleted = 0
+
+    def part(db: Db) -> int:
+        tick = db.tick()  # no message is published meanwhile
+        _check_unused(db, topic)
+        oldest = db.records(SQL.list_oldest, _Oldest, topic=topic, most=_PART)
+        place: dict[str, Any] = {"topic": topic, **(oldest[-1].position if oldest else Position(tick, 0))._asdict()}
+        db.run(SQL.delete_positions, topic=topic)
+        db.run(SQL.delete_quarantined, **place)
+        db.run(SQL.delete_messages, **place)
+        if len(oldest) < _PART:
+            db.run(SQL.delete_topic, topic=topic)
+        return len(oldest)
+
+    more = True
+    while more:
+        found = _delete_part(catalog, part)
+        deleted += found
+        more = found == _PART
+    return deleted
+
+
+def _check_unused(db: Db, topic: str) -> None:
+    user = db.value(SQL.find_listener, str, topic=topic, event_key=topic_event(topic))
+    if user is None and topic in find_held(db):
+        user = "a job or run that has not ended"
+    if user is not None:
+        raise TopicInUse(topic, user)
+
+
+def _delete_part(catalog: Catalog, block: Callable[[Db], int]) -> int:
+    catalog.world.mark("topics.before_part")
+    deleted = catalog.write(block)
+    catalog.world.mark("topics.part_deleted")
+    return deleted

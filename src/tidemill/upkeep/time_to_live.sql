@@ -1,0 +1,71 @@
+-- name: list_topics
+-- gives: topic, time_to_live
+-- A look at each topic that has messages, whatever it holds.
+WITH RECURSIVE topics (topic) AS (
+    SELECT min(topic) FROM message
+     UNION ALL
+    SELECT (SELECT min(topic) FROM message WHERE message.topic > topics.topic)
+      FROM topics WHERE topics.topic IS NOT NULL
+)
+SELECT topics.topic, (SELECT own.time_to_live FROM topic AS own WHERE own.topic = topics.topic) AS time_to_live
+  FROM topics WHERE topics.topic IS NOT NULL
+
+-- name: list_positions
+-- gives: seq, n
+SELECT seq, n FROM subscriber WHERE topic = :topic
+
+-- name: list_held
+-- gives: topic, seq
+-- The oldest message of each topic that an open job holds. Cost: what open jobs hold.
+SELECT topic, min(seq) AS seq FROM job_message GROUP BY topic
+
+-- name: list_causes
+-- gives: triggered_by
+-- Cost: the runs that have not ended.
+SELECT triggered_by FROM run WHERE state = 'PENDING'
+ UNION ALL
+SELECT triggered_by FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING')
+
+-- name: list_oldest
+-- gives: seq, n, at
+SELECT seq, n, at FROM message WHERE topic = :topic ORDER BY seq, n LIMIT :most
+
+-- name: delete_messages
+DELETE FROM message WHERE topic = :topic AND seq <= :seq AND (seq < :seq OR n <= :n)
+
+-- name: delete_quarantined
+DELETE FROM quarantined_message WHERE topic = :topic AND seq <= :seq AND (seq < :seq OR n <= :n)
+
+-- name: note_expired
+INSERT INTO topic (topic, expired_seq, expired_n) VALUES (:topic, :seq, :n)
+    ON CONFLICT (topic) DO UPDATE SET expired_seq = excluded.expired_seq, expired_n = excluded.expired_n
+ WHERE (topic.expired_seq, topic.expired_n) < (excluded.expired_seq, excluded.expired_n)
+
+-- name: find_listener
+-- gives: schedule
+-- A schedule that listens to a topic, or an outside subscriber of the topic.
+SELECT 'schedule ' || schedule.namespace || '.' || schedule.app || '.' || schedule.name AS schedule
+  FROM trigger_key JOIN schedule ON schedule.schedule_id = trigger_key.schedule_id
+ WHERE trigger_key.event_key = :event_key
+ UNION ALL
+SELECT 'subscriber ' || name FROM outside_subscriber WHERE topic = :topic
+ LIMIT 1
+
+-- name: create_topic
+INSERT INTO topic (topic, created_at, time_to_live) VALUES (:topic, tidemill_now(), :time_to_live)
+    ON CONFLICT (topic) DO NOTHING
+
+-- name: keep_for
+INSERT INTO topic (topic, time_to_live) VALUES (:topic, :time_to_live)
+    ON CONFLICT (topic) DO UPDATE SET time_to_live = excluded.time_to_live
+
+-- name: find_topic
+-- gives: created_at, time_to_live, expired_seq, expired_n
+SELECT created_at, time_to_live, expired_seq, expired_n FROM topic WHERE topic = :topic
+
+-- name: delete_topic
+DELETE FROM topic WHERE topic = :topic
+
+-- name: delete_positions
+-- locks: subscriber
+DELETE FROM subscriber WHERE topic = :topic

@@ -1,0 +1,235 @@
+"""Retention: the catalog deletes its old history, and nothing that anything still needs; on both databases."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.errors import raises_code
+from tests.manual_clock import ManualClock
+from tests.stage import staged
+from tidemill.roles.janitor import Janitor
+from tidemill.upkeep.audit import audit
+from tidemill.upkeep.retention import Historian, read_horizon
+
+APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+days = app.fileset("days", keys={"day": "date"}, format="text", retention="2d")
+newest = app.fileset("newest", keys={"name": "string"}, format="text")
+
+@app.python(writes=[days, newest])
+def load(run):
+    day = f"{run.logical_time:%Y-%m-%d}"
+    run.output(days).append({f"day={day}": f"{day}\\n"})
+    run.output(newest).overwrite({f"name={name}": f"{day}\\n" for name in "ab"})
+
+@app.python(reads=[days, tm.Reads(newest, on_change="again")])
+def report(run):
+    pass
+
+app.schedule("daily", load, trigger=tm.Cron("0 6 * * *", zone="UTC"))
+app.schedule("on_days", report, trigger=tm.NewPartitions(days))
+"""
+ON_DOOR = """
+@app.python()
+def ring(run):
+    pass
+
+app.schedule("on_door", ring, trigger=tm.MessageOn("door", n=3) | tm.Every("6d"))
+"""
+KEEP = timedelta(days=3)
+DAY = timedelta(days=1)
+MARKS = (
+    "retention.before_move",
+    "retention.before_part",
+    "retention.part_deleted",
+    "topics.before_part",
+    "topics.part_deleted",
+)
+HISTORY = ("run", "run_input", "tx", "message", "job_history", "fire", "partition_change", "consumer_work")
+
+
+class Killed(BaseException):
+    """The end of a process at a mark."""
+
+
+@pytest.fixture
+def clock():
+    """A clock that the test moves."""
+    return ManualClock()
+
+
+@pytest.fixture
+def stage(tmp_path, catalog_url, clock):
+    """A project that loads and reports once a day."""
+    with staged(tmp_path, catalog_url, APP, clock) as stage:
+        yield stage
+
+
+def live(stage, clock, days, janitor):
+    """Let days pass, each with its runs and a sweep."""
+    for _ in range(days):
+        clock.pass_by(DAY)
+        stage.play()
+        janitor.step()
+
+
+def sizes(stage):
+    """Return the number of rows of each table with history."""
+    return {table: stage.sql(f"SELECT count(*) FROM {table}")[0][0] for table in HISTORY}
+
+
+def make_janitor(stage):
+    """Make a janitor that keeps history and messages for three days, and replaced files for one."""
+    config = stage.mill.project.config
+    return Janitor(stage.mill.project.catalog, DAY, config.state, keep_history=KEEP, keep_messages=KEEP)
+
+
+def test_a_catalog_that_works_for_long_stays_as_large_as_what_it_keeps(stage, clock):
+    """A year at 1,000 runs a day would be 365,000 runs; here the same by tens of days."""
+    janitor = make_janitor(stage)
+    live(stage, clock, 8, janitor)
+    at_first = sizes(stage)
+    live(stage, clock, 3, janitor)
+
+    found = audit(stage.mill.project.catalog)
+    assert found.findings == ()
+    assert found.horizon > 0
+    assert clock.at - found.horizon_at <= KEEP + DAY
+    assert sizes(stage) == at_first
+
+
+def test_what_is_needed_stays_at_any_age(stage, clock):
+    """The last runs say when a schedule ran and whether it failed; what is open needs its rows."""
+    janitor = make_janitor(stage)
+    live(stage, clock, 1, janitor)
+    stage.mill.schedules.suspend("shop.daily")
+    waiting = stage.mill.runs.start("shop.report").run_id
+    newest = {run.run_id for run in stage.runs()}
+    for _ in range(6):
+        clock.pass_by(DAY)
+        janitor.step()
+    stage.mill.schedules.resume("shop.daily")
+
+    assert {run.run_id for run in stage.runs()} == newest >= {waiting}
+    assert [stage.mill.runs.show(run_id).run_id for run_id in newest]
+    assert audit(stage.mill.project.catalog).findings == ()
+
+
+@pytest.mark.long
+def test_a_janitor_killed_anywhere_is_continued_by_the_next(stage, clock):
+    """Each part is a transaction of its own, and a repeated deletion finds nothing."""
+    live(stage, clock, 8, make_janitor(stage))
+    whole = sizes(stage)
+    clock.pass_by(DAY)
+    stage.play()
+
+    between = []
+    for mark in MARKS:
+        stage.at[mark] = _kill
+        with pytest.raises(Killed):
+            make_janitor(stage).step()
+        between += audit(stage.mill.project.catalog).findings
+    make_janitor(stage).step()
+
+    assert between == []
+    assert audit(stage.mill.project.catalog).findings == ()
+    assert sizes(stage) == whole
+
+
+def test_two_janitors_move_the_horizon_once(stage, clock):
+    """A horizon that moved twice in an hour would delete what an audit under way still compares."""
+    live(stage, clock, 5, make_janitor(stage))
+    catalog = stage.mill.project.catalog
+    clock.pass_by(DAY)
+    first, second = (Historian(catalog, KEEP) for _ in range(2))
+    first.step()
+    before = catalog.read(read_horizon)
+    second.step()
+
+    assert catalog.read(read_horizon) == before
+    assert before.delete_seq < before.seq
+
+
+def _kill() -> None:
+    raise Killed
+
+
+def test_messages_stay_for_those_that_still_read_them(stage, clock):
+    """A message that a job has not been given, or that it holds, would be lost for its schedule."""
+    mill = stage.mill
+    stage.declare(ON_DOOR)
+    mill.topics.create("door", keep="1d")
+    mill.topics.publish("door", {"n": 1})
+    stage.schedule()
+    mill.topics.publish("door", {"n": 2})
+    clock.pass_by(5 * DAY)
+    make_janitor(stage).step()
+    clock.pass_by(DAY)
+    make_janitor(stage).step()
+    held = [message.payload for message in mill.topics.read("door", after="0")]
+    stage.play()
+    clock.pass_by(DAY)
+    make_janitor(stage).step()
+
+    assert held == [{"n": 1}, {"n": 2}]
+    assert list(mill.topics.read("door", after="0")) == []
+
+
+def test_an_outside_subscriber_that_fell_behind_learns_what_has_expired(stage, clock):
+    """A reader that goes on silently would not know that it missed messages."""
+    mill = stage.mill
+    mill.topics.create("door", keep="1d")
+    mill.subscribers.create("desk", "door", start="beginning")
+    first = mill.topics.publish("door", {"n": 1}).position
+    mill.topics.publish("door", {"n": 2})
+    mill.subscribers.acknowledge("desk", first)
+    for _ in range(2):
+        clock.pass_by(2 * DAY)
+        make_janitor(stage).step()
+    mill.topics.publish("door", {"n": 3})
+
+    with raises_code("position_expired"):
+        mill.subscribers.read("desk")
+    with raises_code("position_expired"):
+        mill.topics.read("door", after=first)
+    mill.subscribers.reset("desk", "beginning")
+    assert [message.payload for message in mill.subscribers.read("desk").messages] == [{"n": 3}]
+
+
+def test_a_topic_that_is_made_again_has_no_old_messages(stage, clock):
+    """A reader of the new topic would take the old messages for its own."""
+    mill = stage.mill
+    mill.topics.publish("door", {"n": 1})
+    with raises_code("topic_exists"):
+        mill.topics.create("door", keep="1d")
+    mill.subscribers.create("desk", "door")
+    with raises_code("topic_in_use"):
+        mill.topics.delete("door")
+    mill.subscribers.delete("desk")
+
+    assert mill.topics.delete("door").messages == 1
+    with raises_code("not_found"):
+        mill.topics.show("door")
+    created = mill.topics.create("door", keep="1d")
+    assert (created.newest, created.keep) == ("", DAY)
+    assert [one.topic for one in mill.topics.list(kind="own")] == ["door"]
+    assert mill.topics.update("door").keep is None
+    mill.topics.publish("door", {"n": 2})
+    assert [message.payload for message in mill.topics.read("door", after="0")] == [{"n": 2}]
+
+
+def test_a_topic_is_read_from_a_time_on(stage, clock):
+    """A person knows the time of a trouble, and no position."""
+    for n in range(5):
+        stage.mill.topics.publish("door", {"n": n})
+        clock.pass_by(timedelta(hours=1))
+
+    found = stage.mill.topics.read("door", since=clock.at - timedelta(hours=2))
+    later = stage.mill.topics.read("door", since=clock.at)
+
+    assert [message.payload["n"] for message in found] == [3, 4]
+    assert list(later) == []

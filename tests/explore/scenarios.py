@@ -1,6 +1,6 @@
 """All scenarios, by name."""
 
-from tests.explore import consumers, engines, hands, inboxes, schedules, snapshots
+from tests.explore import consumers, engines, hands, inboxes, schedules, snapshots, windows
 
 SCENARIOS = {
     **consumers.SCENARIOS,
@@ -9,6 +9,7 @@ SCENARIOS = {
     **inboxes.SCENARIOS,
     **schedules.SCENARIOS,
     **snapshots.SCENARIOS,
+    **windows.SCENARIOS,
 }
 QUICK = [
     "kill-asked",
@@ -78,6 +79,19 @@ QUICK = [
     "versions",
     "rolled-back",
     "least-versions",
+    "windows",
+    "windows-fenced",
+    "windows-joined",
+    "windows-carried",
 ]
-SHORT = [*QUICK, "lost-replies-2", "timed-out-small", "inbox-rewritten", "messages", "drivers", "both"]
+SHORT = [
+    *QUICK,
+    "lost-replies-2",
+    "timed-out-small",
+    "inbox-rewritten",
+    "messages",
+    "drivers",
+    "both",
+    "windows-listed",
+]
 LONG = list(SCENARIOS)

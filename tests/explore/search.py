@@ -22,7 +22,7 @@ TABLES = {
     "subscriber": "topic name seq n",
     "garbage": "location dataset_id write_pointer reason",
     "partition_change": "dataset_id write_pointer partition_key op commit_seq superseded_seq delivers run_id "
-    "location expired_at logical_time order_time",
+    "location manifest expired_at logical_time order_time",
     "consumer": "consumer_id dataset_id name start_version versions_to_check dropped",
     "consumer_work": "consumer_id write_pointer partition_key commit_seq state failures not_before run_id epoch error",
     "inbox_file": "dataset_id name content_version status failures not_before run_id epoch alone error afterwards",
@@ -45,6 +45,12 @@ TABLES = {
     "given": "reader run_id epoch write_pointer partition_key",
     "kept": "reader start_version versions_to_check snapshot public",
     "landed": "name version",
+    "watermark": "dataset_id value target next_time next_check_at",
+    "time_slot": "dataset_id slot_time complete",
+    "window_program": "program_id computed seen revision retry_at",
+    "window_result": "program_id window_start window_end write_pointer stale",
+    "window_failure": "program_id window_start window_end",
+    "inbox_marker": "dataset_id next_listing_at superseded in_charge",
 }
 """Contents of a state. Only times without any effect, and texts for people, are left out."""
 

@@ -85,6 +85,8 @@ class SleeplessClock(VirtualClock):
 
 
 _ID_BITS = 80
+PARTS = "windows.planned"
+"""Mark at which a turn ends that joins reads: a run has read what it does, and not what it does that from."""
 
 
 class _Ids(random.Random):
@@ -176,6 +178,8 @@ class Stage:
     """Ends of a program: return, or `fail`."""
     files_change: bool = False
     """True if a process writes files meanwhile."""
+    joins_reads: bool = False
+    """True if an actor reads on in its turn, up to its next write or the mark `PARTS`: a snapshot is the same later."""
     pid: int = 1
     """Number of the acting process. A driver of the second attempt is 2, so that the registered process is known."""
     on_stage: ClassVar[Stage]
@@ -195,7 +199,7 @@ class Stage:
         )
         self._log: list[Outcome] = []
         self._place = 0
-        self._may_act = False
+        self._may_act = self._parts = False
         self._free = 1
         self._loss: Loss | None = None
         self.acted = self.lost = False
@@ -213,6 +217,7 @@ class Stage:
     def _reach(self, mark: str) -> None:
         if not self._free and self.acted:
             self.marks.add(mark)
+            self._parts |= mark == PARTS
 
     # What actors call, beside the product
 
@@ -233,12 +238,15 @@ class Stage:
                 self.clock.may_sleep |= isinstance(outcome.error, LostReply)
                 raise outcome.error.with_traceback(None)
             return outcome.value
-        if not self._may_act:
+        joins = self.joins_reads and self.acted and not loses and not self._parts
+        if not self._may_act and not joins:
+            self._parts = True  # also for reads of code that handles any exception
             raise Parked("turn", loses=loses)
-        self._may_act, self.acted = False, True
-        self.lost = self._loss is not None and loses
+        if self._may_act:
+            self._may_act, self.acted = False, True
+            self.lost = self._loss is not None and loses
         try:
-            outcome = Outcome(self._take(do))
+            outcome = Outcome(do() if joins else self._take(do))
         except Exception as error:
             self.clock.may_sleep |= isinstance(error, LostReply)
             self._log.append(Outcome(None, error))
@@ -294,7 +302,7 @@ class Stage:
         self._log = [*log, *map(Outcome, chosen)]
         self._place = 0
         self._may_act = turns > 0
-        self.acted = self.lost = self.clock.may_sleep = False
+        self.acted = self.lost = self.clock.may_sleep = self._parts = False
         self._loss = loss
         try:
             body(self)

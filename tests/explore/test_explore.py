@@ -14,6 +14,7 @@ OF_TODAY = [name for number, name in enumerate(SHORT) if number % DAYS == TODAY 
 LONGEST = {
     "timed-out-small", "lost-replies-2", "inbox-rewritten", "timer-hold", "inbox-small", "queue", "beside",
     "drivers", "timer", "messages", "suspended", "capped", "engines",
+    "windows-listed",
 }  # fmt: skip
 """Scenarios of the short form that take three seconds or more: `make test-long` plays them."""
 

@@ -59,8 +59,8 @@ def tell(verdict: Verdict) -> None:
 def tell_figures(verdicts: list[Verdict], seconds: float) -> None:
     """Print the table that docs/proof.md shows."""
     print(
-        f"\n{'room':14}{'mutants':>8}{'explorer':>10}{'simulation':>12}{'joins':>7}{'chains':>8}{'fail points':>13}"
-        f"{'hung':>6}{'survived':>10}"
+        f"\n{'room':14}{'mutants':>8}{'explorer':>10}{'simulation':>12}{'joins':>7}{'chains':>8}{'policies':>10}"
+        f"{'fail points':>13}{'hung':>6}{'survived':>10}"
     )
     for room in [*Room, None]:
         own = [verdict for verdict in verdicts if room in {None, verdict.mutant.room}]
@@ -68,7 +68,8 @@ def tell_figures(verdicts: list[Verdict], seconds: float) -> None:
         fates = Counter(verdict.fate for verdict in own)
         print(
             f"{room or 'all':14}{len(own):8}{by[Killer.EXPLORER]:10}{by[Killer.SIMULATION]:12}"
-            f"{by[Killer.JOINS]:7}{by[Killer.CHAINS]:8}{by[Killer.FAIL_POINTS]:13}{fates[Fate.HUNG]:6}{fates[Fate.SURVIVED]:10}"
+            f"{by[Killer.JOINS]:7}{by[Killer.CHAINS]:8}{by[Killer.POLICIES]:10}{by[Killer.FAIL_POINTS]:13}"
+            f"{fates[Fate.HUNG]:6}{fates[Fate.SURVIVED]:10}"
         )
     alive = ", ".join(verdict.mutant.name for verdict in verdicts if verdict.fate is Fate.SURVIVED)
     print(f"{seconds:.0f} s; {SEEDS} schedules a mutant at most; survived: {alive or 'none'}")

@@ -26,6 +26,7 @@ class Killer(StrEnum):
     FAIL_POINTS = "fail points"
     JOINS = "joins"
     CHAINS = "chains"
+    POLICIES = "policies"
 
 
 class Room(StrEnum):

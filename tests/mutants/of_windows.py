@@ -206,6 +206,13 @@ MUTANTS: Final = (
         first=Killer.SIMULATION,
     ),
     _mutant(
+        "listed_beside_another",
+        "a listing publishes nothing after another process has taken charge of the table",
+        In("HoldListings.guards").drop("SQL.refuse_other_charge"),
+        first=Killer.EXPLORER,
+        scenario="windows-listed",
+    ),
+    _mutant(
         "furthest_of_inputs",
         "a window is closed when the watermarks of all its tables have passed it",
         In("find_least").swap("min(values)", "max(values)"),
@@ -312,5 +319,39 @@ MUTANTS: Final = (
         "the commit of a window program moves the watermark of its output",
         In("FollowWindows.writes").swap("_follows(self.fileset)", "False"),
         first=Killer.CHAINS,
+    ),
+    _mutant(
+        "rest_of_a_run_forgotten",
+        "a run that reaches its limits announces the windows that are left",
+        In("WindowProgram._find_move").swap("plan.more or late < len(plan.late) or new < len(plan.new)", "False"),
+        first=Killer.POLICIES,
+    ),
+    _mutant(
+        "late_beyond_the_limit_lost",
+        "late windows beyond the limits of a run are left to the next runs",
+        In("WindowProgram._find_move").swap(
+            "[window for window in (*plan.left, *plan.late[late:]) if window not in look.left]", "[]"
+        ),
+        first=Killer.POLICIES,
+    ),
+    _mutant(
+        "outside_rows_late_unseen",
+        "late rows outside their partition touch the windows of their own times",
+        In("window_program._list_dirty").swap("dirty + missed + changed", "dirty + missed"),
+        first=Killer.POLICIES,
+    ),
+    _mutant(
+        "dropped_hour_in_silence",
+        "an hour whose directory has vanished is late for its windows",
+        In("FollowPartitions._writes").swap(
+            "change.brings_rows or change.op is not WriteOp.APPEND", "change.brings_rows"
+        ),
+        first=Killer.POLICIES,
+    ),
+    _mutant(
+        "nothing_on_demand",
+        "on demand, the windows of all partitions are closed",
+        In("find_passed").swap("max(map(grid.closes, touched), default=computed)", "computed"),
+        first=Killer.POLICIES,
     ),
 )

@@ -13,7 +13,7 @@ from tests.sql.hours import Plain
 from tests.sql.plain import PlainWindows, Texts
 from tidemill.lake.window.carry import CARRY_KEYS, to_carry_key
 from tidemill.lake.window.side import name_partition
-from tidemill.lake.window.window_plan import Window
+from tidemill.lake.window.window_plan import Grid, Window, WindowShape
 from tidemill.shapes.keys import KeySchema
 from tidemill.shapes.partition_time import WallTime, Zone, from_wall, to_wall
 from tidemill.sql.batches import Batch
@@ -122,7 +122,7 @@ from tidemill.sql.window_program import WindowProgram
 app = tm.App("shop")
 clicks, views = (
     app.fileset(name, keys={{"day": "date", "hour": "int"}}, watermark=tm.Watermark(
-        "ts", pattern="$day $hour:00:00", interval="1h", late="{late}", idle_timeout=idle))
+        "ts", pattern="$day $hour:00:00", interval="1h", zone="{zone}", late="{late}", idle_timeout=idle))
     for name, idle in (("clicks", None), ("views", {idle!r})))
 hourly = app.fileset("hourly", keys={{"day": "date"}})
 app.add_windows(WindowProgram("count_hours", '''
@@ -160,7 +160,8 @@ class Near(Plain):
         kind = self.join[2]
         left, right = ([int(line.split()[0]) for line in self.lines(name)] for name in ("clicks", "views"))
         lines = to_lines(join_near(left, right, *self.join), kind, self.zone)
-        return sorted(line.rstrip() for window, line in lines if passed is not None and window.end <= passed)
+        grid = Grid(WindowShape(HOUR, HOUR, 0), self.zone)
+        return sorted(line.rstrip() for window, line in lines if passed is not None and grid.closes(window) <= passed)
 
     def list_carried(self, table: str) -> list[str]:
         """The hours of a table that are carried."""
@@ -185,11 +186,13 @@ def open_near(
     *,
     policy: str = "recompute",
     idle: str | None = None,
+    zone: str = "UTC",
 ) -> Near:
-    """Such a project, with the late policy of both tables, and the idle time-out of the second."""
+    """Such a project, with the late policy and the zone of both tables, and the idle time-out of the second."""
     join = early, late, kind
-    text = APP.format(time=row_time(kind), near=near(*join), join=join, late=policy, idle=idle)
+    text = APP.format(time=row_time(kind), near=near(*join), join=join, late=policy, idle=idle, zone=zone)
     made = open_windows(folder, catalog_url, text)
     opened = Near(made.mill, at=made.at)
     opened.join = join
+    opened.zone = Zone(zone)
     return opened

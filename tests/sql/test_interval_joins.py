@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sql.conftest import Windows, open_windows
+from tests.sql.hours import PLACES
 from tests.sql.near import HOUR, MINUTE, Near, PlainNear, near, open_near, row_time
 from tests.sql.test_several_inputs import EVENTS
 from tests.sql.test_window_program import MARKS, kill
@@ -422,14 +423,18 @@ _numbers = itertools.count()
 
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(
+    st.sampled_from(PLACES),
     st.sampled_from(["", "LEFT", "RIGHT", "FULL"]),
     st.sampled_from([(90, 30), (0, 120), (-60, 120), (61, -1)]),
     EVENTS,
 )
-def test_an_interval_join_is_that_of_one_computation_in_every_order_of_arrival(memory_folder, kind_of, bounds, events):
-    """Appends, rewrites, drops, runs, resets and kills in any order on both sides: all that is closed, exactly once."""
+def test_an_interval_join_is_that_of_one_computation_in_every_order_of_arrival(
+    memory_folder, place, kind_of, bounds, events
+):
+    """Also on days of clock change, with rewrites, drops, runs, resets and kills on both sides: all windows, once."""
+    zone, day = place
     folder = memory_folder / f"i{next(_numbers)}"
-    opened = open_near(folder, f"sqlite:///{folder}.db", *bounds, kind_of)
+    opened = open_near(folder, f"sqlite:///{folder}.db", *bounds, kind_of, zone=zone)
     for event, how, hour, minutes in events:
         if event == "run":
             if how == "drop":
@@ -439,8 +444,8 @@ def test_an_interval_join_is_that_of_one_computation_in_every_order_of_arrival(m
             kill(opened, MARKS[hour])
         elif how == "drop":
             opened.mill.datasets.drop(event, {"hour": hour})
-        else:
-            opened.add_to(event, f"2021-03-19 0{hour}:00", *minutes, how=how)
+        elif opened.has(f"{day} 0{hour}:00"):
+            opened.add_to(event, f"{day} 0{hour}:00", *minutes, how=how)
     opened.settle()
 
     assert opened.lines("hourly") == opened.expected(opened.closed)

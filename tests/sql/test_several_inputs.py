@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sql.conftest import open_windows
-from tests.sql.hours import CUMULATE, HOP, HOUR, TUMBLE, Plain
+from tests.sql.hours import CUMULATE, HOP, HOUR, PLACES, TUMBLE, Plain
 from tests.sql.plain import count, join_counts, to_texts
 from tests.sql.test_window_program import MARKS, kill
 from tidemill.app.declared import BadDeclaration
@@ -21,6 +21,7 @@ from tidemill.lake.window.window_plan import Grid, WindowShape
 from tidemill.mill.metrics import Metric
 from tidemill.reasons import Reason
 from tidemill.run.step.spans import DeclaredSpan
+from tidemill.shapes.partition_time import Zone
 
 APP = """
 import tidemill as tm
@@ -262,15 +263,18 @@ _numbers = itertools.count()
 
 
 @settings(max_examples=10, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from([TUMBLE, HOP, CUMULATE]), EVENTS)
-def test_a_join_is_that_of_one_computation_in_every_order_of_arrival(memory_folder, windows, events):
-    """Appends, rewrites, drops, runs and kills in any order on both sides: all that is closed, exactly once."""
+@given(st.sampled_from(PLACES), st.sampled_from([TUMBLE, HOP, CUMULATE]), EVENTS)
+def test_a_join_is_that_of_one_computation_in_every_order_of_arrival(memory_folder, place, windows, events):
+    """Also on days of clock change, with rewrites, drops, runs and kills on both sides: each window exactly once."""
+    zone, day = place
     folder = memory_folder / f"j{next(_numbers)}"
     query = JOIN.format(clicks=windows, views=windows.replace("clicks", "views"))
     begin, end = APP.index("\n    INSERT"), APP.index("''',\n    calculator")
     text = (APP[:begin] + query.replace("{", "{{").replace("}", "}}") + APP[end:]).replace("PlainWindows", "PlainJoin")
-    text = text.format(clicks="recompute", views="recompute", zone="UTC", idle=None)
+    text = text.replace('("clicks", "UTC"', '("clicks", "{zone}"')
+    text = text.format(clicks="recompute", views="recompute", zone=zone, idle=None)
     plain = Plain(open_windows(folder, f"sqlite:///{folder}.db", text).mill)
+    plain.zone = Zone(zone)
     plain.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0, windows == CUMULATE)
     for event, how, hour, minutes in events:
         if event == "run":
@@ -279,8 +283,8 @@ def test_a_join_is_that_of_one_computation_in_every_order_of_arrival(memory_fold
             kill(plain, MARKS[hour])
         elif how == "drop":
             plain.mill.datasets.drop(event, {"hour": hour})
-        else:
-            plain.add_to(event, f"2021-03-19 0{hour}:00", *minutes, how=how)
+        elif plain.has(f"{day} 0{hour}:00"):
+            plain.add_to(event, f"{day} 0{hour}:00", *minutes, how=how)
     plain.settle()
 
     values = [value for (value,) in plain.sql("SELECT value FROM watermark")]

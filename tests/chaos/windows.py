@@ -22,9 +22,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from tests.chaos.window_projects import Kind, open_project
 from tests.drivers import cold_drivers
 from tests.spawners import PlayedDrivers
-from tests.sql.hours import HOP, TUMBLE, Plain, open_plain, open_spark_hours
 from tests.yardstick import patience
 from tidemill.lake import janitor
 from tidemill.narration import Narrator
@@ -91,7 +91,7 @@ class Campaign:
         self,
         folder: Path,
         url: str | None,
-        windows: str,
+        kind: Kind,
         seed: int,
         *,
         spark: bool = False,
@@ -102,14 +102,7 @@ class Campaign:
         self._mortal, self._longest_life = (1.0, _MARKS_OF_A_RUN * 3 // 2) if spark else (0.8, _MARKS_OF_A_RUN)
         self.chance = random.Random(seed)
         self.told = folder / "kills"
-        make = open_spark_hours if spark else open_plain
-        self.plain: Plain = make(
-            folder / "project",
-            url or f"sqlite:///{folder}/catalog.db",
-            windows=windows,
-            more="max_windows=3",
-            retries=100,
-        )
+        self.plain = open_project(kind, folder / "project", url or f"sqlite:///{folder}/catalog.db", spark=spark)
         self.deadly = True
         """False: drivers live from now on."""
         arguments = ("-m", "tests.chaos.windows", "--driver", *(["--spark"] if spark else []))
@@ -119,7 +112,8 @@ class Campaign:
         self.runner = Runner(world, catalog, launcher, slots=1)
         self.scheduler = Scheduler(catalog, world, lambda _: None)
         self.keeper = Keeper(catalog, Discoverer(catalog, Narrator(world, lambda _: None, as_json=False)))
-        self.hour = 0
+        self.hours = dict.fromkeys(kind.tables, 0)
+        """The next hour of each table."""
         self.looks = 0
         self.seen = 0
 
@@ -157,13 +151,15 @@ class Campaign:
     def publish(self) -> None:
         """An hour or two: the next, an earlier one that is late, or one again."""
         for _ in range(self.chance.randint(1, 3)):
-            what = self.chance.random()
-            late = self.hour and what < 0.4
-            hour = self.chance.randrange(self.hour) if late else self.hour
-            self.hour += not late
+            # The table that is behind, so that no table holds the windows of the other one for long.
+            table = min(self.hours, key=lambda name: self.hours[name])
+            what, next_hour = self.chance.random(), self.hours[table]
+            late = next_hour and what < 0.4
+            hour = self.chance.randrange(next_hour) if late else next_hour
+            self.hours[table] += not late
             how = "overwrite" if what < 0.1 else "append"
             minutes = self.chance.sample(range(60), self.chance.randint(1, 3))
-            self.plain.add(str(FIRST + timedelta(hours=hour)), *minutes, how=how)
+            self.plain.add_to(table, str(FIRST + timedelta(hours=hour)), *minutes, how=how)
 
     def step(self) -> None:
         """Everybody's turn; what was published meanwhile is looked at."""
@@ -190,11 +186,11 @@ class Campaign:
         """Return whether nothing is left to do."""
         return not self.plain.sql(
             "SELECT 1 FROM run WHERE ended_at IS NULL UNION ALL SELECT 1 FROM job WHERE state <> 'PENDING_TRIGGER'"
-            " UNION ALL SELECT 1 FROM window_program AS p JOIN window_input AS i ON i.program_id = p.program_id"
-            " JOIN watermark AS w ON w.dataset_id = i.dataset_id"
-            " WHERE w.value > coalesce(p.computed, -1) OR p.retry_at IS NOT NULL OR EXISTS (SELECT 1"
-            " FROM partition_change AS c WHERE c.dataset_id = i.dataset_id AND c.commit_seq >= p.seen"
-            " AND c.partition_time < p.computed)"
+            " UNION ALL SELECT 1 FROM window_program AS p WHERE p.retry_at IS NOT NULL OR coalesce(p.computed, -1) <"
+            " (SELECT min(coalesce(w.value, -1)) FROM window_input AS i JOIN watermark AS w"
+            " ON w.dataset_id = i.dataset_id WHERE i.program_id = p.program_id) OR EXISTS (SELECT 1"
+            " FROM window_input AS i JOIN partition_change AS c ON c.dataset_id = i.dataset_id"
+            " WHERE i.program_id = p.program_id AND c.commit_seq >= p.seen AND c.partition_time < p.computed)"
         )
 
     def judge(self) -> dict[str, object]:
@@ -219,7 +215,7 @@ class Campaign:
             "drivers killed (-9)": kills.total(),
             "at so many steps": len(kills),
             "attempts / completed runs": f"{attempts} / {runs}",
-            "hours": self.hour,
+            "hours": sum(self.hours.values()),
             "windows": len(found),
             "looks of readers": self.looks,
             "lost, doubled, wrong": 0,
@@ -232,20 +228,21 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=20261121)
     parser.add_argument("--catalog", metavar="URL", help="an empty database; one of SQLite unless told")
-    parser.add_argument("--hop", action="store_true", help="windows that overlap")
+    parser.add_argument("--kind", type=Kind, choices=list(Kind), default=Kind.TUMBLE, help="session and join: --spark")
     parser.add_argument("--spark", action="store_true", help="windows that Spark computes, over Parquet")
     parser.add_argument("--driver", action="store_true", help="be one of its drivers")
     asked = parser.parse_args()
     if asked.driver:
         drive_until_killed(spark=asked.spark)
         return 0
+    if asked.kind in {Kind.SESSION, Kind.JOIN} and not asked.spark:
+        parser.error(f"--kind {asked.kind} needs --spark")
     # As for the tests: JVMs that live so short a time spend a third of it on compiling code twice.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     began, tell = time.monotonic(), functools.partial(print, flush=True)
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="tidemill-windows-", dir=memory) as folder:
-        windows = HOP if asked.hop else TUMBLE
-        campaign = Campaign(Path(folder), asked.catalog, windows, asked.seed, spark=asked.spark, tell=tell)
+        campaign = Campaign(Path(folder), asked.catalog, asked.kind, asked.seed, spark=asked.spark, tell=tell)
         campaign.play(asked.kills)
         figures = campaign.judge()
         for name, number in campaign.kills().most_common():

@@ -135,7 +135,7 @@ MUTANTS: Final = (
             "  FROM in_progress WHERE write_pointer = {commit_seq}\n"
             "    ON CONFLICT (location) DO NOTHING\n\n",
         ),
-        Sql("find_publisher").swap("AND (state IN ('in_progress', 'committed')", "AND (state IN ('no such')"),
+        Sql("find_publisher").swap("AND state IN ('in_progress', 'committed')", "AND state IN ('no such')"),
         first=Killer.SIMULATION,
     ),
     _mutant(

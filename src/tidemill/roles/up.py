@@ -150,6 +150,7 @@ def _run_roles(
             keep_audit=config.keep_audit,
             keep_history=config.keep_history,
             keep_messages=config.keep_messages,
+            logs=config.logs,
         )
         loops.start("scheduler", scheduler.run, Scheduler.AWAITED)
         loops.start("runner", partial(runner.run, taking=lambda: not loops.draining), Runner.AWAITED)

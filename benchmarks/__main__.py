@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13, b15, b16, b17
+from benchmarks import b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13, b14, b15, b16, b17
 from benchmarks.machine import describe_machine, measure_yardsticks
 from benchmarks.processes import ending_processes, exit_at_signals
 from benchmarks.table import Figure, to_markdown
@@ -33,6 +33,7 @@ ALL: dict[str, Callable[[str], Iterator[Figure]]] = {
     "B11": b11.run,
     "B12": b12.run,
     "B13": b13.run,
+    "B14": b14.run,
     "B15": b15.run,
     "B16": b16.run,
     "B17": b17.run,

@@ -76,8 +76,9 @@ _FIRST: Final = 1_000_000
 """Keys of the same length, so that the text of a key is a prefix and the number."""
 
 
-def age(mill: Mill) -> None:
-    """Give the deployed app of this module its past."""
+def age(mill: Mill, share: int = 1) -> None:
+    """Give the deployed app of this module its past, or one part of `share` parts of the past."""
+    runs = RUNS // share
     publish(mill, BIG, _FIRST)
     _land(mill)
     mill.runs.start("bench.p0000")
@@ -85,7 +86,7 @@ def age(mill: Mill) -> None:
         _copy(
             execute,
             "tx",
-            RUNS,
+            runs,
             "WHERE state = 'committed'",
             {
                 "write_pointer": "1000 + 2 * i",
@@ -96,14 +97,14 @@ def age(mill: Mill) -> None:
         _copy(
             execute,
             "partition_change",
-            PARTITIONS,
+            PARTITIONS // share,
             f"WHERE dataset_id = (SELECT dataset_id FROM dataset WHERE name = '{BIG.partition('.')[2]}')",
             {
                 "write_pointer": "1000 + 2 * i",
                 "commit_seq": "1001 + 2 * i",
                 "partition_key": f"'{_prefix()}' || ({_FIRST + 1} + i)",
                 "location": "'tx-' || (1000 + 2 * i) || '-aged'",
-                "run_id": f"'run_00000000000000000000' || (100000 + i % {RUNS})",
+                "run_id": f"'run_00000000000000000000' || (100000 + i % {runs})",
                 "row_count": "100 + i % 900",
                 "bytes": "1000 * (1 + i % 900)",
                 "at": "at - (1000000 - i) * CAST(30000 AS BIGINT)",
@@ -112,7 +113,7 @@ def age(mill: Mill) -> None:
         _copy(
             execute,
             "inbox_file",
-            FILES,
+            FILES // share,
             "WHERE name = 'first.csv'",
             {
                 "name": "'f' || (1000000 + i) || '.csv'",
@@ -122,7 +123,7 @@ def age(mill: Mill) -> None:
         )
         ended = "i % 1000 > 0"
         execute(
-            f"{_series(ALERTS)} INSERT INTO alert"
+            f"{_series(ALERTS // share)} INSERT INTO alert"
             " (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, resolved_at)"
             " SELECT 'alert_' || (1000000 + i), rule_id, namespace, 'default.failed', 'default.bench.p' || i,"
             f" CASE WHEN {ended} THEN 'RESOLVED' ELSE 'OPEN' END, 'it failed', 1, 1, CASE WHEN {ended} THEN 2 END"
@@ -144,7 +145,7 @@ def age(mill: Mill) -> None:
         _copy(
             execute,
             "run",
-            RUNS,
+            runs,
             "WHERE kind = 'program'",
             {
                 "run_id": "'run_00000000000000000000' || (100000 + i)",
@@ -170,7 +171,7 @@ def age(mill: Mill) -> None:
         _copy(
             execute,
             "message",
-            RUNS,
+            PARTITIONS // share,
             "WHERE topic = 'data' AND event_key LIKE 'partition:%'",
             {"seq": "1001 + 2 * i", "event_key": f"'partition:default.d' || substr('' || (10000 + i % {DATASETS}), 2)"},
         )

@@ -281,10 +281,11 @@ class World:
         """Return `count` new ids of one time, in their order."""
         begin = to_ms(self.clock.now()) << 80
         values = sorted([begin | self.random.getrandbits(80) for _ in range(count)])
-        return [
-            f"{prefix}_" + "".join([_CROCKFORD_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
-            for value in values
-        ]
+        return [_write_id(prefix, value) for value in values]
+
+    def first_id(self, prefix: str, at: datetime) -> str:
+        """Return an id that comes before all ids that are made at a time or later."""
+        return _write_id(prefix, to_ms(at) << 80)
 
     def token(self, characters: int) -> str:
         """Return random lower-case letters and digits that cannot be guessed (with the system's random source)."""
@@ -294,3 +295,7 @@ class World:
     def between(self, low: timedelta, high: timedelta) -> timedelta:
         """Return a random duration from `low` to `high`, so that waiting processes do not wake together."""
         return low + (high - low) * self.random.random()
+
+
+def _write_id(prefix: str, value: int) -> str:
+    return f"{prefix}_" + "".join([_CROCKFORD_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])

@@ -10,6 +10,7 @@ from tests.errors import raises_code
 from tests.manual_clock import ManualClock
 from tests.stage import staged
 from tidemill.roles.janitor import Janitor
+from tidemill.run.records.logs import delete_old_logs
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.retention import Historian, read_horizon
 
@@ -117,6 +118,24 @@ def test_what_is_needed_stays_at_any_age(stage, clock):
     assert {run.run_id for run in stage.runs()} == newest >= {waiting}
     assert [stage.mill.runs.show(run_id).run_id for run_id in newest]
     assert audit(stage.mill.project.catalog).findings == ()
+
+
+def test_logs_go_with_the_records_of_their_runs(stage, clock, tmp_path):
+    """Logs without a record fill the disk, and no command shows them. The log of a kept run is still read."""
+    catalog, world = stage.mill.project.catalog, stage.world
+    old, kept = world.new_id("run"), stage.mill.runs.start("shop.report").run_id
+    clock.pass_by(DAY)
+    young = world.new_id("run")
+    for run_id in (old, kept, young):
+        for place in ("logs", "far"):
+            (tmp_path / place / run_id / "1").mkdir(parents=True)
+            (tmp_path / place / run_id / "1" / "stdout").write_text("said")
+
+    deleted = delete_old_logs(catalog, tmp_path / "logs", (tmp_path / "far").as_uri(), clock.at)
+
+    assert deleted == 1
+    assert {one.name for one in (tmp_path / "logs").iterdir()} == {kept, young}
+    assert {one.parent.parent.name for one in (tmp_path / "far").rglob("stdout")} == {kept, young}
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ SELECT state FROM tx WHERE write_pointer = :write_pointer AND state IN ('in_prog
  UNION
 SELECT 'committed' WHERE EXISTS (SELECT 1 FROM partition_change AS change
                                   WHERE change.dataset_id = :dataset_id AND change.write_pointer = :write_pointer)
+ LIMIT 1
 
 -- name: find_expired
 -- gives: location, manifest

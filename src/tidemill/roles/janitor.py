@@ -43,10 +43,13 @@ class Janitor:
         keep_audit: timedelta = KEEP_AUDIT,
         keep_history: timedelta = KEEP_HISTORY,
         keep_messages: timedelta = KEEP_MESSAGES,
+        logs: str = "",
     ) -> None:
         self._catalog = catalog
         self._keep_audit = keep_audit
-        self._historian = Historian(catalog, keep_history, keep_messages)
+        self._historian = Historian(
+            catalog, keep_history, keep_messages, None if state is None else (state / "logs", logs)
+        )
         self._keep_superseded = keep_superseded
         self._state = state
 

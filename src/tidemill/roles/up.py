@@ -229,6 +229,7 @@ class _NodeProcess:
             keep_audit=config.keep_audit,
             keep_history=config.keep_history,
             keep_messages=config.keep_messages,
+            logs=config.logs,
         )
         self._loops.start("janitor", loop(self._world, sweeper.step))
         leaving = loop(self._world, sweeper.empty_inboxes, look_again=LEAVE_SOON)

@@ -497,6 +497,7 @@ class VirtualMill:
             keep_audit=config.keep_audit,
             keep_history=config.keep_history,
             keep_messages=config.keep_messages,
+            logs=config.logs,
         )
         loop(process.world, janitor.step)(process.catalog.waiter(frozenset()), _never)
 

@@ -7,9 +7,10 @@ over into a location that all nodes reach, and other nodes read them there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,8 @@ SPARK_LOG: Final = "spark.log"
 _WAITING: Final = "waiting"
 """The folder beside those of runs with a file for each attempt whose log is still to be put into the location."""
 _LOOK_EVERY: Final = timedelta(seconds=10)
+_FIRST_RUN: Final = "run_"
+_PART: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,3 +244,31 @@ class LogKeeper:
         for file in sizes:
             files.put(f"{name}/{file}", source.read_from(file, 0))
         disk.write_bytes(note, write_text(_Put(sizes)).encode())
+
+
+def delete_old_logs(catalog: Catalog, folder: Path, location: str, before: datetime) -> int:
+    """Delete the logs of runs that were made before a time and whose records are deleted; return the number of runs.
+
+    `folder` is that of all logs on this machine, and `location` that of the setting `logs`; empty without one. Cost:
+    one listing of both, and a look-up for each old run.
+    """
+    world, last = catalog.world, catalog.world.first_id("run", before)
+    old = [path.name for path in world.disk.list_folder(folder) if _FIRST_RUN <= path.name < last]
+    deleted = set(_without_record(catalog, old))
+    for run_id in sorted(deleted):
+        world.disk.remove(folder / run_id)
+    if location:
+        files = open_files(location, world)
+        listed = takewhile(lambda name: name < last, (file.name for file in files.list_after(_FIRST_RUN, None)))
+        by_run = {run_id: list(names) for run_id, names in groupby(listed, lambda name: name.partition("/")[0])}
+        for run_id in _without_record(catalog, list(by_run)):
+            files.delete_many(by_run[run_id])
+            deleted.add(run_id)
+    return len(deleted)
+
+
+def _without_record(catalog: Catalog, run_ids: Sequence[str]) -> Iterator[str]:
+    for start in range(0, len(run_ids), _PART):
+        part = [RunId(one) for one in run_ids[start : start + _PART]]
+        known = {run.run_id for run in catalog.read(lambda db: find_runs(db, part))}  # noqa: B023  # called at once
+        yield from (one for one in part if one not in known)

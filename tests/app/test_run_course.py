@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.errors import raises_code
 from tests.stage import staged
 
 APP = """
@@ -18,6 +19,12 @@ def load(run):
     if run.attempt == 1:
         raise ValueError("the first attempt fails")
     run.output(days).append([{"n": 1, "day": datetime.date(2026, 1, day)} for day in (1, 2)])
+"""
+
+REPORT = """
+@app.python()
+def report(run):
+    run.publish("told", {"at": str(run.logical_time), "times": len(run.logical_times)})
 """
 
 
@@ -53,6 +60,24 @@ def test_a_run_shows_what_its_commit_published(stage):
     assert [one.event_key for one in run.published if one.topic == "data"] == ["partition:default.days"]
     commit = run.attempts[-1].commit_seq
     assert all(one.position.startswith(f"{commit}.") for one in run.published)
+
+
+def test_a_run_by_hand_works_for_a_time_of_the_past(stage):
+    """A night that went wrong is repeated the next morning, for its own day."""
+    stage.declare(REPORT)
+    first = stage.mill.runs.start("report", logical_time="2026-01-02T03:30:00+01:00").run_id
+    stage.play()
+    second = stage.mill.runs.start("report", logical_time="2026-01-03T02:30").run_id
+    stage.play()
+    told = [message.payload for message in stage.mill.topics.read("told")]
+
+    assert told == [
+        {"at": "2026-01-02 02:30:00+00:00", "times": 1},
+        {"at": "2026-01-03 02:30:00+00:00", "times": 1},
+    ]
+    assert [stage.mill.runs.show(one).state for one in (first, second)] == ["COMPLETED", "COMPLETED"]
+    with raises_code("bad_logical_time", "in ISO 8601"):
+        stage.mill.runs.start("report", logical_time="yesterday")
 
 
 def _play(stage):

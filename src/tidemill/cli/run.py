@@ -58,12 +58,13 @@ def lineage(run_id: str, *, direction: str, depth: int, limit: int, as_json: boo
 @command.command()
 @click.argument("program", metavar="APP.PROGRAM")
 @click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="An argument; VALUE may be JSON.")
+@click.option("--logical-time", metavar="TIME", help="The time that the program sees as that of a time trigger.")
 @json_option
-def start(program: str, arguments: Sequence[str], *, as_json: bool) -> None:
+def start(program: str, arguments: Sequence[str], *, logical_time: str | None, as_json: bool) -> None:
     """Start a program now. The run executes in `tidemill up`."""
     given = dict(map(parse_argument, arguments))
     with open_mill() as mill:
-        made = mill.runs.start(program, given)
+        made = mill.runs.start(program, given, logical_time=logical_time)
     say(made, f"{made.run_id} is pending; `tidemill run show {made.run_id}`", as_json=as_json)
 
 

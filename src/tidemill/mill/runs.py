@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -50,6 +50,18 @@ class StartsByItself(UserError):
         super().__init__(
             f"{program} is a worker: runners keep as many of it alive as the app declares",
             "change `instances` and deploy, or `tidemill run kill` one to have it replaced",
+        )
+
+
+class BadLogicalTime(UserError):
+    """A logical time that cannot be read."""
+
+    code = "bad_logical_time"
+
+    def __init__(self, given: str) -> None:
+        self.given = given
+        super().__init__(
+            f"logical time {given!r} is refused", "write it in ISO 8601, as 2026-01-31T06:00:00Z", before=": "
         )
 
 
@@ -253,9 +265,21 @@ class Runs(Noun):
         return self._catalog.read(block)
 
     @operation(Right.OPERATE, in_block=True)
-    def start(self, program: str, arguments: Mapping[str, object] | None = None) -> StartedRun:
-        """Make a pending run of `program` (`app.program`), which a runner carries out."""
+    def start(
+        self,
+        program: str,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        logical_time: datetime | str | None = None,
+    ) -> StartedRun:
+        """Make a pending run of `program` (`app.program`), which a runner carries out.
+
+        The program sees `logical_time` as if a time trigger had fired then: it works for a day of the past. A time
+        without a zone is in UTC. `BadLogicalTime`, `BadArgument`, `NotFound`.
+        """
         run_id = RunId(self._world.new_id("run"))
+        times = [] if logical_time is None else [_read_logical_time(logical_time)]
+        cause = {"asked": "by hand", **({"logical_time": times[0], "logical_times": times} if times else {})}
 
         def block(db: Db) -> StartedRun:
             found = self._project.startable(db, program)
@@ -263,7 +287,7 @@ class Runs(Noun):
                 raise StartsByItself(found.qualified_name)
             bound = found.bind(arguments or {})
             limits = list_limits(db, found.program_id)
-            runs.create_pending(db, [NewRun(run_id, found.program_id, bound, {"asked": "by hand"}, limits=limits)])
+            runs.create_pending(db, [NewRun(run_id, found.program_id, bound, cause, limits=limits)])
             self._note("start", found.qualified_name, run_id=run_id).write(db)
             return StartedRun(run_id, found.qualified_name)
 
@@ -335,6 +359,14 @@ class Runs(Noun):
         while every is not None and not reader.ended:
             self._world.clock.sleep(every)
             yield from reader.read_on()
+
+
+def _read_logical_time(given: datetime | str) -> datetime:
+    try:
+        time = given if isinstance(given, datetime) else datetime.fromisoformat(given)
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise BadLogicalTime(str(given)) from None
 
 
 def read_log(project: Project, run_id: str, *, attempt: int | None, whole: bool, most: int | None = None) -> LogReader:

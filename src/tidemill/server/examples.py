@@ -108,6 +108,7 @@ _VALUES: Final[Mapping[str, object]] = {
     "kind": "dataset",
     "lease": "5m",
     "limit": 20,
+    "logical_time": "2026-01-31T06:00:00Z",
     "messages": [{"topic": "own", "payload": {"door": 1}, "key": "door"}],
     "mode": "hold",
     "names": ["shop.on_orders", "shop.nightly"],

@@ -126,7 +126,7 @@ clicks, views = (
     for name, idle in (("clicks", None), ("views", {idle!r})))
 hourly = app.fileset("hourly", keys={{"day": "date"}})
 app.add_windows(WindowProgram("count_hours", '''
-    INSERT INTO hourly SELECT {time} AS ts, l.a, r.a AS b, to_date({time}) AS day FROM {near}''',
+    INSERT INTO hourly SELECT {time} AS ts, l.line AS a, r.line AS b, to_date({time}) AS day FROM {near}''',
     calculator=compute_near(*{join!r})), ProgramKind.PYTHON)
 app.schedule("count", "count_hours", constraints=[], trigger=tm.AnyOf(
     tm.WatermarkPassed(clicks, every="30m"), tm.WatermarkPassed(views, every="30m")))

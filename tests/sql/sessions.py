@@ -28,7 +28,7 @@ from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
 from tidemill.testing.plain import read_lines
 
-SESSION = "SESSION(TABLE clicks PARTITION BY parity, DESCRIPTOR(ts), INTERVAL '{}' MINUTE)"
+SESSION = "SESSION(TABLE clicks PARTITION BY line, DESCRIPTOR(ts), INTERVAL '{}' MINUTE)"
 SLOTS = WindowShape(HOUR, HOUR, 0)
 
 

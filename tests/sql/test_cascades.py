@@ -43,7 +43,7 @@ app.add_windows(WindowProgram("count_hours", '''
     calculator=PlainWindows), ProgramKind.PYTHON)
 if "{column}":
     app.add_windows(WindowProgram("add_up", '''
-        INSERT INTO shifts SELECT window_start, window_end, sum(n) AS n, to_date(window_start) AS day
+        INSERT INTO shifts SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day
           FROM TABLE(TUMBLE(TABLE hourly, DESCRIPTOR({column}), INTERVAL '3' HOUR))
          GROUP BY window_start, window_end''',
         calculator=PlainSums), ProgramKind.PYTHON)

@@ -456,10 +456,6 @@ def below(select: str) -> str:
             "WITH cannot name that query",
         ),
         (
-            f"INSERT INTO o SELECT window_end {SESSION.replace('TABLE clicks', '(SELECT ts FROM clicks)')}",
-            "PARTITION BY who: there is no such column among ts",
-        ),
-        (
             f"INSERT INTO o SELECT window_end {SESSION.replace('30', '0')}",
             "the gap of SESSION must be longer than nothing",
         ),

@@ -24,7 +24,7 @@ INSERT = """
 INSERT INTO hourly SELECT window_start, {what} AS n, to_date(window_start) AS day
   FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start"""
 KEY = "day=2021-03-19 hour={}"
-COUNT, SUM = INSERT.format(what="count(*)"), INSERT.format(what="sum(amount)")
+COUNT, SUM = INSERT.format(what="count(*)"), INSERT.format(what="max(ts)")
 
 
 @pytest.fixture

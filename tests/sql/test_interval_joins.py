@@ -395,7 +395,7 @@ def test_a_reset_ends_the_carries_so_that_rows_outside_are_counted_again(sqlite_
 
 INSERT = f"""
 CREATE TABLE settled (ts TIMESTAMP(3), a bigint) PARTITIONED BY (day date);
-INSERT INTO settled SELECT l.ts, r.a, to_date(l.ts) AS day FROM {near(90, 30, "")}"""
+INSERT INTO settled SELECT l.ts, r.line AS a, to_date(l.ts) AS day FROM {near(90, 30, "")}"""
 
 
 def test_an_insert_is_explained_and_starts_when_either_watermark_may_close_a_window(sqlite_catalog_url, tmp_path):

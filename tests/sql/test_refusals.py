@@ -323,9 +323,35 @@ REFUSED: Final = (
         f"INSERT INTO o WITH x AS (SELECT * FROM clicks) SELECT window_end FROM {SESSION.replace('clicks', 'x')}",
         "1:91 SESSION reads a table, or a query in its parentheses:",
     ),
+    # names of columns
+    (of_day(f"{HOUR}\nWHERE aa > 1"), "3:8 there is no column aa: did you mean a?"),
     (
-        insert("a FROM TABLE(SESSION((SELECT ts FROM clicks) PARTITION BY a, DESCRIPTOR(ts), INTERVAL '1' HOUR))"),
-        "2:27 PARTITION BY a: there is no such column among ts",
+        insert(f"window_start, sum(amount) AS a, {OF_DAY}\nFROM {HOUR} GROUP BY window_start", "default.o"),
+        "2:31 there is no column amount: there are ts, a, day, hour, window_start, window_end, window_time",
+    ),
+    (
+        of_day("TABLE(TUMBLE((SELECT ts, a AS b FROM clicks), DESCRIPTOR(ts), INTERVAL '1' HOUR)) ORDER BY a"),
+        "2:147 there is no column a: there are ts, b, window_start, window_end",
+    ),
+    (
+        f"INSERT INTO o SELECT l.window_start, to_date(l.window_start) AS day FROM {L}\nJOIN {R} ON {BOTH} AND l.a = r.b",
+        "2:164 there is no column b: there are ts, a, day, hour",
+    ),
+    (
+        insert(f"window_start, {OF_DAY} FROM {L} WHERE EXISTS (SELECT 1 FROM {R} WHERE {BOTH} AND r.aa = l.a)"),
+        "2:320 there is no column aa: did you mean a?",
+    ),
+    (
+        insert(f"l.ts, r.aaa, l.day {JOIN.replace('views', 'clicks')}"),
+        "2:14 there is no column aaa: there are a, day, hour, ts",
+    ),
+    ("EXPLAIN SELECT window_strat FROM " + HOUR, "1:27 there is no column window_strat: did you mean window_start?"),
+    (
+        insert(
+            "window_end, to_date(window_end) AS day FROM "
+            "TABLE(SESSION((SELECT ts FROM clicks) PARTITION BY a, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
+        ),
+        "2:103 there is no column a: there are ts",
     ),
     (
         f"INSERT INTO o WITH s AS (SELECT * FROM {SESSION}) SELECT l.window_end FROM s l JOIN s r ON {BOTH}",

@@ -38,8 +38,8 @@ from tidemill.sql.outside_rows import (
 )
 from tidemill.sql.window_program import (
     NextWindow,
+    check_columns,
     check_sessions,
-    check_times,
     find_first,
     find_passed,
     list_needed,
@@ -215,7 +215,7 @@ def _plan_closed(
     db: Db, snapshot: Snapshot, query: WindowQuery, sources: Sequence[Fileset], outside: Outside
 ) -> tuple[tuple[Window, ...], Instant | None]:
     """Return the closed windows, and the watermark of the query."""
-    check_times(query, sources, [find_schema(db, source.dataset_id) for source in sources])
+    check_columns(query, sources, [find_schema(db, source.dataset_id) for source in sources])
     check_sessions(query, sources)
     check_outside(query, sources)
     waiting = [one for source in sources for one in list_waiting(db, source, snapshot, None)]

@@ -253,11 +253,11 @@ class SparkWindows:
     def pick_carried(self, workspace: Workspace, batch: Batch, of: str, seen: int) -> DataFrame:
         """See `Calculator`. Columns that the query does not name are left out."""
         rows, joined, inside = self._join(workspace, batch)
-        named = self._query.named
+        mentioned = self._query.mentioned
         kept = [
             quoted(name)
             for name in rows.columns
-            if named is None or name.lower() in named or name == _column(batch, rows)
+            if mentioned is None or name.lower() in mentioned or name == _column(batch, rows)
         ]
         place = dict(zip(CARRY_KEYS, (text_literal(of), "__name", f"CAST({seen} AS BIGINT)"), strict=True))
         columns = ", ".join([*kept, *(f"{value} AS {name}" for name, value in place.items())])

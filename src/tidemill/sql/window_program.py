@@ -75,6 +75,7 @@ from tidemill.sql.aside import Aside, name_some
 from tidemill.sql.batches import Batch, Calculator
 from tidemill.sql.carries import put_carry, write_partitions, write_sessions
 from tidemill.sql.cascades import check_output, follow_output
+from tidemill.sql.column_names import check_names
 from tidemill.sql.empty_windows import fill_gaps
 from tidemill.sql.interval_joins import IntervalJoin
 from tidemill.sql.outside_rows import (
@@ -241,18 +242,13 @@ class WindowProgram:
         with windows in several zones. `schemas` are the columns of the sources, None before their first commit: a run
         asks again before it computes anything.
         """
-        tables = {
-            table: [*schema.names, *source.keys.names]
-            for table, source, schema in zip(self.query.tables, sources, schemas, strict=True)
-            if schema is not None
-        }
-        given = self.query.find_columns(tables)
+        given = self.query.find_columns(_list_columns(self.query, sources, schemas))
         known = {name.lower() for name in given or sink.keys.names}
         missing = [name for name in sink.keys.names if name.lower() not in known]
         if missing:
             why = (
                 f"{', '.join(missing)} of {sink.qualified_name} is not among the columns of the query "
-                f"({', '.join(given or ())}): SELECT each key of the output, by its name"
+                f"({', '.join(filter(None, given or ()))}): SELECT each key of the output, by its name"
             )
             raise self.query.locate(UserError(why))
         if self.sink in self.sources:
@@ -264,7 +260,7 @@ class WindowProgram:
                 "it computes again"
             )
             raise self.query.locate(UserError(why))
-        check_times(self.query, sources, schemas)
+        check_columns(self.query, sources, schemas)
         check_sessions(self.query, sources)
         try:
             check_output(self.query, sink, spec_of(sources[0]).window_zone)
@@ -727,11 +723,23 @@ def list_needed(
     return needed
 
 
-def check_times(query: WindowQuery, sources: Sequence[Fileset], schemas: Sequence[ColumnSchema | None]) -> None:
-    """Refuse other time columns than those of the watermarks, columns that cannot be times, and several zones.
+def _list_columns(
+    query: WindowQuery, sources: Sequence[Fileset], schemas: Sequence[ColumnSchema | None]
+) -> dict[str, list[str]]:
+    """Return the columns of the tables of a query, by the names of the tables, as far as they are known."""
+    return {
+        table: [*schema.names, *source.keys.names]
+        for table, source, schema in zip(query.tables, sources, schemas, strict=True)
+        if schema is not None
+    }
 
-    `schemas` are the columns of the tables, None before their first commit.
+
+def check_columns(query: WindowQuery, sources: Sequence[Fileset], schemas: Sequence[ColumnSchema | None]) -> None:
+    """Refuse names that are no columns, other time columns than those of the watermarks, and several zones.
+
+    Also columns that cannot be times. `schemas` are the columns of the tables, None before their first commit.
     """
+    check_names(query.named, _list_columns(query, sources, schemas))
     for source, schema, (table, column) in zip(sources, schemas, query.tables.items(), strict=True):
         if source.watermark is None:
             raise query.locate(NoWatermark(source.qualified_name), table)

@@ -22,6 +22,7 @@ from tidemill.errors import StatementPlace, UserError
 from tidemill.lake.window.reach import WindowReach
 from tidemill.lake.window.window_plan import Window, WindowShape
 from tidemill.shapes.watermark_spec import WINDOW_TIME, WINDOW_TIMES, WatermarkSpec
+from tidemill.sql.column_names import NamedColumn, list_joined, list_named, names_of
 from tidemill.sql.dialect import WindowSql, bad, find_place, parse_one, tokenize
 from tidemill.sql.empty_windows import EmptyRow, find_empty_row
 from tidemill.sql.interval_joins import IntervalJoin, compares_intervals, join_tables
@@ -98,8 +99,10 @@ class WindowQuery:
 
     The `window_time` of an interval join is the time that tells the window of a row.
     """
-    named: frozenset[str] | None = None
+    mentioned: frozenset[str] | None = None
     """All names in the query, in small letters, among which are the columns that it reads; None for all columns."""
+    named: tuple[NamedColumn, ...] = ()
+    """The columns that the query names, which the columns of the tables are compared with."""
     stands: Mapping[str, StatementPlace] = field(default_factory=dict)
     """The places of the output, the tables and the snapshots in the text, by name, and of the SELECT, by `""`."""
 
@@ -221,7 +224,10 @@ def _check(
         interval=reader.interval,
         empty=find_empty_row(query, reader.tokens),
         times=_find_times(found),
-        named=None if reader.takes_all else frozenset(one.name.lower() for one in statement.find_all(exp.Identifier)),
+        mentioned=(
+            None if reader.takes_all else frozenset(one.name.lower() for one in statement.find_all(exp.Identifier))
+        ),
+        named=tuple(dict.fromkeys(reader.columns)),
         stands=_find_places(query, sink, reader),
     )
 
@@ -289,6 +295,8 @@ class _QueryReader:
         self.takes_all = False
         """A `*` of the query stands for all columns of a table."""
         self.read_already: set[int] = set()
+        self.columns: list[NamedColumn] = []
+        """The columns that the query names."""
         self.named_queries: list[exp.Expr] = []
         """The places that name a query of WITH."""
 
@@ -327,6 +335,7 @@ class _QueryReader:
 
     def _read_select(self, select: exp.Select, known: Mapping[str, QueryRows]) -> QueryRows:
         rows = _add_views(select, self._read_from(select, known))
+        self.columns += list_named(select, rows)
         if rows.windowed and self.interval is not None:
             self.interval.check_above(select, rows)
             rows = _check_windowed(select, rows, self.bounds, self.bounds, [self.interval.time])
@@ -348,10 +357,10 @@ class _QueryReader:
         for node in select.args.get("joins") or []:
             self.read_already.add(id(node))
             near = self.interval is not None and compares_intervals(node)
-            if rows.windowed and _is_table(node.this, known) and not near:
-                rows = join_look_up(node, rows, self._read_look_up(node.this))
-            else:
-                rows = self._join(node, rows, self._read_side(node.this, known))
+            is_look_up = rows.windowed and _is_table(node.this, known) and not near
+            right = self._read_look_up(node.this) if is_look_up else self._read_side(node.this, known)
+            self.columns += list_joined(node, rows, right)
+            rows = join_look_up(node, rows, right) if is_look_up else self._join(node, rows, right)
         return rows
 
     def _join(self, node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows:
@@ -398,7 +407,9 @@ class _QueryReader:
             query = None if inner is None else inner.unnest()
             if isinstance(query, exp.Select) and node.find_ancestor(exp.Select) is select:
                 self.read_already.add(id(query))
-                check_exists(node, query, rows, self._read_from(query, self.add_queries(known, query)))
+                inner_rows = self._read_from(query, self.add_queries(known, query))
+                self.columns += list_named(query, inner_rows, rows)
+                check_exists(node, query, rows, inner_rows)
                 self._refuse_sessions(node, "EXISTS or IN")
 
     def _read_source(self, source: exp.Expr, known: Mapping[str, QueryRows]) -> QueryRows:
@@ -448,10 +459,8 @@ class _QueryReader:
             raise bad(f"SESSION has a column {call.column} of its own: {advice}", call.node)
         for node in named:
             raise bad("SESSION reads a table, or a query in its parentheses: WITH cannot name that query", node)
-        known = {one.lower() for one in rows.columns if isinstance(one, str)}
-        for key in call.keys if len(known) == len(rows.columns) else ():
-            if key.lower() not in known:
-                raise bad(f"PARTITION BY {key}: there is no such column among {', '.join(sorted(known))}", call.node)
+        keys = call.data.meta.get("partition_by", [])
+        self.columns += [NamedColumn(key.name, find_place(key), rows.columns) for key in keys]
 
     def _read_table(self, source: exp.Expr, known: Mapping[str, QueryRows], *, alias: bool) -> QueryRows:
         if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
@@ -580,8 +589,9 @@ def _project(select: exp.Select, rows: QueryRows) -> QueryRows:
             columns += kept
             passed = {one: side.find_origin(one) for one in kept if isinstance(one, str)}
         else:
-            columns.append(given.alias_or_name)
-            passed = {given.alias_or_name: rows.origin_of(given.unalias())}
+            names = names_of(given)
+            columns += names
+            passed = dict.fromkeys(names, rows.origin_of(given.unalias()))
         for name, origin in passed.items():
             origins.setdefault(name.lower(), origin)
     return QueryRows(tuple(columns), rows.table, origins)

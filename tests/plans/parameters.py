@@ -377,10 +377,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     },
     "windows.list_late": {"until": 600_000},
     "windows.list_arrivals": {"until": 600_000},
-    "outside_times.list_unread": {"dataset_id": "wide", "write_pointer": 600_000, "seen": 599_000},
-    "outside_times.put_times": {
-        "times": _rows([{"dataset_id": "small_1", "partition_key": "[1]", "commit_seq": 1, "stretches": "[[1,2]]"}])
-    },
+    "outside_times.list_unread": {"dataset_id": "wide", "since": 599_900, "until": 600_000},
+    "outside_times.put_times": {"times": _rows([{"partition_key": "[1]", "stretches": "[[1,2]]"}])},
+    "outside_times.put_unread": {"unread": _rows([{"partition_key": "[1]"}]), "since": 599_990},
+    "outside_times.put_released": {"released": _rows([{"partition_key": "[1]"}])},
+    "outside_times.set_seen": {"until": 600_000},
     "windows.put_inputs": {"inputs": _rows([{"dataset_id": "small_1", "late": "recompute", "lag": 0}])},
     "windows.forget_inputs": {"kept": _list("small_1")},
     "windows.add_left_out": {

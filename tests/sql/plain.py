@@ -129,13 +129,14 @@ class PlainWindows:
             run, batch, SideReason.OUTSIDE, lambda time, one: not _lies_in(time, _find_span(batch, one))
         )
 
-    def pick_late(self, run, batch: Batch, before: int, *, outside: bool) -> Texts:
+    def pick_late(self, run, batch: Batch, before: int, waiting: Sequence[Window]) -> Texts:
         """By the definition."""
         zone = batch.watermark.window_zone
 
         def is_late(time: int, one: Partition) -> bool:
-            counts = _lies_in(time, _find_span(batch, one)) and to_wall(zone.local(time)) < before
-            return counts and not (outside and _lies_in(time, batch.instants[one.partition_key]))
+            local = to_wall(zone.local(time))
+            waits = any(_lies_in(local, window) for window in waiting)
+            return _lies_in(time, _find_span(batch, one)) and local < before and not waits
 
         return self._to_side(run, batch, SideReason.LATE, is_late)
 

@@ -31,6 +31,7 @@ from tidemill.lake.window.outside_times import (
     NoteOutsideTimes,
     OutsideTimes,
     Stretches,
+    TimesRead,
     present_stretches,
     read_outside,
 )
@@ -82,7 +83,7 @@ from tidemill.sql.outside_rows import (
     check_outside,
     includes_outside,
     list_changed,
-    list_late_outside,
+    list_missed,
     list_needed_outside,
     read_times,
     to_stored,
@@ -134,6 +135,16 @@ class LateData(UserError):
 
 
 @dataclass(frozen=True, slots=True)
+class _Opened:
+    """State of a program, and the file sets that it reads and writes, as they are declared."""
+
+    state: WindowState
+    sources: tuple[Fileset, ...]
+    sink: Fileset
+    schemas: tuple[ColumnSchema | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Look:
     """Facts that a run reads before it computes."""
 
@@ -151,6 +162,15 @@ class _Look:
     """Late rows change no window that closes up to this time; None for no such time."""
     left: AbstractSet[Window]
     """Late windows that earlier runs have left to later ones."""
+    kept: AbstractSet[Window]
+    """Such windows of another size, from before the query was changed with its state kept. No run computes them."""
+    reads: Sequence[TimesRead]
+    """Partitions of which the run has read the times of rows outside, or has failed to."""
+
+    @property
+    def damaged(self) -> Mapping[tuple[DatasetId, KeyText], Exception]:
+        """The partitions of which the run could not read the times of rows outside, each with the error."""
+        return {(one.dataset_id, key): error for one in self.reads for key, error in one.damaged.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,14 +307,12 @@ class WindowProgram:
         """Compute what is due, and have the commit move the state."""
         del spark
         workspace = workspace_of(run)
-        look = workspace.ask(lambda db, tx: self._look(db, tx, find_state(db, workspace.program_id)))
+        opened = workspace.ask(lambda db, _: self._open(db, find_state(db, workspace.program_id)))
         world = workspace.world
         calculator = self._make_calculator(run)
-        read: list[OutsideTimes] = []
-        for source in filter(includes_outside, look.sources):
-            read += read_times(workspace, calculator, source, workspace.program_id, look.state.seen)
-        if read:
-            look = workspace.ask(lambda db, tx: self._look(db, tx, find_state(db, workspace.program_id), read))
+        including = filter(includes_outside, opened.sources)
+        reads = [read_times(workspace, calculator, source, workspace.program_id) for source in including]
+        look = workspace.ask(lambda db, tx: self._look(db, tx, opened, reads))
         world.mark("windows.planned")
         if look.gone:
             self._write(workspace, calculator, look, (), look.gone)
@@ -315,14 +333,17 @@ class WindowProgram:
                     # It may be no single window's fault, and publishing would hide it.
                     raise next(iter(tries.failed.values()))
         # Changes that a later run looks at again touch windows of what was noted before.
-        noted = [one for one in read if max(one.commit_seq, look.state.seen) < moved.seen]
-        moved = self._leave_out(workspace, calculator, look, moved, tries.done, noted)
+        noted = look.reads if moved.seen > look.state.seen else ()
+        moved = self._leave_out(workspace, calculator, look, moved, tries.done)
         if self.carry and tries.done and not tries.failed and tries.done >= {*look.postponed}:
             # Not while windows fail: their partitions would fail here too.
             (batch,) = self._batches(workspace, look, [max(tries.done, key=lambda window: window.end)])
             grid, of = self._grid(look.sources), self._carry_of(look.sources)
             for text in put_carry(workspace, calculator, self.carry, batch, grid, of):
                 workspace.note(look.sink, text)
+        if look.kept:
+            kept = count_of(len(look.kept), "window")
+            workspace.note(look.sink, f"{kept} of before the query was changed will not get their late rows")
         world.mark("windows.written")
         workspace.also(
             moved,
@@ -344,7 +365,6 @@ class WindowProgram:
         look: _Look,
         moved: MoveWindows,
         windows: Iterable[Window],
-        noted: Sequence[OutsideTimes],
     ) -> MoveWindows:
         """Return `moved` with the number of rows that count in no window, and write such rows to the side table.
 
@@ -356,14 +376,14 @@ class WindowProgram:
         grid, wanted = self._grid(look.sources), sorted(windows)
         for source, reach, side in zip(look.sources, self.query.reaches, self.sides, strict=True):
             spec = spec_of(source)
-            late = self._find_late(workspace, look, source, reach, moved.seen, noted)
+            late, waiting = self._find_late(workspace, look, source, reach, moved.seen)
             kept = late if spec.keeps_late else []
             batch = self._batch(workspace, look, source, wanted, kept)
             aside = Aside(workspace, calculator, side, batch, look.state)
             outside = aside.put_outside()
             if kept:
                 assert look.final is not None, "there are late rows"  # noqa: S101
-                late = aside.put_late(kept, reach.first_open(grid, look.final))
+                late = aside.put_late(kept, reach.first_open(grid, look.final), waiting)
             for text in (
                 *aside.say_late(late),
                 *aside.say_outside(outside),
@@ -388,29 +408,38 @@ class WindowProgram:
         source: Fileset,
         reach: WindowReach,
         seen: int,
-        noted: Sequence[OutsideTimes],
-    ) -> list[LateRows]:
+    ) -> tuple[list[LateRows], list[Window]]:
         """Return the partitions that got rows before the commit `seen` of windows that are not computed again.
 
-        Also those of `noted` that earlier runs could not read.
+        Also the rows that earlier runs could not read, and not those of partitions that this run could not read. The
+        second result are the times on the wall clock of rows that postponed windows wait for: they are not late.
         """
         final = look.final
-        if final is None or spec_of(source).late is LatePolicy.ERROR:
-            return []  # late rows that are an error have ended the run before
-        late = workspace.ask(
-            lambda db, tx: [
-                *list_late(db, source, look.state.seen, seen),
-                *list_late_outside(db, source, tx, noted, look.state.seen),
-            ]
+        if final is None or seen == look.state.seen or spec_of(source).late is LatePolicy.ERROR:
+            return [], []  # late rows that are an error have ended the run before
+        read_now = [one for read in look.reads if read.dataset_id == source.dataset_id for one in read.found]
+        late, missed = workspace.ask(
+            lambda db, tx: (
+                list_late(db, source, look.state.seen, seen),
+                list_missed(db, source, tx, read_now, look.state.seen),
+            )
         )
         grid, outside = self._grid(look.sources), look.outside[source.dataset_id]
+        # Postponed windows wait for the rows that lie in them.
+        postponed, waiting = {*look.postponed}, set[Window]()
 
         def is_behind(one: LateRows) -> bool:
-            own = [] if one.outside else [(one.begins, one.ends)]
-            spans = [*own, *outside.get(one.key, ())]
-            return any(_is_behind(grid, reach, replace(one, begins=low, ends=high), final) for low, high in spans)
+            spans = [(one.begins, one.ends), *outside.get(one.key, ())]
+            touched = {window for span in spans for window in grid.touched(*reach.touches(grid.zone, *span))}
+            waiting.update(touched & postponed)
+            return any(grid.closes(window) <= final for window in touched - postponed)
 
-        return [one for one in late if one.rows and is_behind(one)]
+        found = {one.key: one for one in late if (source.dataset_id, one.key) not in look.damaged}
+        for one in missed:
+            newer = found.get(one.key, replace(one, rows=0))
+            found[one.key] = replace(newer, rows=one.rows + newer.rows, since=one.since)
+        kept = [one for one in found.values() if one.rows and is_behind(one)]
+        return kept, [reach.widen(window) for window in waiting]
 
     def _find_move(self, workspace: Workspace, look: _Look, tries: Tries, late: int, new: int) -> MoveWindows:
         """Return the move of the state after `late` late and `new` new windows were tried."""
@@ -432,19 +461,23 @@ class WindowProgram:
             failed=[*_to_postpone(look, tries)],
             mended=[window for window in look.postponed if window in tries.done],
             left=[window for window in (*plan.left, *plan.late[late:]) if window not in look.left],
+            kept=sorted(look.kept),
             rows=sum(write.manifest.total_rows for write in workspace.written(look.sink)),
             more=plan.more or late < len(plan.late) or new < len(plan.new),
         )
 
-    def _look(self, db: Db, tx: Snapshot, state: WindowState | None, read: Sequence[OutsideTimes] = ()) -> _Look:
+    def _open(self, db: Db, state: WindowState | None) -> _Opened:
         sources = tuple(source_of(find_dataset(db, source)) for source in self.sources)
         sink = Fileset.of(find_dataset(db, self.sink))
-        specs = [spec_of(source) for source in sources]
         if state is None:
             raise NoWatermark(sources[0].qualified_name)
-        schemas = [find_schema(db, source.dataset_id) for source in sources]
+        schemas = tuple(find_schema(db, source.dataset_id) for source in sources)
         self.check(sources, sink, schemas)
-        grid = self._grid(sources)
+        return _Opened(state, sources, sink, schemas)
+
+    def _look(self, db: Db, tx: Snapshot, opened: _Opened, reads: Sequence[TimesRead] = ()) -> _Look:
+        state, sources, schemas = opened.state, opened.sources, opened.schemas
+        specs, grid = [spec_of(source) for source in sources], self._grid(sources)
         reaches = self.query.reaches
         first = find_first(db, sources, reaches)
         limits = Limits(
@@ -458,8 +491,8 @@ class WindowProgram:
         )
         postponed = list_postponed(db, state.program_id, _MOST_STALE)
         stale = list_stale(db, state.program_id, WallTime(LATEST), _MOST_STALE)
-        computed = (one.window for one in stale if _is_passed(grid, state, one.window))
-        left = {*filter(grid.shape.has, computed)}
+        passed_over = {one.window for one in stale if _is_passed(grid, state, one.window)}
+        left = {*filter(grid.shape.has, passed_over)}
         final = _find_final(specs[0], state, min(map(grid.closes, left), default=None))
         waiting: list[Stored] = []
         dirty: dict[str, list[Dirty]] = {}
@@ -469,7 +502,7 @@ class WindowProgram:
             touched = (reach.touched_by(grid.zone, stored) for stored in list_waiting(db, source, tx, since))
             waiting += _not_before(open_from, touched)
             noted = read_outside(db, state.program_id, source.dataset_id) if includes_outside(source) else {}
-            read_now = [one for one in read if one.dataset_id == source.dataset_id]
+            read_now = [one for read in reads if read.dataset_id == source.dataset_id for one in read.found]
             outside[source.dataset_id] = present_stretches(noted, read_now)
             changes = _list_dirty(db, source, tx, state, final, noted, read_now)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
@@ -494,7 +527,20 @@ class WindowProgram:
         written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
         gone = _find_gone(grid, state, found.computed, stale, {*wanted})
         written_by |= gone
-        return _Look(state, sources, sink, found, written_by, tuple(gone), outside, tuple(postponed), final, left)
+        return _Look(
+            state,
+            sources,
+            opened.sink,
+            found,
+            written_by,
+            tuple(gone),
+            outside,
+            tuple(postponed),
+            final,
+            left,
+            passed_over - left,
+            reads,
+        )
 
     def _list_around(
         self, db: Db, tx: Snapshot, sources: Sequence[Fileset], windows: Sequence[Window], outside: Outside
@@ -513,7 +559,8 @@ class WindowProgram:
 
         Raises what the run would raise.
         """
-        look = self._look(db, snapshot, state or WindowState(ProgramId(""), self.__name__, "", None, 0, 0))
+        opened = self._open(db, state or WindowState(ProgramId(""), self.__name__, "", None, 0, 0))
+        look = self._look(db, snapshot, opened)
         each = {
             **dict.fromkeys(look.gone, "deleted, since a reset"),
             **dict.fromkeys(look.plan.late, "late partitions"),
@@ -551,7 +598,7 @@ class WindowProgram:
         if again or gone:
             pointers = [look.written_by[window] for window in (*again, *gone)]
             old = workspace.ask(lambda db, tx: self._find_old(db, tx, workspace, look.sink, pointers))
-            over, more, keys = calculator.replace(workspace, self._batches(workspace, look, again), gone, old)
+            over, more, keys = calculator.replace(workspace, self._sound_batches(workspace, look, again), gone, old)
             for key in keys:
                 output.drop(key)
             if keys:
@@ -559,7 +606,7 @@ class WindowProgram:
             if more is not None:
                 output.append(more)
         fresh = [window for window in windows if window not in look.written_by]
-        batches = self._batches(workspace, look, fresh) if fresh else []
+        batches = self._sound_batches(workspace, look, fresh) if fresh else []
         emits_empty = bool(fresh) and self.query.emits_empty(spec_of(look.sources[0]))
         if emits_empty or any(batch.has_files for batch in batches):
             output.append(calculator.compute(workspace, batches))
@@ -573,6 +620,18 @@ class WindowProgram:
 
     def _batches(self, workspace: Workspace, look: _Look, windows: Sequence[Window]) -> list[Batch]:
         return [self._batch(workspace, look, source, windows) for source in look.sources]
+
+    def _sound_batches(self, workspace: Workspace, look: _Look, windows: Sequence[Window]) -> list[Batch]:
+        """Return the batches of windows; raise if the run could not read the times of the rows of a partition in them.
+
+        The partition may be readable by now. But its late rows are not known yet, and a window must not count them.
+        """
+        batches = self._batches(workspace, look, windows)
+        for batch in batches if look.damaged else ():
+            for key in batch.instants:
+                if (error := look.damaged.get((batch.source.dataset_id, key))) is not None:
+                    raise error
+        return batches
 
     def _batch(
         self,
@@ -597,7 +656,7 @@ class WindowProgram:
                 near |= {one.key: one for one in found}
             instants = {KeyText(one.key): (one.begins, one.ends) for one in near.values()}
             instants |= {one.key: (one.begins, one.ends) for one in late}
-            instants |= list_needed_outside(source, look.outside[source.dataset_id], spans)
+            instants |= list_needed_outside(db, source, tx, look.outside[source.dataset_id], spans)
             partitions = read_keys(db, source, tx, instants)
             return Batch(source, look.sink, tuple(windows), tuple(partitions), instants, carry)
 
@@ -837,8 +896,12 @@ def _list_dirty(
     if not includes_outside(source):
         return dirty
     # Partitions that no earlier run could read have commits that the program has seen.
-    unread = [one for one in read_now if one.commit_seq < state.seen]
-    missed = [Dirty(state.seen, *stretch, final) for one in unread for stretch in one.stretches]
+    missed = [
+        Dirty(state.seen, *stretch, final)
+        for one in read_now
+        if one.missed_since is not None
+        for stretch in one.stretches
+    ]
     changed = list_changed(db, source, tx, state.seen, final, [noted, present_stretches(noted, read_now)])
     return dirty + missed + changed
 
@@ -853,12 +916,6 @@ def _find_final(spec: WatermarkSpec, state: WindowState, left: Instant | None) -
         return None
     final = state.computed - spec.final_after
     return Instant(final if left is None or spec.late is not LatePolicy.RECOMPUTE else min(final, left - 1))
-
-
-def _is_behind(grid: Grid, reach: WindowReach, late: LateRows, final: Instant) -> bool:
-    """Return whether rows of a late partition may lie in a window that late rows change no more."""
-    touched = grid.touched(*reach.touches(grid.zone, late.begins, late.ends))
-    return any(grid.closes(one) <= final for one in touched)
 
 
 def _show_windows(rows: str, column: str, table: str, _: Columns) -> str:

@@ -61,7 +61,9 @@ SELECT 'wide', 2 * i + 22, (i + 1) * 3600000000, i * 3600000000, 'run_' || i, :n
 
 -- name: fill_time_slot
 INSERT INTO time_slot (dataset_id, slot_time, begins_at, ends_at, next_time, complete)
-SELECT 'wide', i * 3600000000, i * 3600000000, (i + 1) * 3600000000, (i + 1) * 3600000000, 1 FROM series WHERE i < 299000
+SELECT 'wide', i * 3600000000, i * 3600000000,
+       CASE WHEN i = 50000 THEN 2305843009213693952 ELSE (i + 1) * 3600000000 END, (i + 1) * 3600000000, 1
+  FROM series WHERE i < 299000
  UNION ALL SELECT 'deep', i * 3600000000, i * 3600000000, (i + 1) * 3600000000, (i + 1) * 3600000000,
                   CASE WHEN i < 49990 THEN 1 ELSE 0 END FROM series WHERE i < 50000
  UNION ALL SELECT 'small_1', 2 * i * 3600000000, i, i, (2 * i + 1) * 3600000000, 0 FROM series WHERE i < 50

@@ -9,9 +9,10 @@ from pyspark.sql import functions as sf
 
 from tests.sql.conftest import APP, open_windows
 from tests.sql.hours import TUMBLE, open_plain
+from tests.sql.near import open_near
 from tests.sql.plain import PlainWindows
+from tests.sql.sessions import open_sessions
 from tests.sql.test_window_frames import clicks, hours
-from tidemill.errors import UserError
 from tidemill.lake.window.outside_times import STEP, to_stretches
 from tidemill.shapes.partition_time import from_wall
 
@@ -219,12 +220,38 @@ def test_a_resumed_schedule_looks_at_late_rows_outside(sqlite_catalog_url, tmp_p
     plain.mill.close()
 
 
-def test_sessions_refuse_to_include_rows_outside(plain):
-    """Their windows need rows of other times, and carries keep rows by the times of their partitions."""
-    session = "SESSION(TABLE clicks, DESCRIPTOR(ts), INTERVAL '5' MINUTE)"
-    text = plain.mill.project.config.app.read_text()
-    with pytest.raises(UserError, match="not those of SESSION"):
-        plain.deploy(text.replace(TUMBLE, session))
+def test_rows_outside_join_the_sessions_of_their_own_times(sqlite_catalog_url, tmp_path):
+    """Hour 11 brings 08:40, which joins 08:20 and 09:00, and changes a session that is published."""
+    opened = open_sessions(tmp_path / "project", sqlite_catalog_url, more="outside='include'")
+    for hour, rows in ((8, (20,)), (9, (0, 2)), (10, (30,))):
+        opened.add(f"2021-03-19 {hour:02}:00", *rows)
+    opened.settle()
+    before = opened.results()
+
+    opened.add("2021-03-19 11:00", -140, 10)
+    opened.settle()
+
+    assert before == ["08:20 08:50 1", "09:00 09:32 2", "10:30 11:00 1"][:2]
+    assert opened.results() == ["08:20 09:32 4", "10:30 11:00 1", "11:10 11:40 1"]
+    opened.mill.close()
+
+
+@pytest.mark.parametrize("kind", ["", "LEFT"])
+def test_rows_outside_are_joined_by_a_range_of_times(sqlite_catalog_url, tmp_path, kind):
+    """The click of 08:58 comes in hour 10 when it is late. The view of 09:03 lies in another window, and fits."""
+    opened = open_near(tmp_path / "project", sqlite_catalog_url, 10, 0, kind, outside="include")
+    for table, rows in (("clicks", ((9, 30), (10, 5))), ("views", ((9, 3), (10, 6)))):
+        for hour, minute in rows:
+            opened.add_to(table, f"2021-03-19 {hour:02}:00", minute)
+    opened.add_to("views", "2021-03-19 11:00", 59)
+    opened.settle()
+
+    opened.add_to("clicks", "2021-03-19 10:00", -62)
+    opened.settle()
+
+    assert "08:58 09:03" in opened.shown()
+    assert opened.lines("hourly") == opened.expected(opened.closed)
+    opened.mill.close()
 
 
 def test_stretches_join_steps_and_close_the_shortest_gaps(monkeypatch):

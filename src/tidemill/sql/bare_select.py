@@ -29,7 +29,6 @@ from tidemill.sql.dialect import WINDOW_FUNCTIONS, bad, parse_one, tokenize
 from tidemill.sql.empty_windows import fill_gaps
 from tidemill.sql.outside_rows import (
     Outside,
-    check_outside,
     includes_outside,
     read_times,
     to_stored,
@@ -212,13 +211,11 @@ def _plan_closed(
     """Return the closed windows, and the watermark of the query."""
     check_times(query, sources, [find_schema(db, source.dataset_id) for source in sources])
     check_sessions(query, sources)
-    check_outside(query, sources)
     waiting = [one for source in sources for one in list_waiting(db, source, snapshot, None)]
-    passed = find_passed(db, snapshot, query, sources, waiting)
+    strewn = [one for source in sources for one in to_stored(source, outside.get(source.dataset_id, {}))]
+    passed = find_passed(db, snapshot, query, sources, [*waiting, *strewn])
     reached = Reached(None, 0, passed, snapshot.write_pointer, find_first(db, sources, query.reaches))
     grid = make_grid(query, sources)
     if query.emits_empty(spec_of(sources[0])):
         waiting += fill_gaps(grid, reached, waiting, _NO_LIMIT)
-    for source in sources:
-        waiting += to_stored(source, outside.get(source.dataset_id, {}))
-    return plan(grid, reached, waiting, set(), (), _NO_LIMIT).new, passed
+    return plan(grid, reached, [*waiting, *strewn], set(), (), _NO_LIMIT).new, passed

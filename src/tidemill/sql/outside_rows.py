@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot, Transaction
-from tidemill.errors import Conflict, Fenced, Unavailable, UserError
+from tidemill.errors import Conflict, Fenced, Unavailable
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.window.on_demand import instants_of, is_on_demand
+from tidemill.lake.window.on_demand import instants_of
 from tidemill.lake.window.outside_times import (
     OutsideTimes,
     Stretches,
@@ -25,12 +25,11 @@ from tidemill.names import DatasetId, ProgramId
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.manifest import DamagedFiles
 from tidemill.shapes.partition_time import Instant
-from tidemill.shapes.watermark_spec import OUTSIDE, OutsidePolicy
+from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch, Calculator
 
 if TYPE_CHECKING:
     from tidemill.run.step.workspace import Workspace
-    from tidemill.sql.windows import WindowQuery
 
 Outside: TypeAlias = Mapping[DatasetId, Mapping[KeyText, Stretches]]
 """Stretches of partitions by table, of the tables whose rows outside count in windows."""
@@ -42,24 +41,6 @@ _MOST_DAMAGED: Final = 20
 def includes_outside(source: Fileset) -> bool:
     """Return whether rows outside the partitions of a table count in windows."""
     return source.watermark is not None and source.watermark.outside is OutsidePolicy.INCLUDE
-
-
-def check_outside(query: WindowQuery, sources: Iterable[Fileset]) -> None:
-    """Refuse queries over rows outside their partition whose windows need other rows than those between their bounds.
-
-    Also tables on demand, of whose changes the catalog keeps no times.
-    """
-    for table, source in zip(query.tables, sources, strict=True):
-        if not includes_outside(source):
-            continue
-        given = f"{source.qualified_name} with '{OUTSIDE}'='include'"
-        if query.shape.sessions or query.interval is not None:
-            what = "SESSION" if query.shape.sessions else "an interval join"
-            why = f"{given} has the windows of TUMBLE, HOP and CUMULATE, and not those of {what}"
-            raise query.locate(UserError(why), table)
-        if is_on_demand(source):
-            why = f"{given} has no windows on demand: set 'streaming-source.enable'='true'"
-            raise query.locate(UserError(why), table)
 
 
 def read_times(workspace: Workspace, calculator: Calculator, source: Fileset, program_id: ProgramId) -> TimesRead:

@@ -80,7 +80,6 @@ from tidemill.sql.empty_windows import fill_gaps
 from tidemill.sql.interval_joins import IntervalJoin
 from tidemill.sql.outside_rows import (
     Outside,
-    check_outside,
     includes_outside,
     list_changed,
     list_missed,
@@ -293,7 +292,6 @@ class WindowProgram:
                 "aggregates, in one column"
             )
             raise self.query.locate(UserError(why))
-        check_outside(self.query, sources)
         late = {source.qualified_name: spec_of(source) for source in sources}
         if len({(spec.late, spec.final_after) for spec in late.values()}) > 1:
             shown = ", ".join(f"{table} with '{spec.late}'" for table, spec in late.items())
@@ -335,11 +333,12 @@ class WindowProgram:
         # Changes that a later run looks at again touch windows of what was noted before.
         noted = look.reads if moved.seen > look.state.seen else ()
         moved = self._leave_out(workspace, calculator, look, moved, tries.done)
-        if self.carry and tries.done and not tries.failed and tries.done >= {*look.postponed}:
+        kept_in = self._carry_for(look.sources[0])
+        if kept_in and tries.done and not tries.failed and tries.done >= {*look.postponed}:
             # Not while windows fail: their partitions would fail here too.
             (batch,) = self._batches(workspace, look, [max(tries.done, key=lambda window: window.end)])
             grid, of = self._grid(look.sources), self._carry_of(look.sources)
-            for text in put_carry(workspace, calculator, self.carry, batch, grid, of):
+            for text in put_carry(workspace, calculator, kept_in, batch, grid, of):
                 workspace.note(look.sink, text)
         if look.kept:
             kept = count_of(len(look.kept), "window")
@@ -506,14 +505,18 @@ class WindowProgram:
             outside[source.dataset_id] = present_stretches(noted, read_now)
             changes = _list_dirty(db, source, tx, state, final, noted, read_now)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
-        passed = find_passed(db, tx, self.query, sources, waiting, state.computed)
+        strewn = [
+            reach.touched_by(grid.zone, one)
+            for source, reach in zip(sources, reaches, strict=True)
+            for one in to_stored(source, outside[source.dataset_id])
+        ]
+        passed = find_passed(db, tx, self.query, sources, [*waiting, *strewn], state.computed)
         at = Reached(state.computed, state.seen, passed, tx.write_pointer, first)
         if self.query.emits_empty(specs[0]):
             if schemas[0] is None:
                 at = replace(at, passed=None)  # a sum over columns that are not known has no type
             waiting += fill_gaps(grid, at, waiting, limits)
-        for source in sources:
-            waiting += _not_before(open_from, to_stored(source, outside[source.dataset_id]))
+        waiting += _not_before(open_from, strewn)
         for source, spec in zip(sources, specs, strict=True):
             late = find_late(grid, at, dirty[source.qualified_name])
             if spec.late is LatePolicy.ERROR and late:
@@ -551,7 +554,8 @@ class WindowProgram:
             spans = _merged(reach.needs(grid.zone, grid.spans(window)) for window in windows)
             for found in list_around(db, source, tx, spans).values():
                 around += [reach.touched_by(grid.zone, one) for one in found]
-            around += to_stored(source, outside.get(source.dataset_id, {}))
+            strewn = to_stored(source, outside.get(source.dataset_id, {}))
+            around += [reach.touched_by(grid.zone, one) for one in strewn]
         return around
 
     def list_next(self, db: Db, snapshot: Snapshot, state: WindowState | None) -> list[NextWindow]:
@@ -648,8 +652,8 @@ class WindowProgram:
         def block(db: Db, tx: Transaction) -> Batch:
             near: dict[str, Stored] = {}
             carry, needed = None, spans
-            if self.carry and len(spans) == 1:
-                kept = Fileset.of(find_dataset(db, self.carry))
+            if (kept_in := self._carry_for(source)) and len(spans) == 1:
+                kept = Fileset.of(find_dataset(db, kept_in))
                 carry = find_carry(db, source, kept, tx, grid, self._carry_of(look.sources), min(windows))
                 needed = spans if carry is None else [(carry.closes, spans[0][1])]
             for found in list_around(db, source, tx, needed).values():
@@ -698,6 +702,13 @@ class WindowProgram:
                 shown = [_show_partition(source, KeyText(key), among=len(self.sources)) for source, key in shared]
                 found[other] = WindowFailed(_show(other), shown, reason)
         return found
+
+    def _carry_for(self, source: Fileset) -> str | None:
+        """Return the file set of rows whose sessions are open, if runs keep such rows.
+
+        Not if rows outside their partition count: the times of changed partitions do not tell which rows have changed.
+        """
+        return None if includes_outside(source) else self.carry
 
     def _carry_of(self, sources: Sequence[Fileset]) -> str:
         """Return the name of the definition of the sessions: carries of another definition have other rows."""

@@ -44,13 +44,13 @@ SELECT 'wide', 600100 + i, CAST(NULL AS BIGINT), CAST(NULL AS BIGINT) FROM serie
 
 -- name: fill_watermark
 -- Hours since 1970; of `wide` 34 years, moved by each; of `deep` by each tick of the tests. `deep` waits, and is held; `small_1` waits for several.
-INSERT INTO watermark (dataset_id, declared, gap, gap_wait, row_lag, max_ahead, value, target, next_time, next_check_at)
-SELECT 'wide', 'declared', 'skip', NULL, 0, 3600000000, 297000 * 3600000000, 298000 * 3600000000, NULL, 1
+INSERT INTO watermark (dataset_id, declared, gap, gap_wait, row_lag, max_ahead, includes, value, target, next_time, next_check_at)
+SELECT 'wide', 'declared', 'skip', NULL, 0, 3600000000, 0, 297000 * 3600000000, 298000 * 3600000000, NULL, 1
   FROM series WHERE i = 0
- UNION ALL SELECT 'deep', 'declared', 'wait', 3600000, 0, 3600000000, 100 * 3600000000, 200 * 3600000000,
+ UNION ALL SELECT 'deep', 'declared', 'wait', 3600000, 0, 3600000000, 0, 100 * 3600000000, 200 * 3600000000,
        49900 * 3600000000, NULL
   FROM series WHERE i = 0
- UNION ALL SELECT 'small_' || (i + 1), 'declared', 'skip', NULL, 0, 3600000000, 1, 1, NULL, NULL
+ UNION ALL SELECT 'small_' || (i + 1), 'declared', 'skip', NULL, 0, 3600000000, 0, 1, 1, NULL, NULL
   FROM series WHERE i < 150
 
 -- name: fill_watermark_move
@@ -61,7 +61,9 @@ SELECT 'wide', 2 * i + 22, (i + 1) * 3600000000, i * 3600000000, 'run_' || i, :n
 
 -- name: fill_time_slot
 INSERT INTO time_slot (dataset_id, slot_time, begins_at, ends_at, next_time, complete)
-SELECT 'wide', i * 3600000000, i * 3600000000, (i + 1) * 3600000000, (i + 1) * 3600000000, 1 FROM series WHERE i < 299000
+SELECT 'wide', i * 3600000000, i * 3600000000,
+       CASE WHEN i = 50000 THEN 2305843009213693952 ELSE (i + 1) * 3600000000 END, (i + 1) * 3600000000, 1
+  FROM series WHERE i < 299000
  UNION ALL SELECT 'deep', i * 3600000000, i * 3600000000, (i + 1) * 3600000000, (i + 1) * 3600000000,
                   CASE WHEN i < 49990 THEN 1 ELSE 0 END FROM series WHERE i < 50000
  UNION ALL SELECT 'small_1', 2 * i * 3600000000, i, i, (2 * i + 1) * 3600000000, 0 FROM series WHERE i < 50
@@ -102,8 +104,8 @@ INSERT INTO left_out (program_id, dataset_id, partition_key, slot_time, late_row
 SELECT 'program_' || (i % 300), 'wide', 'k' || i, i * 3600000000, CASE WHEN i < 30000 THEN 0 ELSE 1 END, i FROM series
 
 -- name: fill_outside_time
-INSERT INTO outside_time (program_id, dataset_id, partition_key, commit_seq, stretches)
-SELECT 'program_' || (i % 300), 'wide', 'k' || i, 2 * i, CASE WHEN i < 3000 THEN '[[1, 2]]' ELSE '[]' END FROM series
+INSERT INTO outside_time (program_id, dataset_id, partition_key, stretches, unread_since)
+SELECT 'program_' || (i % 300), 'wide', 'k' || i, '[[1, 2]]', CASE WHEN i < 3000 THEN 2 * i END FROM series WHERE i < 60000
 
 -- name: fill_window_failure
 INSERT INTO window_failure (program_id, window_end, window_start, reason, partitions, since, tried_at)

@@ -36,7 +36,6 @@ READS_ALL: Final[Mapping[str, str]] = {
     "audit.list_pins": "audits all pins",
     "audit.list_slots": "audits all slots",
     "resets.forget_waiting": "deletes all that waits for a consumer that is reset, for a person who asks",
-    "outside_times.list_unread": "compares all partitions of a table with what a program has read of them",
     "time_to_live.list_held": "the messages that open jobs hold, once an hour",
     "restore.find_greatest_tick": "restores: reads all messages",
     "restore.name_garbage": "restores: all that is to be deleted",

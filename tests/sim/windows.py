@@ -144,13 +144,12 @@ class Hours:
         del run, batch
         return {}
 
-    def pick_late(self, run: Any, batch: Batch, before: int, *, outside: bool) -> dict[str, list[str]]:
-        """The ticks of the hours that begin before `before`."""
-        assert not outside, "ticks have no time of their own"
+    def pick_late(self, run: Any, batch: Batch, before: int, waiting: Sequence[Window]) -> dict[str, list[str]]:
+        """The ticks of the hours that begin before `before`, and in no window of `waiting`."""
         found: dict[str, list[str]] = {}
         for partition in batch.partitions:
             begins, _ = batch.instants[partition.partition_key]
-            if begins < before:
+            if begins < before and not any(window.start <= begins < window.end for window in waiting):
                 side_key = to_side_key(batch.source.keys, SideReason.LATE, partition.partition_key)
                 path = SIDE_SCHEMA.to_path(SIDE_SCHEMA.decode(side_key))
                 found["!".join(part.partition("=")[2] for part in path.split("/"))] = self._read(run, partition)

@@ -122,7 +122,8 @@ from tidemill.sql.window_program import WindowProgram
 app = tm.App("shop")
 clicks, views = (
     app.fileset(name, keys={{"day": "date", "hour": "int"}}, watermark=tm.Watermark(
-        "ts", pattern="$day $hour:00:00", interval="1h", zone="{zone}", late="{late}", idle_timeout=idle))
+        "ts", pattern="$day $hour:00:00", interval="1h", zone="{zone}", late="{late}", outside="{outside}",
+        idle_timeout=idle))
     for name, idle in (("clicks", None), ("views", {idle!r})))
 hourly = app.fileset("hourly", keys={{"day": "date"}})
 app.add_windows(WindowProgram("count_hours", '''
@@ -187,10 +188,13 @@ def open_near(
     policy: str = "recompute",
     idle: str | None = None,
     zone: str = "UTC",
+    outside: str = "side",
 ) -> Near:
-    """Such a project, with the late policy and the zone of both tables, and the idle time-out of the second."""
+    """Such a project, with the policies and the zone of both tables, and the idle time-out of the second."""
     join = early, late, kind
-    text = APP.format(time=row_time(kind), near=near(*join), join=join, late=policy, idle=idle, zone=zone)
+    text = APP.format(
+        time=row_time(kind), near=near(*join), join=join, late=policy, idle=idle, zone=zone, outside=outside
+    )
     made = open_windows(folder, catalog_url, text)
     opened = Near(made.mill, at=made.at)
     opened.join = join

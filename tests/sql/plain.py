@@ -98,7 +98,7 @@ class PlainWindows:
         """The rows that belong to their partitions."""
         rows = []
         for partition in batch.partitions:
-            begins, ends = _find_span(batch, partition)
+            begins, ends = find_span(batch, partition)
             lines = read_lines(run.world, batch.source, partition)
             within = [line for line in lines if begins <= int(line.split()[0]) < ends]
             assert len(within) == len(lines) or batch.watermark.outside is not OutsidePolicy.ERROR, lines
@@ -109,7 +109,7 @@ class PlainWindows:
         """By the definition."""
         found = {}
         for partition in batch.partitions:
-            begins, ends = _find_span(batch, partition)
+            begins, ends = find_span(batch, partition)
             times = [int(line.split()[0]) for line in read_lines(run.world, batch.source, partition)]
             found[partition.partition_key] = sum(not begins <= time < ends for time in times)
         return found
@@ -126,16 +126,17 @@ class PlainWindows:
     def pick_outside(self, run, batch: Batch) -> Texts:
         """By the definition."""
         return self._to_side(
-            run, batch, SideReason.OUTSIDE, lambda time, one: not _lies_in(time, _find_span(batch, one))
+            run, batch, SideReason.OUTSIDE, lambda time, one: not _lies_in(time, find_span(batch, one))
         )
 
-    def pick_late(self, run, batch: Batch, before: int, *, outside: bool) -> Texts:
+    def pick_late(self, run, batch: Batch, before: int, waiting: Sequence[Window]) -> Texts:
         """By the definition."""
         zone = batch.watermark.window_zone
 
         def is_late(time: int, one: Partition) -> bool:
-            counts = _lies_in(time, _find_span(batch, one)) and to_wall(zone.local(time)) < before
-            return counts and not (outside and _lies_in(time, batch.instants[one.partition_key]))
+            local = to_wall(zone.local(time))
+            waits = any(_lies_in(local, window) for window in waiting)
+            return _lies_in(time, find_span(batch, one)) and local < before and not waits
 
         return self._to_side(run, batch, SideReason.LATE, is_late)
 
@@ -179,7 +180,7 @@ class PlainWindows:
         return over, new or None, keys
 
 
-def _find_span(batch: Batch, partition: Partition) -> tuple[int, int]:
+def find_span(batch: Batch, partition: Partition) -> tuple[int, int]:
     """The instants of the rows of a partition that count in windows."""
     ever = 1 << 62
     includes = batch.watermark.outside is OutsidePolicy.INCLUDE

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from tests.sql.conftest import open_windows
 from tests.sql.hours import HOUR, Plain, write_app
-from tests.sql.plain import PlainWindows, Texts
+from tests.sql.plain import PlainWindows, Texts, find_span
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.fileset.fileset import Fileset, Partition
@@ -102,7 +102,7 @@ class PlainSessions(PlainWindows):
         if batch.carry:
             rows += read_clicks(read_lines(run.world, batch.carry.fileset, batch.carry.partition))
         for partition in batch.partitions:
-            begins, ends = batch.instants[partition.partition_key]
+            begins, ends = find_span(batch, partition)
             each = read_clicks(read_lines(run.world, batch.source, partition))
             within = [row for row in each if begins <= row[0] < ends]
             assert len(within) == len(each) or batch.watermark.outside is not OutsidePolicy.ERROR, each

@@ -9,8 +9,10 @@ from pyspark.sql import functions as sf
 
 from tests.sql.conftest import APP, open_windows
 from tests.sql.hours import TUMBLE, open_plain
+from tests.sql.near import open_near
+from tests.sql.plain import PlainWindows
+from tests.sql.sessions import open_sessions
 from tests.sql.test_window_frames import clicks, hours
-from tidemill.errors import UserError
 from tidemill.lake.window.outside_times import STEP, to_stretches
 from tidemill.shapes.partition_time import from_wall
 
@@ -142,12 +144,114 @@ def test_late_rows_of_a_partition_that_could_not_be_read_are_left_out_once(
     plain.mill.close()
 
 
-def test_sessions_refuse_to_include_rows_outside(plain):
-    """Their windows need rows of other times, and carries keep rows by the times of their partitions."""
-    session = "SESSION(TABLE clicks, DESCRIPTOR(ts), INTERVAL '5' MINUTE)"
-    text = plain.mill.project.config.app.read_text()
-    with pytest.raises(UserError, match="not those of SESSION"):
-        plain.deploy(text.replace(TUMBLE, session))
+@pytest.mark.parametrize(("late", "side", "counted"), [("drop", [], 4), ("side", ["-45", "-50"], 2)])
+def test_late_rows_count_if_a_partition_gets_another_commit_before_it_can_be_read(
+    sqlite_catalog_url, tmp_path, late, side, counted
+):
+    """By hand: hour 10 brings 09:10, and then 09:15, both late. Its own window waits, and counts 10:05 and 10:20."""
+    plain = open_plain(tmp_path / "project", sqlite_catalog_url, more=f"outside='include', late='{late}'")
+    for hour, rows in ((8, (5,)), (9, (5,)), (10, (5, -50)), (11, (5,))):
+        plain.add(f"2021-03-19 {hour:02}:00", *rows)
+    with plain.damaged(10):
+        plain.run()
+    plain.add("2021-03-19 10:00", 20, -45)
+    plain.settle()
+    plain.run()
+
+    assert plain.results() == {"08:00": 1, "09:00": 1, "10:00": 2, "11:00": 1}
+    assert sorted(line.split()[1] for line in plain.lines("count_hours_side")) == side
+    assert plain.sql("SELECT late_rows FROM left_out") == [(counted,)]
+    plain.mill.close()
+
+
+def test_a_row_counts_once_if_the_times_of_its_partition_could_not_be_read_for_a_moment(
+    sqlite_catalog_url, tmp_path, monkeypatch
+):
+    """The first run cannot read the times of hour 10, and could compute its windows. 09:10 is late for the second."""
+    plain = open_plain(tmp_path / "project", sqlite_catalog_url, more="outside='include', late='side'")
+    for hour, rows in ((9, (5,)), (10, (5, -50)), (11, (5,))):
+        plain.add(f"2021-03-19 {hour:02}:00", *rows)
+
+    def fail(self, run, batch):
+        if any("10" in one.partition_key for one in batch.partitions):
+            raise ValueError("no connection")
+        return {}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PlainWindows, "find_outside_times", fail)
+        first = plain.run()
+    before = plain.results()
+    plain.settle()
+
+    assert (first.state, before) == ("COMPLETED", {"09:00": 1, "11:00": 1})
+    assert plain.results() == {"09:00": 1, "10:00": 1, "11:00": 1}
+    assert [line.split()[1] for line in plain.lines("count_hours_side")] == ["-50"]
+    plain.mill.close()
+
+
+def test_rows_of_a_postponed_window_are_not_late(sqlite_catalog_url, tmp_path):
+    """Hour 10 cannot be read, and gets 10:20. Its window counts both rows at last, and the side table none."""
+    plain = open_plain(tmp_path / "project", sqlite_catalog_url, more="late='side'")
+    for hour in (9, 10, 11):
+        plain.add(f"2021-03-19 {hour:02}:00", 5)
+    with plain.damaged(10):
+        plain.run()
+    plain.add("2021-03-19 10:00", 20)
+    plain.settle()
+
+    assert plain.results() == {"09:00": 1, "10:00": 2, "11:00": 1}
+    assert plain.lines("count_hours_side") == []
+    plain.mill.close()
+
+
+def test_a_resumed_schedule_looks_at_late_rows_outside(sqlite_catalog_url, tmp_path):
+    """Days after the watermark, a partition with a row of 08:05 came while nothing was listening."""
+    plain = open_plain(tmp_path / "project", sqlite_catalog_url, more="outside='include', gap='wait'")
+    plain.add("2021-03-19 08:00", 5)
+    plain.settle()
+    plain.mill.schedules.suspend("shop.count")
+    plain.add("2021-03-25 10:00", 6, 5 - 6 * 24 * 60 - 120)
+
+    backlog = "SELECT max(seq) FROM message WHERE event_type = 'backlog'"
+    before = plain.sql(backlog)
+    plain.mill.schedules.resume("shop.count")
+
+    assert plain.sql(backlog) > before
+    plain.mill.close()
+
+
+def test_rows_outside_join_the_sessions_of_their_own_times(sqlite_catalog_url, tmp_path):
+    """Hour 11 brings 08:40, which joins 08:20 and 09:00, and changes a session that is published."""
+    opened = open_sessions(tmp_path / "project", sqlite_catalog_url, more="outside='include'")
+    for hour, rows in ((8, (20,)), (9, (0, 2)), (10, (30,))):
+        opened.add(f"2021-03-19 {hour:02}:00", *rows)
+    opened.settle()
+    before = opened.results()
+
+    opened.add("2021-03-19 11:00", -140, 10)
+    opened.settle()
+
+    assert before == ["08:20 08:50 1", "09:00 09:32 2", "10:30 11:00 1"][:2]
+    assert opened.results() == ["08:20 09:32 4", "10:30 11:00 1", "11:10 11:40 1"]
+    opened.mill.close()
+
+
+@pytest.mark.parametrize("kind", ["", "LEFT"])
+def test_rows_outside_are_joined_by_a_range_of_times(sqlite_catalog_url, tmp_path, kind):
+    """The click of 08:58 comes in hour 10 when it is late. The view of 09:03 lies in another window, and fits."""
+    opened = open_near(tmp_path / "project", sqlite_catalog_url, 10, 0, kind, outside="include")
+    for table, rows in (("clicks", ((9, 30), (10, 5))), ("views", ((9, 3), (10, 6)))):
+        for hour, minute in rows:
+            opened.add_to(table, f"2021-03-19 {hour:02}:00", minute)
+    opened.add_to("views", "2021-03-19 11:00", 59)
+    opened.settle()
+
+    opened.add_to("clicks", "2021-03-19 10:00", -62)
+    opened.settle()
+
+    assert "08:58 09:03" in opened.shown()
+    assert opened.lines("hourly") == opened.expected(opened.closed)
+    opened.mill.close()
 
 
 def test_stretches_join_steps_and_close_the_shortest_gaps(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql import functions as sf
 
 from tests.sql.test_window_frames import clicks, hours
 from tidemill.errors import NotFound
@@ -65,7 +66,8 @@ def test_no_window_is_closed_before_the_first_partition(windows):
 VISITS = """
 CREATE TABLE visits (ts timestamp, amount bigint, WATERMARK FOR ts AS SOURCE_WATERMARK)
   PARTITIONED BY (day date, hour int) WITH (
-  'partition.time-extractor.timestamp-pattern'='$day $hour:00:00', 'partition.time-interval'='1h');
+  'partition.time-extractor.timestamp-pattern'='$day $hour:00:00', 'partition.time-interval'='1h',
+  'partition.outside-policy'='include');
 CREATE TABLE shifts (window_start TIMESTAMP(3), n bigint) PARTITIONED BY (day date)"""
 SHIFTS = """
 SELECT window_start, count(*) AS n, to_date(window_start) AS day
@@ -73,7 +75,10 @@ SELECT window_start, count(*) AS n, to_date(window_start) AS day
 
 
 def test_a_table_without_a_moving_watermark_has_its_windows_on_demand(windows, spark):
-    """Hour 11 of [08:00, 12:00) is missing, and nothing says that it will come. A later run replaces that window."""
+    """Hour 11 of [08:00, 12:00) is missing, and nothing says that it will come. A later run replaces that window.
+
+    At last hour 12 brings 07:45, which counts in the window of its own time, and 16:10, whose window is closed too.
+    """
     windows.mill.sql(VISITS)
     windows.commit("visits", clicks(spark, ("07:30:00", 1), ("10:00:00", 1), ("10:30:00", 2)))
 
@@ -81,9 +86,10 @@ def test_a_table_without_a_moving_watermark_has_its_windows_on_demand(windows, s
     (declared,) = windows.mill.sql(f"INSERT INTO shifts {SHIFTS}")
     (explained,) = windows.mill.sql(f"EXPLAIN INSERT INTO shifts {SHIFTS}")
     seen = []
-    for more in ((), (("11:00:00", 5), ("12:00:00", 5)), ()):
-        if more:
-            windows.commit("visits", clicks(spark, *more))
+    strewn = clicks(spark, ("07:45:00", 1), ("16:10:00", 1)).withColumn("hour", sf.lit(12))
+    for more in (None, clicks(spark, ("11:00:00", 5), ("12:00:00", 5)), None, strewn):
+        if more is not None:
+            windows.commit("visits", more)
         windows.run("sql.shifts")
         seen.append(sorted((f"{row.window_start:%H}", row.n) for row in windows.read("shifts").collect()))
 
@@ -92,4 +98,5 @@ def test_a_table_without_a_moving_watermark_has_its_windows_on_demand(windows, s
     assert "when `tidemill run start default.sql.shifts` starts it" in declared.said
     assert [row["value"] for row in explained.rows if row["part"] == "watermark"] == [None]
     assert windows.mill.apps.show("sql").schedules == ()
-    assert seen == [[("04", 1), ("08", 2)], [("04", 1), ("08", 3), ("12", 1)], [("04", 1), ("08", 3), ("12", 1)]]
+    second = [("04", 1), ("08", 3), ("12", 1)]
+    assert seen == [[("04", 1), ("08", 2)], second, second, [("04", 2), ("08", 3), ("12", 1), ("16", 1)]]

@@ -722,6 +722,27 @@ def test_another_query_goes_on_from_a_state_that_was_kept(plain):
         plain.deploy(write_app())
 
 
+def test_late_windows_of_another_size_stay_as_they_are_when_the_state_is_kept(sqlite_catalog_url, tmp_path):
+    """A run left one of two late windows. The query has windows of half an hour since, and no run has work with it."""
+    plain = open_plain(tmp_path / "project", sqlite_catalog_url, more="max_windows=1")
+    for hour in (8, 9):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+    plain.add("2021-03-19 08:00", 2)
+    plain.add("2021-03-19 09:00", 2)
+    plain.run()
+
+    plain.mill.watermarks.reset("shop.count_hours", keep_state=True)
+    plain.deploy(write_app(windows=TUMBLE.replace("'1' HOUR", "'30' MINUTE")))
+    left = plain.sql("SELECT count(*) FROM window_result WHERE stale = 1")
+    plain.settle()
+
+    assert left == [(1,)]
+    assert plain.results() == {"08:00": 1, "09:00": 2}
+    assert plain.sql("SELECT count(*) FROM window_result WHERE stale = 1") == [(0,)]
+    plain.mill.close()
+
+
 def test_a_wrong_zone_is_mended_by_a_deployment(catalog_url, tmp_path):
     """The gap that the mistake left is open again: with `late="drop"` all its data were left out in silence."""
     wrong = open_plain(tmp_path / "project", catalog_url, zone="America/Los_Angeles", more='late="drop"')

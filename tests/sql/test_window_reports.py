@@ -42,6 +42,7 @@ def test_an_alert_tells_of_partitions_without_a_time_and_of_those_too_far_ahead(
         counted = read_metrics(plain)
         shown = tuple(one.partition for one in plain.mill.watermarks.show("clicks").parked)
         (need,) = plain.mill.overview().needs
+        (again,) = look_at(plain).violations
         plain.mill.datasets.drop("clicks", {"hour": 26})
         plain.mill.datasets.drop("clicks", {"day": date(2099, 1, 1)})
         dropped, still = look_at(plain), plain.mill.overview().needs
@@ -53,6 +54,7 @@ def test_an_alert_tells_of_partitions_without_a_time_and_of_those_too_far_ahead(
     assert "partitions of 2099-01-01 01:00:00 are further ahead" in found.why
     assert (need.kind, need.thing, need.look) == ("misdated", "default.clicks", "watermark show default.clicks")
     assert need.evidence in found.why
+    assert found.since == again.since == need.since, "the commit of the first of the partitions"
     assert ([one.kind for one in still], well) == (["misdated"], ())
     assert next_look_at is not None
     assert next_look_at.replace(microsecond=0) == datetime(2099, 1, 1, 1, tzinfo=UTC)

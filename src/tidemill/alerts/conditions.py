@@ -42,7 +42,7 @@ from tidemill.lake import datasets
 from tidemill.lake.consumer.managed import Consumer, find_consumer, list_consumers
 from tidemill.lake.expectations import find_expectations
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.window.holding import tell_misdated
+from tidemill.lake.window.holding import find_misdated
 from tidemill.names import DatasetId, NamedThing, Namespace, ProgramId, nearest, qualified, split_qualified
 from tidemill.run.records.programs import find_program
 from tidemill.schedule.schedules import find_schedule
@@ -256,12 +256,12 @@ def _(rule: PartitionMisdated, db: Db, namespace: Namespace, only: Subjects, mac
     dataset = None if dataset_id is None else datasets.find_by_id(db, dataset_id)
     if dataset is None or dataset.kind is not datasets.DatasetKind.FILESET:
         return Found(())
-    told, due = tell_misdated(db, Fileset.of(dataset))
-    if not told:
+    found = find_misdated(db, Fileset.of(dataset))
+    if found is None:
         return Found(())
     show = f"`tidemill watermark show {rule.fileset}`"
-    why = f"partitions of {rule.fileset} do not count: {told}: {show}"
-    return Found((Violation(rule.fileset, db.now(), why),), due)
+    why = f"partitions of {rule.fileset} do not count: {found.told}: {show}"
+    return Found((Violation(rule.fileset, found.since, why),), found.due_at)
 
 
 @look.register

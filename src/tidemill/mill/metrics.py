@@ -24,6 +24,7 @@ from tidemill.lake.consumer.managed import list_consumers
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.expectations import find_expectations
 from tidemill.lake.inbox.inbox import FileState
+from tidemill.lake.window.holding import list_ahead
 from tidemill.lake.window.watermark import SQL as WATERMARK
 from tidemill.mill.overview import SQL as OVERVIEW
 from tidemill.mill.project import Project, program_names
@@ -300,8 +301,7 @@ def _watermarks(db: Db, at: datetime, names: Mapping[DatasetId, str]) -> Iterato
         began_at = db.value(SQL.find_oldest_holder, datetime, dataset_id=dataset_id)
         parked = db.value(SQL.count_parked, int, dataset_id=dataset_id, limit=_MOST)
         yield Sample(Metric.WATERMARK_PARKED, labels, parked or 0)
-        ahead = db.value(SQL.count_ahead, int, dataset_id=dataset_id, limit=_MOST)
-        yield Sample(Metric.WATERMARK_AHEAD, labels, ahead or 0)
+        yield Sample(Metric.WATERMARK_AHEAD, labels, len(list_ahead(db, dataset_id, _MOST)))
         yield Sample(Metric.WATERMARK_HELD, labels, 0.0 if began_at is None else (at - began_at).total_seconds())
 
 

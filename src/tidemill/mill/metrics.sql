@@ -100,18 +100,6 @@ SELECT min(t.began_at) AS began_at
 SELECT count(*) AS partitions
   FROM (SELECT 1 FROM parked_partition WHERE dataset_id = :dataset_id LIMIT :limit) AS part
 
--- name: count_ahead
--- gives: slots
--- Complete slots with partitions that lie further ahead than is believed.
-SELECT count(*) AS slots
-  FROM (SELECT 1 FROM watermark AS w CROSS JOIN time_slot AS s {indexed_by:time_slot_complete}
-         WHERE w.dataset_id = :dataset_id AND s.dataset_id = w.dataset_id AND s.complete = 1
-           AND s.ends_at > tidemill_now() * 1000 + w.max_ahead
-           AND EXISTS (SELECT 1 FROM partition_change AS c {indexed_by:partition_by_time}
-                        WHERE c.dataset_id = s.dataset_id AND c.superseded_seq IS NULL
-                          AND c.partition_time = s.slot_time)
-         LIMIT :limit) AS ahead
-
 -- name: list_window_programs
 -- gives: program_id, name, computed
 SELECT w.program_id, w.name, w.computed

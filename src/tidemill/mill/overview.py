@@ -17,7 +17,7 @@ from tidemill.durations import format_duration
 from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id, list_datasets
 from tidemill.lake.expectations import Expectation, find_expectations
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.window.holding import tell_misdated
+from tidemill.lake.window.holding import find_misdated
 from tidemill.mill.jobs import JobView, view_job
 from tidemill.mill.page import cut, one_more, read_key, write_key
 from tidemill.mill.project import Project, fields_of, program_names, schedule_names
@@ -294,9 +294,9 @@ def _quarantined(db: Db, only: str | None) -> Iterable[Need]:
 def _misdated(db: Db, only: str | None) -> Iterable[Need]:
     for row in db.records(SQL.list_misdated, _NameRow, namespace=only, limit=_MOST_NEEDS + 1):
         name = qualified(row.namespace, row.name)
-        evidence, _ = tell_misdated(db, Fileset.of(find_by_id(db, row.dataset_id)))
-        said = f"{name} has partitions that no window waits for"
-        yield Need("misdated", name, said, evidence, None, f"watermark show {name}")
+        if (found := find_misdated(db, Fileset.of(find_by_id(db, row.dataset_id)))) is not None:
+            said = f"{name} has partitions that no window waits for"
+            yield Need("misdated", name, said, found.told, found.since, f"watermark show {name}")
 
 
 def _list_stuck(db: Db, project: Project, at: datetime) -> list[WaitingView]:

@@ -50,23 +50,17 @@ SELECT name, error, failures FROM inbox_file {indexed_by:inbox_file_refused}
 
 -- name: list_misdated
 -- gives: dataset_id, namespace, name
--- The file sets with partitions without a time, or with a slot further ahead of the clock than is believed, among the
--- latest hundred slots. Cost: some look-ups for each watermark.
+-- The file sets with partitions without a time, or with a complete slot further ahead of the clock than is believed,
+-- which may have lost its partitions since. Cost: some look-ups for each watermark.
 SELECT d.dataset_id, d.namespace, d.name
   FROM dataset AS d JOIN watermark AS w ON w.dataset_id = d.dataset_id
  WHERE d.kind = 'fileset' AND d.dropped_at IS NULL
    AND d.namespace = coalesce(CAST(:namespace AS TEXT), d.namespace)
    AND ((SELECT p.partition_key FROM parked_partition AS p
           WHERE p.dataset_id = d.dataset_id ORDER BY p.partition_key LIMIT 1) IS NOT NULL
-        OR EXISTS (SELECT 1
-                     FROM (SELECT s.dataset_id, s.slot_time FROM time_slot AS s {indexed_by:time_slot_complete}
-                            WHERE s.dataset_id = d.dataset_id AND s.complete = 1
-                              AND s.ends_at > tidemill_now() * 1000 + w.max_ahead
-                            ORDER BY s.ends_at DESC LIMIT 100) AS ahead
-                    WHERE (SELECT c.commit_seq FROM partition_change AS c {indexed_by:partition_by_time}
-                            WHERE c.dataset_id = ahead.dataset_id AND c.superseded_seq IS NULL
-                              AND c.partition_time = ahead.slot_time
-                            ORDER BY c.partition_time LIMIT 1) IS NOT NULL))
+        OR (SELECT s.ends_at FROM time_slot AS s {indexed_by:time_slot_complete}
+             WHERE s.dataset_id = d.dataset_id AND s.complete = 1
+             ORDER BY s.ends_at DESC LIMIT 1) > tidemill_now() * 1000 + w.max_ahead)
  ORDER BY d.namespace, d.name LIMIT :limit
 
 -- name: list_satisfied

@@ -19,7 +19,7 @@ from tidemill.lake.expectations import find_expectations
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.discovery import find_listing
 from tidemill.lake.window.cascade import list_followed
-from tidemill.lake.window.holding import find_ahead, list_awaited, list_awaited_partitions, list_holding
+from tidemill.lake.window.holding import list_ahead, list_awaited, list_awaited_partitions, list_holding
 from tidemill.lake.window.least import find_least
 from tidemill.lake.window.parked import explain_parked
 from tidemill.lake.window.reach import WindowReach
@@ -183,7 +183,7 @@ def explain_watermark(db: Db, fileset: Fileset, access: Access) -> Iterator[Beca
             why = f"transaction {holder.write_pointer} of {holder.run_id} holds the watermark of {name} at {stands}"
             cure = f"the transaction ends, or `tidemill tx abort {holder.write_pointer}`"
             yield Because(Reason.WATERMARK_HELD, why, {**held, "since": holder.began_at}, cure)
-    ahead = find_ahead(db, spec, row)
+    ahead = next((one.due_at for one in list_ahead(db, row.dataset_id, 1)), None)
     missing: list[dict[str, object]] = [
         {"slot": str(from_wall(time)), "have": have, "of": spec.expected_count}
         for time, have in list_awaited(db, spec, row, _FEW)

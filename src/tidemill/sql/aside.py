@@ -12,7 +12,8 @@ from tidemill.catalog.transactions import Transaction
 from tidemill.durations import format_duration
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.window.side import SideReason, to_side_key
-from tidemill.lake.window.windows import LateRows, OutsideRows, WindowState, list_late_counted, read_keys
+from tidemill.lake.window.window_plan import Window
+from tidemill.lake.window.windows import LateRows, OutsideRows, WindowState, find_spans, list_late_counted, read_keys
 from tidemill.shapes.keys import KeySchema, KeyText
 from tidemill.shapes.partition_time import WallTime
 from tidemill.shapes.watermark_spec import OUTSIDE, ZONE, OutsidePolicy
@@ -52,14 +53,20 @@ class Aside:
             if some := {key for key, rows in found.items() if rows}:
                 rows = self.calculator.pick_outside(self.workspace, _only(batch, some))
                 self.workspace.output(self.side).overwrite(rows)
-        times = {key: spec.partition_time.span_of(self._keys.decode(key)) for key in sorted(batch.instants)}
+        counted = [key for key, rows in found.items() if rows]
+        spans = self.workspace.ask(lambda db, tx: find_spans(db, batch.source, tx, counted)) if counted else {}
+        times = {key: span.time for key, span in spans.items()}
         source = batch.source.dataset_id
         return [
-            OutsideRows(source, key, span.time, found.get(key, 0)) for key, span in times.items() if span is not None
+            OutsideRows(source, key, times.get(key), found.get(key, 0) if key in times else 0)
+            for key in sorted(batch.instants)
         ]
 
-    def put_late(self, late: Sequence[LateRows], before: WallTime) -> list[LateRows]:
-        """Append the late rows of a time before `before` to the side table. Return their numbers by partition."""
+    def put_late(self, late: Sequence[LateRows], before: WallTime, waiting: Sequence[Window]) -> list[LateRows]:
+        """Append the late rows of a time before `before` to the side table. Return their numbers by partition.
+
+        Rows of a time in `waiting` are not late.
+        """
         by_key = {one.key: one for one in late}
 
         def find_new(db: Db, tx: Transaction) -> list[Partition]:
@@ -72,13 +79,11 @@ class Aside:
                 for rows in [by_key[one.partition_key]]
             ]
 
-        found = [one for one in self.workspace.ask(find_new) if one.files]
-        for outside in (False, True):
-            partitions = tuple(one for one in found if by_key[one.partition_key].outside is outside)
-            if partitions:
-                batch = _only(replace(self.batch, partitions=partitions), [one.partition_key for one in partitions])
-                rows = self.calculator.pick_late(self.workspace, batch, before, outside=outside)
-                self.workspace.output(self.side).append(rows)
+        partitions = [one for one in self.workspace.ask(find_new) if one.files]
+        if partitions:
+            batch = _only(replace(self.batch, partitions=tuple(partitions)), [one.partition_key for one in partitions])
+            rows = self.calculator.pick_late(self.workspace, batch, before, waiting)
+            self.workspace.output(self.side).append(rows)
         keys = self.workspace.outputs.fileset(self.side).keys
         written = {keys.encode(one.key): one.manifest.total_rows for one in self.workspace.written(self.side)}
         kept = [replace(one, rows=written.get(to_side_key(self._keys, SideReason.LATE, one.key), 0)) for one in late]

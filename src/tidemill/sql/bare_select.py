@@ -17,11 +17,10 @@ from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.lake.fileset.fileset import Fileset, find_schema
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, find_current
 from tidemill.lake.window.on_demand import is_on_demand
-from tidemill.lake.window.outside_times import present_stretches
-from tidemill.lake.window.watermark import LATEST
+from tidemill.lake.window.outside_times import Stretches, present_stretches
 from tidemill.lake.window.window_plan import Limits, Reached, Window, plan
-from tidemill.lake.window.windows import list_waiting, read_keys
-from tidemill.names import Namespace, ProgramId, within
+from tidemill.lake.window.windows import find_instants, list_waiting, read_keys
+from tidemill.names import DatasetId, Namespace, ProgramId, within
 from tidemill.run.step.version_reads import find_snapshot
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant
@@ -30,8 +29,6 @@ from tidemill.sql.dialect import WINDOW_FUNCTIONS, bad, parse_one, tokenize
 from tidemill.sql.empty_windows import fill_gaps
 from tidemill.sql.outside_rows import (
     Outside,
-    check_outside,
-    find_instants,
     includes_outside,
     read_times,
     to_stored,
@@ -164,10 +161,12 @@ def compute_closed(
         return workspace.versions.read(workspace.spark, snapshot, version.version)
 
     calculator = SparkWindows(query, look_up)
-    outside = {
-        source.dataset_id: present_stretches({}, read_times(workspace, calculator, source, ProgramId(""), LATEST))
-        for source in filter(includes_outside, sources)
-    }
+    outside: dict[DatasetId, Mapping[KeyText, Stretches]] = {}
+    for source in filter(includes_outside, sources):
+        read = read_times(workspace, calculator, source, ProgramId(""))
+        for error in read.damaged.values():
+            raise error
+        outside[source.dataset_id] = present_stretches({}, read.found)
 
     def block(db: Db, tx: Transaction) -> tuple[list[Batch], Instant | None]:
         windows, passed = _plan_closed(db, tx, query, sources, outside)
@@ -179,10 +178,9 @@ def compute_closed(
                 for one in list_waiting(db, source, tx, None)
                 if not due.isdisjoint(grid.touched(one.begins, one.ends))
             }
-            for one in to_stored(source, outside.get(source.dataset_id, {})):
-                instants = find_instants(source, KeyText(one.key))
-                if instants is not None and not due.isdisjoint(grid.touched(one.begins, one.ends)):
-                    near[KeyText(one.key)] = instants
+            strewn = to_stored(source, outside.get(source.dataset_id, {}))
+            met = {one.key for one in strewn if not due.isdisjoint(grid.touched(one.begins, one.ends))}
+            near |= find_instants(db, source, tx, met)
             batches.append(Batch(source, source, windows, tuple(read_keys(db, source, tx, near)), near))
         return batches, passed
 
@@ -217,13 +215,11 @@ def _plan_closed(
     """Return the closed windows, and the watermark of the query."""
     check_columns(query, sources, [find_schema(db, source.dataset_id) for source in sources])
     check_sessions(query, sources)
-    check_outside(query, sources)
     waiting = [one for source in sources for one in list_waiting(db, source, snapshot, None)]
-    passed = find_passed(db, snapshot, query, sources, waiting)
+    strewn = [one for source in sources for one in to_stored(source, outside.get(source.dataset_id, {}))]
+    passed = find_passed(db, snapshot, query, sources, [*waiting, *strewn])
     reached = Reached(None, 0, passed, snapshot.write_pointer, find_first(db, sources, query.reaches))
     grid = make_grid(query, sources)
     if query.emits_empty(spec_of(sources[0])):
         waiting += fill_gaps(grid, reached, waiting, _NO_LIMIT)
-    for source in sources:
-        waiting += to_stored(source, outside.get(source.dataset_id, {}))
-    return plan(grid, reached, waiting, set(), (), _NO_LIMIT).new, passed
+    return plan(grid, reached, [*waiting, *strewn], set(), (), _NO_LIMIT).new, passed

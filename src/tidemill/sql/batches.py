@@ -86,10 +86,10 @@ class Calculator(Protocol):
     def pick_outside(self, workspace: Workspace, batch: Batch) -> Any:  # noqa: ANN401  # of its own kind
         """The rows of the partitions that lie outside their instants, as rows of the side table."""
 
-    def pick_late(self, workspace: Workspace, batch: Batch, before: WallTime, *, outside: bool) -> Any:  # noqa: ANN401  # of its own kind
+    def pick_late(self, workspace: Workspace, batch: Batch, before: WallTime, waiting: Sequence[Window]) -> Any:  # noqa: ANN401  # of its own kind
         """The rows that may count in windows and have a wall-clock time before `before`, as rows of the side table.
 
-        With `outside`, only the rows that lie outside their instants.
+        Without the rows whose times lie in one of `waiting`.
         """
 
     def find_shifts(self, workspace: Workspace, batch: Batch) -> Mapping[KeyText, AbstractSet[int]]:

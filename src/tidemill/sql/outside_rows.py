@@ -8,21 +8,28 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot, Transaction
-from tidemill.errors import Conflict, Fenced, Unavailable, UserError
+from tidemill.errors import Conflict, Fenced, Unavailable
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.window.on_demand import instants_of, is_on_demand, span_of
-from tidemill.lake.window.outside_times import OutsideTimes, Stretches, UnreadPartition, list_unread
+from tidemill.lake.window.on_demand import instants_of
+from tidemill.lake.window.outside_times import (
+    OutsideTimes,
+    Stretches,
+    TimesRead,
+    UnreadPartition,
+    find_seen,
+    list_unread,
+)
 from tidemill.lake.window.window_plan import Dirty, Stored
-from tidemill.lake.window.windows import LateRows, list_arrivals, read_keys
+from tidemill.lake.window.windows import LateRows, find_instants, find_spans, list_arrivals, read_keys
 from tidemill.names import DatasetId, ProgramId
 from tidemill.shapes.keys import KeyText
+from tidemill.shapes.manifest import DamagedFiles
 from tidemill.shapes.partition_time import Instant
-from tidemill.shapes.watermark_spec import OUTSIDE, OutsidePolicy
+from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch, Calculator
 
 if TYPE_CHECKING:
     from tidemill.run.step.workspace import Workspace
-    from tidemill.sql.windows import WindowQuery
 
 Outside: TypeAlias = Mapping[DatasetId, Mapping[KeyText, Stretches]]
 """Stretches of partitions by table, of the tables whose rows outside count in windows."""
@@ -36,54 +43,34 @@ def includes_outside(source: Fileset) -> bool:
     return source.watermark is not None and source.watermark.outside is OutsidePolicy.INCLUDE
 
 
-def check_outside(query: WindowQuery, sources: Iterable[Fileset]) -> None:
-    """Refuse queries over rows outside their partition whose windows need other rows than those between their bounds.
-
-    Also tables on demand, of whose changes the catalog keeps no times.
-    """
-    for table, source in zip(query.tables, sources, strict=True):
-        if not includes_outside(source):
-            continue
-        given = f"{source.qualified_name} with '{OUTSIDE}'='include'"
-        if query.shape.sessions or query.interval is not None:
-            what = "SESSION" if query.shape.sessions else "an interval join"
-            why = f"{given} has the windows of TUMBLE, HOP and CUMULATE, and not those of {what}"
-            raise query.locate(UserError(why), table)
-        if is_on_demand(source):
-            why = f"{given} has no windows on demand: set 'streaming-source.enable'='true'"
-            raise query.locate(UserError(why), table)
-
-
-def read_times(
-    workspace: Workspace, calculator: Calculator, source: Fileset, program_id: ProgramId, seen: int
-) -> list[OutsideTimes]:
+def read_times(workspace: Workspace, calculator: Calculator, source: Fileset, program_id: ProgramId) -> TimesRead:
     """Read the times of the rows of all partitions that a program has not read as they are now, in one go.
 
-    A partition that was dropped from the commit `seen` on has no times. Later runs read partitions that this run cannot
-    read.
+    A partition that was dropped has no times.
     """
 
-    def block(db: Db, tx: Transaction) -> tuple[list[UnreadPartition], Batch]:
-        unread = list_unread(db, program_id, source, tx, seen)
-        keys = [one.partition_key for one in unread]
-        instants = {key: span for key in keys if (span := find_instants(source, key)) is not None}
-        return unread, Batch(source, source, (), tuple(read_keys(db, source, tx, instants)), instants)
+    def block(db: Db, tx: Transaction) -> tuple[int, int, list[UnreadPartition], Batch]:
+        since, until = find_seen(db, program_id, source.dataset_id), tx.write_pointer
+        unread = list_unread(db, program_id, source, since, until)
+        instants = find_instants(db, source, tx, [one.partition_key for one in unread])
+        return since, until, unread, Batch(source, source, (), tuple(read_keys(db, source, tx, instants)), instants)
 
-    unread, batch = workspace.ask(block)
-    found, damaged = _find_times(workspace, calculator, batch)
-    return [
-        OutsideTimes(source.dataset_id, *one, found.get(one.partition_key, ()))
+    since, until, unread, batch = workspace.ask(block)
+    stretches, damaged = _find_times(workspace, calculator, batch)
+    found = [
+        OutsideTimes(source.dataset_id, one.partition_key, stretches.get(one.partition_key, ()), one.unread_since)
         for one in unread
         if one.partition_key not in damaged
     ]
+    return TimesRead(source.dataset_id, since, until, found, damaged)
 
 
 def _find_times(
     workspace: Workspace, calculator: Calculator, batch: Batch
-) -> tuple[dict[KeyText, Stretches], set[KeyText]]:
+) -> tuple[dict[KeyText, Stretches], dict[KeyText, Exception]]:
     """Return the stretches of partitions, and the partitions that cannot be read. Halving finds them."""
     found: dict[KeyText, Stretches] = {}
-    damaged: set[KeyText] = set()
+    damaged: dict[KeyText, Exception] = {}
     left = [batch.partitions]
     while left:
         some = left.pop()
@@ -91,43 +78,43 @@ def _find_times(
         part = replace(batch, partitions=some, instants=instants)
         if not part.has_files:
             continue
+        error: Exception
         try:
             found |= calculator.find_outside_times(workspace, part)
+        except DamagedFiles as damage:
+            error = damage
         except (Conflict, Fenced, Unavailable):
             raise  # not the partitions' doing
-        except Exception:  # whatever Spark raises; the windows of such a partition are postponed with the reason
-            if len(damaged) > _MOST_DAMAGED:
-                raise
-            if len(some) == 1:
-                damaged |= instants.keys()
-            else:
-                half = len(some) // 2
-                left += [some[:half], some[half:]]
+        except Exception as other:  # noqa: BLE001  # whatever Spark raises
+            error = other
+        else:
+            continue
+        if len(damaged) > _MOST_DAMAGED:
+            raise error
+        if len(some) == 1:
+            damaged[some[0].partition_key] = error
+        else:
+            half = len(some) // 2
+            left += [some[:half], some[half:]]
     return found, damaged
 
 
-def list_late_outside(
+def list_missed(
     db: Db, source: Fileset, snapshot: Snapshot, noted: Iterable[OutsideTimes], seen: int
 ) -> list[LateRows]:
     """List the rows of commits before `seen` of `noted` partitions that earlier runs could not read.
 
-    The runs that failed to read a partition left its late rows outside in no window, in no side table and in no count.
+    The runs that failed to read a partition left its late rows in no window, in no side table and in no count.
     """
-    missed = {one.key: one for one in noted if one.dataset_id == source.dataset_id and one.commit_seq < seen}
+    missed = {one.key: one.missed_since for one in noted if one.missed_since is not None}
+    spans = find_spans(db, source, snapshot, missed)
     late: list[LateRows] = []
-    for partition in read_keys(db, source, snapshot, missed):
-        key, since = partition.partition_key, missed[partition.partition_key].read_seq + 1
-        if (span := span_of(source, key)) is not None:
-            rows = sum(one.manifest.total_rows for one in partition.changes if since <= one.commit_seq < seen)
-            instants = instants_of(source, span)
-            late.append(LateRows(source.dataset_id, key, span.time, *instants, rows, since, seen, outside=True))
+    for partition in read_keys(db, source, snapshot, spans):
+        key, span = partition.partition_key, spans[partition.partition_key]
+        since = missed[key] or 0
+        rows = sum(one.manifest.total_rows for one in partition.changes if since <= one.commit_seq < seen)
+        late.append(LateRows(source.dataset_id, key, span.time, *instants_of(source, span), rows, since, seen))
     return late
-
-
-def find_instants(source: Fileset, key: KeyText) -> tuple[int, int] | None:
-    """Return the instants of the rows that belong to a partition; None for a partition without a time."""
-    span = span_of(source, key)
-    return None if span is None else instants_of(source, span)
 
 
 def to_stored(source: Fileset, outside: Mapping[KeyText, Stretches]) -> list[Stored]:
@@ -157,13 +144,17 @@ def list_changed(
 
 
 def list_needed_outside(
-    source: Fileset, outside: Mapping[KeyText, Stretches], spans: Iterable[tuple[Instant, Instant]]
+    db: Db,
+    source: Fileset,
+    snapshot: Snapshot,
+    outside: Mapping[KeyText, Stretches],
+    spans: Iterable[tuple[Instant, Instant]],
 ) -> dict[KeyText, tuple[int, int]]:
     """Return the partitions with rows outside themselves in one of `spans`, with the instants of their other rows."""
     wanted = list(spans)
-    near = (
+    near = [
         key
         for key, stretches in outside.items()
         if any(begins < last and ends > first for begins, ends in stretches for first, last in wanted)
-    )
-    return {key: instants for key in near if (instants := find_instants(source, key)) is not None}
+    ]
+    return find_instants(db, source, snapshot, near) if near else {}

@@ -263,13 +263,13 @@ class SparkWindows:
         columns = ", ".join([*kept, *(f"{value} AS {name}" for name, value in place.items())])
         return workspace.spark.sql(f"SELECT {columns} FROM {joined} WHERE coalesce({inside}, false)")
 
-    def pick_late(self, workspace: Workspace, batch: Batch, before: WallTime, *, outside: bool) -> DataFrame:
+    def pick_late(self, workspace: Workspace, batch: Batch, before: WallTime, waiting: Sequence[Window]) -> DataFrame:
         """See `Calculator`."""
         rows, joined, inside = self._join(workspace, batch)
         local = f"CAST({quoted(_column(batch, rows))} AS TIMESTAMP_NTZ)"
         where = f"{inside} AND {local} < {wall_literal(before)}"
-        if outside:
-            where += f" AND ({_time(batch, rows)} < __begins OR {_time(batch, rows)} >= __ends)"
+        if waiting:
+            where += f" AND NOT {is_within(local, waiting)}"
         return workspace.spark.sql(self._to_side(batch, rows, joined, where, SideReason.LATE))
 
     def find_shifts(self, workspace: Workspace, batch: Batch) -> dict[KeyText, AbstractSet[int]]:

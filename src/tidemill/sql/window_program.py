@@ -31,6 +31,7 @@ from tidemill.lake.window.outside_times import (
     NoteOutsideTimes,
     OutsideTimes,
     Stretches,
+    TimesRead,
     present_stretches,
     read_outside,
 )
@@ -80,10 +81,9 @@ from tidemill.sql.empty_windows import fill_gaps
 from tidemill.sql.interval_joins import IntervalJoin
 from tidemill.sql.outside_rows import (
     Outside,
-    check_outside,
     includes_outside,
     list_changed,
-    list_late_outside,
+    list_missed,
     list_needed_outside,
     read_times,
     to_stored,
@@ -135,6 +135,16 @@ class LateData(UserError):
 
 
 @dataclass(frozen=True, slots=True)
+class _Opened:
+    """State of a program, and the file sets that it reads and writes, as they are declared."""
+
+    state: WindowState
+    sources: tuple[Fileset, ...]
+    sink: Fileset
+    schemas: tuple[ColumnSchema | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Look:
     """Facts that a run reads before it computes."""
 
@@ -152,6 +162,15 @@ class _Look:
     """Late rows change no window that closes up to this time; None for no such time."""
     left: AbstractSet[Window]
     """Late windows that earlier runs have left to later ones."""
+    kept: AbstractSet[Window]
+    """Such windows of another size, from before the query was changed with its state kept. No run computes them."""
+    reads: Sequence[TimesRead]
+    """Partitions of which the run has read the times of rows outside, or has failed to."""
+
+    @property
+    def damaged(self) -> Mapping[tuple[DatasetId, KeyText], Exception]:
+        """The partitions of which the run could not read the times of rows outside, each with the error."""
+        return {(one.dataset_id, key): error for one in self.reads for key, error in one.damaged.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +292,6 @@ class WindowProgram:
                 "aggregates, in one column"
             )
             raise self.query.locate(UserError(why))
-        check_outside(self.query, sources)
         late = {source.qualified_name: spec_of(source) for source in sources}
         if len({(spec.late, spec.final_after) for spec in late.values()}) > 1:
             shown = ", ".join(f"{table} with '{spec.late}'" for table, spec in late.items())
@@ -287,14 +305,12 @@ class WindowProgram:
         """Compute what is due, and have the commit move the state."""
         del spark
         workspace = workspace_of(run)
-        look = workspace.ask(lambda db, tx: self._look(db, tx, find_state(db, workspace.program_id)))
+        opened = workspace.ask(lambda db, _: self._open(db, find_state(db, workspace.program_id)))
         world = workspace.world
         calculator = self._make_calculator(run)
-        read: list[OutsideTimes] = []
-        for source in filter(includes_outside, look.sources):
-            read += read_times(workspace, calculator, source, workspace.program_id, look.state.seen)
-        if read:
-            look = workspace.ask(lambda db, tx: self._look(db, tx, find_state(db, workspace.program_id), read))
+        including = filter(includes_outside, opened.sources)
+        reads = [read_times(workspace, calculator, source, workspace.program_id) for source in including]
+        look = workspace.ask(lambda db, tx: self._look(db, tx, opened, reads))
         world.mark("windows.planned")
         if look.gone:
             self._write(workspace, calculator, look, (), look.gone)
@@ -315,11 +331,14 @@ class WindowProgram:
                     # It may be no single window's fault, and publishing would hide it.
                     raise next(iter(tries.failed.values()))
         # Changes that a later run looks at again touch windows of what was noted before.
-        noted = [one for one in read if max(one.commit_seq, look.state.seen) < moved.seen]
-        moved = self._leave_out(workspace, calculator, look, moved, tries.done, noted)
+        noted = look.reads if moved.seen > look.state.seen else ()
+        moved = self._leave_out(workspace, calculator, look, moved, tries.done)
         if tries.done and not tries.failed and tries.done >= {*look.postponed}:
             # Not while windows fail: their partitions would fail here too.
             self._put_carries(workspace, calculator, look, tries.done, moved.computed)
+        if look.kept:
+            kept = count_of(len(look.kept), "window")
+            workspace.note(look.sink, f"{kept} of before the query was changed will not get their late rows")
         world.mark("windows.written")
         workspace.also(
             moved,
@@ -346,7 +365,8 @@ class WindowProgram:
         grid, of = self._grid(look.sources), self._carry_of(look)
         # Sessions are those that are open at the end of a slot.
         windows = [max(done, key=lambda window: window.end)] if grid.shape.sessions else sorted(done)
-        for source, reach, carry in zip(look.sources, self.query.reaches, self.carries, strict=True):
+        for place, (source, reach) in enumerate(zip(look.sources, self.query.reaches, strict=True)):
+            carry = self._carry_for(source, place)
             if not carry or computed is None:
                 continue
             batch = self._batch(workspace, look, source, windows)
@@ -368,7 +388,6 @@ class WindowProgram:
         look: _Look,
         moved: MoveWindows,
         windows: Iterable[Window],
-        noted: Sequence[OutsideTimes],
     ) -> MoveWindows:
         """Return `moved` with the number of rows that count in no window, and write such rows to the side table.
 
@@ -380,14 +399,14 @@ class WindowProgram:
         grid, wanted = self._grid(look.sources), sorted(windows)
         for source, reach, side in zip(look.sources, self.query.reaches, self.sides, strict=True):
             spec = spec_of(source)
-            late = self._find_late(workspace, look, source, reach, moved.seen, noted)
+            late, waiting = self._find_late(workspace, look, source, reach, moved.seen)
             kept = late if spec.keeps_late else []
             batch = self._batch(workspace, look, source, wanted, kept)
             aside = Aside(workspace, calculator, side, batch, look.state)
             outside = aside.put_outside()
             if kept:
                 assert look.final is not None, "there are late rows"  # noqa: S101
-                late = aside.put_late(kept, reach.first_open(grid, look.final))
+                late = aside.put_late(kept, reach.first_open(grid, look.final), waiting)
             for text in (
                 *aside.say_late(late),
                 *aside.say_outside(outside),
@@ -412,29 +431,38 @@ class WindowProgram:
         source: Fileset,
         reach: WindowReach,
         seen: int,
-        noted: Sequence[OutsideTimes],
-    ) -> list[LateRows]:
+    ) -> tuple[list[LateRows], list[Window]]:
         """Return the partitions that got rows before the commit `seen` of windows that are not computed again.
 
-        Also those of `noted` that earlier runs could not read.
+        Also the rows that earlier runs could not read, and not those of partitions that this run could not read. The
+        second result are the times on the wall clock of rows that postponed windows wait for: they are not late.
         """
         final = look.final
-        if final is None or spec_of(source).late is LatePolicy.ERROR:
-            return []  # late rows that are an error have ended the run before
-        late = workspace.ask(
-            lambda db, tx: [
-                *list_late(db, source, look.state.seen, seen),
-                *list_late_outside(db, source, tx, noted, look.state.seen),
-            ]
+        if final is None or seen == look.state.seen or spec_of(source).late is LatePolicy.ERROR:
+            return [], []  # late rows that are an error have ended the run before
+        read_now = [one for read in look.reads if read.dataset_id == source.dataset_id for one in read.found]
+        late, missed = workspace.ask(
+            lambda db, tx: (
+                list_late(db, source, look.state.seen, seen),
+                list_missed(db, source, tx, read_now, look.state.seen),
+            )
         )
         grid, outside = self._grid(look.sources), look.outside[source.dataset_id]
+        # Postponed windows wait for the rows that lie in them.
+        postponed, waiting = {*look.postponed}, set[Window]()
 
         def is_behind(one: LateRows) -> bool:
-            own = [] if one.outside else [(one.begins, one.ends)]
-            spans = [*own, *outside.get(one.key, ())]
-            return any(_is_behind(grid, reach, replace(one, begins=low, ends=high), final) for low, high in spans)
+            spans = [(one.begins, one.ends), *outside.get(one.key, ())]
+            touched = {window for span in spans for window in grid.touched(*reach.touches(grid.zone, *span))}
+            waiting.update(touched & postponed)
+            return any(grid.closes(window) <= final for window in touched - postponed)
 
-        return [one for one in late if one.rows and is_behind(one)]
+        found = {one.key: one for one in late if (source.dataset_id, one.key) not in look.damaged}
+        for one in missed:
+            newer = found.get(one.key, replace(one, rows=0))
+            found[one.key] = replace(newer, rows=one.rows + newer.rows, since=one.since)
+        kept = [one for one in found.values() if one.rows and is_behind(one)]
+        return kept, [reach.widen(window) for window in waiting]
 
     def _find_move(self, workspace: Workspace, look: _Look, tries: Tries, late: int, new: int) -> MoveWindows:
         """Return the move of the state after `late` late and `new` new windows were tried."""
@@ -456,19 +484,23 @@ class WindowProgram:
             failed=[*_to_postpone(look, tries)],
             mended=[window for window in look.postponed if window in tries.done],
             left=[window for window in (*plan.left, *plan.late[late:]) if window not in look.left],
+            kept=sorted(look.kept),
             rows=sum(write.manifest.total_rows for write in workspace.written(look.sink)),
             more=plan.more or late < len(plan.late) or new < len(plan.new),
         )
 
-    def _look(self, db: Db, tx: Snapshot, state: WindowState | None, read: Sequence[OutsideTimes] = ()) -> _Look:
+    def _open(self, db: Db, state: WindowState | None) -> _Opened:
         sources = tuple(source_of(find_dataset(db, source)) for source in self.sources)
         sink = Fileset.of(find_dataset(db, self.sink))
-        specs = [spec_of(source) for source in sources]
         if state is None:
             raise NoWatermark(sources[0].qualified_name)
-        schemas = [find_schema(db, source.dataset_id) for source in sources]
+        schemas = tuple(find_schema(db, source.dataset_id) for source in sources)
         self.check(sources, sink, schemas)
-        grid = self._grid(sources)
+        return _Opened(state, sources, sink, schemas)
+
+    def _look(self, db: Db, tx: Snapshot, opened: _Opened, reads: Sequence[TimesRead] = ()) -> _Look:
+        state, sources, schemas = opened.state, opened.sources, opened.schemas
+        specs, grid = [spec_of(source) for source in sources], self._grid(sources)
         reaches = self.query.reaches
         first = find_first(db, sources, reaches)
         limits = Limits(
@@ -482,8 +514,8 @@ class WindowProgram:
         )
         postponed = list_postponed(db, state.program_id, _MOST_STALE)
         stale = list_stale(db, state.program_id, WallTime(LATEST), _MOST_STALE)
-        computed = (one.window for one in stale if _is_passed(grid, state, one.window))
-        left = {*filter(grid.shape.has, computed)}
+        passed_over = {one.window for one in stale if _is_passed(grid, state, one.window)}
+        left = {*filter(grid.shape.has, passed_over)}
         final = _find_final(specs[0], state, min(map(grid.closes, left), default=None))
         waiting: list[Stored] = []
         dirty: dict[str, list[Dirty]] = {}
@@ -493,18 +525,22 @@ class WindowProgram:
             touched = (reach.touched_by(grid.zone, stored) for stored in list_waiting(db, source, tx, since))
             waiting += _not_before(open_from, touched)
             noted = read_outside(db, state.program_id, source.dataset_id) if includes_outside(source) else {}
-            read_now = [one for one in read if one.dataset_id == source.dataset_id]
+            read_now = [one for read in reads if read.dataset_id == source.dataset_id for one in read.found]
             outside[source.dataset_id] = present_stretches(noted, read_now)
             changes = _list_dirty(db, source, tx, state, final, noted, read_now)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
-        passed = find_passed(db, tx, self.query, sources, waiting, state.computed)
+        strewn = [
+            reach.touched_by(grid.zone, one)
+            for source, reach in zip(sources, reaches, strict=True)
+            for one in to_stored(source, outside[source.dataset_id])
+        ]
+        passed = find_passed(db, tx, self.query, sources, [*waiting, *strewn], state.computed)
         at = Reached(state.computed, state.seen, passed, tx.write_pointer, first)
         if self.query.emits_empty(specs[0]):
             if schemas[0] is None:
                 at = replace(at, passed=None)  # a sum over columns that are not known has no type
             waiting += fill_gaps(grid, at, waiting, limits)
-        for source in sources:
-            waiting += _not_before(open_from, to_stored(source, outside[source.dataset_id]))
+        waiting += _not_before(open_from, strewn)
         for source, spec in zip(sources, specs, strict=True):
             late = find_late(grid, at, dirty[source.qualified_name])
             if spec.late is LatePolicy.ERROR and late:
@@ -518,7 +554,20 @@ class WindowProgram:
         written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
         gone = _find_gone(grid, state, found.computed, stale, {*wanted})
         written_by |= gone
-        return _Look(state, sources, sink, found, written_by, tuple(gone), outside, tuple(postponed), final, left)
+        return _Look(
+            state,
+            sources,
+            opened.sink,
+            found,
+            written_by,
+            tuple(gone),
+            outside,
+            tuple(postponed),
+            final,
+            left,
+            passed_over - left,
+            reads,
+        )
 
     def _list_around(
         self, db: Db, tx: Snapshot, sources: Sequence[Fileset], windows: Sequence[Window], outside: Outside
@@ -529,7 +578,8 @@ class WindowProgram:
             spans = _merged(reach.needs(grid.zone, grid.spans(window)) for window in windows)
             for found in list_around(db, source, tx, spans).values():
                 around += [reach.touched_by(grid.zone, one) for one in found]
-            around += to_stored(source, outside.get(source.dataset_id, {}))
+            strewn = to_stored(source, outside.get(source.dataset_id, {}))
+            around += [reach.touched_by(grid.zone, one) for one in strewn]
         return around
 
     def list_next(self, db: Db, snapshot: Snapshot, state: WindowState | None) -> list[NextWindow]:
@@ -537,7 +587,8 @@ class WindowProgram:
 
         Raises what the run would raise.
         """
-        look = self._look(db, snapshot, state or WindowState(ProgramId(""), self.__name__, "", None, 0, 0, 0))
+        opened = self._open(db, state or WindowState(ProgramId(""), self.__name__, "", None, 0, 0, 0))
+        look = self._look(db, snapshot, opened)
         each = {
             **dict.fromkeys(look.gone, "deleted, since a reset"),
             **dict.fromkeys(look.plan.late, "late partitions"),
@@ -575,7 +626,7 @@ class WindowProgram:
         if again or gone:
             pointers = [look.written_by[window] for window in (*again, *gone)]
             old = workspace.ask(lambda db, tx: self._find_old(db, tx, workspace, look.sink, pointers))
-            over, more, keys = calculator.replace(workspace, self._batches(workspace, look, again), gone, old)
+            over, more, keys = calculator.replace(workspace, self._sound_batches(workspace, look, again), gone, old)
             for key in keys:
                 output.drop(key)
             if keys:
@@ -583,7 +634,7 @@ class WindowProgram:
             if more is not None:
                 output.append(more)
         fresh = [window for window in windows if window not in look.written_by]
-        batches = self._batches(workspace, look, fresh) if fresh else []
+        batches = self._sound_batches(workspace, look, fresh) if fresh else []
         emits_empty = bool(fresh) and self.query.emits_empty(spec_of(look.sources[0]))
         if emits_empty or any(batch.has_files for batch in batches):
             output.append(calculator.compute(workspace, batches))
@@ -598,6 +649,18 @@ class WindowProgram:
     def _batches(self, workspace: Workspace, look: _Look, windows: Sequence[Window]) -> list[Batch]:
         return [self._batch(workspace, look, source, windows) for source in look.sources]
 
+    def _sound_batches(self, workspace: Workspace, look: _Look, windows: Sequence[Window]) -> list[Batch]:
+        """Return the batches of windows; raise if the run could not read the times of the rows of a partition in them.
+
+        The partition may be readable by now. But its late rows are not known yet, and a window must not count them.
+        """
+        batches = self._batches(workspace, look, windows)
+        for batch in batches if look.damaged else ():
+            for key in batch.instants:
+                if (error := look.damaged.get((batch.source.dataset_id, key))) is not None:
+                    raise error
+        return batches
+
     def _batch(
         self,
         workspace: Workspace,
@@ -608,7 +671,7 @@ class WindowProgram:
     ) -> Batch:
         """The windows with all partitions whose rows may lie in them, at the run's snapshot; and `late` partitions."""
         grid, place = self._grid(look.sources), look.sources.index(source)
-        reach, kept = self.query.reaches[place], self.carries[place]
+        reach, kept = self.query.reaches[place], self._carry_for(source, place)
         spans = _merged(reach.needs(grid.zone, grid.spans(window)) for window in windows)
 
         def block(db: Db, tx: Transaction) -> Batch:
@@ -622,7 +685,7 @@ class WindowProgram:
                 near |= {one.key: one for one in found}
             instants = {KeyText(one.key): (one.begins, one.ends) for one in near.values()}
             instants |= {one.key: (one.begins, one.ends) for one in late}
-            instants |= list_needed_outside(source, look.outside[source.dataset_id], spans)
+            instants |= list_needed_outside(db, source, tx, look.outside[source.dataset_id], spans)
             every = read_keys(db, source, tx, instants)
             if fileset is None or grid.shape.sessions:
                 return Batch(source, look.sink, tuple(windows), tuple(every), instants, carry)
@@ -674,6 +737,14 @@ class WindowProgram:
                 shown = [_show_partition(source, KeyText(key), among=len(self.sources)) for source, key in shared]
                 found[other] = WindowFailed(_show(other), shown, reason)
         return found
+
+    def _carry_for(self, source: Fileset, place: int) -> str:
+        """Return the file set of rows of a table that later runs need again; empty if runs keep no such rows.
+
+        None are kept if rows outside their partition count: the times of changed partitions do not tell which rows
+        have changed.
+        """
+        return "" if includes_outside(source) else self.carries[place]
 
     def _carry_of(self, look: _Look) -> str:
         """Return the name of the definition since the last reset: carries of another definition have other rows."""
@@ -884,8 +955,12 @@ def _list_dirty(
     if not includes_outside(source):
         return dirty
     # Partitions that no earlier run could read have commits that the program has seen.
-    unread = [one for one in read_now if one.commit_seq < state.seen]
-    missed = [Dirty(state.seen, *stretch, final) for one in unread for stretch in one.stretches]
+    missed = [
+        Dirty(state.seen, *stretch, final)
+        for one in read_now
+        if one.missed_since is not None
+        for stretch in one.stretches
+    ]
     changed = list_changed(db, source, tx, state.seen, final, [noted, present_stretches(noted, read_now)])
     return dirty + missed + changed
 
@@ -900,12 +975,6 @@ def _find_final(spec: WatermarkSpec, state: WindowState, left: Instant | None) -
         return None
     final = state.computed - spec.final_after
     return Instant(final if left is None or spec.late is not LatePolicy.RECOMPUTE else min(final, left - 1))
-
-
-def _is_behind(grid: Grid, reach: WindowReach, late: LateRows, final: Instant) -> bool:
-    """Return whether rows of a late partition may lie in a window that late rows change no more."""
-    touched = grid.touched(*reach.touches(grid.zone, late.begins, late.ends))
-    return any(grid.closes(one) <= final for one in touched)
 
 
 def _show_windows(rows: str, column: str, table: str, _: Columns) -> str:

@@ -454,6 +454,8 @@ CREATE TABLE watermark (
     gap_wait      BIGINT,
     row_lag       BIGINT NOT NULL,
     max_ahead     BIGINT NOT NULL,
+    -- 1: rows outside their partition count in the windows of their own times.
+    includes      INTEGER NOT NULL CHECK (includes IN (0, 1)),
     -- Time without a commit (milliseconds) after which queries over several tables do not wait for this one. NULL: never.
     idle_timeout  BIGINT,
     value         BIGINT,
@@ -519,6 +521,7 @@ CREATE TABLE parked_partition (
     since         BIGINT NOT NULL,
     PRIMARY KEY (dataset_id, partition_key)
 ) {clustered};
+CREATE INDEX parked_partition_since ON parked_partition (dataset_id, since);
 
 -- Results are published up to computed. All changes with a commit sequence below seen are in them.
 CREATE TABLE window_program (
@@ -537,12 +540,14 @@ CREATE TABLE window_program (
 CREATE INDEX window_program_retry ON window_program (retry_at) WHERE retry_at IS NOT NULL;
 
 -- A file set that a window program reads, and the late policy of the file set. Windows are closed when the watermark of
--- the file set is lag past their end.
+-- the file set is lag past their end. The program has listed the partitions of all commits before outside_seen, to read
+-- the times of rows outside their partition (outside_time).
 CREATE TABLE window_input (
     program_id {text} NOT NULL,
     dataset_id {text} NOT NULL,
     late       {text} NOT NULL,
     lag        BIGINT NOT NULL DEFAULT 0,
+    outside_seen BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (program_id, dataset_id)
 ) {clustered};
 CREATE INDEX window_input_dataset ON window_input (dataset_id);
@@ -605,17 +610,18 @@ CREATE TABLE left_out (
     PRIMARY KEY (program_id, dataset_id, partition_key)
 ) {clustered};
 
--- Stretches of time with rows outside their partition, as a window program has read the partition at its commit
--- commit_seq: a JSON list of [begins, ends] in microseconds. Only of programs over tables whose policy counts such rows.
+-- Stretches of time with rows outside their partition, as a window program has read the partition last: a JSON list of
+-- [begins, ends] in microseconds. Commits from unread_since on could not be read by any run; NULL if all are read.
+-- Only of programs over tables whose policy counts such rows.
 CREATE TABLE outside_time (
     program_id    {text} NOT NULL,
     dataset_id    {text} NOT NULL,
     partition_key {text} NOT NULL,
-    commit_seq    BIGINT NOT NULL,
     stretches     {text} NOT NULL,
+    unread_since  BIGINT,
     PRIMARY KEY (program_id, dataset_id, partition_key)
 ) {clustered};
-CREATE INDEX outside_time_some ON outside_time (program_id, dataset_id) WHERE stretches <> '[]';
+CREATE INDEX outside_time_unread ON outside_time (program_id, dataset_id) WHERE unread_since IS NOT NULL;
 
 -- Apps, programs and runs.
 

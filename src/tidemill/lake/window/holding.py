@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -45,28 +46,42 @@ def list_awaited_partitions(db: Db, spec: WatermarkSpec, row: WatermarkRow, limi
     return db.records(SQL.list_waits, PartitionWait, **_beyond(spec, row), limit=limit)
 
 
-def find_ahead(db: Db, spec: WatermarkSpec, row: WatermarkRow) -> datetime | None:
-    """Return when a complete slot has its time that lies too far ahead of the clock; None without such a slot."""
-    return db.value(SQL.find_ahead, datetime, dataset_id=row.dataset_id, max_ahead=spec.max_ahead)
+@dataclass(frozen=True, slots=True)
+class SlotAhead:
+    """A complete time slot too far ahead of the clock, which counts at `due_at`."""
+
+    slot_time: WallTime
+    due_at: datetime
+    completed_at: datetime
 
 
-def tell_misdated(db: Db, fileset: Fileset) -> tuple[str, datetime | None]:
-    """Name the partitions that no window waits for: parked ones, and those too far ahead of the clock.
+@dataclass(frozen=True, slots=True)
+class Misdated:
+    """Partitions of a file set that no window waits for: their names, the first since when, and when the next counts.
 
-    Return an empty text without such partitions, and the time when the first partition ahead counts.
+    `due_at` is None without a partition ahead of the clock.
     """
+
+    told: str
+    since: datetime
+    due_at: datetime | None
+
+
+def list_ahead(db: Db, dataset_id: DatasetId, limit: int) -> list[SlotAhead]:
+    """Return the complete slots with partitions too far ahead of the clock, earliest first."""
+    return db.records(SQL.list_ahead, SlotAhead, dataset_id=dataset_id, limit=limit)
+
+
+def find_misdated(db: Db, fileset: Fileset) -> Misdated | None:
+    """Find the partitions that no window waits for: parked ones, and those too far ahead of the clock."""
     parked = [fileset.show(key) for key in list_parked(db, fileset, _MOST_NAMED)]
-    ahead = list_ahead(db, fileset.dataset_id)
-    times = ", ".join(str(from_wall(time)) for time, _ in ahead)
+    ahead = list_ahead(db, fileset.dataset_id, _MOST_NAMED)
+    times = ", ".join(str(from_wall(one.slot_time)) for one in ahead)
     told = [f"no time can be read from {', '.join(parked)}"] if parked else []
     told += [f"partitions of {times} are further ahead than 'watermark.max-ahead' allows"] if times else []
-    return "; ".join(told), min((due for _, due in ahead), default=None)
-
-
-def list_ahead(db: Db, dataset_id: DatasetId) -> list[tuple[WallTime, datetime]]:
-    """Return the first complete slot too far ahead of the clock, if there is one, with the time when it counts."""
-    found = db.records(SQL.list_ahead, tuple[WallTime | None, datetime | None], dataset_id=dataset_id)
-    return [(time, due) for time, due in found if time is not None and due is not None]
+    first = db.value(SQL.find_first_parked, datetime, dataset_id=fileset.dataset_id)
+    since = min((*([first] if first else []), *(one.completed_at for one in ahead)), default=None)
+    return None if since is None else Misdated("; ".join(told), since, ahead[0].due_at if ahead else None)
 
 
 def _beyond(spec: WatermarkSpec, row: WatermarkRow) -> dict[str, Param]:

@@ -29,20 +29,19 @@ SELECT w.partition_key, w.marked, w.due_at
  WHERE w.dataset_id = :dataset_id AND w.slot_time >= :low AND s.complete = 0 AND s.ends_at > :ends
  ORDER BY w.slot_time, w.partition_key LIMIT :limit
 
--- name: find_ahead
--- gives: at
--- When the first complete slot that lies further ahead than is believed has its time.
-SELECT (min(ends_at) - :max_ahead) / 1000 + 1 AS at FROM time_slot
- WHERE dataset_id = :dataset_id AND complete = 1 AND ends_at > tidemill_now() * 1000 + :max_ahead
-
 -- name: list_ahead
--- gives: slot_time, due_at
--- The first complete slot with partitions that lies further ahead than is believed, and when it counts. A slot
--- whose partitions were dropped stays.
-SELECT min(s.slot_time) AS slot_time, min(s.ends_at - w.max_ahead) / 1000 + 1 AS due_at
+-- gives: slot_time, due_at, completed_at
+-- Complete slots with partitions that lie further ahead than is believed, earliest first, and when each counts. A slot
+-- whose partitions were dropped stays. (By EXISTS, PostgreSQL reads all partitions of the file set at once.)
+SELECT s.slot_time, (s.ends_at - w.max_ahead) / 1000 + 1 AS due_at, s.completed_at
   FROM watermark AS w CROSS JOIN time_slot AS s {indexed_by:time_slot_complete}
  WHERE w.dataset_id = :dataset_id AND s.dataset_id = w.dataset_id AND s.complete = 1
    AND s.ends_at > tidemill_now() * 1000 + w.max_ahead
-   AND EXISTS (SELECT 1 FROM partition_change AS c {indexed_by:partition_by_time}
-                WHERE c.dataset_id = s.dataset_id AND c.superseded_seq IS NULL
-                  AND c.partition_time = s.slot_time)
+   AND (SELECT c.commit_seq FROM partition_change AS c {indexed_by:partition_by_time}
+         WHERE c.dataset_id = s.dataset_id AND c.superseded_seq IS NULL AND c.partition_time = s.slot_time
+         ORDER BY c.partition_time LIMIT 1) IS NOT NULL
+ ORDER BY s.ends_at LIMIT :limit
+
+-- name: find_first_parked
+-- gives: since
+SELECT min(since) AS since FROM parked_partition {indexed_by:parked_partition_since} WHERE dataset_id = :dataset_id

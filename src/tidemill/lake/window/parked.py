@@ -12,6 +12,7 @@ from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.outside_times import release_outside
 from tidemill.lake.window.reopening import reopen_windows
 from tidemill.lake.window.watermark import (
     SQL,
@@ -76,6 +77,7 @@ def _release(db: Db, fileset: Fileset, found: dict[Key, Span], cause: str) -> in
     # The next listing looks for the markers.
     for call in (
         *forget_parked(fileset, spans),
+        *release_outside(fileset, map(fileset.keys.encode, spans)),
         *fill_slots(fileset, dict(spans), unmarked=spans.keys()),
         *MoveWatermark(fileset, cause).writes(),
         announce_late(fileset, begins),

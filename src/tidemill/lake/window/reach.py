@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from tidemill.lake.window.window_plan import Dirty, Grid, Stored, WindowShape
+from tidemill.lake.window.window_plan import Dirty, Grid, Stored, Window, WindowShape
 from tidemill.shapes.partition_time import Instant, WallTime, Zone, from_wall, to_wall
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
@@ -47,6 +47,10 @@ class WindowReach:
         """Return a partition or a change with the instants of the windows that need its rows."""
         begins, ends = self.touches(zone, change.begins, change.ends)
         return change._replace(begins=begins, ends=ends)
+
+    def widen(self, window: Window) -> Window:
+        """Return the wall-clock times of the rows that `window` needs."""
+        return Window(WallTime(window.start - self.before), WallTime(window.end + self.after))
 
     def first_open(self, grid: Grid, instant: Instant) -> WallTime:
         """Return the time before which rows lie in windows alone that are closed at `instant`."""

@@ -41,7 +41,7 @@ from tidemill.shapes.keys import Key, KeyText
 from tidemill.shapes.manifest import find_snapshot
 from tidemill.shapes.partition_time import Instant, Span, WallTime, from_wall, to_wall
 from tidemill.shapes.time_formats import BadPartitionTime
-from tidemill.shapes.watermark_spec import GapPolicy, StoredWatermark, WatermarkSpec
+from tidemill.shapes.watermark_spec import GapPolicy, OutsidePolicy, StoredWatermark, WatermarkSpec
 
 if TYPE_CHECKING:
     from tidemill.lake.window.watermark_sql import Sql
@@ -489,7 +489,7 @@ def declare_watermark(db: Db, fileset: Fileset, cause: str) -> Reread | None:
     kept: dict[str, Param] = {"declared": declared, "gap": spec.gap}
     kept["gap_wait"] = None if spec.gap_wait is None else spec.gap_wait // 1000
     kept |= {"row_lag": spec.row_lag, "max_ahead": spec.max_ahead, "rereads": int(rereads)}
-    kept["idle_timeout"] = spec.idle_timeout
+    kept |= {"includes": int(spec.outside is OutsidePolicy.INCLUDE), "idle_timeout": spec.idle_timeout}
     db.run(SQL.put_watermark, **one, **kept)
     if before is None or before.slots != spec.slots:
         _fill_again(db, fileset, keeps=before is not None and _has_same_slots(before, spec))

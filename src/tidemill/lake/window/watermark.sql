@@ -297,12 +297,13 @@ SELECT min(due.at) AS at
 
 -- name: put_watermark
 -- With :rereads the target is found from the start, since its times are read in another way.
-INSERT INTO watermark (dataset_id, declared, gap, gap_wait, row_lag, max_ahead, idle_timeout, committed_at)
-VALUES (:dataset_id, :declared, :gap, :gap_wait, :row_lag, :max_ahead, :idle_timeout,
+INSERT INTO watermark (dataset_id, declared, gap, gap_wait, row_lag, max_ahead, includes, idle_timeout, committed_at)
+VALUES (:dataset_id, :declared, :gap, :gap_wait, :row_lag, :max_ahead, :includes, :idle_timeout,
         (SELECT c.at FROM partition_change AS c WHERE c.dataset_id = :dataset_id ORDER BY c.commit_seq DESC LIMIT 1))
     ON CONFLICT (dataset_id) DO UPDATE
    SET declared = excluded.declared, gap = excluded.gap, gap_wait = excluded.gap_wait, row_lag = excluded.row_lag,
-       max_ahead = excluded.max_ahead, idle_timeout = excluded.idle_timeout, next_time = NULL, target = CASE WHEN CAST(:rereads AS INTEGER) = 1 THEN NULL ELSE watermark.target END
+       max_ahead = excluded.max_ahead, includes = excluded.includes, idle_timeout = excluded.idle_timeout,
+       next_time = NULL, target = CASE WHEN CAST(:rereads AS INTEGER) = 1 THEN NULL ELSE watermark.target END
 
 -- name: delete_watermark
 -- locks: watermark

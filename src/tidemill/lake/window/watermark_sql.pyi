@@ -85,6 +85,7 @@ class Sql:
         gap: Param,
         gap_wait: Param,
         idle_timeout: Param,
+        includes: Param,
         max_ahead: Param,
         rereads: Param,
         row_lag: Param,

@@ -23,7 +23,7 @@ from tidemill.lake.datasets import find_by_id
 from tidemill.lake.fileset.fileset import Change, Fileset, Partition, find_schema, to_partitions
 from tidemill.lake.window.cascade import forget_changes, list_changes
 from tidemill.lake.window.least import QueryInput
-from tidemill.lake.window.on_demand import is_on_demand, list_present, span_of
+from tidemill.lake.window.on_demand import instants_of, is_on_demand, list_present, span_of
 from tidemill.lake.window.reach import WindowReach, find_interval_shape
 from tidemill.lake.window.window_plan import MARGIN, Dirty, Sessions, Stored, Window, WindowShape, times_within
 from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
@@ -90,17 +90,18 @@ class LateRows:
     rows: int
     since: int
     until: int
-    outside: bool = False
-    """Only rows that lie outside the partition are late. Windows hold the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideRows:
-    """Number of rows of a partition that lie outside its time, as a run has read the partition."""
+    """Number of rows of a partition that lie outside its time, as a run has read the partition.
+
+    `time` is the time of the partition; None if it has no such rows.
+    """
 
     dataset_id: DatasetId
     key: KeyText
-    time: WallTime
+    time: WallTime | None
     rows: int
 
 
@@ -137,6 +138,8 @@ class MoveWindows(Effect):
     mended: Sequence[Window] = ()
     left: Sequence[Window] = ()
     """Late windows that later runs compute again."""
+    kept: Sequence[Window] = ()
+    """Late windows that no run computes again, since the query has windows of another size now."""
     rows: int = 0
     more: bool = False
     left_out: Sequence[LateRows] = ()
@@ -162,6 +165,8 @@ class MoveWindows(Effect):
             calls.append(SQL.put_results(**one, **written))
         if self.left:
             calls.append(SQL.put_left(**one, windows=to_rows(self.left), write_pointer=self.tx.write_pointer))
+        if self.kept:
+            calls.append(SQL.keep_results(**one, windows=to_rows(self.kept)))
         if self.gone:
             calls.append(SQL.forget_results(**one, windows=to_rows(self.gone)))
         if self.left_out:
@@ -198,6 +203,8 @@ class MoveWindows(Effect):
         """Return a time before which all partitions lie that may hold late rows of computed windows."""
         if self.computed is None or source.watermark is None or source.watermark.late is LatePolicy.DROP:
             return -_EVER
+        if source.watermark.outside is OutsidePolicy.INCLUDE:
+            return _EVER
         return self.computed + source.watermark.row_lag + MARGIN
 
     def _announce_left(self, source: Fileset) -> Call:
@@ -451,6 +458,27 @@ def read_keys(db: Db, fileset: Fileset, snapshot: Snapshot, keys: Iterable[str])
         keys=json.dumps(sorted(set(keys))),
     )
     return to_partitions(changes)
+
+
+def find_spans(db: Db, source: Fileset, snapshot: Snapshot, keys: Iterable[str]) -> dict[KeyText, Span]:
+    """Return the spans of these partitions, of those that `snapshot` sees and that have a time."""
+    if is_on_demand(source):
+        found = {KeyText(key): span_of(source, KeyText(key)) for key in keys}
+        return {key: span for key, span in found.items() if span is not None}
+    partition_time, _ = _time_of(source)
+    times = db.records(
+        SQL.find_times,
+        tuple[KeyText, WallTime],
+        dataset_id=source.dataset_id,
+        write_pointer=snapshot.write_pointer,
+        keys=json.dumps(sorted(set(keys))),
+    )
+    return {key: partition_time.span_at(from_wall(time)) for key, time in times}
+
+
+def find_instants(db: Db, source: Fileset, snapshot: Snapshot, keys: Iterable[str]) -> dict[KeyText, tuple[int, int]]:
+    """Return the instants of the rows that belong to these partitions, of those in `find_spans`."""
+    return {key: instants_of(source, span) for key, span in find_spans(db, source, snapshot, keys).items()}
 
 
 def find_results(db: Db, program_id: ProgramId, windows: Sequence[Window]) -> list[ComputedWindow]:

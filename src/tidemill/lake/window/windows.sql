@@ -61,6 +61,13 @@ SELECT :program_id, w.window_end, w.window_start, :write_pointer, 1
  WHERE true
     ON CONFLICT (program_id, window_end, window_start) DO UPDATE SET stale = 1
 
+-- name: keep_results
+-- Late windows of another size than those of the query, which was changed with its state kept: they stay as they are.
+UPDATE window_result SET stale = 0
+ WHERE program_id = :program_id
+   AND (window_end, window_start) IN (SELECT w.window_end, w.window_start
+                                        FROM {rows:windows(window_start bigint, window_end bigint)} AS w)
+
 -- name: forget_results
 DELETE FROM window_result
  WHERE program_id = :program_id
@@ -120,6 +127,17 @@ SELECT partition_key, write_pointer, commit_seq, op, location, manifest, metadat
   FROM partition_change {indexed_by:partition_superseded}
  WHERE dataset_id = :dataset_id AND superseded_seq >= :write_pointer AND +commit_seq < :write_pointer
    AND partition_key || '' IN ({texts:keys})
+
+-- name: find_times
+-- gives: partition_key, partition_time
+-- The times of these partitions, of those that a snapshot sees and that have a time.
+SELECT partition_key, partition_time FROM partition_change {indexed_by:partition_current}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND +commit_seq < :write_pointer
+   AND partition_time IS NOT NULL AND partition_key IN ({texts:keys})
+ UNION
+SELECT partition_key, partition_time FROM partition_change {indexed_by:partition_superseded}
+ WHERE dataset_id = :dataset_id AND superseded_seq >= :write_pointer AND +commit_seq < :write_pointer
+   AND partition_time IS NOT NULL AND partition_key || '' IN ({texts:keys})
 
 -- name: list_dirty
 -- gives: commit_seq, partition_time
@@ -259,7 +277,7 @@ SELECT coalesce(w.committed_at, d.created_at) AS at
 -- name: publish_closed
 -- For programs that begin to be listened for: windows that the watermarks of all inputs have passed but for idle inputs
 -- (`least.py` has the rule), results of before a reset, late windows that a run has left, late changes that no run has seen, and failed windows whose next try was announced already. Rows lie before the
--- time of their partition, by the row lag at most. A message for each input: a schedule may listen to any.
+-- time of their partition, by the row lag at most, or anywhere if rows outside count. A message for each input: a schedule may listen to any.
 WITH input AS (
     SELECT i.program_id, w.value - i.lag AS closed,
            coalesce(w.idle_timeout + coalesce(w.committed_at, d.created_at), 2305843009213693952) AS idle_at
@@ -286,6 +304,7 @@ SELECT 'data', {commit_seq},
                     WHERE n.program_id = p.program_id AND n.late <> 'drop' AND w.dataset_id = n.dataset_id
                       AND EXISTS (SELECT 1 FROM partition_change AS change {indexed_by:partition_commit}
                                    WHERE change.dataset_id = n.dataset_id AND change.commit_seq >= p.seen
-                                     AND +change.partition_time < p.computed + w.row_lag + n.lag + :margin))
+                                     AND (w.includes = 1
+                                          OR +change.partition_time < p.computed + w.row_lag + n.lag + :margin)))
         OR (p.retry_at IS NULL
             AND EXISTS (SELECT 1 FROM window_failure AS f WHERE f.program_id = p.program_id)))

@@ -368,7 +368,9 @@ def test_the_watermark_of_sessions_follows_them(sqlite_catalog_url, tmp_path, co
 def test_the_watermark_of_an_interval_join_follows_its_windows(sqlite_catalog_url, tmp_path):
     """The watermark passes the rows of 10:00 to 12:00 when the views of 12:59 are there."""
     join = 60, 30, "LEFT"
-    text = near.APP.format(time="l.ts", near=near.near(*join), join=join, late="recompute", idle=None)
+    text = near.APP.format(
+        time="l.ts", near=near.near(*join), join=join, late="recompute", idle=None, zone="UTC", outside="side"
+    )
     text = follow(text.replace("l.ts AS ts", "l.ts AS window_time"), "window_time", 2, "PlainTimes")
     cascade = open_cascade(tmp_path, sqlite_catalog_url, text)
 
@@ -394,7 +396,15 @@ def test_the_watermark_of_an_interval_join_follows_its_windows(sqlite_catalog_ur
 def test_a_watermark_that_cannot_follow_an_interval_join_is_refused(sqlite_catalog_url, tmp_path):
     """The time of a row is its window_time, under this name."""
     join = 60, 30, "FULL"
-    text = near.APP.format(time=near.row_time("FULL"), near=near.near(*join), join=join, late="recompute", idle=None)
+    text = near.APP.format(
+        time=near.row_time("FULL"),
+        near=near.near(*join),
+        join=join,
+        late="recompute",
+        idle=None,
+        zone="UTC",
+        outside="side",
+    )
 
     with pytest.raises(UserError, match=r"have no window_time; SELECT coalesce\(l\.ts, r\.ts\) AS window_time"):
         open_cascade(tmp_path, sqlite_catalog_url, follow(text, "window_time", 2, "PlainTimes"))

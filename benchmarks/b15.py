@@ -87,6 +87,7 @@ PAGES: Final = {
     "alert": "/alerts/alert_1000000",
     "alert rules": "/alert-rules",
     "transactions": "/transactions",
+    "nodes": "/nodes",
     "transaction": "/transactions/1000",
     "topics": "/topics",
     "topic": "/topics/data",

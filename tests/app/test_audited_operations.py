@@ -120,6 +120,15 @@ def declared(stage: Stage) -> tuple[object, str]:
     return {"name": "shop"}, b64encode(target.getvalue()).decode()
 
 
+def put_a_node(stage: Stage) -> None:
+    """Have a node with a known id."""
+    rows_of(
+        stage.mill.project.catalog,
+        "INSERT INTO node (node_id, host, process, roles, slots, started_at, seen_at) "
+        "VALUES ('node_1', 'h', 'p', '[\"runner\"]', 1, 1, 1) RETURNING 1",
+    )
+
+
 def open_alert(stage: Stage) -> str:
     """Have an alert with a known id, and return the id."""
     stage.mill.alerts.create("mine", RunFailed())
@@ -225,6 +234,7 @@ PLAYS = {
         lambda mill, _: mill.inboxes.reprocess("raw", ["a.csv"]),
     ),
     "inbox.retry": Play("default.raw", lambda stage: land(stage, "ERROR"), lambda mill, _: mill.inboxes.retry("raw")),
+    "node.drain": Play("node_1", put_a_node, lambda mill, _: mill.nodes.drain("node_1")),
     "snapshot.expire": Play("default.users", first_of_two, lambda mill, first: mill.snapshots.expire("users", [first])),
     "snapshot.rollback": Play(
         "default.users", first_of_two, lambda mill, first: mill.snapshots.rollback("users", first)
@@ -238,6 +248,15 @@ PLAYS = {
         "laptop",
         lambda stage: stage.mill.tokens.create("laptop", role="viewer"),
         lambda mill, _: mill.tokens.revoke("laptop"),
+    ),
+    "topic.create": Play("doors", lambda _: None, lambda mill, _: mill.topics.create("doors", keep="7d")),
+    "topic.delete": Play(
+        "doors", lambda stage: stage.mill.topics.create("doors"), lambda mill, _: mill.topics.delete("doors")
+    ),
+    "topic.update": Play(
+        "doors",
+        lambda stage: stage.mill.topics.create("doors"),
+        lambda mill, _: mill.topics.update("doors", keep="7d"),
     ),
     "tx.fail": Play(
         "2",

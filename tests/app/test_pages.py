@@ -86,6 +86,11 @@ def fill(stage: Stage) -> None:
     stage.publish("lines", "hour=6")
     stage.schedule()
     for n in range(3):
+        rows_of(
+            catalog,
+            "INSERT INTO node (node_id, host, process, roles, slots, started_at, seen_at) "
+            f"VALUES ('node_{n}', 'h', 'p', '[]', 1, {n}, {n}) RETURNING 1",
+        )
         mill.alerts.create(f"rule_{n}", RunFailed())
         mill.subscribers.create(f"reader_{n}", "own")
         rows_of(
@@ -130,6 +135,7 @@ LISTS: dict[str, Callable[[Mill], Callable[..., Page[object]]]] = {
     "inbox.files": lambda mill: bind(mill.inboxes.files, "raw"),
     "job.history": lambda mill: bind(mill.jobs.history, "shop.on_one"),
     "job.list": lambda mill: mill.jobs.list,
+    "node.list": lambda mill: mill.nodes.list,
     "run.list": lambda mill: mill.runs.list,
     "schedule.list": lambda mill: mill.schedules.list,
     "schedule.next": lambda mill: bind(mill.schedules.next, "shop.clock"),

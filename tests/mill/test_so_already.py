@@ -48,6 +48,7 @@ FLAGGED = {
     "deploy": Play("default.shop", lambda stage: stage.mill.apps.delete("shop"), lambda mill, _: mill.deploy()[0]),
     "job.drop": Play("", wait, lambda mill, job_id: mill.jobs.drop(job_id)),
     "job.force": Play("", wait, lambda mill, job_id: mill.jobs.force(job_id)),
+    "node.drain": PLAYS["node.drain"],
     "run.kill": Play(
         "",
         lambda stage: stage.mill.runs.start("shop.look").run_id,
@@ -113,6 +114,7 @@ REFUSED = {
     "schedule.delete_many": "not found",
     "snapshot.expire": "the version has expired",
     "token.create": "there is a token of that name",
+    "topic.delete": "not found",
     "watermark.rewind": "the watermark is not ahead of that time",
 }
 """A second one would be another thing, or the thing is not there: the caller has to know."""
@@ -123,6 +125,8 @@ UNKEPT = {
     "subscriber.create": "an equal subscriber stays as it is",
     "subscriber.delete": "not found",
     "subscriber.reset": "moves the position",
+    "topic.create": "an equal topic stays as it is",
+    "topic.update": "an equal time to live stays as it is",
     "tx.begin": "begins another transaction",
     "tx.commit": "the same commit again has the same answer",
     "consumer.take": "takes other partitions",

@@ -66,7 +66,7 @@ class Nodes(Noun):
                 raise NotFound("node", node_id)
             changed = nodes.drain_node(db, NodeId(node_id))
             if changed:
-                self._note("drain", node_id).write(db)
+                self._note("drain", node_id).between({"drains": False}, {"drains": True}).write(db)
             return DrainedNode(NodeId(node_id), changed)
 
         return self._catalog.write(block)

@@ -309,7 +309,7 @@ class Topics(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.DEPLOY, whole=True)
+    @operation(Right.DEPLOY, whole=True, no_key="messages are deleted in parts: a repetition deletes what is left")
     def delete(self, topic: str) -> DeletedTopic:
         """Delete a topic of your own with all its messages. A topic that is made again has none of them.
 
@@ -318,9 +318,13 @@ class Topics(Noun):
         """
         check_own(topic)
         self._catalog.read(lambda db: check_topic(db, topic))
-        deleted = delete_topic(self._catalog, topic)
-        self._catalog.write(lambda db: self._note("delete", topic, messages=deleted).write(db))
-        return DeletedTopic(topic, deleted)
+
+        def note(db: Db) -> None:
+            keep = find_topic(db, topic).time_to_live
+            before = {"keep": None if keep is None else format_duration(keep)}
+            self._note("delete", topic).between(before, None).write(db)
+
+        return DeletedTopic(topic, delete_topic(self._catalog, topic, note))
 
 
 def _show(db: Db, topic: str) -> TopicView:

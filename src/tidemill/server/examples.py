@@ -102,6 +102,7 @@ _VALUES: Final[Mapping[str, object]] = {
     "files": ["a.csv"],
     "job_id": _JOB,
     "node_id": "node_01KXAMPLE00000000000000000",
+    "keep": "30d",
     "key": "day=2026-01-31",
     "key_prefix": "partition:default.",
     "behind": "2h",

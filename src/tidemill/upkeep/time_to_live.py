@@ -135,17 +135,19 @@ def _expire(db: Db, *, topic: str, below: int, keep: timedelta) -> int:
     return len(oldest)
 
 
-def delete_topic(catalog: Catalog, topic: str) -> int:
+def delete_topic(catalog: Catalog, topic: str, note: Callable[[Db], None]) -> int:
     """Delete all messages of a topic of users, part by part, then the topic; return the number of messages.
 
-    A topic that is made again has none of these messages. A deletion that was interrupted is called again. Raises
-    `TopicInUse`.
+    A topic that is made again has none of these messages. A deletion that was interrupted is called again. `note` is
+    called in the transaction of the first part. Raises `TopicInUse`.
     """
     deleted = 0
 
     def part(db: Db) -> int:
         tick = db.tick()  # no message is published meanwhile
         _check_unused(db, topic)
+        if not deleted:
+            note(db)
         oldest = db.records(SQL.list_oldest, _Oldest, topic=topic, most=_PART)
         place: dict[str, Any] = {"topic": topic, **(oldest[-1].position if oldest else Position(tick, 0))._asdict()}
         db.run(SQL.delete_positions, topic=topic)

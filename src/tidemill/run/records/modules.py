@@ -140,7 +140,7 @@ def leave_bundles() -> None:
     """Import from no bundle from now on, and forget the modules that came from one."""
     for finder in [finder for finder in sys.meta_path if isinstance(finder, _Finder)]:
         sys.meta_path.remove(finder)
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # other threads import meanwhile
         if isinstance(getattr(module, "__loader__", None), _Loader):
             del sys.modules[name]
 

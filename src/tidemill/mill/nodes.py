@@ -19,7 +19,7 @@ from tidemill.run.records.nodes import NodeRecord, NodeState
 class NodeView:
     """A process with roles: `tidemill up` has all of them. `slots` is the number of runs at a time; 0 without a runner.
 
-    `seen_at` is renewed every two minutes. A node that is `LOST` has not renewed it for five, or has ended on this
+    `seen_at` is renewed every five minutes. A node that is `LOST` has not renewed it for twelve, or has ended on this
     machine without a word.
     """
 

@@ -807,7 +807,7 @@ CREATE TABLE slot (
 CREATE INDEX slot_run ON slot (run_id);
 
 -- Nodes: processes with the roles scheduler, runner and janitor, or some of them. roles is a JSON list. A node renews
--- seen_at every two minutes, and deletes its row at its end: a row that is not renewed is that of a node that died.
+-- seen_at every five minutes, and deletes its row at its end: a row that is not renewed is that of a node that died.
 CREATE TABLE node (
     node_id    {text} PRIMARY KEY,
     host       {text} NOT NULL,

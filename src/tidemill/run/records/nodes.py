@@ -1,4 +1,4 @@
-"""Nodes: processes with roles, each with a row that the node renews every two minutes while the node works.
+"""Nodes: processes with roles, each with a row that the node renews every five minutes while the node works.
 
 No promise rests on these rows: leases and fences keep runs safe. The rows tell people and probes which nodes there are,
 and carry the request to drain.
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
-RENEW_EVERY: Final = timedelta(minutes=2)
-LOST_AFTER: Final = timedelta(minutes=5)
+RENEW_EVERY: Final = timedelta(minutes=5)
+LOST_AFTER: Final = timedelta(minutes=12)
 """The time without a renewal after which a node counts as lost."""
 KEEP_LOST: Final = timedelta(days=1)
 """The time for which the row of a lost node is kept for people."""
@@ -47,7 +47,7 @@ class NodeState(StrEnum):
     DRAINING = "DRAINING"
     """The node takes no more runs, and ends when its runs have ended."""
     LOST = "LOST"
-    """The node has not renewed its row for five minutes: it was killed, stands still, or does not reach the catalog."""
+    """The node has not renewed its row for twelve minutes: it was killed, stands still, or does not reach the catalog."""
 
 
 @dataclass(frozen=True, slots=True)

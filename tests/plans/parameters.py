@@ -821,7 +821,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "retention.delete_changes": {
         "dataset_id": "deep",
         "partition_key": "k2",
-        "changes": _rows([{"write_pointer": 2 * i + 1} for i in range(10, 50_000, 500)]),
+        "pointers": json.dumps([2 * i + 1 for i in range(10, 50_000, 500)]),
     },
     "retention.delete_ended_transactions": {"pointers": _list(*(100 * i + 100 for i in range(100, 200)))},
     "retention.list_past_consumers": {"dataset_id": "deep"},

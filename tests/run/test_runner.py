@@ -778,6 +778,19 @@ def test_a_runner_knows_nothing_of_the_processes_but_what_the_launcher_says(mill
     assert cluster.calls == ["kill 1", "kill 2", "close"]
 
 
+def test_a_runner_that_takes_no_more_runs_returns_those_that_wait_for_a_driver(mill):
+    """A node that drains worked on one run for hours, and another one waited there for its slot."""
+    runner = Runner(mill.works.world, mill.works.catalog, Cluster(mill.folder / "state"))
+    run_id = mill.start("load")
+    runner.step()
+    waiting = mill.works.run(run_id).state
+
+    runner.step(taking=False)
+
+    run = mill.works.run(run_id)
+    assert (waiting, run.state, run.failures, run.losses) == (RunState.STARTING, RunState.PENDING, 0, 0)
+
+
 def test_an_attempt_ends_when_its_driver_has_ended_elsewhere_and_is_renewed_until_then(mill):
     """A master that is away must keep the runner from nothing, and the first cause of the end stays."""
     cluster = Cluster(mill.folder / "state")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -159,6 +160,22 @@ def test_a_janitor_killed_anywhere_is_continued_by_the_next(stage, clock):
     assert sizes(stage) == whole
 
 
+def test_the_horizon_moves_on_though_its_commits_are_deleted(stage, clock):
+    """The commits by which it is found are deleted: it stood still, and each half minute a try was a commit."""
+    janitor = make_janitor(stage)
+    live(stage, clock, 5, janitor)
+    catalog, moved = stage.mill.project.catalog, []
+    for _ in range(5):
+        clock.pass_by(timedelta(hours=2))
+        janitor.step()
+        moved.append(catalog.read(read_horizon))
+
+    assert [(later.moved_at - one.moved_at, later.at > one.at) for one, later in pairwise(moved)] == [
+        (timedelta(hours=2), True)
+    ] * 4
+    assert [one.seq for one in moved] == sorted(one.seq for one in moved)
+
+
 def test_two_janitors_move_the_horizon_once(stage, clock):
     """A horizon that moved twice in an hour would delete what an audit under way still compares."""
     live(stage, clock, 5, make_janitor(stage))
@@ -239,6 +256,21 @@ def test_a_topic_that_is_made_again_has_no_old_messages(stage, clock):
     assert mill.topics.update("door").keep is None
     mill.topics.publish("door", {"n": 2})
     assert [message.payload for message in mill.topics.read("door", after="0")] == [{"n": 2}]
+
+
+def test_a_topic_whose_messages_have_expired_is_still_there(stage, clock):
+    """The topic could neither be shown nor created."""
+    mill = stage.mill
+    mill.topics.publish("door", {"n": 1})
+    for _ in range(3):
+        clock.pass_by(2 * DAY)
+        make_janitor(stage).step()
+
+    assert mill.topics.show("door").newest == ""
+    with raises_code("position_expired"):
+        mill.topics.read("door", after="1")
+    assert mill.topics.create("door", keep="1d").keep == DAY
+    assert mill.topics.show("door").keep == DAY
 
 
 def test_a_topic_is_read_from_a_time_on(stage, clock):

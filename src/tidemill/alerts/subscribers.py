@@ -154,11 +154,12 @@ def read_part(db: Db, subscriber: Subscriber, after: Position, limit: int) -> Re
 
     Raises `PositionExpired`.
     """
-    check_kept(db, subscriber.topic, after)
     found: list[Message] = []
     position, passed, taken = after, 0, 0
     while passed < _MOST_PASSED:
         part = read_messages(db, subscriber.topic, position, _PART)
+        # After the read: messages may expire meanwhile.
+        check_kept(db, subscriber.topic, position)
         for message in part:
             if subscriber.wants(message):
                 taken += len(json.dumps(message.payload))

@@ -193,6 +193,7 @@ class SqliteCatalog(Catalog):
     def _connection(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
+            self.check_place()  # else the connection of another thread would make an empty file
             if not self._create and not self._in_memory and not self.world.disk.exists(self.path):
                 raise CatalogUnavailable(self.url, NO_CATALOG_YET)
             flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if self._create else 0)

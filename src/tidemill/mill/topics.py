@@ -212,13 +212,13 @@ class Topics(Noun):
         def block(db: Db) -> Page[MessageView]:
             check_topic(db, topic)
             place = position
-            if place is not None and place.seq > 0:
-                check_kept(db, topic, place)
             if place is None and begin is not None:
                 last = db.record(SQL.find_newest, Position, topic=topic) or BEGINNING
                 place = find_position_at(db, topic, begin, last)
             if place is not None:
                 found = read_messages(db, topic, place, most)
+                if position is not None and position.seq > 0:
+                    check_kept(db, topic, position)  # after the read: messages may expire meanwhile
                 return cut(found, limit, lambda message: show_position(*message.position), view_message)
             newest = [to_message(row) for row in db.records(SQL.read_newest, MessageRow, topic=topic, limit=limit)]
             return Page(tuple(view_message(message) for message in reversed(newest)))

@@ -1,19 +1,20 @@
 -- name: list_newest
 -- gives: topic, seq, n, at
--- The newest message of each topic, none of one that was created and has none yet: one look at the end of each, whatever it holds (a recursive walk over the names).
+-- The newest message of each topic, none of one that has none yet, or none any more: one look at the end of each,
+-- whatever it holds (a recursive walk over the names).
 WITH RECURSIVE topics (topic) AS (
     SELECT min(first.topic)
       FROM (SELECT min(topic) AS topic FROM message WHERE topic > :after AND topic >= :text AND topic < :upto
              UNION ALL
             SELECT min(topic) FROM topic
-             WHERE created_at IS NOT NULL AND topic > :after AND topic >= :text AND topic < :upto) AS first
+             WHERE topic > :after AND topic >= :text AND topic < :upto) AS first
      UNION ALL
     SELECT (SELECT min(next.topic)
               FROM (SELECT min(topic) AS topic FROM message
                      WHERE message.topic > topics.topic AND message.topic < :upto
                      UNION ALL
                     SELECT min(topic) FROM topic
-                     WHERE created_at IS NOT NULL AND topic.topic > topics.topic AND topic.topic < :upto) AS next)
+                     WHERE topic.topic > topics.topic AND topic.topic < :upto) AS next)
       FROM topics WHERE topics.topic IS NOT NULL
 )
 SELECT newest.topic, newest.seq,

@@ -61,10 +61,11 @@ class Janitor:
         watermark.expire_moves(self._catalog, self._keep_superseded)
         delete_old_entries(self._catalog, self._keep_audit)
         delete_old_nodes(self._catalog)
-        self._historian.step()
         janitor.sweep(self._catalog)
         if self._state is not None:
             sweep_bundles(self._catalog, self._state)
+        # Last: nothing else waits for history that cannot be deleted.
+        self._historian.step()
         return _SWEEP_EVERY
 
     def empty_inboxes(self) -> timedelta:

@@ -53,9 +53,10 @@ class Node:
         if found is None or now - found.seen_at >= RENEW_EVERY:
             self._put()
         if found is not None and found.drains:
-            self._loops.draining = True
-            if not self._busy():
+            # A runner that was about to take runs when it heard of it has them by the next step.
+            if self._loops.draining and not self._busy():
                 self._loops.ending.ask()
+            self._loops.draining = True
             return _LOOK_WHILE_DRAINING
         if found is None:
             return SHORTEST_NAP

@@ -88,7 +88,9 @@ def run_node(
     and is raised. `until_idle` needs all roles.
     """
     narrator = Narrator(mill.project.world, echo, as_json=as_json)
-    with log_to(narrator, as_json=as_json):
+    with log_to(narrator, as_json=as_json), ExitStack() as last:
+        if server is not None:
+            last.callback(server.stop)  # also if nothing starts
         deployed = [done.sentence() for done in mill.deploy()] if deploy else None
         _NodeProcess(mill, narrator, roles, deployed).run(until_idle, drain, server)
 

@@ -20,6 +20,7 @@ from tidemill.lake.window.carry import (
 from tidemill.lake.window.side import name_partition
 from tidemill.lake.window.window_plan import Grid
 from tidemill.lake.window.windows import list_waiting, read_keys
+from tidemill.shapes.manifest import DamagedFiles
 from tidemill.shapes.partition_time import Instant
 from tidemill.sql.batches import Batch, Calculator
 
@@ -36,9 +37,9 @@ def put_carry(workspace: Workspace, carry: str, write: Callable[[], None]) -> It
     try:
         with workspace.undone_on_error(carry):
             write()
-    except (Conflict, Fenced, Unavailable):
-        raise
-    except Exception as error:  # noqa: BLE001  # whatever Spark raises
+    except Exception as error:
+        if isinstance(error, Conflict | Fenced | Unavailable) and not isinstance(error, DamagedFiles):
+            raise
         why = " ".join(str(error).split())[:500]
         yield f"the rows for later windows are not kept in {carry}, and the next run reads more partitions: {why}"
 

@@ -534,7 +534,8 @@ class WindowProgram:
             for source, reach in zip(sources, reaches, strict=True)
             for one in to_stored(source, outside[source.dataset_id])
         ]
-        passed = find_passed(db, tx, self.query, sources, [*waiting, *strewn], state.computed)
+        # Not by the rows outside: one with a time far ahead would close all windows up to it.
+        passed = find_passed(db, tx, self.query, sources, waiting, state.computed)
         at = Reached(state.computed, state.seen, passed, tx.write_pointer, first)
         if self.query.emits_empty(specs[0]):
             if schemas[0] is None:
@@ -689,7 +690,8 @@ class WindowProgram:
             every = read_keys(db, source, tx, instants)
             if fileset is None or grid.shape.sessions:
                 return Batch(source, look.sink, tuple(windows), tuple(every), instants, carry)
-            known = find_carried(list_carried(db, fileset, tx), self._carry_of(look), source.keys, every)
+            not_late = [one for one in every if one.partition_key not in {row.key for row in late}]
+            known = find_carried(list_carried(db, fileset, tx), self._carry_of(look), source.keys, not_late)
             return Batch(
                 source,
                 look.sink,

@@ -344,7 +344,7 @@ class _QueryReader:
             rows = _check_windowed(select, rows, self.bounds, WINDOW_COLUMNS, BOUNDS)
         else:
             _check_below(select)
-        if any(one.is_star for one in select.expressions):
+        if _names_all(select):
             self.takes_all = self.takes_all or any(isinstance(one, AllColumns) for one in rows.columns)
         return _project(select, rows)
 
@@ -586,6 +586,8 @@ def _project(select: exp.Select, rows: QueryRows) -> QueryRows:
                 for one in side.columns
             ]
             kept = [one for one in every if isinstance(one, AllColumns) or one.lower() not in without]
+            if isinstance(given, exp.Column) and given.table.lower() not in rows.sides:
+                kept.append("")  # the fields of a column, which are not known
             columns += kept
             passed = {one: side.find_origin(one) for one in kept if isinstance(one, str)}
         else:
@@ -597,10 +599,17 @@ def _project(select: exp.Select, rows: QueryRows) -> QueryRows:
     return QueryRows(tuple(columns), rows.table, origins)
 
 
+def _names_all(select: exp.Select) -> bool:
+    """Return whether a `*` of a SELECT stands for columns, also within an expression; that of `count(*)` does not."""
+    stars = (star for star in select.find_all(exp.Star) if star.find_ancestor(exp.Select) is select)
+    return any(not isinstance(star.parent, exp.Count) for star in stars)
+
+
 def _add_views(select: exp.Select, rows: QueryRows) -> QueryRows:
-    """Return the rows with the columns of LATERAL VIEW."""
+    """Return the rows with the columns of LATERAL VIEW; Spark names those of a view without AS."""
     views = select.args.get("laterals") or []
     names = [str(column.name) for view in views for column in view.args["alias"].columns]
+    names += [""] * any(not view.args["alias"].columns for view in views)
     origins = {**rows.origins, **{name.lower(): None for name in names}}
     return replace(rows, columns=(*rows.columns, *names), origins=origins)
 

@@ -11,7 +11,7 @@ that finds nothing changes nothing. So a janitor may be killed anywhere, and sev
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -38,6 +38,8 @@ KEEP_HISTORY: Final = timedelta(days=90)
 LONGEST_AUDIT: Final = timedelta(hours=1)
 """The time between two moves of the horizon: an audit that takes longer may report history that was deleted."""
 _PART: Final = 200
+_RUNS: Final = 10
+"""The runs of one transaction: each may have ten thousand inputs."""
 _BEGINNING: Final = datetime.fromtimestamp(0, tz=UTC)
 
 
@@ -124,6 +126,8 @@ class Historian:
             horizon = self._catalog.write(self._move)
         if horizon.moved_at == self._done:
             return DeletedHistory()
+        # Before the pass: one that fails is not begun again each second, and the next one deletes what is left.
+        self._done = horizon.moved_at
         deleted = DeletedHistory(
             runs=self._delete_runs(horizon),
             jobs=self._delete_jobs(horizon),
@@ -134,7 +138,6 @@ class Historian:
         if self._logs is not None:
             folder, location = self._logs
             delete_old_logs(self._catalog, folder, location, horizon.delete_at)
-        self._done = horizon.moved_at
         return deleted
 
     def _look(self, db: Db) -> tuple[Horizon, bool]:
@@ -177,8 +180,9 @@ class Historian:
 
         deleted, after = 0, (_BEGINNING, RunId(""))
         while found := self._catalog.read(partial(list_part, after=after)):
-            if runs := [run_id for run_id, _, may_go in found if may_go]:
-                deleted += self._delete(partial(delete_part, runs=json.dumps(runs)))
+            runs = [run_id for run_id, _, may_go in found if may_go]
+            for start in range(0, len(runs), _RUNS):
+                deleted += self._delete(partial(delete_part, runs=json.dumps(runs[start : start + _RUNS])))
             after = (found[-1][1], found[-1][0])
         return deleted
 
@@ -240,28 +244,35 @@ class Historian:
         """
         place: dict[str, Param] = {"dataset_id": dataset_id, "partition_key": key}
 
-        def block(db: Db) -> int:
-            consumers = db.records(SQL.list_positions, _PassedConsumer, dataset_id=dataset_id)
+        def find_old(db: Db, consumers: Iterable[_PassedConsumer]) -> list[WritePointer]:
+            seen = db.value(SQL.find_least_seen, int, dataset_id=dataset_id)
             history = db.records(
                 SQL.read_history,
                 tuple[WritePointer, bool],
                 **place,
-                seq=horizon.delete_seq,
+                seq=horizon.delete_seq if seen is None else min(seen, horizon.delete_seq),
                 floor=min((one.passed for one in consumers), default=GREATEST),
                 is_dropped=is_dropped,
                 most=_PART,
             )
-            old = [write_pointer for write_pointer, _ in takewhile(lambda row: row[1], history)]
-            if old:
+            return [write_pointer for write_pointer, _ in takewhile(lambda row: row[1], history)]
+
+        def list_consumers(db: Db) -> list[_PassedConsumer]:
+            return db.records(SQL.list_positions, _PassedConsumer, dataset_id=dataset_id)
+
+        def block(db: Db) -> int:
+            consumers = list_consumers(db)
+            if old := find_old(db, consumers):
                 past = db.records(SQL.list_past_consumers, ConsumerId, dataset_id=dataset_id)
                 readers = [*(one.consumer_id for one in consumers), *past]
                 work = [{"consumer_id": reader, "write_pointer": one} for reader in readers for one in old]
-                db.run(SQL.delete_changes, **place, changes=json.dumps([{"write_pointer": one} for one in old]))
+                db.run(SQL.delete_changes, **place, pointers=json.dumps(old))
                 db.run(SQL.delete_ended_transactions, pointers=json.dumps(old))
                 db.run(SQL.delete_work, partition_key=key, work=json.dumps(work))
             return len(old)
 
         deleted = 0
-        while part := self._delete(block):
+        # Most partitions have a change that stays at any age: those are only read.
+        while self._catalog.read(lambda db: find_old(db, list_consumers(db))) and (part := self._delete(block)):
             deleted += part
         return deleted

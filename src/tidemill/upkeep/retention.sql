@@ -4,13 +4,15 @@ SELECT seq, at, moved_at, delete_seq, delete_at FROM retention WHERE id = 1
 
 -- name: move_horizon
 -- The horizon before becomes the bound of deletions: audits that began before have ended since. Of two janitors one
--- moves.
+-- moves. The horizon never goes back, though the commits by which it is found are deleted behind it.
 INSERT INTO retention (id, seq, at, moved_at, tick, delete_seq, delete_at)
 VALUES (1, :seq, :at, tidemill_now(), {commit_seq}, 0, 0)
     ON CONFLICT (id) DO UPDATE
-   SET delete_seq = retention.seq, delete_at = retention.at, seq = excluded.seq, at = excluded.at,
+   SET delete_seq = retention.seq, delete_at = retention.at,
+       seq = CASE WHEN retention.seq < excluded.seq THEN excluded.seq ELSE retention.seq END,
+       at = CASE WHEN retention.at < excluded.at THEN excluded.at ELSE retention.at END,
        moved_at = excluded.moved_at, tick = excluded.tick
- WHERE retention.moved_at = :moved_at AND retention.seq <= excluded.seq
+ WHERE retention.moved_at = :moved_at
 
 -- name: list_old_runs
 -- gives: run_id, created_at, may_go
@@ -91,6 +93,13 @@ SELECT own.dataset_id, own.dropped_at FROM dataset AS own
 -- gives: consumer_id, start_version, versions_to_check
 SELECT consumer_id, start_version, versions_to_check FROM consumer WHERE dataset_id = :dataset_id
 
+-- name: find_least_seen
+-- gives: seq
+-- The commit up to which each window program has seen the changes of a data set.
+SELECT min(program.seen) AS seq
+  FROM window_input AS input JOIN window_program AS program ON program.program_id = input.program_id
+ WHERE input.dataset_id = :dataset_id
+
 -- name: list_old_changes
 -- gives: superseded_seq, partition_key
 SELECT superseded_seq, partition_key FROM partition_change {indexed_by:partition_superseded}
@@ -155,9 +164,7 @@ SELECT change.write_pointer,
 -- name: delete_changes
 -- Never what is current: only what was replaced expires.
 DELETE FROM partition_change
- WHERE (dataset_id, write_pointer, partition_key) IN
-       (SELECT CAST(:dataset_id AS TEXT), r.write_pointer, CAST(:partition_key AS TEXT)
-          FROM {rows:changes(write_pointer bigint)} AS r)
+ WHERE dataset_id = :dataset_id AND partition_key = :partition_key AND write_pointer IN ({ints:pointers})
    AND expired_at IS NOT NULL
 
 -- name: delete_ended_transactions

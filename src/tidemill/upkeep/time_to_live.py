@@ -92,13 +92,10 @@ def expire_messages(catalog: Catalog, keep: timedelta, compared_up_to: int) -> i
     Of Tidemill's own topics, messages behind the commit `compared_up_to` stay for audits. Cost: what is deleted, open
     jobs and unfinished runs.
     """
-    held = catalog.read(find_held)
     topics = catalog.read(lambda db: db.records(SQL.list_topics, tuple[str, timedelta | None]))
     deleted = 0
     for topic, time_to_live in topics:
-        bound = held.get(topic, GREATEST)
-        if topic in set(Topic):
-            bound = min(bound, compared_up_to + 1)
+        bound = compared_up_to + 1 if topic in set(Topic) else GREATEST
         while part := _delete_part(catalog, partial(_expire, topic=topic, below=bound, keep=time_to_live or keep)):
             deleted += part
     return deleted
@@ -128,6 +125,10 @@ def _expire(db: Db, *, topic: str, below: int, keep: timedelta) -> int:
         )
     )
     if oldest:
+        # After the positions: a scheduler that moves its position gives the messages to jobs in the same transaction.
+        held = find_held(db).get(topic, GREATEST)
+        oldest = [one for one in oldest if one.seq < held]
+    if oldest:
         place: dict[str, Any] = {"topic": topic, **oldest[-1].position._asdict()}
         db.run(SQL.note_expired, **place)
         db.run(SQL.delete_quarantined, **place)
@@ -139,29 +140,28 @@ def delete_topic(catalog: Catalog, topic: str, note: Callable[[Db], None]) -> in
     """Delete all messages of a topic of users, part by part, then the topic; return the number of messages.
 
     A topic that is made again has none of these messages. A deletion that was interrupted is called again. `note` is
-    called in the transaction of the first part. Raises `TopicInUse`.
+    called in the transaction that deletes the topic; messages that are published later stay. Raises `TopicInUse`.
     """
-    deleted = 0
+
+    def first(db: Db) -> int:
+        tick = db.tick()
+        _check_unused(db, topic)
+        note(db)
+        db.run(SQL.delete_positions, topic=topic)
+        db.run(SQL.delete_topic, topic=topic)
+        db.run(SQL.delete_quarantined, topic=topic, seq=tick, n=0)
+        return tick
 
     def part(db: Db) -> int:
-        tick = db.tick()  # no message is published meanwhile
-        _check_unused(db, topic)
-        if not deleted:
-            note(db)
-        oldest = db.records(SQL.list_oldest, _Oldest, topic=topic, most=_PART)
-        place: dict[str, Any] = {"topic": topic, **(oldest[-1].position if oldest else Position(tick, 0))._asdict()}
-        db.run(SQL.delete_positions, topic=topic)
-        db.run(SQL.delete_quarantined, **place)
-        db.run(SQL.delete_messages, **place)
-        if len(oldest) < _PART:
-            db.run(SQL.delete_topic, topic=topic)
+        found = db.records(SQL.list_oldest, _Oldest, topic=topic, most=_PART)
+        oldest = [one for one in found if one.seq <= last]
+        if oldest:
+            db.run(SQL.delete_messages, topic=topic, **oldest[-1].position._asdict())
         return len(oldest)
 
-    more = True
-    while more:
-        found = _delete_part(catalog, part)
+    last, deleted = _delete_part(catalog, first), 0
+    while found := _delete_part(catalog, part):
         deleted += found
-        more = found == _PART
     return deleted
 
 

@@ -52,8 +52,10 @@ SELECT 'subscriber ' || name FROM outside_subscriber WHERE topic = :topic
  LIMIT 1
 
 -- name: create_topic
+-- A topic whose messages have all expired has a row that says how far.
 INSERT INTO topic (topic, created_at, time_to_live) VALUES (:topic, tidemill_now(), :time_to_live)
-    ON CONFLICT (topic) DO NOTHING
+    ON CONFLICT (topic) DO UPDATE SET created_at = excluded.created_at, time_to_live = excluded.time_to_live
+ WHERE topic.created_at IS NULL
 
 -- name: keep_for
 INSERT INTO topic (topic, time_to_live) VALUES (:topic, :time_to_live)

@@ -32,11 +32,13 @@ SELECT w.partition_key, w.marked, w.due_at
 -- name: list_ahead
 -- gives: slot_time, due_at, completed_at
 -- Complete slots with partitions that lie further ahead than is believed, earliest first, and when each counts. A slot
--- whose partitions were dropped stays. (By EXISTS, PostgreSQL reads all partitions of the file set at once.)
-SELECT s.slot_time, (s.ends_at - w.max_ahead) / 1000 + 1 AS due_at, s.completed_at
-  FROM watermark AS w CROSS JOIN time_slot AS s {indexed_by:time_slot_complete}
- WHERE w.dataset_id = :dataset_id AND s.dataset_id = w.dataset_id AND s.complete = 1
-   AND s.ends_at > tidemill_now() * 1000 + w.max_ahead
+-- whose partitions were dropped stays. (By EXISTS, PostgreSQL reads all partitions of the file set at once. By a join
+-- with the watermark it reads all slots.)
+SELECT s.slot_time, (s.ends_at - (SELECT max_ahead FROM watermark WHERE dataset_id = :dataset_id)) / 1000 + 1 AS due_at,
+       s.completed_at
+  FROM time_slot AS s {indexed_by:time_slot_complete}
+ WHERE s.dataset_id = :dataset_id AND s.complete = 1
+   AND s.ends_at > (SELECT tidemill_now() * 1000 + max_ahead FROM watermark WHERE dataset_id = :dataset_id)
    AND (SELECT c.commit_seq FROM partition_change AS c {indexed_by:partition_by_time}
          WHERE c.dataset_id = s.dataset_id AND c.superseded_seq IS NULL AND c.partition_time = s.slot_time
          ORDER BY c.partition_time LIMIT 1) IS NOT NULL

@@ -144,7 +144,7 @@ class Runner:
         over = len(self._held) + len(self._waiting) < held
         self.renew()
         self.reap()
-        launched = self.take() if taking else []
+        launched = self.take() if taking else self._return_waiting()
         # Last: starting a driver may take its time, and leases do not wait.
         self.launcher.tend()
         return over or bool(launched)
@@ -299,6 +299,12 @@ class Runner:
             self._end(held, held.end or AttemptEnd(Cause.RETURNED, "its runner was stopped"))
         for waiting in list(self._waiting.values()):
             self._end_waiting(waiting, AttemptEnd(Cause.RETURNED, "its runner was stopped"))
+
+    def _return_waiting(self) -> list[RunId]:
+        """Leave the runs that wait for a driver to other runners; none is launched."""
+        for waiting in list(self._waiting.values()):
+            self._end_waiting(waiting, AttemptEnd(Cause.RETURNED, "its runner takes no more runs"))
+        return []
 
     def _launch_waiting(self, waiting: _Waiting) -> bool:
         """Have a driver work on a run that is taken; False while it waits for one, or when none can be started."""

@@ -47,7 +47,7 @@ class NodeState(StrEnum):
     DRAINING = "DRAINING"
     """The node takes no more runs, and ends when its runs have ended."""
     LOST = "LOST"
-    """The node has not renewed its row for twelve minutes: it was killed, stands still, or does not reach the catalog."""
+    """The node has not renewed its row for twelve minutes: it was killed, or stands still, or has no catalog."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ def command(drain: str, *, no_deploy: bool, until_idle: str | None, no_server: b
     from tidemill.server.listen import Listener
 
     idle = None if until_idle is None else UntilIdle(until_idle)
+    wait = parse_drain(drain)
     meter = None if no_server or idle else Meter()
     with open_mill(meter=meter) if no_deploy else begin_mill(new=new, meter=meter) as mill:
         # A link in a log would let its readers in.
@@ -39,7 +40,7 @@ def command(drain: str, *, no_deploy: bool, until_idle: str | None, no_server: b
             echo=click.echo,
             deploy=not no_deploy,
             until_idle=idle,
-            drain=parse_drain(drain),
+            drain=wait,
             as_json=as_json or logs_json(mill),
             server=server,
         )

@@ -178,7 +178,7 @@ def describe(table: Any) -> HiveTable:  # noqa: ANN401  # generated code has no 
         columns=tuple(one for one in _spark_fields(properties) if one["name"] not in keys),
         hive_columns=columns,
         properties=properties,
-        lines=HiveLines.of({**own, **properties}) if file_format == "text" else None,
+        lines=HiveLines.of(own) if file_format == "text" else None,
         why_not=why_not,
     )
 

@@ -285,15 +285,20 @@ class Pusher:
 
     def _wait_for_reset(self, db: Db, subscriber: Subscriber, error: str) -> None:
         """Record that the next messages have expired. A person decides where the subscriber goes on."""
+        self._try_later(db, subscriber, error, db.now(), refused_since=None)
+
+    def _try_later(
+        self, db: Db, subscriber: Subscriber, error: str, now: datetime, *, refused_since: datetime | None
+    ) -> None:
         failures = subscriber.failures + 1
         db.run(
             SQL.record_failure,
             name=subscriber.name,
             attempt=subscriber.attempt,
             failures=failures,
-            refused_since=None,
+            refused_since=refused_since,
             error=error,
-            next_try_at=db.now() + back_off(self._world, failures),
+            next_try_at=now + back_off(self._world, failures),
         )
 
     def _fail(self, db: Db, before: Subscriber, behind: Subscriber, failure: _FailedPush) -> bool:
@@ -301,17 +306,8 @@ class Pusher:
         db.tick()
         now = db.now()
         since = before.refused_since or (now if failure.answered else None)
-        failures = before.failures + 1
         if not failure.answered or since is None or now - since < GIVE_UP_AFTER:
-            db.run(
-                SQL.record_failure,
-                name=before.name,
-                attempt=before.attempt,
-                failures=failures,
-                refused_since=since,
-                error=failure.error,
-                next_try_at=now + back_off(self._world, failures),
-            )
+            self._try_later(db, before, failure.error, now, refused_since=since)
             return False
         if not _move(db, behind, now + TRY_FOR):
             return False
@@ -322,7 +318,7 @@ class Pusher:
             about=about(before.name),
             event=failure.message.event_type,
             body=failure.body,
-            failures=failures,
+            failures=before.failures + 1,
             error=failure.error,
         )
         return True

@@ -352,17 +352,17 @@ class App:
         program = check_name("program", PurePosixPath(path).stem if name is None else name)
         declared = [_argument(one, given) for one, given in (arguments or {}).items()]
         words = check_argv(f"script {program!r}", argv, declared)
-        self.add_program(
-            ProgramKind.SPARK,
-            reads,
-            writes,
-            retries,
-            backoff,
-            run_on_empty,
-            deliver_own,
-            arguments or {},
+        declare = self.spark(
+            reads=reads,
+            writes=writes,
+            retries=retries,
+            backoff=backoff,
+            run_on_empty=run_on_empty,
+            deliver_own=deliver_own,
+            arguments=arguments,
             spark_profile=spark_profile,
-        )(Script(program, path, words, lambda: self.folder))
+        )
+        declare(Script(program, path, words, lambda: self.folder))
 
     def _add_files(self, path: str) -> None:
         """Have a deployment pack a script with the code."""

@@ -217,7 +217,7 @@ def check_kept(db: Db, topic: str, position: Position) -> None:
 def find_position_at(db: Db, topic: str, at: datetime, newest: Position) -> Position:
     """Return the position before the first message of a topic that was published at a time or later.
 
-    Times rise with commits, unless the clock was set back. Cost: about 20 look-ups.
+    A later commit has a later time, unless the clock of the machine is set to an earlier time. Cost: some 20 look-ups.
     """
     low, high = find_expired(db, topic).seq, newest.seq + 1
     while low < high:

@@ -303,8 +303,7 @@ class Topics(Noun):
             before = find_topic(db, topic).time_to_live
             if before != time_to_live:
                 keep_topic(db, topic, time_to_live)
-                old, new = ({"keep": None if one is None else format_duration(one)} for one in (before, time_to_live))
-                self._note("update", topic).between(old, new).write(db)
+                self._note("update", topic).between(_state(before), _state(time_to_live)).write(db)
             return _show(db, topic)
 
         return self._catalog.write(block)
@@ -320,11 +319,15 @@ class Topics(Noun):
         self._catalog.read(lambda db: check_topic(db, topic))
 
         def note(db: Db) -> None:
-            keep = find_topic(db, topic).time_to_live
-            before = {"keep": None if keep is None else format_duration(keep)}
+            before = _state(find_topic(db, topic).time_to_live)
             self._note("delete", topic).between(before, None).write(db)
 
         return DeletedTopic(topic, delete_topic(self._catalog, topic, note))
+
+
+def _state(time_to_live: timedelta | None) -> dict[str, str | None]:
+    """Return the state of a topic in the audit log."""
+    return {"keep": None if time_to_live is None else format_duration(time_to_live)}
 
 
 def _show(db: Db, topic: str) -> TopicView:

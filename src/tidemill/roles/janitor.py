@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 from tidemill.catalog.audit_log import KEEP_AUDIT, delete_old_entries
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import WakeKind
+from tidemill.config import Config
 from tidemill.lake import janitor
 from tidemill.lake.fileset.expiry import KEEP_SUPERSEDED, expire_superseded
 from tidemill.lake.inbox import leaving
@@ -52,6 +53,19 @@ class Janitor:
         )
         self._keep_superseded = keep_superseded
         self._state = state
+
+    @classmethod
+    def of(cls, catalog: Catalog, config: Config) -> Janitor:
+        """Make the janitor of a project, which keeps things for as long as the settings say."""
+        return cls(
+            catalog,
+            config.keep_superseded,
+            config.state,
+            keep_audit=config.keep_audit,
+            keep_history=config.keep_history,
+            keep_messages=config.keep_messages,
+            logs=config.logs,
+        )
 
     def step(self) -> timedelta:
         """Sweep once, and return the time until the next sweep."""

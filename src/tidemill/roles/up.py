@@ -223,16 +223,7 @@ class _NodeProcess:
         self._loops.start("runner", partial(runner.run, taking=lambda: not self._loops.draining), Runner.AWAITED)
 
     def _start_janitor(self) -> None:
-        config = self._config
-        sweeper = Janitor(
-            self._catalog,
-            config.keep_superseded,
-            config.state,
-            keep_audit=config.keep_audit,
-            keep_history=config.keep_history,
-            keep_messages=config.keep_messages,
-            logs=config.logs,
-        )
+        sweeper = Janitor.of(self._catalog, self._config)
         self._loops.start("janitor", loop(self._world, sweeper.step))
         leaving = loop(self._world, sweeper.empty_inboxes, look_again=LEAVE_SOON)
         self._loops.start("janitor of inboxes", leaving, Janitor.AWAITED)

@@ -489,16 +489,7 @@ class VirtualMill:
         loop(process.world, keeper.step)(process.catalog.waiter(Keeper.AWAITED), _never)
 
     def _sweep(self, process: Process) -> None:
-        config = self._config
-        janitor = Janitor(
-            process.catalog,
-            config.keep_superseded,
-            config.state,
-            keep_audit=config.keep_audit,
-            keep_history=config.keep_history,
-            keep_messages=config.keep_messages,
-            logs=config.logs,
-        )
+        janitor = Janitor.of(process.catalog, self._config)
         loop(process.world, janitor.step)(process.catalog.waiter(frozenset()), _never)
 
     def _empty_inboxes(self, process: Process) -> None:

@@ -47,7 +47,8 @@ _BEGINNING: Final = datetime.fromtimestamp(0, tz=UTC)
 class Horizon:
     """The end of what audits compare: the last commit that they pass over, and a time after all that is passed over.
 
-    What has ended before `delete_at`, and has committed at or before `delete_seq`, is deleted.
+    Retention deletes runs, jobs and fires of before the time `delete_at`. It deletes replaced changes up to the commit
+    `delete_seq`.
     """
 
     seq: int

@@ -276,8 +276,9 @@ SELECT coalesce(w.committed_at, d.created_at) AS at
 
 -- name: publish_closed
 -- For programs that begin to be listened for: windows that the watermarks of all inputs have passed but for idle inputs
--- (`least.py` has the rule), results of before a reset, late windows that a run has left, late changes that no run has seen, and failed windows whose next try was announced already. Rows lie before the
--- time of their partition, by the row lag at most, or anywhere if rows outside count. A message for each input: a schedule may listen to any.
+-- (`least.py` has the rule), results of before a reset, late windows that a run has left, late changes that no run has
+-- seen, and failed windows whose next try was announced already. Rows lie before the time of their partition, by the row
+-- lag at most, or anywhere if rows outside count. A message for each input: a schedule may listen to any.
 WITH input AS (
     SELECT i.program_id, w.value - i.lag AS closed,
            coalesce(w.idle_timeout + coalesce(w.committed_at, d.created_at), 2305843009213693952) AS idle_at

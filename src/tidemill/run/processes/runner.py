@@ -144,7 +144,11 @@ class Runner:
         over = len(self._held) + len(self._waiting) < held
         self.renew()
         self.reap()
-        launched = self.take() if taking else self._return_waiting()
+        launched = []
+        if taking:
+            launched = self.take()
+        else:
+            self._return_waiting("its runner takes no more runs")
         # Last: starting a driver may take its time, and leases do not wait.
         self.launcher.tend()
         return over or bool(launched)
@@ -297,14 +301,12 @@ class Runner:
         self.launcher.close()
         for held in list(self._held.values()):
             self._end(held, held.end or AttemptEnd(Cause.RETURNED, "its runner was stopped"))
-        for waiting in list(self._waiting.values()):
-            self._end_waiting(waiting, AttemptEnd(Cause.RETURNED, "its runner was stopped"))
+        self._return_waiting("its runner was stopped")
 
-    def _return_waiting(self) -> list[RunId]:
-        """Leave the runs that wait for a driver to other runners; none is launched."""
+    def _return_waiting(self, why: str) -> None:
+        """Leave the runs that wait for a driver to other runners."""
         for waiting in list(self._waiting.values()):
-            self._end_waiting(waiting, AttemptEnd(Cause.RETURNED, "its runner takes no more runs"))
-        return []
+            self._end_waiting(waiting, AttemptEnd(Cause.RETURNED, why))
 
     def _launch_waiting(self, waiting: _Waiting) -> bool:
         """Have a driver work on a run that is taken; False while it waits for one, or when none can be started."""

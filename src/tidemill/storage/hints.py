@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,8 @@ _log: Final = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class _Watch:
     folder: Path
-    inode: int
+    held: int
+    """A descriptor of the folder. While it is open, no other folder can have the same inode."""
     watch: ObservedWatch
 
 
@@ -53,19 +55,16 @@ class FolderHints(Generic[_K]):
         folder = local_folder(files)
         if folder is None or self._closed:
             return False
-        try:
-            inode = folder.stat().st_ino
-        except OSError:
-            inode = 0
         known = self._watches.get(key)
-        if known is not None and (known.folder, known.inode) == (folder, inode):
-            return True
         if known is not None:
+            if known.folder == folder and _is_same(folder, known.held):
+                return True
             del self._watches[key]
             with contextlib.suppress(KeyError, OSError):  # it went with its folder
                 self._started().unschedule(known.watch)
-        if inode:
-            self._watch(key, folder, inode)
+            os.close(known.held)
+        with contextlib.suppress(OSError):  # no folder is there, or none that may be read
+            self._watch(key, folder, os.open(folder, os.O_RDONLY | os.O_DIRECTORY))  # noqa: TID251  # files are this room's business
         return key in self._watches
 
     def take(self) -> set[_K]:
@@ -82,8 +81,10 @@ class FolderHints(Generic[_K]):
             self._observer.stop()
             self._observer.join()
             self._observer = None
+        while self._watches:
+            os.close(self._watches.popitem()[1].held)
 
-    def _watch(self, key: _K, folder: Path, inode: int) -> None:
+    def _watch(self, key: _K, folder: Path, held: int) -> None:
         from watchdog.events import (
             DirCreatedEvent,
             DirMovedEvent,
@@ -104,11 +105,12 @@ class FolderHints(Generic[_K]):
         try:
             watch = self._started().schedule(_Handler(), str(folder), recursive=True, event_filter=kinds)
         except OSError as error:
+            os.close(held)
             if key not in self._refused:
                 _log.warning("no events of %s, it is listed when its time comes: %s", folder, error)
             self._refused.add(key)
             return
-        self._watches[key] = _Watch(folder, inode, watch)
+        self._watches[key] = _Watch(folder, held, watch)
 
     def _hint(self, key: _K) -> None:
         with self._lock:
@@ -123,3 +125,11 @@ class FolderHints(Generic[_K]):
             self._observer = Observer()
             self._observer.start()
         return self._observer
+
+
+def _is_same(folder: Path, held: int) -> bool:
+    """Return whether the folder at this path is still the one of the descriptor."""
+    try:
+        return os.path.samestat(folder.stat(), os.fstat(held))
+    except OSError:
+        return False

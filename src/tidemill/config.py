@@ -305,7 +305,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "retention.superseded": _Setting("7d", parse_keeping),
     "retention.audit": _Setting("400d", parse_keeping),
     "retention.history": _Setting("90d", parse_keeping),
-    "retention.messages": _Setting("90d", parse_keeping),
+    "retention.messages": _Setting("7d", parse_keeping),
     "spark.master": _Setting("local[*]", str),
     "spark.warm": _Setting("1", _whole(0, 16)),
     "spark.driver_host": _Setting("", str),

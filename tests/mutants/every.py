@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants import of_consumers, of_runs, of_scheduler, of_snapshots, of_transactions, of_windows
+from tests.mutants import (
+    of_consumers,
+    of_retention,
+    of_runs,
+    of_scheduler,
+    of_snapshots,
+    of_transactions,
+    of_windows,
+)
 
 MUTANTS: Final = (
     *of_transactions.MUTANTS,
@@ -13,4 +21,5 @@ MUTANTS: Final = (
     *of_scheduler.MUTANTS,
     *of_snapshots.MUTANTS,
     *of_windows.MUTANTS,
+    *of_retention.MUTANTS,
 )

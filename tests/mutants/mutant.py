@@ -38,6 +38,7 @@ class Room(StrEnum):
     SCHEDULER = "scheduler"
     SNAPSHOTS = "snapshots"
     WINDOWS = "windows"
+    RETENTION = "retention"
 
 
 @dataclass(frozen=True, slots=True)

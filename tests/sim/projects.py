@@ -44,6 +44,15 @@ RATE: Final = (2, timedelta(seconds=3))
 """The most launches of `after` in any window of that length."""
 LEASE: Final = timedelta(seconds=6)
 APP_FILE: Final = Path(__file__).parent / "project" / "app.py"
+KEEP: Final = timedelta(seconds=3)
+"""The time for which history stays in projects whose history is deleted."""
+_HISTORY: Final = ("run", "run_input", "tx", "message", "job_history", "fire")
+_WITH_DELETED: Final = "WITH " + ", ".join(
+    f"{table} AS (SELECT {made}* FROM main.{table} UNION ALL SELECT * FROM main.deleted_{table})"
+    for table in _HISTORY
+    # The order in which runs were made.
+    for made in ["rowid AS made, " if table == "run" else ""]
+)
 _SCHEMA: Final = ColumnSchema(
     '{"type":"struct","fields":[{"name":"line","type":"string"},{"name":"ts","type":"timestamp"}]}'
 )
@@ -83,6 +92,8 @@ class Shape:
     """Inboxes and file sets are in a bucket, and processed files of `raw` go to an archive in it."""
     monitored: bool
     """There is a table whose files another program writes."""
+    aged: bool
+    """The janitor deletes history and messages after a few seconds."""
 
     @classmethod
     @cache
@@ -119,6 +130,7 @@ class Shape:
             chained=random.Random(f"chained {number}").random() < 0.3,
             stored=random.Random(f"stored {number}").random() < 0.4,
             monitored=random.Random(f"monitored {number}").random() < 0.25,
+            aged=random.Random(f"aged {number}").random() < 0.3,
         )
 
 
@@ -305,6 +317,8 @@ class Ground:
         self.catalog = catalog
         self.connection = catalog._connection()
         self.config = _config(self.folder, self.url)
+        for table in _HISTORY:
+            self._keep_deleted(table)
         self._tables = [
             str(name)
             for (name,) in self.connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
@@ -345,11 +359,21 @@ class Ground:
             self._fill(self._deployed[shape.number])
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
-        """Ask the catalog behind the product's back."""
-        return self.connection.execute(statement).fetchall()
+        """Ask the catalog behind the product's back, with the history that the janitor has deleted."""
+        return self.connection.execute(f"{_WITH_DELETED} {statement}").fetchall()
+
+    def _keep_deleted(self, table: str) -> None:
+        """Have the rows that are deleted from `table` copied into another one."""
+        columns = [str(row[1]) for row in self.connection.execute(f"PRAGMA table_info({table})").fetchall()]
+        made = "rowid AS made, " if table == "run" else ""
+        self.connection.execute(f"CREATE TABLE deleted_{table} AS SELECT {made}* FROM {table} WHERE 0")
+        self.connection.execute(
+            f"CREATE TRIGGER keep_deleted_{table} AFTER DELETE ON {table} BEGIN INSERT INTO deleted_{table} VALUES"
+            f" ({', '.join(f'old.{name}' for name in (['rowid'] if made else []) + columns)}); END"
+        )
 
     def _read(self) -> dict[str, list[tuple[Any, ...]]]:
-        return {table: self.sql(f"SELECT * FROM {table}") for table in self._tables}
+        return {table: self.connection.execute(f"SELECT * FROM {table}").fetchall() for table in self._tables}
 
     def _fill(self, template: Mapping[str, list[tuple[Any, ...]]]) -> None:
         # Rows, not pages: after a copy of pages SQLite would prepare all statements again, which takes longer than a

@@ -25,7 +25,7 @@ from tests.sim import monitored, truth, windows
 from tests.sim.bucket import bucket_below, location_in
 from tests.sim.chance import DEADLY, Chance, ProgramStumbled, node_of
 from tests.sim.committed import Write, fold, plain
-from tests.sim.projects import LEASE, SHAPES, Ground, Programs, Shape, lack_library, read_text, write_texts
+from tests.sim.projects import KEEP, LEASE, SHAPES, Ground, Programs, Shape, lack_library, read_text, write_texts
 from tidemill.catalog.db import Db
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerResult, consume_partitions
@@ -55,6 +55,7 @@ from tidemill.schedule.schedules import list_schedules
 from tidemill.schedule.specs import SuspendMode
 from tidemill.storage.locations import open_files
 from tidemill.testing.machine import Group, Machine, PointKind, Process
+from tidemill.upkeep.retention import Historian
 from tidemill.world import World
 
 MOST_STEPS: Final = 20_000
@@ -684,6 +685,8 @@ class Simulation(Programs):
             ("janitor", self._sweep),
         ):
             self.machine.start(f"{name} {number}", _as_role(run), group)
+        if self.shape.aged:
+            self.machine.start(f"historian {number}", _as_role(self._forget), group)
         if self.shape.stored:
             self.machine.start(f"emptier {number}", _as_role(self._empty_inboxes), group)
 
@@ -706,6 +709,15 @@ class Simulation(Programs):
 
     def _sweep(self, process: Process) -> None:
         loop(process.world, Janitor(process.catalog).step)(process.catalog.waiter(frozenset()), _never)
+
+    def _forget(self, process: Process) -> None:
+        historian = Historian(process.catalog, KEEP, KEEP)
+
+        def step() -> timedelta:
+            historian.step()
+            return KEEP
+
+        loop(process.world, step)(process.catalog.waiter(frozenset()), _never)
 
     def _empty_inboxes(self, process: Process) -> None:
         loop(process.world, Janitor(process.catalog).empty_inboxes)(process.catalog.waiter(Janitor.AWAITED), _never)

@@ -211,7 +211,7 @@ def _check_boundaries(simulation: Simulation, committed: Committed, moves: list[
     """
     # In the order in which the runs were made, which no clock says that is set back.
     causes = simulation.ground.sql(
-        "SELECT r.rowid, r.triggered_by FROM run AS r JOIN program AS p USING (program_id)"
+        "SELECT r.made, r.triggered_by FROM run AS r JOIN program AS p USING (program_id)"
         " WHERE p.name = 'gather' AND r.schedule_id IS NOT NULL"
     )
     times = [(made, json.loads(text)["logical_times"]) for made, text in causes]
@@ -243,9 +243,9 @@ def _check_boundaries(simulation: Simulation, committed: Committed, moves: list[
 def _check_turns(simulation: Simulation) -> None:
     """The run of an hour begins when the run of the hour before has ended: by their ticks, which no clock sets back."""
     attempts = simulation.ground.sql(
-        "SELECT r.rowid, min(tx.write_pointer), max(max(tx.write_pointer, coalesce(tx.commit_seq, 0)))"
+        "SELECT r.made, min(tx.write_pointer), max(max(tx.write_pointer, coalesce(tx.commit_seq, 0)))"
         "  FROM run AS r JOIN program AS p USING (program_id) JOIN tx ON tx.run_id = r.run_id"
-        " WHERE p.name = 'gather' AND json_array_length(r.triggered_by, '$.logical_times') > 0 GROUP BY r.rowid"
+        " WHERE p.name = 'gather' AND json_array_length(r.triggered_by, '$.logical_times') > 0 GROUP BY r.made"
     )
     for (one, _, ends), (other, begins, _) in pairwise(sorted(attempts)):
         refuse(begins > ends, "dirty", f"run {other} of an hour began at {begins}, run {one} before it ended at {ends}")

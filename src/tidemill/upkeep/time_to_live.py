@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
-KEEP_MESSAGES: Final = timedelta(days=90)
+KEEP_MESSAGES: Final = timedelta(days=7)
 """The time to live of messages, unless their topic or the project (`retention.messages`) says otherwise."""
 _PART: Final = 500
 

@@ -25,7 +25,7 @@ from tidemill.lake.claims import Blame, ClaimsMoved, ClaimTable, Held
 from tidemill.names import STARTED, EventKey, RunId, program_event
 from tidemill.run.records.programs import BACKOFF, Program
 from tidemill.run.records.runs import SQL as RUNS
-from tidemill.run.records.runs import Cause, RunKind, RunRecord, RunState, find_run, find_with_program
+from tidemill.run.records.runs import Cause, RunKind, RunRecord, RunState, find_run, find_runs, find_with_program
 from tidemill.run.records.workers import PostponeStarts
 from tidemill.run.step.input_kind import Leaving
 from tidemill.run.step.inputs import Inputs, fail_claims, find_claims, find_held_inputs, find_inputs, return_claims
@@ -196,7 +196,8 @@ def register(db: Db, registration: Registration) -> None:
     """
     if not db.run(SQL.register, **registration.params):
         run_id, epoch = registration.run_id, registration.epoch
-        raise RunTaken(run_id, str(epoch), find_run(db, run_id).state)
+        found = find_runs(db, [run_id])
+        raise RunTaken(run_id, str(epoch), found[0].state if found else "deleted")
 
 
 def note_facts(db: Db, run_id: RunId, epoch: int, facts: Mapping[str, object]) -> None:

@@ -979,9 +979,9 @@ def _find_final(spec: WatermarkSpec, state: WindowState, left: Instant | None) -
     return Instant(final if left is None or spec.late is not LatePolicy.RECOMPUTE else min(final, left - 1))
 
 
-def _show_windows(rows: str, column: str, table: str, _: Columns) -> str:
+def _show_windows(rows: str, column: str, tables: Sequence[str], _: Columns) -> str:
     """Return what a definition has in the place of windows of `rows`."""
-    return rows if rows == f"<{table}>" else f"<windows of {column} of {rows}>"
+    return rows if rows == f"<{tables[0]}>" else f"<windows of {column} of {rows}>"
 
 
 def _show(window: Window) -> str:

@@ -39,8 +39,10 @@ from tidemill.lake.consumer.starts import find_position
 from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_present
 from tidemill.lake.expectations import declare_expectations
+from tidemill.lake.fileset.columns import column_schema, to_fields
 from tidemill.lake.fileset.fileset import Fileset, find_schema
 from tidemill.lake.fileset.monitor import declare_monitoring
+from tidemill.lake.fileset.publish import declare_columns
 from tidemill.lake.inbox.inbox import ensure_inbox
 from tidemill.lake.snapshot.changes import forget_feeds
 from tidemill.lake.snapshot.guards import ALLOW
@@ -324,7 +326,7 @@ class _Deploying:
             _refuse_other_project(db, config, None if present is None else present.spec, dataset)
         known = {dataset.qualified_name: declare(db, dataset, self.resolve) for dataset in datasets}
         for dataset in known.values():
-            _have_listed(db, dataset)
+            _prepare(db, dataset)
         changes: list[Change] = []
         named: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "kept": []}
         before = {consumer.consumer_id: _choice(consumer) for consumer in list_consumers(db)}
@@ -512,11 +514,17 @@ def _refuse_app(config: Config, app: App, present: AppSpec | None) -> None:
             raise UnknownSparkProfile(program, declared.spark_profile, config.spark_profiles)
 
 
-def _have_listed(db: Db, dataset: Dataset) -> None:
+def _prepare(db: Db, dataset: Dataset) -> None:
+    """Have a data set listed, and give it its declared columns, with which the programs of the app are compared."""
     if dataset.kind is DatasetKind.INBOX:
         ensure_inbox(db, dataset.dataset_id)
     elif dataset.kind is DatasetKind.FILESET:
-        declare_monitoring(db, Fileset.of(dataset))
+        fileset = Fileset.of(dataset)
+        declare_monitoring(db, fileset)
+        if columns := fileset.storing.columns:
+            from tidemill.sql.ddl import read_types
+
+            declare_columns(db, fileset, column_schema(to_fields(read_types(columns))), "deployment")
 
 
 def _refuse_other_project(db: Db, config: Config, deployed: AppSpec | None, dataset: Dataset) -> None:

@@ -17,7 +17,7 @@ from tidemill.lake.fileset.columns import column_schema, to_fields
 from tidemill.lake.fileset.expiry import release_files
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema, show_type
 from tidemill.lake.fileset.monitor import declare_monitoring
-from tidemill.lake.fileset.publish import SQL as PUBLISH
+from tidemill.lake.fileset.publish import declare_columns
 from tidemill.lake.fileset.stored import HiveName, Storing
 from tidemill.lake.window.cascade import list_followed
 from tidemill.lake.window.on_demand import source_of
@@ -249,13 +249,7 @@ class _Tables(Noun):
 
     def _declare(self, db: Db, dataset: Dataset, schema: ColumnSchema) -> Fileset:
         made = Fileset.of(datasets.declare(db, dataset))
-        db.run(
-            PUBLISH.insert_schema,
-            dataset_id=made.dataset_id,
-            schema_id=schema.schema_id,
-            schema=schema.text,
-            run_id="statement",
-        )
+        declare_columns(db, made, schema, "statement")
         return made
 
     def _create_table(self, statement: CreateTable) -> Done:

@@ -70,7 +70,6 @@ from tidemill.shapes.watermark_spec import (
     LatePolicy,
     PartialFirst,
     WatermarkSpec,
-    find_column_fault,
 )
 from tidemill.sql.aside import Aside, name_some
 from tidemill.sql.batches import Batch, Calculator
@@ -821,7 +820,7 @@ def check_columns(query: WindowQuery, sources: Sequence[Fileset], schemas: Seque
             names = (column, spec.column) if query.interval else (f"DESCRIPTOR({column})", f"DESCRIPTOR({spec.column})")
             why = f"the watermark of {source.qualified_name} is for {spec.column}: {names[0]} must be {names[1]}"
             raise query.locate(UserError(why), table)
-        if schema is not None and (fault := find_column_fault(spec.column, spec.options, schema.types)):
+        if schema is not None and (fault := spec.find_column_fault(schema.types)):
             raise query.locate(BadTimeColumn(source.qualified_name, spec.column, fault), table)
     zones = {source.qualified_name: spec_of(source).window_zone.name for source in sources}
     if len({*zones.values()}) > 1:

@@ -73,7 +73,7 @@ from tidemill.shapes.watermark_spec import (
 )
 from tidemill.sql.aside import Aside, name_some
 from tidemill.sql.batches import Batch, Calculator
-from tidemill.sql.carries import put_carry, write_partitions, write_sessions
+from tidemill.sql.carries import drop_carry, put_carry, write_partitions, write_sessions
 from tidemill.sql.cascades import check_output, follow_output
 from tidemill.sql.column_names import check_names
 from tidemill.sql.empty_windows import fill_gaps
@@ -88,7 +88,7 @@ from tidemill.sql.outside_rows import (
     to_stored,
 )
 from tidemill.sql.window_rows import Columns
-from tidemill.sql.window_tries import Tries, WindowFailed
+from tidemill.sql.window_tries import Tries, WindowFailed, is_of_windows
 from tidemill.sql.windows import WindowQuery, read_query
 from tidemill.texts import count_of
 
@@ -165,6 +165,8 @@ class _Look:
     """Such windows of another size, from before the query was changed with its state kept. No run computes them."""
     reads: Sequence[TimesRead]
     """Partitions of which the run has read the times of rows outside, or has failed to."""
+    takes_carries: bool = True
+    """False where carries cannot be read: then all rows are read from the files of their partitions."""
 
     @property
     def damaged(self) -> Mapping[tuple[DatasetId, KeyText], Exception]:
@@ -182,6 +184,10 @@ class NextWindow:
 
     def __str__(self) -> str:
         return _show(self.window)
+
+
+class _SpoiledCarry(BaseException):
+    """A window follows from the files of its partitions, and not from the carry: the run begins again without it."""
 
 
 class WindowProgram:
@@ -311,6 +317,19 @@ class WindowProgram:
         reads = [read_times(workspace, calculator, source, workspace.program_id) for source in including]
         look = workspace.ask(lambda db, tx: self._look(db, tx, opened, reads))
         world.mark("windows.planned")
+        try:
+            with workspace.undone_on_error(look.sink):
+                self._compute(workspace, calculator, look)
+        except _SpoiledCarry as spoiled:
+            for carry in filter(None, self.carries):
+                drop_carry(workspace, carry)
+            why = " ".join(str(spoiled.__cause__).split())[:500]
+            workspace.note(look.sink, f"all partitions are read again, since their carry cannot be read: {why}")
+            self._compute(workspace, calculator, replace(look, takes_carries=False))
+
+    def _compute(self, workspace: Workspace, calculator: Calculator, look: _Look) -> None:
+        """Compute what `look` has found due, and have the commit move the state."""
+        world = workspace.world
         if look.gone:
             self._write(workspace, calculator, look, (), look.gone)
         tries = Tries(
@@ -608,10 +627,36 @@ class WindowProgram:
     ) -> None:
         """Compute and write `windows`: those that have been published before are replaced, `gone` ones removed.
 
-        What it raises leaves nothing written.
+        What it raises leaves nothing written. `_SpoiledCarry` if a window fails because of a carry.
         """
-        with workspace.undone_on_error(look.sink):
-            self._write_into(workspace.output(look.sink), workspace, calculator, look, windows, gone)
+        try:
+            with workspace.undone_on_error(look.sink):
+                self._write_into(workspace.output(look.sink), workspace, calculator, look, windows, gone)
+        except Exception as error:
+            if (
+                len(windows) == 1
+                and is_of_windows(error)
+                and self._follows_without(workspace, calculator, look, windows)
+            ):
+                raise _SpoiledCarry from error
+            raise
+
+    def _follows_without(
+        self, workspace: Workspace, calculator: Calculator, look: _Look, windows: Sequence[Window]
+    ) -> bool:
+        """Return whether windows that cannot be computed follow from the files of their partitions alone."""
+        batches = self._batches(workspace, look, windows)
+        if not any(batch.carry or batch.carried for batch in batches):
+            return False
+        without = replace(look, takes_carries=False)
+        try:
+            with workspace.undone(look.sink):
+                self._write_into(workspace.output(look.sink), workspace, calculator, without, windows, ())
+        except Exception as error:
+            if is_of_windows(error):
+                return False
+            raise
+        return True
 
     def _write_into(  # one after the other
         self,
@@ -677,7 +722,7 @@ class WindowProgram:
         def block(db: Db, tx: Transaction) -> Batch:
             near: dict[str, Stored] = {}
             carry, needed = None, spans
-            fileset = Fileset.of(find_dataset(db, kept)) if kept else None
+            fileset = Fileset.of(find_dataset(db, kept)) if kept and look.takes_carries else None
             if fileset is not None and grid.shape.sessions and len(spans) == 1:
                 carry = find_carry(db, source, fileset, tx, grid, self._carry_of(look), min(windows))
                 needed = spans if carry is None else [(carry.closes, spans[0][1])]

@@ -336,6 +336,32 @@ def test_the_zone_of_the_project_is_recorded_where_a_declaration_names_none(sqli
         declare("Berlin", tables, "")
 
 
+READER = """
+import tidemill as tm
+
+app = tm.App("shop")
+app.fileset("clicks", keys={{"day": "date"}}, schema="evolve", columns="{columns}",
+            watermark=tm.Watermark("ts", interval="1d"))
+app.fileset("hourly", keys={{"day": "date"}})
+app.window_sql("count", "INSERT INTO hourly SELECT window_start, {column}, day FROM {hour}")
+"""
+
+
+def test_one_deployment_brings_a_column_and_its_first_reader(sqlite_catalog_url, tmp_path):
+    """The columns come before the queries that name them. A name that is in neither is refused as before."""
+    hour = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n')
+    with closing(open_project(tmp_path, create=True)) as mill:
+        for columns, column in (("a int, ts timestamp", "a"), ("a int, ts timestamp, b int", "b")):
+            (tmp_path / "app.py").write_text(READER.format(columns=columns, column=column, hour=hour))
+            mill.deploy()
+        (tmp_path / "app.py").write_text(READER.format(columns=columns, column="c", hour=hour))
+
+        with pytest.raises(UserError, match="there is no column c: there are a, ts, b, day"):
+            mill.deploy()
+        assert [row["column"] for row in mill.sql("DESCRIBE clicks")[0].rows] == ["a", "ts", "b", "day"]
+
+
 def test_a_duration_is_written_in_either_way(mill):
     """Before, one option refused a form that another accepted."""
     mill.sql(HIVE)

@@ -564,6 +564,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "error": "partitions that cannot be read: tests/sql/test_outside_rows.py",
     "NoWatermark(sources[0]": "a run",
     "LateData(": "a run",
+    "_SpoiledCarry": "a run, which begins again",
 }
 """Refusals that no statement of `REFUSED` meets, by the begin of what is raised, each with the reason."""
 

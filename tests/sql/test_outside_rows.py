@@ -91,6 +91,27 @@ def test_a_damaged_partition_holds_up_only_its_own_windows(plain):
     assert plain.results() == {"08:00": 2, "09:00": 2, "10:00": 1}
 
 
+def test_windows_that_share_rows_outside_with_a_failed_window_wait_without_a_try(plain):
+    """The rows of hour 21 lie in 12 hours. A run tries few of them, and delays none of the other hours."""
+    for hour in range(21):
+        plain.add(f"2021-03-19 {hour:02}:00", 5)
+    plain.add("2021-03-19 21:00", 5, *(10 - 60 * back for back in range(10, 22)))
+    plain.settle()
+    for hour in range(21):
+        plain.add(f"2021-03-19 {hour:02}:00", 7)
+
+    with plain.damaged(21):
+        run = plain.run()
+        found = plain.results()
+    (program,) = plain.mill.watermarks.show("clicks").programs
+    plain.settle()
+
+    assert run.state == "COMPLETED", plain.spawner.complaints
+    assert len(program.postponed) == 12
+    assert {hour: n for hour, n in found.items() if "12" <= hour < "21"} == {f"{hour}:00": 2 for hour in range(12, 21)}
+    assert set(plain.results().values()) == {1, 2, 3}
+
+
 def test_a_commit_starts_a_run_although_only_rows_outside_are_late(sqlite_catalog_url, tmp_path):
     """The watermark waits for hour 9, and hours 10 and 11 do not move it. The row of 08:05 in hour 11 is late."""
     plain = open_plain(tmp_path / "project", sqlite_catalog_url, more="outside='include', gap='wait'")

@@ -768,9 +768,14 @@ class WindowProgram:
             near = []
             for source, reach in zip(look.sources, self.query.reaches, strict=True):
                 span = reach.needs(grid.zone, grid.spans(window))
-                near += [
-                    (source, reach.touched_by(grid.zone, one)) for one in list_around(db, source, tx, [span])[span]
-                ]
+                needed = list_around(db, source, tx, [span])[span]
+                outside = look.outside[source.dataset_id]
+                strewn = list_needed_outside(db, source, tx, outside, [span])
+                needed += [Stored(key, *span, 0, source.dataset_id) for key, span in strewn.items()]
+                # A partition with rows outside is needed by the windows of these rows too.
+                keys = {KeyText(one.key) for one in needed}
+                needed += to_stored(source, {key: outside[key] for key in keys & outside.keys()})
+                near += [(source, reach.touched_by(grid.zone, one)) for one in needed]
             return near
 
         near = workspace.ask(list_near)
@@ -781,7 +786,7 @@ class WindowProgram:
             shared = [(source, one.key) for source, one in near if one.begins < ends and one.ends > begins]
             if shared:
                 shown = [_show_partition(source, KeyText(key), among=len(self.sources)) for source, key in shared]
-                found[other] = WindowFailed(_show(other), shown, reason)
+                found[other] = WindowFailed(_show(other), [*dict.fromkeys(shown)], reason)
         return found
 
     def _carry_for(self, source: Fileset, place: int) -> str:

@@ -314,7 +314,7 @@ class WindowProgram:
         world = workspace.world
         calculator = self._make_calculator(run)
         including = filter(includes_outside, opened.sources)
-        reads = [read_times(workspace, calculator, source, workspace.program_id) for source in including]
+        reads = [read_times(workspace, calculator, source, opened.state) for source in including]
         look = workspace.ask(lambda db, tx: self._look(db, tx, opened, reads))
         world.mark("windows.planned")
         try:

@@ -23,6 +23,7 @@ from tidemill.errors import UserError
 from tidemill.names import BadName, advise, check_name
 from tidemill.stores import StoreSettings
 from tidemill.world import World
+from tidemill.zones import BadZone, read_zone
 
 _T = TypeVar("_T")
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -173,6 +174,11 @@ class Config:
     spark_profiles: Mapping[str, SparkProfile] = field(default_factory=dict)
     """The named profiles of Spark, by name."""
     sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def time_zone(self) -> str:
+        """The time zone of declarations that name none: of watermarks, and of the session of statements."""
+        return self.spark.conf.get(_TIME_ZONE, "UTC")
 
     def spark_profile(self, name: str) -> SparkProfile | None:
         """Return the settings of Spark of a profile, or of `[spark]` for an empty name; None for an unknown one."""
@@ -340,6 +346,7 @@ _STORE_FIELDS: Final = tuple(one.name for one in fields(StoreSettings) if one.na
 _PROFILES: Final = "spark.profiles"
 _PROFILE_FIELDS: Final = tuple(one.name for one in fields(SparkProfile) if one.name not in {"name", "conf"})
 _SPARK_CONF: Final = "spark.conf"
+_TIME_ZONE: Final = "spark.sql.session.timeZone"
 _TABLES: Final = (_SPARK_CONF, _USERS, _STORES, _PROFILES)
 _MASTER: Final = "spark.master"
 _REDACTION: Final = "spark.redaction.regex"
@@ -475,12 +482,22 @@ def _from_file(world: World, path: Path) -> tuple[dict[str, str], _NamedTables]:
     return given, tables
 
 
+def _check_zone(name: str, value: str) -> None:
+    try:
+        read_zone(value)
+    except BadZone as error:
+        raise BadConfig(name, FILE_NAME, str(error)) from None
+
+
 def _into_table(tables: _NamedTables, name: str, value: object) -> bool:
     """Put a value of a file into the table that it is of; False for a value of no table. `BadConfig`."""
     if name in _TABLES and value == {}:
         return True  # all lines of the table are comments
     if name.startswith(f"{_SPARK_CONF}."):
-        tables.spark_conf[name.removeprefix(f"{_SPARK_CONF}.")] = _text(value)
+        setting = name.removeprefix(f"{_SPARK_CONF}.")
+        if setting == _TIME_ZONE:
+            _check_zone(name, _text(value))
+        tables.spark_conf[setting] = _text(value)
     elif name.startswith(f"{_USERS}."):
         tables.users[name.removeprefix(f"{_USERS}.")] = _text(value)
     elif name.startswith(f"{_STORES}.") and name.count(".") == 2:  # stores.NAME.FIELD

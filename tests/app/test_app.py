@@ -167,3 +167,25 @@ def test_options_for_listings_are_refused_where_nothing_is_listed(app, options, 
         app.fileset("clicks", keys={"day": "date"}, watermark=watermark)
 
     app.fileset("orders", keys={"day": "date"}, location="orders", monitor_every="1 min", watermark=watermark)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"format": "csv", "monitor_every": "1m"}, "needs columns='id bigint, …': files of csv do not say the types"),
+        ({"columns": "id"}, "write 'id bigint, ts timestamp', not 'id'"),
+        ({"columns": "id bigint, ID int"}, "id stands there twice, or is a key"),
+        ({"columns": "id bigint, Day date"}, "Day stands there twice, or is a key"),
+        ({"columns": "id bignit"}, "the type BIGNIT is not known: did you mean BIGINT"),
+        ({"columns": "value string", "format": "text"}, "text has one column, value: leave columns out"),
+        ({"columns": "a array<int>", "format": "csv"}, "csv cannot hold the type of a: use json"),
+    ],
+)
+def test_columns_that_a_file_set_cannot_have_are_refused(app, options, why):
+    """The declaration is refused: else the first listing, or the first rows, would be."""
+    with raises_code("bad_declaration", match=why):
+        app.fileset("clicks", keys={"day": "date"}, **options)
+
+    nested = "id long, price decimal(10,2), at timestamp(3), tags array<string>, who struct<a: int, b: map<string,int>>"
+    clicks = app.fileset("clicks", keys={"day": "date"}, columns=nested)
+    assert [*clicks.storing.columns] == ["id", "price", "at", "tags", "who"]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.errors import raises_code
 from tests.seed_of_the_day import TODAY
 from tests.stage import EMPTY, Stage, open_stage
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
@@ -357,6 +358,30 @@ def test_a_file_of_csv_says_its_columns_in_the_first_line(others):
 
     assert others.list() == {"10": 1}
     assert "the first line has to be id,ts, not '1,2021-03-19T11:00:00.000000Z'" in others.told[0]
+
+
+@pytest.mark.parametrize("file_format", ["csv", "json"])
+def test_text_whose_columns_an_app_declares_is_monitored(others, file_format):
+    """As by CREATE TABLE. A later declaration may add columns to those of JSON."""
+    declared = """
+app.fileset("clicks", keys={{"pt_day": "string", "pt_hour": "string"}}, location="others", format="{}", schema="{}",
+            columns="{}", monitor_every="1 ms",
+            watermark=tm.Watermark("ts", pattern="$pt_day $pt_hour:00:00", interval="1h"))
+"""
+    others.declare(declared.format(file_format, "fail", "id bigint, ts timestamp"))
+    others.restart()
+    place = others.root / "pt_day=2021-03-19" / "pt_hour=10"
+    place.mkdir(parents=True)
+    texts = {"csv": "id,ts\n1,2021-03-19T10:00:00.000000Z\n", "json": '{"id": 1, "ts": "2021-03-19T10:00:00Z"}\n'}
+    (place / "a").write_text(texts[file_format])
+
+    assert others.list() == {"10": 1}, others.told
+    assert others.watermark == "11"
+    with raises_code("schema_changed", match="nothing with the columns .*note"):
+        others.declare(declared.format(file_format, "fail", "id bigint, ts timestamp, note string"))
+    if file_format == "json":
+        others.declare(declared.format(file_format, "evolve", "id bigint, ts timestamp, note string"))
+        assert [row["column"] for row in others.mill.sql("DESCRIBE clicks")[0].rows][:3] == ["id", "ts", "note"]
 
 
 def test_a_table_is_monitored_as_long_as_its_declaration_says_so(others):

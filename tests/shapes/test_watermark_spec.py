@@ -139,3 +139,13 @@ def test_options_of_flink_that_would_do_nothing_are_left_out_with_a_notice():
     assert sorted(line.split("'")[1] for line in notices) == sorted(given)
     assert left_out.split("'")[1] == "scan.watermark.alignment.group"
     assert of_monitored == {name: value for name, value in given.items() if name != "scan.watermark.alignment.group"}
+
+
+def test_a_wall_clock_column_is_refused_in_the_zone_of_the_project():
+    """Its first rows say so, where the columns were not known before."""
+    spec = WatermarkSpec.of("ts", {"partition.time-interval": "1h"}, KEYS, "Europe/Berlin")
+
+    assert spec.find_column_fault({"ts": "timestamp"}) is None
+    assert "the project has Europe/Berlin: write 'partition.time-zone'='UTC'" in spec.find_column_fault(
+        {"TS": "timestamp_ntz"}
+    )

@@ -97,6 +97,14 @@ class Plain(Windows):
         yield
         kept.rename(lost)
 
+    def lose(self, name: str) -> int:
+        """Delete the files of a file set; return their number. Nothing brings them back."""
+        found = [one for one in self.mill.project.config.folder.glob(f"**/{name}/**/*") if one.is_file()]
+        lost = [one for one in found if not one.name.startswith(("_", "."))]
+        for one in lost:
+            one.unlink()
+        return len(lost)
+
     def lines(self, name: str) -> list[str]:
         """All that is published."""
 
@@ -150,6 +158,14 @@ class SparkHours(Plain):
         time = datetime.fromisoformat(local).replace(tzinfo=UTC)
         keys = {"day": time.date(), "hour": time.hour}
         self.commit(table, [{"ts": time + timedelta(minutes=one), "amount": one, **keys} for one in minutes], how)
+
+    def lose(self, name: str) -> int:
+        """Delete the files of a file set; return their number. Nothing brings them back."""
+        found = [one for one in self.mill.project.config.folder.glob(f"**/{name}/**/*") if one.is_file()]
+        lost = [one for one in found if not one.name.startswith(("_", "."))]
+        for one in lost:
+            one.unlink()
+        return len(lost)
 
     def lines(self, name: str) -> list[str]:
         """All that is published, as lines."""

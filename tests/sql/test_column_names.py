@@ -37,6 +37,10 @@ TABLES = {"clicks": ["ts", "a", "tags", "day", "p"]}
         f"SELECT l.window_start, l.a FROM {SIDE} l LEFT SEMI JOIN {SIDE} r ON {BOTH} AND r.a = l.a",
         f"SELECT window_start, u.name, anything FROM {HOUR} w JOIN users u ON u.id = w.a",
         f"SELECT l.ts, r.a FROM clicks l JOIN clicks r ON {NEAR}",
+        f"SELECT window_start, timediff(MINUTE, ts, window_end) AS d, timestampadd(hour, 1, ts) AS e FROM {HOUR}",
+        f"SELECT window_start, transform(tags, T -> concat(t, A)), aggregate(tags, 0, (acc, X) -> ACC + x) FROM {HOUR}",
+        f"SELECT window_start, transform(tags, t -> transform(p, (q, i) -> T || Q || I)) FROM {HOUR}",
+        f"SELECT window_start, p.l.x FROM {SIDE} l WHERE p.l.x > 1",
         f"SELECT x, window_start FROM (SELECT p.*, window_start FROM {HOUR})",
         f"SELECT col, window_start FROM (SELECT * FROM {HOUR} LATERAL VIEW explode(tags) v)",
     ],
@@ -55,6 +59,21 @@ def test_names_of_unknown_columns_are_not_compared():
     check_names(found.named, {})
     with pytest.raises(BadStatement, match="there is no column clics: there are ts, a, tags, day, p, window_start"):
         check_names(found.named, TABLES)
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        (f"SELECT window_start, transform(tags, t -> t || u) FROM {HOUR}", "u"),
+        (f"SELECT window_start, default.clicks.aa FROM {HOUR}", "aa"),
+        (f"SELECT window_start, timediff(MINUTE, ts, tt) FROM {HOUR}", "tt"),
+        (f"SELECT window_start, hour FROM {HOUR}", "hour"),
+    ],
+)
+def test_a_name_beside_them_is_compared(query, name):
+    """A unit, and a parameter of a lambda function, are names in their place alone."""
+    with pytest.raises(BadStatement, match=f"there is no column {name}"):
+        check_names(read_query(query, bare=True).named, TABLES)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from pyarrow import parquet
 
 from tidemill.cli.main import cli
+from tidemill.config import BadConfig
 from tidemill.durations import parse_duration
 from tidemill.errors import UserError
 from tidemill.lake.fileset.expiry import expire_superseded
@@ -299,6 +301,65 @@ def test_a_watermark_records_the_zone_of_the_session_that_declares_it(mill):
     assert declared == {"before": "UTC", "hive_table": "Asia/Tokyo", "fs_table": "UTC", "given": "America/Lima"}
     assert altered == {**declared, "a_table": "Europe/Berlin"}
     assert (kolkata, zones()["hive_table"]) == ("Asia/Kolkata", "UTC")
+
+
+APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+for name, options in ({tables}):
+    app.fileset(name, keys={{"day": "date"}}, columns=options.pop("columns", None),
+                watermark=tm.Watermark("ts", interval="1d", **options))
+"""
+
+
+def test_the_zone_of_the_project_is_recorded_where_a_declaration_names_none(sqlite_catalog_url, tmp_path):
+    """In SQL and in Python. A later change of the project's zone changes no table that is there."""
+    tables = "('plain', {}), ('given', {'zone': 'America/Lima'}), ('walls', {'columns': 'ts timestamp(3)'})"
+
+    def declare(zone: str, tables: str, sql: str) -> dict[str, str]:
+        named = f'catalog = "{sqlite_catalog_url}"\n[spark.conf]\n"spark.sql.session.timeZone" = "{zone}"\n'
+        (tmp_path / "tidemill.toml").write_text(named)
+        (tmp_path / "app.py").write_text(APP.format(tables=tables))
+        with closing(open_project(tmp_path, create=True)) as mill:
+            mill.deploy()
+            mill.sql(sql)
+            return {view.dataset.removeprefix("default."): view.zone for view in mill.watermarks.list()}
+
+    berlin = declare("Europe/Berlin", tables, HIVE)
+    more = f"{tables}, ('later', {{}})"
+    tokyo = declare("Asia/Tokyo", more, "ALTER TABLE plain SET ('partition.row-lag'='1h')")
+
+    assert berlin == {"plain": "Europe/Berlin", "given": "America/Lima", "walls": "UTC", "hive_table": "Europe/Berlin"}
+    assert tokyo == {**berlin, "later": "Asia/Tokyo"}
+    with pytest.raises(BadConfig, match=r"'spark.conf.spark.sql.session.timeZone' .*there is no zone 'Berlin'"):
+        declare("Berlin", tables, "")
+
+
+READER = """
+import tidemill as tm
+
+app = tm.App("shop")
+app.fileset("clicks", keys={{"day": "date"}}, schema="evolve", columns="{columns}",
+            watermark=tm.Watermark("ts", interval="1d"))
+app.fileset("hourly", keys={{"day": "date"}})
+app.window_sql("count", "INSERT INTO hourly SELECT window_start, {column}, day FROM {hour}")
+"""
+
+
+def test_one_deployment_brings_a_column_and_its_first_reader(sqlite_catalog_url, tmp_path):
+    """The columns come before the queries that name them. A name that is in neither is refused as before."""
+    hour = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n')
+    with closing(open_project(tmp_path, create=True)) as mill:
+        for columns, column in (("a int, ts timestamp", "a"), ("a int, ts timestamp, b int", "b")):
+            (tmp_path / "app.py").write_text(READER.format(columns=columns, column=column, hour=hour))
+            mill.deploy()
+        (tmp_path / "app.py").write_text(READER.format(columns=columns, column="c", hour=hour))
+
+        with pytest.raises(UserError, match="there is no column c: there are a, ts, b, day"):
+            mill.deploy()
+        assert [row["column"] for row in mill.sql("DESCRIBE clicks")[0].rows] == ["a", "ts", "b", "day"]
 
 
 def test_a_duration_is_written_in_either_way(mill):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,11 +15,15 @@ from pymetastore.hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDes
 from tests.hive_server import running_metastore, running_spark
 from tests.sql.conftest import Windows
 from tests.stage import open_stage
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.fileset.stored import HiveName
 from tidemill.mill.statements import BadTable
 from tidemill.narration import Narrator
 from tidemill.roles.discoverer import Discoverer
+from tidemill.run.processes.monitoring import find_fault
+from tidemill.shapes.formats import FileFormat
 from tidemill.storage.hive_lines import HiveLines
-from tidemill.storage.metastore import MetastoreUnavailable, describe
+from tidemill.storage.metastore import MetastoreUnavailable, describe, describe_partition
 
 APP = """
 import tidemill as tm
@@ -96,6 +101,9 @@ def test_a_table_of_hive_has_windows_while_spark_reads_and_writes_it_as_before(
         properties = {row["key"]: row["value"] for row in other("SHOW TBLPROPERTIES hive_table")}
         (described,) = stage.mill.sql("DESCRIBE hive_table")
         watermark = str(stage.mill.watermarks.show("hive_table").watermark)
+        other("ALTER TABLE hive_table SET SERDEPROPERTIES ('field.delim'='|')")
+        other(write(14, 9))
+        fourth = count()
         stage.mill.close()
 
     assert [one.notices for one in said] == [(), ()]
@@ -103,7 +111,10 @@ def test_a_table_of_hive_has_windows_while_spark_reads_and_writes_it_as_before(
     assert meanwhile == before
     assert second == [("10:00", 1, "7", 7), ("11:00", 1, "3", 3)], told
     assert third == [("11:00", 1, "3", 3)], told
+    # Hive reads a partition by the delimiters of before, and Spark by those that the table has now.
+    assert fourth[1:] == ([] if stored == "TEXTFILE" else [("14:00", 1, "9", 9)]), told
     assert any("pt_hour=13" in line and f"its files are at file://{tmp_path}/away" in line for line in told), told
+    assert any("delimiters in Hive are '|'" in line for line in told) is (stored == "TEXTFILE"), told
     assert watermark.startswith("2021-03-19 13:00:00"), watermark
     assert after == [{"x": 3}]
     assert properties["tidemill.watermark"] == "ts"
@@ -184,6 +195,32 @@ def test_a_table_in_text_has_the_delimiters_that_hive_takes(own, lines):
 def test_a_table_whose_lines_only_hive_can_read_says_why(changed, why):
     """Each has a cure: its rows would be read wrong."""
     assert describe(text_table(**{"own": {}, **changed})).why_not.startswith(why)
+
+
+def test_a_partition_that_hive_reads_in_another_way_than_its_table_is_refused_with_a_cure(sqlite_catalog_url, tmp_path):
+    """A partition keeps its delimiters when those of the table change: its rows would be read wrong."""
+    stage = open_stage(Windows, tmp_path / "project", sqlite_catalog_url, "import tidemill as tm\n")
+    stage.deploy("import tidemill as tm\napp = tm.App('shop')\napp.fileset('t', keys={'day': 'string'})")
+    plain = stage.mill.project.catalog.read(lambda db: Fileset.of(stage.mill.project.dataset(db, "t")))
+
+    def find(own: dict[str, str], lines: HiveLines | None, library: str = LAZY, location: str = "/t") -> str:
+        hive = HiveName("thrift://m", "default", "t", lines)
+        stored = FileFormat.PARQUET if lines is None else FileFormat.TEXT
+        fileset = replace(plain, storing=replace(plain.storing, format=stored, hive=hive))
+        return find_fault(fileset, describe_partition(text_table(own, library)), location)
+
+    parquet = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
+    orc = "org.apache.hadoop.hive.ql.io.orc.OrcSerde"
+    assert find({"field.delim": ","}, HiveLines(",")) == ""
+    assert find({}, None, parquet) == ""
+    assert "its files are at /t: they have to be in the directory" in find({}, HiveLines(), location="/t/day=1")
+    assert re.match(
+        r"its delimiters in Hive are '\|' with NULL as .*, and those of the table ','.*SET SERDEPROPERTIES",
+        find({"field.delim": "|"}, HiveLines(",")),
+    )
+    assert "by other classes than the text of the table: write it again" in find({}, HiveLines(), parquet)
+    assert "its files are orc in Hive, and those of the table parquet: write it again" in find({}, None, orc)
+    stage.mill.close()
 
 
 @pytest.mark.parametrize(

@@ -378,6 +378,22 @@ def test_a_run_reads_the_files_of_a_partition_once_and_then_the_carry(sqlite_cat
     opened.mill.close()
 
 
+def test_windows_whose_carry_is_damaged_are_computed_from_the_files_of_their_partitions(sqlite_catalog_url, tmp_path):
+    """No reset is needed: a run drops the carry, and writes a new one from these files."""
+    opened = open_near(tmp_path / "project", sqlite_catalog_url, 120, 120, "LEFT")
+    fill(opened, *((table, hour, 10) for hour in range(8, 12) for table in ("views", "clicks")))
+    lost = opened.lose("count_hours_carry_views")
+
+    read = read_by(opened, ("views", 12, 10), ("clicks", 12, 11), ("views", 13, 10))
+
+    assert lost > 0
+    assert read == [{"clicks": [10], "views": [8, 9, 10, 11, 12]}, {}, {"clicks": [11], "views": [13]}]
+    assert opened.lines("hourly") == opened.expected(opened.closed)
+    assert opened.mill.watermarks.show("clicks").programs[0].postponed == ()
+    assert opened.sql("SELECT count(*) FROM run WHERE state <> 'COMPLETED'") == [(0,)]
+    opened.mill.close()
+
+
 def test_a_reset_ends_the_carries_so_that_rows_outside_are_counted_again(sqlite_catalog_url, tmp_path):
     """The reset forgets the counts of rows that the side table has."""
     opened = open_near(tmp_path / "project", sqlite_catalog_url, 120, 120, "LEFT")

@@ -44,14 +44,30 @@ CREATE TABLE fs_table (
 """
 
 
+DECLARE = """
+app.fileset("fs_table", keys={{"pt_day": "string", "pt_hour": "string"}}, location="others", format="{format}",
+            columns="x int, y string, z int, ts timestamp(3)", monitor_every="1 ms",
+            watermark=tm.Watermark("ts", pattern="$pt_day $pt_hour:00:00", interval="1h"))
+"""
+
+
 @pytest.mark.parametrize(
-    "file_format", ["parquet", *(pytest.param(other, marks=pytest.mark.long) for other in ("orc", "csv", "json"))]
+    ("file_format", "in_python"),
+    [
+        ("parquet", False),
+        *(pytest.param(other, False, marks=pytest.mark.long) for other in ("orc", "csv", "json")),
+        *(pytest.param(other, True, marks=pytest.mark.long) for other in ("csv", "json")),
+    ],
 )
-def test_an_hour_that_spark_writes_is_counted_as_soon_as_it_is_there(sqlite_catalog_url, tmp_path, spark, file_format):
+def test_an_hour_that_spark_writes_is_counted_as_soon_as_it_is_there(
+    sqlite_catalog_url, tmp_path, spark, file_format, in_python
+):
     """No row of hour 11 is needed for the window [10:00, 11:00). A rewritten hour is counted again."""
     stage = open_stage(Windows, tmp_path / "project", sqlite_catalog_url, "import tidemill as tm\n", spark=spark)
-    stage.mill.sql(CREATE.format(format=file_format))
-    stage.deploy(APP)
+    if not in_python:
+        stage.mill.sql(CREATE.format(format=file_format))
+    declared = DECLARE.format(format=file_format) if in_python else ""
+    stage.deploy(APP.replace("hourly = ", f"{declared}hourly = "))
     told: list[str] = []
     discoverer = Discoverer(stage.mill.project.catalog, Narrator(stage.world, told.append, as_json=False))
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as sf
 
 from tests.sql.conftest import APP, open_windows
-from tests.sql.hours import TUMBLE, open_plain
+from tests.sql.hours import TUMBLE, open_plain, write_app
 from tests.sql.near import open_near
 from tests.sql.plain import PlainWindows
 from tests.sql.sessions import open_sessions
@@ -89,6 +89,27 @@ def test_a_damaged_partition_holds_up_only_its_own_windows(plain):
     assert run.state == "COMPLETED", plain.spawner.complaints
     assert damaged == {"08:00": 2, "09:00": 1}
     assert plain.results() == {"08:00": 2, "09:00": 2, "10:00": 1}
+
+
+def test_windows_that_share_rows_outside_with_a_failed_window_wait_without_a_try(plain):
+    """The rows of hour 21 lie in 12 hours. A run tries few of them, and delays none of the other hours."""
+    for hour in range(21):
+        plain.add(f"2021-03-19 {hour:02}:00", 5)
+    plain.add("2021-03-19 21:00", 5, *(10 - 60 * back for back in range(10, 22)))
+    plain.settle()
+    for hour in range(21):
+        plain.add(f"2021-03-19 {hour:02}:00", 7)
+
+    with plain.damaged(21):
+        run = plain.run()
+        found = plain.results()
+    (program,) = plain.mill.watermarks.show("clicks").programs
+    plain.settle()
+
+    assert run.state == "COMPLETED", plain.spawner.complaints
+    assert len(program.postponed) == 12
+    assert {hour: n for hour, n in found.items() if "12" <= hour < "21"} == {f"{hour}:00": 2 for hour in range(12, 21)}
+    assert set(plain.results().values()) == {1, 2, 3}
 
 
 def test_a_commit_starts_a_run_although_only_rows_outside_are_late(sqlite_catalog_url, tmp_path):
@@ -186,6 +207,26 @@ def test_a_row_counts_once_if_the_times_of_its_partition_could_not_be_read_for_a
     assert (first.state, before) == ("COMPLETED", {"09:00": 1, "11:00": 1})
     assert plain.results() == {"09:00": 1, "10:00": 1, "11:00": 1}
     assert [line.split()[1] for line in plain.lines("count_hours_side")] == ["-50"]
+    plain.mill.close()
+
+
+def test_rows_that_another_policy_has_counted_are_not_late_when_the_state_is_kept(sqlite_catalog_url, tmp_path):
+    """With `side` the windows of hours 9 and 10 counted their rows. The first run with `include` misses hour 10."""
+    plain = open_plain(tmp_path / "project", sqlite_catalog_url, more="late='side'")
+    for hour in (9, 10, 11):
+        plain.add(f"2021-03-19 {hour:02}:00", 5)
+    plain.settle()
+    plain.mill.watermarks.reset("shop.count_hours", keep_state=True)
+    plain.deploy(write_app(more="outside='include', late='side'"))
+
+    plain.add("2021-03-19 12:00", 5)
+    with plain.damaged(10):
+        plain.run()
+    plain.add("2021-03-19 10:00", 20)
+    plain.settle()
+
+    assert plain.results() == {"09:00": 1, "10:00": 1, "11:00": 1, "12:00": 1}
+    assert [line.split()[1] for line in plain.lines("count_hours_side")] == ["20"]
     plain.mill.close()
 
 

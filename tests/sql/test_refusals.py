@@ -42,6 +42,9 @@ INSERT INTO timed SELECT window_end, window_time, count(*) AS n, to_date(window_
 """
 HOUR = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
 SESSION = "TABLE(SESSION(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
+UNITED = (
+    "TABLE(TUMBLE((SELECT ts, a FROM clicks UNION ALL SELECT ts, a FROM views), DESCRIPTOR(ts), INTERVAL '1' HOUR))"
+)
 OF_DAY = "to_date(window_start) AS day"
 BOTH = "l.window_start = r.window_start AND l.window_end = r.window_end"
 JOIN = "FROM clicks l\n JOIN views r ON l.ts BETWEEN r.ts AND r.ts + INTERVAL '1' HOUR"
@@ -380,7 +383,22 @@ REFUSED: Final = (
     ),
     (
         insert(f"a FROM {HOUR} UNION ALL SELECT a FROM plain"),
-        "2:8 both queries of UNION must be over windows, or below them",
+        "2:8 both queries of UNION must be over windows, or both below them",
+    ),
+    (
+        insert(f"a FROM {UNITED.replace('ts, a FROM v', 'ts + INTERVAL 1 HOUR AS ts, a FROM v')}"),
+        "2:26 DESCRIPTOR(ts) must be the time column of each table, also of views, unchanged",
+    ),
+    (insert(f"a FROM {UNITED.replace('UNION ALL', 'UNION')}"), "2:37 UNION below the window function would compare"),
+    (insert(f"a FROM {UNITED.replace('ts, a', '*')}"), "2:36 both queries of UNION must have the same columns: name"),
+    (
+        insert(f"a FROM {UNITED.replace('TUMBLE', 'SESSION')}"),
+        "2:27 SESSION over UNION ALL of several tables comes later: have a program write",
+    ),
+    (
+        insert("l.ts FROM (SELECT ts FROM clicks UNION ALL SELECT ts FROM views) l JOIN views r ON l.ts BETWEEN r.ts")
+        + " - INTERVAL '1' HOUR AND r.ts",
+        "2:84 an interval join is of two tables, and not of a UNION ALL of several: declare a program",
     ),
     (
         insert(f"a FROM {HOUR} UNION ALL SELECT a, ts FROM {HOUR}"),
@@ -546,6 +564,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "error": "partitions that cannot be read: tests/sql/test_outside_rows.py",
     "NoWatermark(sources[0]": "a run",
     "LateData(": "a run",
+    "_SpoiledCarry": "a run, which begins again",
 }
 """Refusals that no statement of `REFUSED` meets, by the begin of what is raised, each with the reason."""
 

@@ -107,6 +107,21 @@ def test_a_run_reads_the_carry_and_new_partitions_alone(hours):
     assert hours.lines("hourly") == hours.expected(hours.passed)
 
 
+def test_sessions_whose_carry_is_damaged_are_computed_from_the_files_of_their_partitions(hours):
+    """No reset is needed: a run drops the carry, and writes a new one."""
+    read = []
+    for hour in (8, 9, 10, 11):
+        if hour == 10:
+            assert hours.lose("count_hours_carry") > 0
+        PlainSessions.read.clear()
+        hours.add(f"2021-03-19 {hour:02}:00", *range(0, 60, 20))
+        hours.settle()
+        read.append(set().union(*PlainSessions.read))
+
+    assert read == [{8}, {9}, {8, 9, 10}, {11}]
+    assert hours.lines("hourly") == hours.expected(hours.passed)
+
+
 def test_a_killed_run_leaves_neither_sessions_nor_a_carry(hours):
     """Both come with the commit of the next run, which begins where the killed run began."""
     hours.add("2021-03-19 08:00", 40)

@@ -15,7 +15,8 @@ import tidemill as tm
 app = tm.App("shop")
 clicks = app.fileset("clicks", keys={{"day": "date", "hour": "int"}}, watermark=tm.Watermark(
     "ts", pattern="$day $hour:00:00", interval="1h"))
-for name in ("sums", "best", "latest", "first", "tags"):
+views = app.fileset("views", keys={{"day": "date"}}, watermark=tm.Watermark("at", interval="1 day"))
+for name in ("sums", "best", "latest", "first", "tags", "together"):
     app.fileset(name, keys={{"day": "date"}})
 app.window_sql("add_up", '''
     INSERT INTO sums SELECT window_start, window_end, sum(amount) AS amount, to_date(window_start) AS day
@@ -43,6 +44,13 @@ app.window_sql("count_tags", '''
       FROM {HOUR} LATERAL VIEW explode(tags) AS tag GROUP BY window_start, window_end, ROLLUP (tag)
      UNION ALL
     SELECT window_start, 'rows', count(*), to_date(window_start) FROM {HOUR} GROUP BY window_start, window_end''')
+app.window_sql("unite", '''
+    INSERT INTO together
+      WITH every AS (
+        SELECT ts, who.name AS name, amount FROM clicks WHERE amount > 0
+         UNION ALL SELECT at, 'seen', cost + 0 FROM views UNION ALL SELECT at, 'again', cost FROM views WHERE cost > 7)
+    SELECT window_start, name, sum(amount) AS amount, count(*) AS n, to_date(window_start) AS day
+      FROM TABLE(TUMBLE(TABLE every, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start, window_end, name''')
 """
 
 
@@ -128,3 +136,35 @@ def test_grouping_sets_and_several_queries_are_replaced_window_by_window(opened)
         others += [(hour, "b", 1), (hour, None, 1), (hour, "rows", 1)]
     assert before == sorted([*others, ("7", "a", 1), ("7", None, 1), ("7", "rows", 1)], key=repr)
     assert after == sorted([*others, ("7", "a", 1), ("7", "b", 1), ("7", None, 2), ("7", "rows", 2)], key=repr)
+
+
+def test_windows_over_the_rows_of_several_tables_are_closed_when_all_of_these_are_complete(opened):
+    """UNION ALL below the window function: hours 7 to 11 wait for the day of views, and a late view counts again."""
+
+    def run() -> list[tuple]:
+        found = opened.run("shop.unite")
+        assert found.state == "COMPLETED", (found.exit_reason, opened.spawner.complaints)
+        read = opened.read("together")
+        if "window_start" not in read.columns:
+            return []
+        rows = read.selectExpr("date_format(window_start, 'H')", "name", "amount", "n").collect()
+        return sorted(tuple(row) for row in rows)
+
+    def see(time: str, cost: int) -> None:
+        view = f"SELECT TIMESTAMP'2021-03-19 {time}:00Z' AS at, {cost}L AS cost, DATE'2021-03-19' AS day"
+        opened.commit("views", opened.spark.sql(view))
+
+    found = [run()]
+    see("08:30", 8)
+    opened.mill.watermarks.advance("clicks", "2021-03-20 00:00")
+    found.append(run())
+    see("08:59", 2)
+    found.append(run())
+
+    of_clicks = [("7", "cal", 100, 1), ("8", "ann", 5, 1), ("8", "bob", 7, 1), ("8", "cal", 3, 1)]
+    of_clicks += [("9", "ann", 2, 1), ("11", "cal", 1, 1)]
+    assert found == [
+        [],
+        sorted([*of_clicks, ("8", "seen", 8, 1), ("8", "again", 8, 1)]),
+        sorted([*of_clicks, ("8", "seen", 10, 2), ("8", "again", 8, 1)]),
+    ]

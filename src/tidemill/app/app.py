@@ -52,7 +52,7 @@ from tidemill.schedule.time_triggers import Every
 from tidemill.schedule.triggers import Trigger
 from tidemill.shapes.column_types import check_types
 from tidemill.shapes.expectation import Arrivals, BadExpectation
-from tidemill.shapes.formats import BadRows, FileFormat, RawFormat, Unknown
+from tidemill.shapes.formats import BadRows, FileFormat, RawFormat, Unknown, columns_of
 from tidemill.shapes.keys import KeySchema
 from tidemill.sizes import parse_bytes, parse_share
 
@@ -192,6 +192,7 @@ class App:
         compact_every: str | timedelta | None = None,
         watermark: Watermark | None = None,
         expect: Arrivals | None = None,
+        columns: str | None = None,
         monitor_every: str | timedelta | None = None,
     ) -> DeclaredFileset:
         """Declare a file set whose partitions have the typed `keys` (`{"day": "date", "hour": "int"}`).
@@ -209,17 +210,25 @@ class App:
 
         `expect` is the arrival expectation: the times by which a commit publishes partitions.
 
+        `columns` declares the columns beside the keys (`"id bigint, ts timestamp"`). Without it the first commit
+        brings the columns. Later declarations may add columns with `schema="evolve"`.
+
         `monitor_every` is for a `location` that other programs write, in Hive's layout: the location is listed that
-        often, and what has appeared, changed or vanished there is published. Formats: parquet, orc and text.
+        often, and what has appeared, changed or vanished there is published. Formats csv and json need `columns`.
         """
+        key_schema, file_format = KeySchema.of(keys), _one_of(FileFormat, format, f"format of file set {name}")
+        if monitor_every is not None and columns is None and file_format in {FileFormat.CSV, FileFormat.JSON}:
+            why = f"needs columns='id bigint, …': files of {file_format} do not say the types of their columns"
+            raise BadDeclaration(f"file set {name!r}", why)
         storing = Storing(
-            KeySchema.of(keys),
-            _one_of(FileFormat, format, f"format of file set {name}"),
+            key_schema,
+            file_format,
             checksum,
             _one_of(SchemaPolicy, schema, f"schema of file set {name}"),
             None if keep_superseded is None else parse_duration(keep_superseded),
             None if retention is None else parse_duration(retention),
             _check_expect(name, expect),
+            columns=None if columns is None else _read_columns(name, columns, key_schema, file_format),
             monitor_every=None if monitor_every is None else parse_duration(monitor_every),
         )
         monitored = monitor_every is not None
@@ -735,6 +744,32 @@ def _check_expect(dataset: str, expect: object) -> Arrivals | None:
     if not isinstance(expect, Arrivals | None):
         raise BadExpectation("expect", f"{expect!r} of data set {dataset}", "write expect=tm.Arrivals(every='1d')")
     return expect
+
+
+def _read_columns(fileset: str, given: str, keys: KeySchema, file_format: FileFormat) -> dict[str, str]:
+    """Return the types of declared columns by name, as the declaration has them; `BadDeclaration` for unknown ones."""
+    from tidemill.sql.ddl import read_types
+
+    def refuse(why: str) -> BadDeclaration:
+        return BadDeclaration(f"columns of file set {fileset!r}", f"are refused: {why}")
+
+    pairs = columns_of(given)
+    if not all(name and kind.strip() for name, kind in pairs):
+        raise refuse(f"write 'id bigint, ts timestamp', not {given!r}")
+    columns = {name: kind.strip() for name, kind in pairs}
+    named = [name.lower() for name, _ in pairs] + [key.lower() for key in keys.names]
+    if twice := [name for name in columns if named.count(name.lower()) > 1]:
+        raise refuse(f"{twice[0]} stands there twice, or is a key: name each column once, without the keys")
+    try:
+        types = read_types(columns)
+    except UserError as error:
+        raise refuse(str(error)) from None
+    if file_format is FileFormat.TEXT:
+        raise refuse("text has one column, value: leave columns out")
+    nested = next((name for name, kind in types.items() if not isinstance(kind, str)), None)
+    if nested is not None and file_format is FileFormat.CSV:
+        raise refuse(f"csv cannot hold the type of {nested}: use json, parquet or orc")
+    return columns
 
 
 def _constraints(given: object) -> tuple[Constraint, ...]:

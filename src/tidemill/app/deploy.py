@@ -33,14 +33,16 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import GREATEST, load_sql
 from tidemill.config import Config
 from tidemill.errors import UserError, check_generation
-from tidemill.json_specs import write_checked, write_text
+from tidemill.json_specs import write_checked, write_plain, write_text
 from tidemill.lake.consumer.managed import Consumer, list_consumers
 from tidemill.lake.consumer.starts import find_position
 from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_present
 from tidemill.lake.expectations import declare_expectations
-from tidemill.lake.fileset.fileset import Fileset, find_schema
+from tidemill.lake.fileset.columns import column_schema, to_fields
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema
 from tidemill.lake.fileset.monitor import declare_monitoring
+from tidemill.lake.fileset.publish import declare_columns
 from tidemill.lake.inbox.inbox import ensure_inbox
 from tidemill.lake.snapshot.changes import forget_feeds
 from tidemill.lake.snapshot.guards import ALLOW
@@ -63,6 +65,7 @@ from tidemill.schedule.changes import Add, Change, Delete, Update, announce_work
 from tidemill.schedule.schedules import list_schedules
 from tidemill.schedule.specs import Owner, Schedule
 from tidemill.shapes.filters import make_filter
+from tidemill.shapes.watermark_spec import UTC, ZONE, has_no_zone
 from tidemill.storage.files import Files
 from tidemill.storage.locations import open_files, resolved
 from tidemill.world import World
@@ -322,9 +325,9 @@ class _Deploying:
         parts = read_parts(db, app.namespace, app.name, was, old_sums)
         for dataset in datasets:
             _refuse_other_project(db, config, None if present is None else present.spec, dataset)
-        known = {dataset.qualified_name: declare(db, dataset, self.resolve) for dataset in datasets}
+        known = {one.qualified_name: declare(db, _with_zone(db, config, one), self.resolve) for one in datasets}
         for dataset in known.values():
-            _have_listed(db, dataset)
+            _prepare(db, dataset)
         changes: list[Change] = []
         named: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "kept": []}
         before = {consumer.consumer_id: _choice(consumer) for consumer in list_consumers(db)}
@@ -512,11 +515,42 @@ def _refuse_app(config: Config, app: App, present: AppSpec | None) -> None:
             raise UnknownSparkProfile(program, declared.spark_profile, config.spark_profiles)
 
 
-def _have_listed(db: Db, dataset: Dataset) -> None:
+def _with_zone(db: Db, config: Config, dataset: Dataset) -> Dataset:
+    """Return a data set whose watermark has the time zone of the project, if its declaration names none.
+
+    A watermark that is there keeps its zone: a later change of the project's zone changes nothing. A time column
+    without a zone has none to keep.
+    """
+    fileset = Fileset.of(dataset) if "watermark" in dataset.spec else None
+    if fileset is None or fileset.watermark is None or ZONE in fileset.watermark.options:
+        return dataset
+    present = find_present(db, dataset.namespace, dataset.name)
+    before = None if present is None or present.altered else present.spec.get("watermark")
+    zone = before.get("default_zone", UTC) if isinstance(before, Mapping) else config.time_zone
+    columns = _columns_of(fileset) or (None if present is None else find_schema(db, present.dataset_id))
+    if zone == UTC or (columns is not None and has_no_zone(fileset.watermark.column, columns.types)):
+        return dataset
+    stored = replace(fileset.watermark.stored, default_zone=zone)
+    return replace(dataset, spec={**dataset.spec, "watermark": write_plain(stored)})
+
+
+def _columns_of(fileset: Fileset) -> ColumnSchema | None:
+    """Return the columns that a file set declares, if any."""
+    from tidemill.sql.ddl import read_types
+
+    columns = fileset.storing.columns
+    return column_schema(to_fields(read_types(columns))) if columns else None
+
+
+def _prepare(db: Db, dataset: Dataset) -> None:
+    """Have a data set listed, and give it its declared columns, with which the programs of the app are compared."""
     if dataset.kind is DatasetKind.INBOX:
         ensure_inbox(db, dataset.dataset_id)
     elif dataset.kind is DatasetKind.FILESET:
-        declare_monitoring(db, Fileset.of(dataset))
+        fileset = Fileset.of(dataset)
+        declare_monitoring(db, fileset)
+        if (columns := _columns_of(fileset)) is not None:
+            declare_columns(db, fileset, columns, "deployment")
 
 
 def _refuse_other_project(db: Db, config: Config, deployed: AppSpec | None, dataset: Dataset) -> None:

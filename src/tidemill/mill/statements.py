@@ -17,7 +17,7 @@ from tidemill.lake.fileset.columns import column_schema, to_fields
 from tidemill.lake.fileset.expiry import release_files
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema, show_type
 from tidemill.lake.fileset.monitor import declare_monitoring
-from tidemill.lake.fileset.publish import SQL as PUBLISH
+from tidemill.lake.fileset.publish import declare_columns
 from tidemill.lake.fileset.stored import HiveName, Storing
 from tidemill.lake.window.cascade import list_followed
 from tidemill.lake.window.on_demand import source_of
@@ -37,10 +37,12 @@ from tidemill.shapes.watermark_spec import (
     INTERVAL,
     NO_MARKERS,
     NOT_OF_HIVE,
+    UTC,
     ZONE,
     BadTableOption,
     WatermarkSpec,
     find_column_fault,
+    has_no_zone,
     is_option,
     leave_out,
     own_name,
@@ -55,8 +57,6 @@ if TYPE_CHECKING:
 _CONNECTORS: Final = ("filesystem", "hive")
 _MOST_ROWS: Final = 1000
 """The most rows that a query shows."""
-_UTC: Final = "UTC"
-"""The time zone of a session that sets none, and of a watermark that records none."""
 _FORMATS: Final = (FileFormat.PARQUET.value, *sorted(one.value for one in FileFormat if one is not FileFormat.PARQUET))
 
 
@@ -125,7 +125,7 @@ class _Tables(Noun):
         from tidemill.sql.ddl import SetZone
 
         self._done = [Done(one["said"], tuple(one["notices"]), tuple(one["rows"])) for one in self._part or ()]
-        self._zone = _UTC
+        self._zone = self._config.time_zone
         for number, (statement, text) in enumerate(statements):
             if isinstance(statement, SetZone):
                 self._zone = statement.zone
@@ -249,13 +249,7 @@ class _Tables(Noun):
 
     def _declare(self, db: Db, dataset: Dataset, schema: ColumnSchema) -> Fileset:
         made = Fileset.of(datasets.declare(db, dataset))
-        db.run(
-            PUBLISH.insert_schema,
-            dataset_id=made.dataset_id,
-            schema_id=schema.schema_id,
-            schema=schema.text,
-            run_id="statement",
-        )
+        declare_columns(db, made, schema, "statement")
         return made
 
     def _create_table(self, statement: CreateTable) -> Done:
@@ -302,8 +296,7 @@ class _Tables(Noun):
         A later session in another zone changes nothing then. A table without a zone in its options has UTC, and so has
         a column without a time zone. `types` are those of the columns, as far as they are known.
         """
-        kinds = {name.lower(): kind for name, kind in types.items()}
-        if self._zone != _UTC and kinds.get(spec["watermark_column"].lower()) != "timestamp_ntz":
+        if self._zone != UTC and not has_no_zone(spec["watermark_column"], types):
             spec["options"] = {ZONE: self._zone, **spec["options"]}
 
     def _drop_table(self, db: Db, statement: DropTable) -> Done:
@@ -497,9 +490,9 @@ def _alter(  # noqa: C901  # four kinds of statements
 
     watermark = spec.get("watermark") or {}
     column = spec.get("watermark_column", watermark.get("column"))
-    options: dict[str, str] = {
-        own_name(name): value for name, value in {**watermark.get("options", {}), **spec.get("options", {})}.items()
-    }
+    zone = {ZONE: watermark["default_zone"]} if "default_zone" in watermark else {}
+    given = {**zone, **watermark.get("options", {}), **spec.get("options", {})}
+    options: dict[str, str] = {own_name(name): value for name, value in given.items()}
     notices: list[str] = []
     match statement:
         case ddl.SetWatermark():

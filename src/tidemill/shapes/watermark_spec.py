@@ -35,6 +35,8 @@ KIND: Final = "partition.time-extractor.kind"
 CLASS: Final = "partition.time-extractor.class"
 INTERVAL: Final = "partition.time-interval"
 ZONE: Final = "partition.time-zone"
+UTC: Final = "UTC"
+"""The time zone where nothing names one."""
 ROW_LAG: Final = "partition.row-lag"
 OUTSIDE: Final = "partition.outside-policy"
 LATE: Final = "partition.late-policy"
@@ -219,6 +221,8 @@ class StoredWatermark:
     options: Mapping[str, str]
     by: str | None = None
     """`statement` for a watermark that a statement has declared: a deployment leaves it."""
+    default_zone: str = UTC
+    """The time zone of the project when the watermark was declared, which counts where the options name none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +231,7 @@ class WatermarkSpec:
 
     column: str
     options: Mapping[str, str]
+    default_zone: str
     enabled: bool
     partition_time: PartitionTime
     row_lag: int
@@ -261,8 +266,11 @@ class WatermarkSpec:
     max_bytes: int
 
     @classmethod
-    def of(cls, column: str, given: Mapping[str, str], keys: KeySchema) -> WatermarkSpec:
-        """Read the options of a table with these keys; `BadTableOption` or `BadPartitionTime` says what is wrong."""
+    def of(cls, column: str, given: Mapping[str, str], keys: KeySchema, default_zone: str = UTC) -> WatermarkSpec:
+        """Read the options of a table with these keys; `BadTableOption` or `BadPartitionTime` says what is wrong.
+
+        `default_zone` counts where the options name no time zone.
+        """
         options = _known(given, keys)
         read = _Reader(options)
         if column.lower() in {name.lower() for name in keys.names}:
@@ -272,7 +280,7 @@ class WatermarkSpec:
                 INTERVAL, "", "a watermark needs it: how long a partition's time is, as '1h' or '1 day'"
             )
         interval = read.made(INTERVAL, Interval.parse)
-        zone = read.made(ZONE, Zone) if ZONE in options else Zone("UTC")
+        zone = read.made(ZONE, Zone) if ZONE in options else Zone(default_zone)
         if PATTERN in options:
             read.made(PATTERN, lambda pattern: Extractor(keys, pattern))
         if FORMATTER in options:
@@ -292,6 +300,7 @@ class WatermarkSpec:
         return cls(
             column=column,
             options=dict(sorted(options.items())),
+            default_zone=default_zone,
             enabled=read.flag(ENABLE),
             partition_time=PartitionTime(
                 Extractor(keys, options.get(PATTERN), options.get(FORMATTER), read.custom()), interval, zone
@@ -323,12 +332,12 @@ class WatermarkSpec:
     @classmethod
     def restore(cls, stored: StoredWatermark, keys: KeySchema) -> WatermarkSpec:
         """Make the spec that `stored` was made of."""
-        return cls.of(stored.column, stored.options, keys)
+        return cls.of(stored.column, stored.options, keys, stored.default_zone)
 
     @property
     def stored(self) -> StoredWatermark:
         """Declaration as the catalog keeps it."""
-        return StoredWatermark(self.column, self.options)
+        return StoredWatermark(self.column, self.options, default_zone=self.default_zone)
 
     @property
     def final_after(self) -> int | None:
@@ -370,8 +379,12 @@ class WatermarkSpec:
         Rows that lack the column are taken: later ones may bring it.
         """
         known = {name.lower() for name in types}
-        if self.column.lower() in known and (fault := find_column_fault(self.column, self.options, types)):
+        if self.column.lower() in known and (fault := self.find_column_fault(types)):
             raise BadTimeColumn(dataset, self.column, fault)
+
+    def find_column_fault(self, types: Mapping[str, str]) -> str | None:
+        """Return why the column cannot be the time of rows with these columns (Spark's types by name)."""
+        return find_column_fault(self.column, self.options, types, self.default_zone)
 
     def member(self, keys: KeySchema, key: Key) -> str | None:
         """Return the member of the time slot that `key` is, as text. None if the slot does not wait for `key`."""
@@ -386,14 +399,26 @@ class WatermarkSpec:
         return keys.make_pattern(key, self.expected_keys or keys.names)
 
 
-def find_column_fault(column: str, options: Mapping[str, str], types: Mapping[str, str]) -> str | None:
+def has_no_zone(column: str, types: Mapping[str, str]) -> bool:
+    """Return whether `column` is among columns with these types, and its times have no time zone."""
+    return {name.lower(): kind for name, kind in types.items()}.get(column.lower()) == "timestamp_ntz"
+
+
+def find_column_fault(
+    column: str, options: Mapping[str, str], types: Mapping[str, str], default_zone: str = UTC
+) -> str | None:
     """Return why `column` cannot be the time of rows with these columns (Spark's types by name); None if it can."""
     kind = {name.lower(): kind for name, kind in types.items()}.get(column.lower())
     if kind is None:
         return f"there is no such column among {', '.join(types)}; TIMESTAMP or TIMESTAMP_NTZ is wanted"
     if kind not in {"timestamp", "timestamp_ntz"}:
         return f"it is of type {kind}; TIMESTAMP or TIMESTAMP_NTZ is wanted"
-    zoned = next((name for name in (ZONE, WINDOW_ZONE) if options.get(name, "UTC") != "UTC"), None)
+    zoned = next((name for name in (ZONE, WINDOW_ZONE) if options.get(name, UTC) != UTC), None)
+    if kind == "timestamp_ntz" and zoned is None and options.get(ZONE, default_zone) != UTC:
+        return (
+            f"it is TIMESTAMP_NTZ, which has no time zone, and the project has {default_zone}: write '{ZONE}'='UTC' "
+            "(in Python zone='UTC'), or make the column a TIMESTAMP"
+        )
     if kind == "timestamp_ntz" and zoned is not None:
         return (
             f"it is TIMESTAMP_NTZ, which has no time zone: leave out '{zoned}'='{options[zoned]}' (in Python "

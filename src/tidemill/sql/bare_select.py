@@ -20,7 +20,7 @@ from tidemill.lake.window.on_demand import is_on_demand
 from tidemill.lake.window.outside_times import Stretches, present_stretches
 from tidemill.lake.window.window_plan import Limits, Reached, Window, plan
 from tidemill.lake.window.windows import find_instants, list_waiting, read_keys
-from tidemill.names import DatasetId, Namespace, ProgramId, within
+from tidemill.names import DatasetId, Namespace, within
 from tidemill.run.step.version_reads import find_snapshot
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant
@@ -163,7 +163,7 @@ def compute_closed(
     calculator = SparkWindows(query, look_up)
     outside: dict[DatasetId, Mapping[KeyText, Stretches]] = {}
     for source in filter(includes_outside, sources):
-        read = read_times(workspace, calculator, source, ProgramId(""))
+        read = read_times(workspace, calculator, source, None)
         for error in read.damaged.values():
             raise error
         outside[source.dataset_id] = present_stretches({}, read.found)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Transaction
-from tidemill.errors import Conflict, Fenced, Unavailable
 from tidemill.lake.window.carry import (
     CarriedPartition,
     find_carried,
@@ -20,9 +19,9 @@ from tidemill.lake.window.carry import (
 from tidemill.lake.window.side import name_partition
 from tidemill.lake.window.window_plan import Grid
 from tidemill.lake.window.windows import list_waiting, read_keys
-from tidemill.shapes.manifest import DamagedFiles
 from tidemill.shapes.partition_time import Instant
 from tidemill.sql.batches import Batch, Calculator
+from tidemill.sql.window_tries import is_of_windows
 
 if TYPE_CHECKING:
     from tidemill.run.step.workspace import Workspace
@@ -38,10 +37,18 @@ def put_carry(workspace: Workspace, carry: str, write: Callable[[], None]) -> It
         with workspace.undone_on_error(carry):
             write()
     except Exception as error:
-        if isinstance(error, Conflict | Fenced | Unavailable) and not isinstance(error, DamagedFiles):
+        if not is_of_windows(error):
             raise
         why = " ".join(str(error).split())[:500]
         yield f"the rows for later windows are not kept in {carry}, and the next run reads more partitions: {why}"
+
+
+def drop_carry(workspace: Workspace, carry: str) -> None:
+    """Drop all partitions of a carry, which no run can read any more. Nothing that was read of it counts."""
+    fileset, output = workspace.outputs.fileset(carry), workspace.output(carry)
+    for one in workspace.ask(lambda db, tx: list_carried(db, fileset, tx)):
+        output.drop(one.key)
+    workspace.reads.forget({fileset.dataset_id})
 
 
 def write_sessions(workspace: Workspace, calculator: Calculator, carry: str, batch: Batch, grid: Grid, of: str) -> None:

@@ -18,6 +18,8 @@ from tidemill.sql.dialect import BadStatement, find_place
 from tidemill.sql.window_rows import Columns, QueryRows
 
 _MOST_NAMED: Final = 12
+_WITH_UNIT: Final = ("TIMEDIFF", "TIME_DIFF")
+"""Functions of Spark that begin with a unit of time, and that the parser does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +29,31 @@ class NamedColumn:
     name: str
     place: StatementPlace
     among: Columns
+    other: NamedColumn | None = None
+    """Another meaning of the name, by which it is a column too."""
 
     def check(self, tables: Mapping[str, Sequence[str]]) -> None:
         """Refuse a name that is no column of rows over tables with these columns; `BadStatement`.
 
         A name among columns that are not known is not refused.
         """
+        if self.is_column(tables) or (self.other is not None and self.other.is_column(tables)):
+            return
+        known = self._find_known(tables) or {}
+        meant = nearest(self.name.lower(), known)
+        shown = [*known.values()][:_MOST_NAMED]
+        more = ", …" if len(known) > len(shown) else ""
+        advice = f"did you mean {known[meant]}?" if meant else f"there are {', '.join(shown)}{more}"
+        raise BadStatement(f"there is no column {self.name}: {advice}", self.place.line, self.place.column)
+
+    def is_column(self, tables: Mapping[str, Sequence[str]]) -> bool:
+        """Return whether the name is a column of rows over tables with these columns, or may be one."""
+        known = self._find_known(tables)
+        # A computed column without a name of its own gets one from Spark.
+        return known is None or "" in known or self.name.lower() in known
+
+    def _find_known(self, tables: Mapping[str, Sequence[str]]) -> dict[str, str] | None:
+        """Return the columns that the name may be, by their names in small letters; None if they are not known."""
         known: dict[str, str] = {}
         for one in self.among:
             if isinstance(one, str):
@@ -40,15 +61,8 @@ class NamedColumn:
             elif one.table in tables:
                 known |= {name.lower(): name for name in tables[one.table] if name.lower() not in one.without}
             else:
-                return
-        # A computed column without a name of its own gets one from Spark.
-        if "" in known or self.name.lower() in known:
-            return
-        meant = nearest(self.name.lower(), known)
-        shown = [*known.values()][:_MOST_NAMED]
-        more = ", …" if len(known) > len(shown) else ""
-        advice = f"did you mean {known[meant]}?" if meant else f"there are {', '.join(shown)}{more}"
-        raise BadStatement(f"there is no column {self.name}: {advice}", self.place.line, self.place.column)
+                return None
+        return known
 
 
 def list_named(select: exp.Select, rows: QueryRows, outer: QueryRows | None = None) -> Iterator[NamedColumn]:
@@ -87,18 +101,35 @@ def _own(select: exp.Select, part: exp.Expr) -> Iterator[exp.Column]:
 def _list_of(node: exp.Column, sides: Iterable[QueryRows], given: Sequence[str]) -> Iterator[NamedColumn]:
     """Yield what a column must be: a column of a side that it names, or of any side, or one that the SELECT gives."""
     names = [str(part.name) for part in node.parts]
-    if isinstance(node.this, exp.Star):
+    if isinstance(node.this, exp.Star) or _is_unit(node) or _is_parameter(node):
         return
     place = find_place(node)
     found = {name: side for rows in sides for name, side in rows.sides.items()}
     # `l.a`, `default.clicks.a`, and otherwise a column, perhaps with its fields.
-    for number in (0, 1):
-        if len(names) > number + 1 and names[number].lower() in found:
-            among = found[names[number].lower()].columns
-            yield NamedColumn(names[number + 1], place, among)
-            return
     every = [column for rows in sides for column in rows.columns]
-    yield NamedColumn(names[0], place, (*every, *given))
+    column = NamedColumn(names[0], place, (*every, *given))
+    if len(names) > 1 and names[0].lower() in found:
+        yield NamedColumn(names[1], place, found[names[0].lower()].columns)
+    elif len(names) > 2 and names[1].lower() in found:
+        yield NamedColumn(names[2], place, found[names[1].lower()].columns, column)
+    else:
+        yield column
+
+
+def _is_unit(node: exp.Column) -> bool:
+    """Return whether a name is the unit of time of a function, such as HOUR in `timediff(HOUR, a, b)`."""
+    above = node.parent
+    return isinstance(above, exp.Anonymous) and above.name.upper() in _WITH_UNIT and node is above.expressions[0]
+
+
+def _is_parameter(node: exp.Column) -> bool:
+    """Return whether a name is a parameter of a lambda function around it. Capital letters do not count."""
+    above = node.find_ancestor(exp.Lambda)
+    while above is not None:
+        if node.parts[0].name.lower() in {one.name.lower() for one in above.expressions}:
+            return True
+        above = above.find_ancestor(exp.Lambda)
+    return False
 
 
 def names_of(column: exp.Expr) -> list[str]:

@@ -26,7 +26,9 @@ _TYPES: Final[Mapping[str, str]] = {
     "CHAR": "string",
     "BOOLEAN": "boolean",
     "TINYINT": "byte",
+    "BYTE": "byte",
     "SMALLINT": "short",
+    "SHORT": "short",
     "INT": "integer",
     "INTEGER": "integer",
     "BIGINT": "long",
@@ -196,7 +198,7 @@ def read_statement(text: str) -> Statement:
 
 
 def read_types(columns: Mapping[str, str]) -> dict[str, ColumnType]:
-    """Return the types of columns that Hive names, by the names of the columns; `BadStatement` for an unknown type."""
+    """Return the types of columns that texts say, by the names of the columns; `BadStatement` for an unknown type."""
     return {name: _type(_Words(kind)) for name, kind in columns.items()}
 
 

@@ -70,7 +70,8 @@ class _Parser(SparkParser):
             name = exp.var(self._curr.text.upper())
             self._advance(2)
         is_table, first = self._match(TokenType.TABLE), self._curr
-        value: exp.Expr | None = self._parse_table_parts() if is_table else self._parse_bitwise()
+        is_query = first.token_type == TokenType.L_PAREN
+        value: exp.Expr | None = self._parse_table_parts() if is_table and not is_query else self._parse_bitwise()
         if value is not None:
             _placed(value, first, self._prev)
             if self._match(TokenType.PARTITION_BY):

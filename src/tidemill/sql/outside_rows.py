@@ -20,7 +20,7 @@ from tidemill.lake.window.outside_times import (
     list_unread,
 )
 from tidemill.lake.window.window_plan import Dirty, Stored
-from tidemill.lake.window.windows import LateRows, find_instants, find_spans, list_arrivals, read_keys
+from tidemill.lake.window.windows import LateRows, WindowState, find_instants, find_spans, list_arrivals, read_keys
 from tidemill.names import DatasetId, ProgramId
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.manifest import DamagedFiles
@@ -43,11 +43,12 @@ def includes_outside(source: Fileset) -> bool:
     return source.watermark is not None and source.watermark.outside is OutsidePolicy.INCLUDE
 
 
-def read_times(workspace: Workspace, calculator: Calculator, source: Fileset, program_id: ProgramId) -> TimesRead:
+def read_times(workspace: Workspace, calculator: Calculator, source: Fileset, state: WindowState | None) -> TimesRead:
     """Read the times of the rows of all partitions that a program has not read as they are now, in one go.
 
-    A partition that was dropped has no times.
+    A partition that was dropped has no times. `state` is that of the program, None for a query that has none.
     """
+    program_id = ProgramId("") if state is None else state.program_id
 
     def block(db: Db, tx: Transaction) -> tuple[int, int, list[UnreadPartition], Batch]:
         since, until = find_seen(db, program_id, source.dataset_id), tx.write_pointer
@@ -62,7 +63,9 @@ def read_times(workspace: Workspace, calculator: Calculator, source: Fileset, pr
         for one in unread
         if one.partition_key not in damaged
     ]
-    return TimesRead(source.dataset_id, since, until, found, damaged)
+    # A program that has computed windows and read no times had another policy for rows outside, and kept its state.
+    kept = not since and state is not None and state.computed is not None
+    return TimesRead(source.dataset_id, state.seen if kept and state else since, until, found, damaged)
 
 
 def _find_times(

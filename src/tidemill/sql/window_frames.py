@@ -20,7 +20,7 @@ from tidemill.lake.window.side import SIDE_OFFSET, SideReason
 from tidemill.lake.window.window_plan import Window, WindowShape
 from tidemill.shapes.keys import KeyText, KeyValue
 from tidemill.shapes.manifest import FileTimes
-from tidemill.shapes.partition_time import Instant, WallTime
+from tidemill.shapes.partition_time import Instant, WallTime, Zone
 from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
 from tidemill.sql.empty_windows import fill_in
@@ -82,8 +82,9 @@ class SparkWindows:
         }
         shape, wanted = self._query.shape, batches[0].windows
 
-        def windows(given: str, column: str, table: str, columns: Columns) -> str:
-            one = tables[table]
+        def windows(given: str, column: str, of: Sequence[str], columns: Columns) -> str:
+            # UNION ALL has wall-clock times if those of all its tables are such times.
+            one = next((tables[table] for table in of if tables[table].zone is not None), tables[of[0]])
             hidden = self._find_hidden(columns, one)
             if shape.sessions:
                 found = self._find_sessions(workspace, batches[0], given, column, hidden)
@@ -137,7 +138,7 @@ class SparkWindows:
             checked = f"{_CARRIED}{suffix}"
             both.createOrReplaceTempView(checked)
         zone = None if dict(rows.dtypes)[_column(batch, rows)] == "timestamp_ntz" else batch.watermark.window_zone
-        return _Table(checked, window_time(zone, batch.windows), rows.columns, batch, times)
+        return _Table(checked, zone, rows.columns, batch, times)
 
     def _find_sessions(
         self, workspace: Workspace, batch: Batch, given: str, column: str, hidden: Sequence[str]
@@ -172,8 +173,8 @@ class SparkWindows:
         one = self._open(workspace, batch, "_0")
         found: list[DataFrame] = []
 
-        def windows(given: str, column: str, table: str, columns: Columns) -> str:
-            del table
+        def windows(given: str, column: str, of: Sequence[str], columns: Columns) -> str:
+            del of
             rows = self._read_sessions(workspace, batch, given, column, self._find_hidden(columns, one))
             before = rows.filter(f"unix_micros(CAST({quoted(column)} AS TIMESTAMP)) < {closes}")
             found.append(find_open(before, column, self._query.keys, sessions, batch.windows[-1].end, closes))
@@ -200,8 +201,8 @@ class SparkWindows:
         one = self._open(workspace, batch, "_0")
         numbers: list[int] = []
 
-        def windows(given: str, column: str, table: str, columns: Columns) -> str:
-            del table
+        def windows(given: str, column: str, of: Sequence[str], columns: Columns) -> str:
+            del of
             found = self._find_sessions(workspace, batch, given, column, self._find_hidden(columns, one))
             numbers.append(found.filter(f"{OPENS} AND {FORCED}").count())
             return given
@@ -380,14 +381,20 @@ class SparkWindows:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Rows of a table: their text, the expression of `window_time`, and the columns of the table."""
+    """Rows of a table: their text, the zone of `window_time` in them, and the columns of the table."""
 
     text: str
-    time: str
+    zone: Zone | None
+    """None where the times of the rows are wall-clock times."""
     columns: Sequence[str]
     batch: Batch
     times: Mapping[KeyText, FileTimes] | None
     """The times of the rows of each partition; None if the footers of the files do not say them."""
+
+    @property
+    def time(self) -> str:
+        """The expression of `window_time`, of a `window_end`."""
+        return window_time(self.zone, self.batch.windows)
 
     def assign(
         self, given: str, column: str, shape: WindowShape, windows: Sequence[Window], hidden: Sequence[str]

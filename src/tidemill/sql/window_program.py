@@ -70,11 +70,10 @@ from tidemill.shapes.watermark_spec import (
     LatePolicy,
     PartialFirst,
     WatermarkSpec,
-    find_column_fault,
 )
 from tidemill.sql.aside import Aside, name_some
 from tidemill.sql.batches import Batch, Calculator
-from tidemill.sql.carries import put_carry, write_partitions, write_sessions
+from tidemill.sql.carries import drop_carry, put_carry, write_partitions, write_sessions
 from tidemill.sql.cascades import check_output, follow_output
 from tidemill.sql.column_names import check_names
 from tidemill.sql.empty_windows import fill_gaps
@@ -89,7 +88,7 @@ from tidemill.sql.outside_rows import (
     to_stored,
 )
 from tidemill.sql.window_rows import Columns
-from tidemill.sql.window_tries import Tries, WindowFailed
+from tidemill.sql.window_tries import Tries, WindowFailed, is_of_windows
 from tidemill.sql.windows import WindowQuery, read_query
 from tidemill.texts import count_of
 
@@ -166,6 +165,8 @@ class _Look:
     """Such windows of another size, from before the query was changed with its state kept. No run computes them."""
     reads: Sequence[TimesRead]
     """Partitions of which the run has read the times of rows outside, or has failed to."""
+    takes_carries: bool = True
+    """False where carries cannot be read: then all rows are read from the files of their partitions."""
 
     @property
     def damaged(self) -> Mapping[tuple[DatasetId, KeyText], Exception]:
@@ -183,6 +184,10 @@ class NextWindow:
 
     def __str__(self) -> str:
         return _show(self.window)
+
+
+class _SpoiledCarry(BaseException):
+    """A window follows from the files of its partitions, and not from the carry: the run begins again without it."""
 
 
 class WindowProgram:
@@ -309,9 +314,22 @@ class WindowProgram:
         world = workspace.world
         calculator = self._make_calculator(run)
         including = filter(includes_outside, opened.sources)
-        reads = [read_times(workspace, calculator, source, workspace.program_id) for source in including]
+        reads = [read_times(workspace, calculator, source, opened.state) for source in including]
         look = workspace.ask(lambda db, tx: self._look(db, tx, opened, reads))
         world.mark("windows.planned")
+        try:
+            with workspace.undone_on_error(look.sink):
+                self._compute(workspace, calculator, look)
+        except _SpoiledCarry as spoiled:
+            for carry in filter(None, self.carries):
+                drop_carry(workspace, carry)
+            why = " ".join(str(spoiled.__cause__).split())[:500]
+            workspace.note(look.sink, f"all partitions are read again, since their carry cannot be read: {why}")
+            self._compute(workspace, calculator, replace(look, takes_carries=False))
+
+    def _compute(self, workspace: Workspace, calculator: Calculator, look: _Look) -> None:
+        """Compute what `look` has found due, and have the commit move the state."""
+        world = workspace.world
         if look.gone:
             self._write(workspace, calculator, look, (), look.gone)
         tries = Tries(
@@ -609,10 +627,36 @@ class WindowProgram:
     ) -> None:
         """Compute and write `windows`: those that have been published before are replaced, `gone` ones removed.
 
-        What it raises leaves nothing written.
+        What it raises leaves nothing written. `_SpoiledCarry` if a window fails because of a carry.
         """
-        with workspace.undone_on_error(look.sink):
-            self._write_into(workspace.output(look.sink), workspace, calculator, look, windows, gone)
+        try:
+            with workspace.undone_on_error(look.sink):
+                self._write_into(workspace.output(look.sink), workspace, calculator, look, windows, gone)
+        except Exception as error:
+            if (
+                len(windows) == 1
+                and is_of_windows(error)
+                and self._follows_without(workspace, calculator, look, windows)
+            ):
+                raise _SpoiledCarry from error
+            raise
+
+    def _follows_without(
+        self, workspace: Workspace, calculator: Calculator, look: _Look, windows: Sequence[Window]
+    ) -> bool:
+        """Return whether windows that cannot be computed follow from the files of their partitions alone."""
+        batches = self._batches(workspace, look, windows)
+        if not any(batch.carry or batch.carried for batch in batches):
+            return False
+        without = replace(look, takes_carries=False)
+        try:
+            with workspace.undone(look.sink):
+                self._write_into(workspace.output(look.sink), workspace, calculator, without, windows, ())
+        except Exception as error:
+            if is_of_windows(error):
+                return False
+            raise
+        return True
 
     def _write_into(  # one after the other
         self,
@@ -678,7 +722,7 @@ class WindowProgram:
         def block(db: Db, tx: Transaction) -> Batch:
             near: dict[str, Stored] = {}
             carry, needed = None, spans
-            fileset = Fileset.of(find_dataset(db, kept)) if kept else None
+            fileset = Fileset.of(find_dataset(db, kept)) if kept and look.takes_carries else None
             if fileset is not None and grid.shape.sessions and len(spans) == 1:
                 carry = find_carry(db, source, fileset, tx, grid, self._carry_of(look), min(windows))
                 needed = spans if carry is None else [(carry.closes, spans[0][1])]
@@ -724,9 +768,14 @@ class WindowProgram:
             near = []
             for source, reach in zip(look.sources, self.query.reaches, strict=True):
                 span = reach.needs(grid.zone, grid.spans(window))
-                near += [
-                    (source, reach.touched_by(grid.zone, one)) for one in list_around(db, source, tx, [span])[span]
-                ]
+                needed = list_around(db, source, tx, [span])[span]
+                outside = look.outside[source.dataset_id]
+                strewn = list_needed_outside(db, source, tx, outside, [span])
+                needed += [Stored(key, *span, 0, source.dataset_id) for key, span in strewn.items()]
+                # A partition with rows outside is needed by the windows of these rows too.
+                keys = {KeyText(one.key) for one in needed}
+                needed += to_stored(source, {key: outside[key] for key in keys & outside.keys()})
+                near += [(source, reach.touched_by(grid.zone, one)) for one in needed]
             return near
 
         near = workspace.ask(list_near)
@@ -737,7 +786,7 @@ class WindowProgram:
             shared = [(source, one.key) for source, one in near if one.begins < ends and one.ends > begins]
             if shared:
                 shown = [_show_partition(source, KeyText(key), among=len(self.sources)) for source, key in shared]
-                found[other] = WindowFailed(_show(other), shown, reason)
+                found[other] = WindowFailed(_show(other), [*dict.fromkeys(shown)], reason)
         return found
 
     def _carry_for(self, source: Fileset, place: int) -> str:
@@ -821,7 +870,7 @@ def check_columns(query: WindowQuery, sources: Sequence[Fileset], schemas: Seque
             names = (column, spec.column) if query.interval else (f"DESCRIPTOR({column})", f"DESCRIPTOR({spec.column})")
             why = f"the watermark of {source.qualified_name} is for {spec.column}: {names[0]} must be {names[1]}"
             raise query.locate(UserError(why), table)
-        if schema is not None and (fault := find_column_fault(spec.column, spec.options, schema.types)):
+        if schema is not None and (fault := spec.find_column_fault(schema.types)):
             raise query.locate(BadTimeColumn(source.qualified_name, spec.column, fault), table)
     zones = {source.qualified_name: spec_of(source).window_zone.name for source in sources}
     if len({*zones.values()}) > 1:
@@ -979,9 +1028,9 @@ def _find_final(spec: WatermarkSpec, state: WindowState, left: Instant | None) -
     return Instant(final if left is None or spec.late is not LatePolicy.RECOMPUTE else min(final, left - 1))
 
 
-def _show_windows(rows: str, column: str, table: str, _: Columns) -> str:
+def _show_windows(rows: str, column: str, tables: Sequence[str], _: Columns) -> str:
     """Return what a definition has in the place of windows of `rows`."""
-    return rows if rows == f"<{table}>" else f"<windows of {column} of {rows}>"
+    return rows if rows == f"<{tables[0]}>" else f"<windows of {column} of {rows}>"
 
 
 def _show(window: Window) -> str:

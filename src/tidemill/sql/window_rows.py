@@ -34,7 +34,7 @@ class QueryRows:
 
     columns: Columns
     table: str
-    """The table that the rows are of; empty for rows in windows, which may be of several tables."""
+    """The table that the rows are of, or a name for the tables of a UNION ALL; empty for rows in windows."""
     origins: Mapping[str, str | None]
     """By the name in small letters: the column of the table or of the windows that a column is, unchanged, if any."""
     sides: Mapping[str, QueryRows] = field(default_factory=dict)

@@ -33,6 +33,14 @@ class WindowFailed(UserError):
         super().__init__(f"window {window} cannot be computed from {name_some(partitions) or 'no partition'}: {reason}")
 
 
+def is_of_windows(error: Exception) -> bool:
+    """Return whether windows failed by their own rows or query, and not by a lost race or a store that is away.
+
+    Damaged files may be away for ever, and are so for these windows alone.
+    """
+    return isinstance(error, DamagedFiles) or not isinstance(error, Conflict | Fenced | Unavailable)
+
+
 class Tries:
     """Windows that one run has computed, and windows that failed.
 
@@ -100,10 +108,8 @@ class Tries:
     def _try(self, windows: Sequence[Window]) -> Exception | None:
         try:
             self._write(windows)
-        except DamagedFiles as damage:
-            return damage  # it may be away for ever, and is so for these windows alone
-        except (Conflict, Fenced, Unavailable):
-            raise  # not the windows' doing
-        except Exception as error:  # noqa: BLE001  # whatever Spark raises, or a function of the user's
+        except Exception as error:  # whatever Spark raises, or a function of the user's
+            if not is_of_windows(error):
+                raise
             return error
         return None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import product
-from typing import Final
+from typing import Final, TypeAlias
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -57,15 +57,20 @@ _LONGEST_INTERVAL: Final = WindowShape(86_400_000_000, 86_400_000_000, 0)
 
 @dataclass(frozen=True, slots=True)
 class _TextPlace:
-    """A part of the text that stands for rows of `table`, or for windows of the rows of `call`, with its alias."""
+    """A part of the text that stands for rows of a table, or for windows of the rows of `call`, with its alias."""
 
     begin: int
     end: int
     alias: str
-    table: str = ""
+    tables: tuple[str, ...]
+    """The tables that the rows are of: several for windows over UNION ALL."""
     call: WindowCall | None = None
     columns: Columns = ()
     """The columns of the rows that the windows are of."""
+
+
+WindowsText: TypeAlias = Callable[[str, str, Sequence[str], Columns], str]
+"""Gives the text for windows of rows, by a column, of tables. The rows have the given columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +144,8 @@ class WindowQuery:
                 found += [name for name in tables[column.table] if name.lower() not in column.without | hidden]
         return tuple(found)
 
-    def select(self, rows: Callable[[str], str], windows: Callable[[str, str, str, Columns], str]) -> str:
-        """Return the query over the texts that `rows` gives for the names of tables.
-
-        `windows` gives the text for windows of rows, by a column, of a table. The rows have the given columns.
-        """
+    def select(self, rows: Callable[[str], str], windows: WindowsText) -> str:
+        """Return the query over the texts that `rows` gives for the names of tables, and `windows` for windows."""
         return self._write(0, len(self.text), rows, windows).strip()
 
     def select_empty(
@@ -151,7 +153,7 @@ class WindowQuery:
         empty: Iterable[Window],
         time: str,
         rows: Callable[[str], str],
-        windows: Callable[[str, str, str, Columns], str],
+        windows: WindowsText,
     ) -> str:
         """Return a query of the rows of windows without rows; `select` has the other parameters.
 
@@ -160,18 +162,16 @@ class WindowQuery:
         assert self.empty is not None, "the query gives such rows"  # noqa: S101
         return self.empty.write(lambda place: self._write(*place, rows, windows), empty, time)
 
-    def _write(
-        self, begin: int, end: int, rows: Callable[[str], str], windows: Callable[[str, str, str, Columns], str]
-    ) -> str:
+    def _write(self, begin: int, end: int, rows: Callable[[str], str], windows: WindowsText) -> str:
         text = ""
         for place in self.places:
             if begin <= place.begin and place.end <= end:
                 if place.call is None:
-                    found = rows(place.table)
+                    found = rows(place.tables[0])
                 else:
                     data = place.call.data.meta
                     inner = self._write(data["start"], data["end"] + 1, rows, windows)
-                    found = windows(inner, place.call.column, place.table, place.columns)
+                    found = windows(inner, place.call.column, place.tables, place.columns)
                 text += f"{self.text[begin : place.begin]}{found}{place.alias}"
                 begin = place.end
         return text + self.text[begin:end]
@@ -299,6 +299,11 @@ class _QueryReader:
         """The columns that the query names."""
         self.named_queries: list[exp.Expr] = []
         """The places that name a query of WITH."""
+        self.united: dict[str, Mapping[str, Mapping[str, str | None]]] = {}
+        """The tables of each UNION ALL below a window function, by a name that stands for all of them.
+
+        A table has its column for each column of the UNION ALL, unchanged, if any.
+        """
 
     @property
     def bounds(self) -> tuple[str, ...]:
@@ -327,11 +332,39 @@ class _QueryReader:
             case exp.Select():
                 return self._read_select(query, known)
             case exp.SetOperation():
-                return _unite(query, self.read(query.this, known), self.read(query.expression, known), self.bounds)
+                left, right = self.read(query.this, known), self.read(query.expression, known)
+                _check_places(query, left, right)
+                if left.table == right.table:
+                    return _unite(query, left, right, self.bounds)
+                return self._unite_tables(query, left, right)
             case exp.Subquery():
                 return self.read(query.this, known)
             case _:
                 raise bad("a query is SELECT … FROM …, or several with UNION ALL between them", query)
+
+    def _unite_tables(self, query: exp.SetOperation, left: QueryRows, right: QueryRows) -> QueryRows:
+        """Return the rows of UNION ALL of several tables, which may stand below a window function."""
+        kind = query.key.upper()
+        if not _takes_all_rows(query):
+            raise bad(f"{kind} below the window function would compare rows of several windows: use UNION ALL", query)
+        found: dict[str, dict[str, str | None]] = {}
+        for side in (left, right):
+            for name, column in zip(left.columns, side.columns, strict=True):
+                if isinstance(name, str) and isinstance(column, str):
+                    for table, origin in self._find_origins(side, column).items():
+                        known = found.setdefault(table, {})
+                        # One table may stand on both sides.
+                        known[name.lower()] = origin if known.get(name.lower(), origin) == origin else None
+        every = f"{left.table} UNION ALL {right.table} {len(self.united)}"
+        self.united[every] = found
+        return QueryRows(left.columns, every, {name: name for name in left.names})
+
+    def _find_origins(self, rows: QueryRows, name: str) -> dict[str, str | None]:
+        """Return for each table of `rows` its column that `name` is, unchanged; None for a computed one."""
+        origin = rows.find_origin(name)
+        if rows.table not in self.united:
+            return {rows.table: origin}
+        return {table: columns.get(origin or "") for table, columns in self.united[rows.table].items()}
 
     def _read_select(self, select: exp.Select, known: Mapping[str, QueryRows]) -> QueryRows:
         rows = _add_views(select, self._read_from(select, known))
@@ -373,6 +406,9 @@ class _QueryReader:
         self._refuse_sessions(node, "a join")
         if left.windowed or right.windowed:
             return join(node, left, right)
+        if not self.united.keys().isdisjoint({left.table, right.table}):
+            advice = "declare a program for each table, or join windows of the UNION ALL"
+            raise bad(f"an interval join is of two tables, and not of a UNION ALL of several: {advice}", node)
         rows, interval, columns = join_tables(node, left, right)
         if self.shape is not None:
             raise bad("a query is over window functions or over one interval join: declare a program for each", node)
@@ -431,13 +467,15 @@ class _QueryReader:
             raise bad(
                 "windows of windows come later: write the inner windows into a file set with a watermark", call.node
             )
-        column = rows.find_origin(call.column)
-        if column is None:
-            raise bad(f"DESCRIPTOR({call.column}) must be the time column of the table, unchanged", call.node)
         if self.shape not in {None, call.shape}:
             raise bad("all windows of a program are of one kind and size: declare a program for each", call.node)
-        if self.tables.setdefault(rows.table, column).lower() != column.lower():
-            raise bad(f"all windows of {rows.table} are of one column: declare a program for each", call.node)
+        tables = self._find_origins(rows, call.column)
+        for table, column in tables.items():
+            if column is None:
+                what = "the table" if len(tables) == 1 else f"each table, also of {table}"
+                raise bad(f"DESCRIPTOR({call.column}) must be the time column of {what}, unchanged", call.node)
+            if self.tables.setdefault(table, column).lower() != column.lower():
+                raise bad(f"all windows of {table} are of one column: declare a program for each", call.node)
         if call.shape.sessions:
             self._check_sessions(call, rows, self.named_queries[named:])
         self.shape = call.shape
@@ -446,7 +484,7 @@ class _QueryReader:
             begin = source.this.meta["start"]
             end = next(one.end for one in self.tokens if one.start >= end and one.token_type == TokenType.R_PAREN) + 1
         name = data.name if isinstance(data, exp.Table) else ""
-        self.places.append(_TextPlace(begin, end, _alias(source, name), rows.table, call, rows.columns))
+        self.places.append(_TextPlace(begin, end, _alias(source, name), tuple(tables), call, rows.columns))
         origins = {**rows.origins, **{name: name for name in WINDOW_COLUMNS}}
         more = (FORCED,) if call.shape.sessions else ()
         return QueryRows((*rows.columns, *WINDOW_COLUMNS, *more), "", origins)
@@ -454,6 +492,9 @@ class _QueryReader:
     def _check_sessions(self, call: WindowCall, rows: QueryRows, named: Sequence[exp.Expr]) -> None:
         if self.shape is not None:
             raise bad("a query has one SESSION: declare a program for each", call.node)
+        if rows.table in self.united:
+            advice = "have a program write the rows of all tables into one file set with a watermark"
+            raise bad(f"SESSION over UNION ALL of several tables comes later: {advice}", call.node)
         if call.column.lower() in WINDOW_COLUMNS:
             advice = f"give that of the table another name in a query in parentheses, {call.column} AS at"
             raise bad(f"SESSION has a column {call.column} of its own: {advice}", call.node)
@@ -472,7 +513,7 @@ class _QueryReader:
         self.named.setdefault(name, source)
         places = [part.meta for part in source.parts]
         begin, end = places[0]["start"], places[-1]["end"] + 1
-        self.places.append(_TextPlace(begin, end, _alias(source, source.name) if alias else "", name))
+        self.places.append(_TextPlace(begin, end, _alias(source, source.name) if alias else "", (name,)))
         return QueryRows((AllColumns(name),), name, origins={})
 
 
@@ -614,23 +655,33 @@ def _add_views(select: exp.Select, rows: QueryRows) -> QueryRows:
     return replace(rows, columns=(*rows.columns, *names), origins=origins)
 
 
-def _unite(query: exp.SetOperation, left: QueryRows, right: QueryRows, bounds: Sequence[str]) -> QueryRows:
-    """Return the rows of UNION, INTERSECT or EXCEPT, which take columns by their place."""
+def _check_places(query: exp.SetOperation, left: QueryRows, right: QueryRows) -> None:
+    """Refuse queries of UNION, INTERSECT or EXCEPT whose columns cannot be taken by their place."""
     kind = query.key.upper()
     if query.args.get("by_name"):
         raise bad(f"{kind} BY NAME comes later: give both queries the columns in one order", query)
-    if left.table != right.table:
-        raise bad(f"both queries of {kind} must be over windows, or below them over one table", query)
+    if left.windowed != right.windowed:
+        raise bad(f"both queries of {kind} must be over windows, or both below them", query)
     several = any(isinstance(one, AllColumns) for one in (*left.columns, *right.columns))
     if (several and left.columns != right.columns) or len(left.columns) != len(right.columns):
         raise bad(f"both queries of {kind} must have the same columns: name them", query)
+
+
+def _takes_all_rows(query: exp.SetOperation) -> bool:
+    """Return whether a query is UNION ALL, which compares no rows."""
+    return isinstance(query, exp.Union) and not query.args.get("distinct")
+
+
+def _unite(query: exp.SetOperation, left: QueryRows, right: QueryRows, bounds: Sequence[str]) -> QueryRows:
+    """Return the rows of UNION, INTERSECT or EXCEPT, which take columns by their place."""
+    kind = query.key.upper()
     origins: dict[str, str | None] = {}
     for one, other in zip(left.columns, right.columns, strict=True):
         if isinstance(one, str) and isinstance(other, str):
             origin = left.find_origin(one)
             origins[one.lower()] = origin if origin == right.find_origin(other) else None
     rows = QueryRows(left.columns, left.table, origins)
-    if isinstance(query, exp.Union) and not query.args.get("distinct"):
+    if _takes_all_rows(query):
         return rows
     if not rows.find_bounds(bounds):
         raise bad(

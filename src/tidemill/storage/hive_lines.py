@@ -33,6 +33,10 @@ class HiveLines:
     null: str = "\\N"
     escape: str = ""
 
+    def __str__(self) -> str:
+        escape = f", escape {self.escape!r}" if self.escape else ""
+        return f"{self.field!r} with NULL as {self.null!r}{escape}"
+
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> HiveLines:
         """Return the delimiters that these properties name."""

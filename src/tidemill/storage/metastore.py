@@ -75,6 +75,18 @@ class HiveTable:
     why_not: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class HivePartition:
+    """A partition as the metastore describes it, which may differ from its table.
+
+    `file_format` is empty where Hive's classes name none, `lines` is None where they do not read lines of text.
+    """
+
+    location: str
+    file_format: str
+    lines: HiveLines | None
+
+
 @contextmanager
 def open_metastore(address: str) -> Iterator[Metastore]:
     """Connect to the metastore at `thrift://HOST:PORT`; of several addresses with commas, to the first that answers.
@@ -130,13 +142,13 @@ class Metastore:
         """Return the names of all partitions of a table, such as `day=2026-01-01/hour=5`."""
         return list(self._client.get_partition_names(database, name, -1))
 
-    def find_locations(self, database: str, name: str, partitions: Iterable[str]) -> dict[str, str]:
-        """Return the locations of partitions, by their names."""
+    def find_partitions(self, database: str, name: str, partitions: Iterable[str]) -> dict[str, HivePartition]:
+        """Return what is known of partitions, by their names."""
         named = {tuple(unquote(part.partition("=")[2]) for part in one.split("/")): one for one in partitions}
         asked, found = list(named.values()), {}
         for start in range(0, len(asked), _AT_ONCE):
             for one in self._client.get_partitions_by_names(database, name, asked[start : start + _AT_ONCE]):
-                found[named[tuple(one.values)]] = as_url(one.sd.location)
+                found[named[tuple(one.values)]] = describe_partition(one)
         return found
 
     def put_properties(self, database: str, name: str, put: Mapping[str, str], without: Iterable[str] = ()) -> None:
@@ -158,18 +170,15 @@ class Metastore:
 def describe(table: Any) -> HiveTable:  # noqa: ANN401  # generated code has no types
     """Return what Thrift's structure of a table says, without the parts that only Hive uses."""
     storage, properties = table.sd, dict(table.parameters or {})
-    serde = storage.serdeInfo
-    library, own = (serde.serializationLib or "", dict(serde.parameters or {})) if serde else ("", {})
-    classes = f"{storage.inputFormat} {library}".lower()
+    library, own = _serde_of(storage)
     provider = properties.get(_PROVIDER, "").lower()
-    known = (one for one in _NAMED if (one == provider if provider else one in classes))
     keys = {one.name: one.type for one in table.partitionKeys or ()}
     columns = {one.name: one.type for one in storage.cols or ()}
-    file_format = next(known, "text" if not provider and library.lower() == _TEXT else "")
+    file_format = next((one for one in _NAMED if one == provider), "") if provider else _format_of(storage)
     why_not = _why_not(table.tableType, properties)
     if file_format == "text":
         why_not = why_not or why_not_lines({**own, **properties}, columns)
-    if library.lower() == _OPEN_CSV:
+    if library == _OPEN_CSV:
         why_not = why_not or _ONLY_TEXTS
     return HiveTable(
         location=as_url(storage.location or ""),
@@ -181,6 +190,26 @@ def describe(table: Any) -> HiveTable:  # noqa: ANN401  # generated code has no 
         lines=HiveLines.of(own) if file_format == "text" else None,
         why_not=why_not,
     )
+
+
+def describe_partition(partition: Any) -> HivePartition:  # noqa: ANN401  # generated code has no types
+    """Return what Thrift's structure of a partition says of its files."""
+    file_format = _format_of(partition.sd)
+    lines = HiveLines.of(_serde_of(partition.sd)[1]) if file_format == "text" else None
+    return HivePartition(as_url(partition.sd.location or ""), file_format, lines)
+
+
+def _serde_of(storage: Any) -> tuple[str, dict[str, str]]:  # noqa: ANN401  # as above
+    """Return the class that reads rows, in small letters, and its properties."""
+    serde = storage.serdeInfo
+    return ((serde.serializationLib or "").lower(), dict(serde.parameters or {})) if serde else ("", {})
+
+
+def _format_of(storage: Any) -> str:  # noqa: ANN401  # as above
+    """Return the format of files by Hive's classes for them; empty for another format."""
+    library, _ = _serde_of(storage)
+    classes = f"{storage.inputFormat} {library}".lower()
+    return next((one for one in _NAMED if one in classes), "text" if library == _TEXT else "")
 
 
 def as_url(location: str) -> str:

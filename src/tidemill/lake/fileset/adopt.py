@@ -40,15 +40,15 @@ class Refusal:
 class TreeDirectory:
     """Directory of a tree, with the data files directly in it and the names of its hidden files.
 
-    With `listed`, a metastore names it as a partition, which may have no files. `elsewhere` is the location of such a
-    partition where it is not this directory.
+    With `listed`, a metastore names it as a partition, which may have no files. `fault` says why such a partition
+    cannot be read like the others of its table.
     """
 
     name: str
     files: list[FileStatus]
     hidden: frozenset[str]
     listed: bool = False
-    elsewhere: str = ""
+    fault: str = ""
 
 
 @dataclass(slots=True)

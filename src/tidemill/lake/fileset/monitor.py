@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
-_ELSEWHERE: Final = "the metastore says that its files are at {}: they have to be in the directory of the table"
 _OURS: Final = "Tidemill has written to the partition too: move one of the two to another partition"
 
 
@@ -214,8 +213,8 @@ def _compare_one(  # the two sides of a comparison
     look: Look,
 ) -> PartitionWrite | None:
     """Return the write by which the catalog gets `directory`; None if it has it."""
-    if directory.elsewhere:
-        raise BadKey(None, _ELSEWHERE.format(directory.elsewhere))
+    if directory.fault:
+        raise BadKey(None, directory.fault)
     named = {status.name.rpartition("/")[2]: status for status in directory.files}
     known: dict[str, DataFile] = {}
     if partition is not None:

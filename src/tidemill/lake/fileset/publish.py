@@ -20,7 +20,7 @@ from tidemill.catalog.transactions import Snapshot, Transaction, UndeclaredOutpu
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.fileset.columns import are_same, evolve
 from tidemill.lake.fileset.compaction import supersede_compactions
-from tidemill.lake.fileset.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp
+from tidemill.lake.fileset.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp, find_schema
 from tidemill.lake.fileset.stored import SchemaPolicy
 from tidemill.lake.fileset.totals import add_written, subtract_replaced
 from tidemill.names import CommitSeq, partition_event
@@ -216,6 +216,24 @@ def reconcile(fileset: Fileset, columns: ColumnSchema | None, offered: ColumnSch
     elif are_same(columns, offered):
         return columns
     raise SchemaChanged(fileset.qualified_name, columns.text, offered.text)
+
+
+def declare_columns(db: Db, fileset: Fileset, declared: ColumnSchema, origin: str) -> None:
+    """Give a file set the columns of its declaration, in the caller's transaction. `origin` stands for a run.
+
+    Columns that the file set has already stay, and get new ones as rows with other columns would bring them. Raises
+    `SchemaChanged`, `BadTimeColumn`.
+    """
+    present = find_schema(db, fileset.dataset_id)
+    merged = reconcile(fileset, present, declared)
+    if present is None or merged.schema_id != present.schema_id:
+        db.run(
+            SQL.insert_schema,
+            dataset_id=fileset.dataset_id,
+            schema_id=merged.schema_id,
+            schema=merged.text,
+            run_id=origin,
+        )
 
 
 def fold(fileset: Fileset, writes: Iterable[PartitionWrite]) -> list[PartitionWrite]:

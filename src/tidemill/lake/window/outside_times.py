@@ -64,13 +64,14 @@ class OutsideTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimesRead:
-    """Result of a read of the partitions of a table that the commits `[since, until)` have changed.
+    """Result of a read of the partitions of a table that the commits before `until` have changed.
 
-    `damaged` are the partitions that could not be read, each with the error.
+    `damaged` are the partitions that could not be read, each with the error. The program has counted their rows of the
+    commits before `unread_since`.
     """
 
     dataset_id: DatasetId
-    since: int
+    unread_since: int
     until: int
     found: Sequence[OutsideTimes]
     damaged: Mapping[KeyText, Exception]
@@ -101,7 +102,7 @@ class NoteOutsideTimes(Effect):
             yield SQL.delete_times(**of, keys=json.dumps(none))
         if read.damaged:
             unread = json.dumps([{"partition_key": key} for key in read.damaged])
-            yield SQL.put_unread(**of, unread=unread, since=read.since)
+            yield SQL.put_unread(**of, unread=unread, since=read.unread_since)
         yield SQL.set_seen(**of, until=read.until)
 
 

@@ -34,7 +34,7 @@ from tidemill.shapes.formats import BadFormat, FileFormat
 from tidemill.shapes.keys import BadKey, KeyText
 from tidemill.storage.files import Files
 from tidemill.storage.locations import open_files, path_for_readers
-from tidemill.storage.metastore import open_metastore
+from tidemill.storage.metastore import HivePartition, open_metastore
 
 WATERMARK_COLUMN: Final = "tidemill.watermark"
 """The property of a table of Hive that names its column of time."""
@@ -107,20 +107,39 @@ def list_in_metastore(
     """Return the partitions that the metastore has, with what is `listed` of their directories.
 
     A process that begins, and one that sees a changed declaration, notes the declaration in the table's properties.
-    Errors: `MetastoreUnavailable`. Cost: the names of all partitions, and the locations of those that are new.
+    Errors: `MetastoreUnavailable`. Cost: the names of all partitions, and a description of those that are new.
     """
     with open_metastore(hive.metastore) as metastore:
         if memory.known is None:
             metastore.put_properties(hive.database, hive.table, properties_of(fileset))
         names = metastore.list_partitions(hive.database, hive.table)
         new = [one for one in names if not memory.seen.get(one)]
-        places = metastore.find_locations(hive.database, hive.table, new)
+        known = metastore.find_partitions(hive.database, hive.table, new)
     trees = {one.name: one for one in listed}
     trees |= {one: TreeDirectory(one, [], frozenset()) for one in names if one not in trees}
     base = path_for_readers(fileset.dataset.location)
+    faults = {name: find_fault(fileset, one, f"{base}/{name}") for name, one in known.items()}
+    return [replace(trees[one], listed=True, fault=faults.get(one, "")) for one in sorted(names)]
+
+
+def find_fault(fileset: Fileset, partition: HivePartition, usual: str) -> str:
+    """Return why a partition of Hive cannot be read like the others of its table; empty if it can be."""
     # Hadoop's locations are no URLs: nothing in them is encoded.
-    elsewhere = {one: place for one, place in places.items() if place.removeprefix("file://") != f"{base}/{one}"}
-    return [replace(trees[one], listed=True, elsewhere=elsewhere.get(one, "")) for one in sorted(names)]
+    if partition.location.removeprefix("file://") != usual:
+        where = partition.location
+        return f"the metastore says that its files are at {where}: they have to be in the directory of the table"
+    lines = fileset.storing.hive.lines if fileset.storing.hive else None
+    cure = "write it again by INSERT OVERWRITE in Hive, which gives it those of the table"
+    if lines is None and partition.file_format not in {"", "text", fileset.storing.format.value}:
+        return f"its files are {partition.file_format} in Hive, and those of the table {fileset.storing.format}: {cure}"
+    if lines is not None and partition.lines is None:
+        return f"Hive reads its files by other classes than the text of the table: {cure}"
+    if lines is not None and partition.lines != lines:
+        return (
+            f"its delimiters in Hive are {partition.lines}, and those of the table {lines}: give it those of the table "
+            "by ALTER TABLE … PARTITION (…) SET SERDEPROPERTIES if its files have them. Else write it again"
+        )
+    return ""
 
 
 def properties_of(fileset: Fileset) -> dict[str, str]:

@@ -7,6 +7,7 @@ checked once more before the commit: a file that is the same before and after wa
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from tidemill.lake.fileset.fileset import Change, Fileset, Partition, check_partitions
 from tidemill.names import DatasetId
@@ -29,6 +30,10 @@ class ReadChanges:
         for partition in partitions:
             for change in (one for one in partition.changes if one.manifest.files):
                 self._read[fileset.dataset_id, change.location, change.partition_key] = fileset, change
+
+    def forget(self, dataset_ids: AbstractSet[DatasetId]) -> None:
+        """Forget what was read of some file sets, of which nothing counts in the outputs of the attempt."""
+        self._read = {place: one for place, one in self._read.items() if place[0] not in dataset_ids}
 
     def verify(self) -> None:
         """Raise `DamagedFiles` if a file is not what was published; call it when the program has read all it wants.

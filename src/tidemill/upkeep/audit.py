@@ -485,6 +485,7 @@ def _audit_runs(search: Search, chosen: Mapping[str, Dataset]) -> int:
                 next_step = f"compare `tidemill run show {run_id}` with the runs of the same program"
                 search.report(FindingKind.DOUBLED, dataset.qualified_name, what, next_step)
     _audit_left(search)
+    _audit_backfills(search)
     return runs
 
 
@@ -507,3 +508,15 @@ def _audit_left(search: Search) -> None:
         if state in {"committed", "in_progress"}:
             what = f"{location} is to be deleted, and transaction {write_pointer} is {state}"
             search.report(FindingKind.BROKEN, str(write_pointer), what, mend)
+
+
+def _audit_backfills(search: Search) -> None:
+    """The counts of a backfill are those of its items, and no item has two completed runs."""
+    mend = "report it as a bug"
+    for backfill_id, counts, found, completed, done in search.ask(SQL.list_backfills, horizon_at=search.horizon.at):
+        if counts != found:
+            what = f"its items are kept as {counts} and counted as {found} (waiting, running, done, failed, dropped)"
+            search.report(FindingKind.BROKEN, str(backfill_id), what, mend)
+        if int(str(completed)) > int(str(done)):
+            what = f"it has {completed} completed runs for {done} items"
+            search.report(FindingKind.DOUBLED, str(backfill_id), what, mend)

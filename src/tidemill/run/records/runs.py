@@ -17,7 +17,7 @@ from tidemill.catalog.records import to_json
 from tidemill.epoch import EPOCH
 from tidemill.errors import NotFound
 from tidemill.json_specs import read_plain
-from tidemill.names import JobId, ProgramId, RunId, ScheduleId, WritePointer, program_limit
+from tidemill.names import BackfillId, JobId, ProgramId, RunId, ScheduleId, WritePointer, program_limit
 from tidemill.run.records.programs import Program, Value, read_program
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ class NewRun:
     """A run to be made. `arguments` are complete (`Program.bind`); `triggered_by` is JSON for people and programs.
 
     `came_at` is the time at which its work came; None for now. `limits` are the limits of which the run holds a slot
-    from now to its end state, beside that of its program.
+    from now to its end state, beside that of its program. A run of the backfill `backfill_id` has no slot of its
+    program: the backfill has a limit of its own.
     """
 
     run_id: RunId
@@ -98,6 +99,7 @@ class NewRun:
     deadline: datetime | None = None
     came_at: datetime | None = None
     limits: Collection[str] = ()
+    backfill_id: BackfillId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +159,8 @@ class RunRecord:
 def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
     """Make `runs`, each with its slots, in the caller's transaction; two statements for any number.
 
-    Every run has a slot of its program, however it was started. The caller holds the `slot_limit` rows of the limits
-    that it promised to keep.
+    Every run has a slot of its program, however it was started, but for runs of backfills. The caller holds the
+    `slot_limit` rows of the limits that it promised to keep.
     """
     rows = to_json(
         [
@@ -172,6 +174,7 @@ def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
                 "arguments": json.dumps(run.arguments),
                 "triggered_by": to_json(run.triggered_by),
                 "came_at": run.came_at,
+                "backfill_id": run.backfill_id,
             }
             for run in runs
         ]
@@ -180,7 +183,7 @@ def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
     slots = [
         {"limit_key": limit, "run_id": run.run_id}
         for run in runs
-        for limit in sorted({program_limit(run.program_id), *run.limits})
+        for limit in sorted({*run.limits} | ({program_limit(run.program_id)} if run.backfill_id is None else set()))
     ]
     db.run(SQL.insert_slots, slots=json.dumps(slots))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tests.errors import raises_code
@@ -26,6 +28,36 @@ def daily(run):
 
 app.schedule("nightly", daily, trigger=tm.Cron("0 3 * * *"), arguments={"day": tm.From("logical_time")},
              constraints=[tm.Concurrency(1), tm.SinceLastRun("1h"), tm.Rate(1, per="1d")])
+"""
+DATA = """
+import tidemill as tm
+from pathlib import Path
+
+app = tm.App("shop")
+HERE = Path(__file__).parent
+days = app.fileset("days", keys={"day": "int"}, format="text")
+sums = app.fileset("sums", keys={"day": "int"}, format="text")
+
+
+@app.python(reads=[days], writes=[sums], arguments={"rate": 1})
+def daily(run):
+    took = [partition["day"] for partition in run.input(days).partitions]
+    if (HERE / "broken").exists():
+        raise ValueError("broken")
+    with (HERE / "said.txt").open("a") as said:
+        said.write(f"{took} {run.arguments['rate']}\\n")
+    run.output(sums).overwrite({f"day={day}": "sum\\n" for day in took})
+
+
+@app.python(reads=[sums])
+def follow(run):
+    with (HERE / "followed.txt").open("a") as said:
+        said.write(f"{[partition['day'] for partition in run.input(sums).partitions]}\\n")
+
+
+app.schedule("on_days", daily, trigger=tm.NewPartitions(days), constraints=[tm.Concurrency(1)])
+app.schedule("on_sums", follow, trigger=tm.NewPartitions(sums))
+app.schedule("after", follow, trigger=tm.RunEnded(daily))
 """
 JANUARY = {"by": "times", "schedule": "shop.nightly", "since": "2026-01-01", "until": "2026-01-11"}
 
@@ -181,3 +213,125 @@ def test_a_backfill_has_a_largest_size(stage, monkeypatch):
     monkeypatch.setattr("tidemill.mill.backfill_plan.MOST_ITEMS", 9)
     with raises_code("bad_backfill", "more than 9 items"):
         stage.mill.backfills.start("shop.daily", **JANUARY)
+
+
+@pytest.fixture
+def past(catalog_url, tmp_path):
+    """Deploy a program that works for partitions, of which it took none of the first six."""
+    with staged(tmp_path, catalog_url, DATA, ManualClock()) as opened:
+        opened.publish("days", *(f"day={day}" for day in range(6)))
+        opened.mill.consumers.reset("days", "default.shop.daily", "now")
+        opened.schedule()
+        opened.play()
+        for said in ("said.txt", "followed.txt"):
+            (tmp_path / said).unlink(missing_ok=True)
+        yield opened
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_backfill_by_partitions_takes_those_that_no_run_took(past, quiet):
+    """Downstream gets what it publishes, or nothing under `quiet`; the daily runs go on beside it."""
+    started = past.mill.backfills.start("shop.daily", {"rate": 7}, where=["day<5"], concurrency=2, quiet=quiet)
+    (run, _) = past.take()
+    past.publish("days", "day=6")
+    daily = past.schedule()
+    past.work()
+    past.attempt(run)
+    past.play()
+    ended = past.mill.backfills.show(started.backfill_id)
+
+    assert daily == ["default.shop.on_days"]
+    assert counts(ended) == ("RUNNING", 0, 1, 4, 0, 0)
+    assert sorted(past.lines_of()) == ["[0] 7", "[2] 7", "[3] 7", "[4] 7", "[6] 1"]
+    followed = {int(day) for line in past.lines_of("followed.txt") for day in line.strip("[]").split(", ") if day}
+    assert followed == ({6} if quiet else {0, 2, 3, 4, 6})
+    assert past.mill.catalog.audit().findings == ()
+
+
+def test_what_a_partition_needs_is_told_by_its_runs_and_its_consumer(past):
+    """What waits for the next run of the schedule is no part of a backfill: it would be processed twice."""
+    past.publish("days", "day=6")
+    past.play()
+    broken = past.mill.project.config.folder / "broken"
+    broken.touch()
+    past.mill.runs.start("shop.daily", partitions={"days": ["day=1"]})
+    past.work()
+    broken.unlink()
+    past.mill.runs.start("shop.daily", partitions={"days": ["day=2"]})
+    past.publish("days", "day=7")
+
+    planned = past.mill.backfills.plan("shop.daily", select="all")
+
+    assert [(one.item, one.need) for one in planned.first] == [
+        ("day=0", "missing"), ("day=1", "failed"), ("day=2", "running"), ("day=3", "missing"), ("day=4", "missing"),
+        ("day=5", "missing"), ("day=6", "done"), ("day=7", "waiting"),
+    ]  # fmt: skip
+    assert (planned.items, planned.bytes, planned.rows) == (8, 8 * len("day=0\n"), 8)
+    assert past.mill.backfills.plan("shop.daily").items == 5
+
+
+def test_a_backfill_by_versions_takes_what_transactions_have_changed(past):
+    """A source was wrong for an afternoon, and was corrected: all that came meanwhile is processed again."""
+    past.publish("days", "day=3", "day=8", op="overwrite")
+    (wrong,) = {one.write_pointer for one in past.mill.datasets.partitions("days", where=["day=8"])}
+    past.play()
+    choice = {"by": "versions", "from_version": wrong, "to_version": wrong, "select": "all"}
+    started = past.mill.backfills.start("shop.daily", **choice)
+    finish(past, started.backfill_id)
+
+    assert [one.item for one in past.mill.backfills.items(started.backfill_id)] == ["day=3", "day=8"]
+    assert past.lines_of()[-2:] == ["[3] 1", "[8] 1"]
+
+
+def test_a_backfill_by_runs_takes_their_inputs_again(past):
+    """A bug of yesterday is corrected: its runs are repeated on what they took, with their arguments."""
+    past.publish("days", "day=6", "day=7")
+    (run,) = (one for one in past.play() if one.arguments)
+    past.publish("days", "day=6", op="overwrite")
+    past.play()
+    since, until = run.created_at - timedelta(days=1), run.created_at + timedelta(days=1)
+    planned = past.mill.backfills.plan("shop.daily", by="runs", since=since, until=until, select="all")
+    started = past.mill.backfills.start("shop.daily", {"rate": 2}, by="runs", runs=[run.run_id], select="all")
+    ended = finish(past, started.backfill_id)
+
+    assert planned.items == 3
+    assert counts(ended) == ("COMPLETED", 0, 0, 1, 0, 0)
+    assert past.lines_of()[-1] == "[6, 7] 2"
+
+
+def test_an_item_that_is_gone_fails_by_itself(past):
+    """A partition was dropped while the backfill was under way."""
+    started = past.mill.backfills.start("shop.daily")
+    past.mill.datasets.drop("days", ["day=2"])
+    ended = finish(past, started.backfill_id)
+    (failed,) = past.mill.backfills.items(started.backfill_id, state="failed")
+
+    assert counts(ended) == ("COMPLETED", 0, 0, 5, 1, 0)
+    assert (failed.item, failed.run_id) == ("day=2", None)
+    assert "partition day=2" in failed.why
+
+
+def test_a_backfill_of_which_no_item_can_be_started_pauses_by_itself(past):
+    """Fifty thousand useless look-ups help nobody."""
+    past.publish("days", *(f"day={day}" for day in range(10, 40)))
+    started = past.mill.backfills.start("shop.daily", select="all")
+    past.mill.datasets.drop("days", [f"day={day}" for day in range(1, 40) if day not in (6, 7, 8, 9)])
+    paused = finish(past, started.backfill_id)
+
+    assert counts(paused) == ("PAUSED", 15, 0, 1, 20, 0)
+    assert "no run could be made of the last 20 items" in paused.reason
+
+
+def test_a_run_whose_input_is_no_longer_kept_is_not_repeated(past):
+    """The item fails with the reason, and the scheduler goes on."""
+    past.publish("days", "day=6", "day=7")
+    (run,) = (one for one in past.play() if one.arguments)
+    past.publish("days", "day=6", op="overwrite")
+    past.play()
+    past.sql("UPDATE dataset SET horizon = 1000000 WHERE name = 'days' RETURNING 1")
+    started = past.mill.backfills.start("shop.daily", by="runs", runs=[run.run_id], select="all")
+    (failed,) = past.mill.backfills.items(started.backfill_id)
+
+    assert (started.state, failed.state) == ("COMPLETED", "FAILED")
+    assert "are deleted" in failed.why
+    assert past.sql("SELECT * FROM reader_pin") == []

@@ -338,6 +338,13 @@ UPDATE run SET exit_cause = 'lacking', exit_reason = 'no profile' WHERE run_id I
 INSERT INTO run_input (run_id, dataset_id, write_pointer, item)
 SELECT 'run_' || i, 'wide', 2 * i + 1, 'k' || (i % 100000) FROM series
 
+-- name: fill_chosen_input
+-- Of a run that waits: partitions, one that was replaced and expired, and files that are to leave.
+INSERT INTO run_input (run_id, dataset_id, write_pointer, item, content_version)
+SELECT 'pending_9', 'wide', 2 * i + 1, 'k' || (i % 100000), '' FROM series WHERE i >= 299000 AND i < 299050
+ UNION ALL
+SELECT 'pending_9', 'landing', 0, 'f' || i, 'v1' FROM series WHERE i >= 100 AND i < 150
+
 -- name: fill_slot_limit
 INSERT INTO slot_limit (limit_key)
 SELECT 'program:program_' || i FROM series WHERE i < 300

@@ -753,6 +753,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "backfills.list_of_program": {**_BEFORE, "state": ""},
     "backfills.list_of_namespace": {**_BEFORE, "namespace": "default", "state": ""},
     "backfills.list_in_state": {**_BEFORE, "state": "COMPLETED"},
+    "backfills.list_next": {"after": -1},
     "backfills.list_items": {"after": 100},
     "backfills.list_items_in_state": {"state": "FAILED", "after": 100},
     "backfill_plan.list_partitions": {"dataset_id": "wide", "lower": "k1", "after": "", "upper": "k2"},
@@ -1001,6 +1002,21 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "discovery.select_due_listings": {"process": "node_7", "lead": 100, "held": _list("landing")},
     "discovery.select_next_listing": {"process": "node_7", "left": _list("landing")},
     "inbox.insert_marker": {"dataset_id": "landing", "afterwards": "delete", "archive": None},
+    "chosen.find_partitions": {"keys": _list(*_KEYS)},
+    "chosen.find_files": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in _LEAVING))},
+    "chosen.record_input": {
+        "items": _rows(
+            [
+                {"run_id": "new", "dataset_id": "wide", "write_pointer": i, "item": f"k{i}", "content_version": ""}
+                for i in range(100)
+            ]
+        )
+    },
+    "chosen.read_changes": {"run_id": "pending_9"},
+    "chosen.read_files": {"run_id": "pending_9", "dataset_id": "landing"},
+    "chosen.read_items": {"run_id": "pending_9"},
+    "chosen.find_replaced": {"run_id": "pending_9"},
+    "chosen.find_left": {"run_id": "pending_9"},
     "leaving.note_left": {
         "files": _files(_LEAVING, afterwards="archived", archive="file:///archive", error=None, wait=None)
     },

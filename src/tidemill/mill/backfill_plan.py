@@ -18,6 +18,7 @@ from tidemill.errors import NotFound, UserError
 from tidemill.lake.consumer.managed import Consumer, WorkState, find_readers
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.mill.choosing import check_choosable
 from tidemill.mill.period import read_period
 from tidemill.mill.project import Project
 from tidemill.mill.scheduled import find_named
@@ -183,6 +184,8 @@ def plan_backfill(db: Db, project: Project, program: Program, choice: Choice) ->
     Cost: what the choice names; by times, the runs of the program; by versions, the changes between the versions.
     """
     dataset_id, arguments = None, {}
+    if choice.by is not By.TIMES:
+        check_choosable(db, program)
     match choice.by:
         case By.TIMES:
             schedule = _find_schedule(db, project, program, choice.schedule)

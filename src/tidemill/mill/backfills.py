@@ -17,7 +17,7 @@ from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, program_names
 from tidemill.mill.runs import StartsByItself
-from tidemill.names import BackfillId, ProgramId, RunId
+from tidemill.names import BackfillId, ProgramId, RunId, WritePointer
 from tidemill.run.records.programs import Program
 from tidemill.schedule import backfills
 from tidemill.schedule.backfills import MOST_AT_ONCE, Backfill, BackfillState, By, Item, ItemState, NewBackfill
@@ -198,9 +198,12 @@ class Backfills(Noun):
         backfill_id = BackfillId(self._world.new_id("backfill"))
 
         def block(db: Db) -> BackfillView:
+            pointer = WritePointer(db.tick())
             found, planned = self._choose(db, program, choice)
             given = {**planned.arguments, **(arguments or {})}
-            later = [name for name, value in given.items() if isinstance(value, Mapping)]
+            later = {name for name, value in given.items() if isinstance(value, Mapping)}
+            if choice.by is By.RUNS:  # each run has those of the run that it repeats
+                later |= {one.name for one in found.arguments} - set(given)
             found.bind({name: value for name, value in given.items() if name not in later}, later)
             if not planned.items:
                 named = ", ".join(f"{number} {need}" for need, number in sorted(planned.named.items())) or "none"
@@ -217,7 +220,7 @@ class Backfills(Noun):
                 self._project.actor,
                 [one.item for one in planned.items],
             )
-            made = backfills.start_backfill(db, self._world, new)
+            made = backfills.start_backfill(db, self._world, pointer, new)
             self._note("start", found.qualified_name, backfill_id=backfill_id, items=len(new.items)).write(db)
             return _view(made, {found.program_id: found.qualified_name})
 
@@ -292,7 +295,9 @@ class Backfills(Noun):
         """Go on with a paused backfill. `NotFound`, `BackfillOver`."""
 
         def block(db: Db) -> ChangedBackfill:
-            return self._changed(db, "resume", *backfills.resume_backfill(db, self._world, self._id(db, backfill_id)))
+            pointer = WritePointer(db.tick())
+            resumed = backfills.resume_backfill(db, self._world, pointer, self._id(db, backfill_id))
+            return self._changed(db, "resume", *resumed)
 
         return self._catalog.write(block)
 
@@ -319,7 +324,9 @@ class Backfills(Noun):
         """Try the failed items of a backfill again. `NotFound`, `BackfillOver`, `NothingFailed`."""
 
         def block(db: Db) -> ChangedBackfill:
-            return self._changed(db, "retry", *backfills.retry_backfill(db, self._world, self._id(db, backfill_id)))
+            pointer = WritePointer(db.tick())
+            retried = backfills.retry_backfill(db, self._world, pointer, self._id(db, backfill_id))
+            return self._changed(db, "retry", *retried)
 
         return self._catalog.write(block)
 

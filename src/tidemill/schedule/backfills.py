@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import FROM_LATEST, Param, load_sql
 from tidemill.epoch import show_time
 from tidemill.errors import Conflict, NotFound, UserError
-from tidemill.names import BackfillId, DatasetId, Namespace, ProgramId, RunId
+from tidemill.names import BackfillId, DatasetId, Namespace, ProgramId, RunId, WritePointer
 from tidemill.run.records.programs import Program, ProgramRetired, find_program_by_id
-from tidemill.run.records.runs import NewRun, RunState, create_pending
+from tidemill.run.records.runs import NewRun, RunState, create_pending, find_run
+from tidemill.run.step.chosen_input import choose_partitions, repeat_input
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ MOST_ITEMS: Final = 50_000
 """The most items of a backfill: its start is one transaction."""
 MOST_AT_ONCE: Final = 100
 """The highest concurrency of a backfill."""
+_HANDED_ON: Final = ("logical_time", "logical_times")
+"""Fields of the cause of a run that a repetition has too."""
 _REFUSED_IN_A_ROW: Final = 20
 """After so many items in a row for which no run could be made, a backfill pauses by itself."""
 
@@ -158,12 +162,25 @@ class _Ended(NamedTuple):
     exit_reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """An item as it is to be stored."""
+
+    no: int
+    state: ItemState
+    run_id: RunId | None
+    why: str = ""
+
+
 FIND_DUE: Final = SQL.find_due()
 """Finds a backfill of which a run has ended."""
 
 
-def start_backfill(db: Db, world: World, new: NewBackfill) -> Backfill:
-    """Record a backfill with its items, and make its first runs. Cost: its items."""
+def start_backfill(db: Db, world: World, pointer: WritePointer, new: NewBackfill) -> Backfill:
+    """Record a backfill with its items, and make its first runs. Cost: its items.
+
+    `pointer` is a tick that the caller's transaction has taken as its first act: see `choose`.
+    """
     db.run(
         SQL.insert_backfill,
         backfill_id=new.backfill_id,
@@ -180,7 +197,7 @@ def start_backfill(db: Db, world: World, new: NewBackfill) -> Backfill:
     )
     rows = json.dumps([{"no": no, "item": item} for no, item in enumerate(new.items)])
     db.run(SQL.insert_items, backfill_id=new.backfill_id, items=rows)
-    return _advance(db, world, lock_backfill(db, new.backfill_id))
+    return _advance(db, world, pointer, lock_backfill(db, new.backfill_id))
 
 
 def advance_due(catalog: Catalog, world: World) -> int:
@@ -188,7 +205,7 @@ def advance_due(catalog: Catalog, world: World) -> int:
     advanced = 0
     while (backfill_id := catalog.read(lambda db: db.value(SQL.find_due, BackfillId))) is not None:
         world.mark("backfill.before_advance")
-        catalog.write(lambda db: _advance(db, world, lock_backfill(db, backfill_id)))  # called at once
+        catalog.write(partial(_advance_one, world=world, backfill_id=backfill_id))
         world.mark("backfill.advanced")
         advanced += 1
     return advanced
@@ -205,12 +222,15 @@ def pause_backfill(db: Db, backfill_id: BackfillId) -> tuple[Backfill, Backfill]
     return found, _store(db, replace(found, state=BackfillState.PAUSED))
 
 
-def resume_backfill(db: Db, world: World, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
-    """Go on with a paused backfill; return as `pause_backfill` does. `BackfillOver`."""
+def resume_backfill(db: Db, world: World, pointer: WritePointer, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
+    """Go on with a paused backfill; return as `pause_backfill` does. `BackfillOver`.
+
+    `pointer` as for `start_backfill`.
+    """
     found = _lock_going(db, backfill_id)
     if found.state is BackfillState.RUNNING:
         return found, found
-    return found, _advance(db, world, replace(found, state=BackfillState.RUNNING, reason=""))
+    return found, _advance(db, world, pointer, replace(found, state=BackfillState.RUNNING, reason=""))
 
 
 def cancel_backfill(db: Db, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
@@ -228,10 +248,10 @@ def cancel_backfill(db: Db, backfill_id: BackfillId) -> tuple[Backfill, Backfill
     return found, _store(db, dropped)
 
 
-def retry_backfill(db: Db, world: World, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
+def retry_backfill(db: Db, world: World, pointer: WritePointer, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
     """Have the failed items of a backfill wait again, and go on; return as `pause_backfill` does.
 
-    `BackfillOver` for a cancelled backfill, `NothingFailed`.
+    `pointer` as for `start_backfill`. `BackfillOver` for a cancelled backfill, `NothingFailed`.
     """
     found = lock_backfill(db, backfill_id)
     if found.state is BackfillState.CANCELLED:
@@ -240,7 +260,7 @@ def retry_backfill(db: Db, world: World, backfill_id: BackfillId) -> tuple[Backf
         raise NothingFailed(backfill_id)
     db.run(SQL.move_items, backfill_id=backfill_id, before=ItemState.FAILED, after=ItemState.WAITING)
     again = replace(found, state=BackfillState.RUNNING, reason="", waiting=found.waiting + found.failed, failed=0)
-    return found, _advance(db, world, again)
+    return found, _advance(db, world, pointer, again)
 
 
 def list_running(db: Db, backfill_id: BackfillId) -> list[RunId]:
@@ -307,33 +327,45 @@ def _lock_going(db: Db, backfill_id: BackfillId) -> Backfill:
     return found
 
 
-def _advance(db: Db, world: World, found: Backfill) -> Backfill:
+def _advance_one(db: Db, world: World, backfill_id: BackfillId) -> None:
+    pointer = WritePointer(db.tick())
+    _advance(db, world, pointer, lock_backfill(db, backfill_id))
+
+
+def _advance(db: Db, world: World, pointer: WritePointer, found: Backfill) -> Backfill:
     """Settle the items whose runs have ended, make the next runs, and store the backfill; the caller holds its lock."""
-    settled = _settle(db, found)
-    advanced = _launch(db, world, settled) if settled.state is BackfillState.RUNNING else settled
+    advanced, changed = _settle(db, found)
+    runs: list[NewRun] = []
+    if advanced.state is BackfillState.RUNNING:
+        advanced, launched, runs = _launch(db, world, pointer, advanced)
+        changed += launched
     if advanced.state is BackfillState.RUNNING and advanced.waiting + advanced.running == 0:
         advanced = replace(advanced, state=BackfillState.COMPLETED)
+    # First, since it locks data sets. Items change under the lock of the backfill alone.
+    create_pending(db, runs)
+    if changed:
+        rows = [{"backfill_id": found.backfill_id, **asdict(item)} for item in changed]
+        db.run(SQL.store_items, items=json.dumps(rows))
     return _store(db, advanced)
 
 
-def _settle(db: Db, found: Backfill) -> Backfill:
+def _settle(db: Db, found: Backfill) -> tuple[Backfill, list[_Changed]]:
+    """Return the backfill, and its items whose runs have ended, as they are now."""
     ended = db.records(SQL.list_ended, _Ended, backfill_id=found.backfill_id)
-    if not ended:
-        return found
-    done = [one.no for one in ended if one.state is RunState.COMPLETED]
-    rows = [
-        {"no": one.no, "state": ItemState.DONE, "run_id": one.run_id, "why": ""}
+    changed = [
+        _Changed(one.no, ItemState.DONE, one.run_id)
         if one.state is RunState.COMPLETED
-        else {"no": one.no, "state": ItemState.FAILED, "run_id": one.run_id, "why": _why_failed(one)}
+        else _Changed(one.no, ItemState.FAILED, one.run_id, _why_failed(one))
         for one in ended
     ]
-    _store_items(db, found, rows)
-    return replace(
+    done = sum(item.state is ItemState.DONE for item in changed)
+    settled = replace(
         found,
-        running=found.running - len(ended),
-        done=found.done + len(done),
-        failed=found.failed + len(ended) - len(done),
+        running=found.running - len(changed),
+        done=found.done + done,
+        failed=found.failed + len(changed) - done,
     )
+    return settled, changed
 
 
 def _why_failed(one: _Ended) -> str:
@@ -342,52 +374,60 @@ def _why_failed(one: _Ended) -> str:
     return f"{one.state.lower()}: {one.exit_reason}" if one.exit_reason else one.state.lower()
 
 
-def _launch(db: Db, world: World, found: Backfill) -> Backfill:
-    """Make runs of the next items, until as many are under way as may be."""
+def _launch(
+    db: Db, world: World, pointer: WritePointer, found: Backfill
+) -> tuple[Backfill, list[_Changed], list[NewRun]]:
+    """Decide on runs of the next items, until as many are under way as may be; return them with the changed items."""
+    changed: list[_Changed] = []
+    runs: list[NewRun] = []
     program = find_program_by_id(db, found.program_id)
     if program.retired:
-        return replace(found, state=BackfillState.PAUSED, reason=str(ProgramRetired(program.qualified_name)))
-    refused = 0
+        reason = str(ProgramRetired(program.qualified_name))
+        return replace(found, state=BackfillState.PAUSED, reason=reason), changed, runs
+    refused, after = 0, -1
     while found.waiting and (free := found.concurrency - found.running) > 0:
-        rows: list[Mapping[str, object]] = []
-        runs: list[NewRun] = []
-        following = db.records(SQL.list_next, tuple[int, str], backfill_id=found.backfill_id, most=free)
+        place: dict[str, Param] = {"backfill_id": found.backfill_id, "after": after, "most": free}
+        following = db.records(SQL.list_next, tuple[int, str], **place)
         # In the order of the items: only the ids order runs of one millisecond.
         for (no, item), run_id in zip(following, map(RunId, world.new_ids("run", len(following))), strict=True):
             try:
-                runs.append(_make_run(db, found, program, run_id, no, item))
+                runs.append(_make_run(db, pointer, found, program, run_id, no, item))
             except UserError as error:
                 refused += 1
-                rows.append({"no": no, "state": ItemState.FAILED, "run_id": None, "why": str(error)})
+                changed.append(_Changed(no, ItemState.FAILED, None, str(error)))
+                found = replace(found, waiting=found.waiting - 1, failed=found.failed + 1)
             else:
                 refused = 0
-                rows.append({"no": no, "state": ItemState.RUNNING, "run_id": run_id, "why": ""})
-        create_pending(db, runs)
-        _store_items(db, found, rows)
-        found = replace(
-            found,
-            waiting=found.waiting - len(rows),
-            running=found.running + len(runs),
-            failed=found.failed + len(rows) - len(runs),
-        )
+                changed.append(_Changed(no, ItemState.RUNNING, run_id))
+                found = replace(found, waiting=found.waiting - 1, running=found.running + 1)
+        after = following[-1][0]
         if refused >= _REFUSED_IN_A_ROW:
-            reason = f"no run could be made of the last {refused} items: {rows[-1]['why']}"
-            return replace(found, state=BackfillState.PAUSED, reason=reason)
-    return found
+            reason = f"no run could be made of the last {refused} items: {changed[-1].why}"
+            return replace(found, state=BackfillState.PAUSED, reason=reason), changed, runs
+    return found, changed, runs
 
 
-def _make_run(db: Db, found: Backfill, program: Program, run_id: RunId, no: int, item: str) -> NewRun:
-    del db
+def _make_run(  # a run is made of all of these
+    db: Db, pointer: WritePointer, found: Backfill, program: Program, run_id: RunId, no: int, item: str
+) -> NewRun:
+    """Return the run of an item. `MissingInput`, `BadArgument`, `NothingTaken`, `NotFound`."""
     cause: dict[str, object] = {"asked": "by a backfill", "backfill": found.backfill_id, "item": no}
     arguments = dict(found.arguments)
+    chosen = None
     match found.by:
         case By.TIMES:
             logical_time = datetime.fromisoformat(item)
             cause |= {"logical_time": logical_time, "logical_times": [logical_time]}
             shown = show_time(logical_time)
             arguments = {name: shown if isinstance(given, Mapping) else given for name, given in arguments.items()}
-        case By.PARTITIONS | By.VERSIONS | By.RUNS:
-            raise NotImplementedError
+        case By.PARTITIONS | By.VERSIONS:
+            chosen = choose_partitions(db, pointer, found.dataset_id or DatasetId(""), [item])
+        case By.RUNS:
+            before = find_run(db, RunId(item))
+            cause |= {"replays": before.run_id}
+            cause |= {name: before.triggered_by[name] for name in _HANDED_ON if name in before.triggered_by}
+            arguments = {**before.arguments, **arguments}
+            chosen = repeat_input(db, pointer, program, before.run_id)
         case by:
             assert_never(by)
     return NewRun(
@@ -396,12 +436,10 @@ def _make_run(db: Db, found: Backfill, program: Program, run_id: RunId, no: int,
         program.bind(arguments),
         cause,
         priority=found.priority,
+        chosen=chosen,
+        quiet=found.quiet,
         backfill_id=found.backfill_id,
     )
-
-
-def _store_items(db: Db, found: Backfill, rows: Sequence[Mapping[str, object]]) -> None:
-    db.run(SQL.store_items, items=json.dumps([{"backfill_id": found.backfill_id, **row} for row in rows]))
 
 
 def _store(db: Db, changed: Backfill) -> Backfill:

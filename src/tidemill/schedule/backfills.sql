@@ -34,7 +34,7 @@ SELECT item.no, item.run_id, run.state, run.exit_reason
 -- name: list_next
 -- gives: no, item
 SELECT no, item FROM backfill_item {indexed_by:backfill_item_state}
- WHERE backfill_id = :backfill_id AND state = 'WAITING' ORDER BY no LIMIT :most
+ WHERE backfill_id = :backfill_id AND state = 'WAITING' AND no > :after ORDER BY no LIMIT :most
 
 -- name: list_running
 -- gives: run_id

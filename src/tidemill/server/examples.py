@@ -58,6 +58,8 @@ _BY_OPERATION: Final[Mapping[tuple[str, str], object]] = {
     ("schedule.list", "status"): "suspended",
     ("schedule.next", "name"): "shop.nightly",
     ("inbox.update_file_status", "status"): "SUCCESS",
+    ("run.start", "partitions"): {"orders": [{"day": "2026-01-31"}]},
+    ("run.start", "files"): {"raw": ["a.csv"]},
     ("run.list", "state"): "FAILED",
     ("job.list", "state"): "pending_constraint",
     ("inbox.files", "state"): "ERROR",

@@ -183,6 +183,10 @@ class Stage:
             run_node(mill, echo=lines.append, deploy=False, until_idle=UntilIdle.ALL)
         return lines
 
+    def empty_inboxes(self) -> None:
+        """Archive or delete processed files, as the janitor does."""
+        Janitor(self.mill.project.catalog).empty_inboxes()
+
     def find(self, run_id: RunId) -> RunRecord:
         """Return how a run stands."""
         return self.mill.project.catalog.read(lambda db: find_run(db, run_id))

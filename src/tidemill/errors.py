@@ -84,6 +84,7 @@ _LISTED_BY: Final = {
     "alert": "`tidemill alert list --resolved` lists them all",
     "alert rule": "`tidemill alert rules` lists them all",
     "app": "`tidemill app list` lists them all",
+    "backfill": "`tidemill backfill list` lists them all",
     "consumer": "`tidemill consumer list` lists them all",
     "delivery": "`tidemill alert deliveries` lists them for 30 days",
     "job": "`tidemill job list` lists them all",

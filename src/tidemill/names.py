@@ -31,6 +31,7 @@ NodeId = NewType("NodeId", str)
 ScheduleId = NewType("ScheduleId", str)
 JobId = NewType("JobId", str)
 PinId = NewType("PinId", str)
+BackfillId = NewType("BackfillId", str)
 EventKey = NewType("EventKey", str)
 """The key by which triggers find messages: `partition:default.clicks`, `program:default.shop.ingest`."""
 

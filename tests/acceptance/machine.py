@@ -70,7 +70,7 @@ APP = '''
 from pathlib import Path
 
 from tests.acceptance.days import Days
-from tidemill import Accept, App, Arrivals, Concurrency, Every, NewFiles, NewPartitions, Probe, Reads
+from tidemill import Accept, App, Arrivals, Concurrency, Cron, Every, NewFiles, NewPartitions, Probe, Reads
 from tidemill import Watermark, WatermarkPassed
 from tidemill.run.records.programs import ProgramKind
 from tidemill.sql.window_program import WindowProgram
@@ -164,6 +164,12 @@ def strike(run):
     run.output(times).replace({"": f"{run.logical_time:%H:%M}\\n"})
 
 
+@app.python(retries=5, backoff="1s")
+def remember(run):
+    stumble(f"remember-{run.logical_time:%Y}")
+
+
+app.schedule("yearly", remember, trigger=Cron("0 0 1 1 *"))
 app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)])
 app.schedule("pick", pick, trigger=NewFiles(side), constraints=[Probe("free_slots", at_least=1)])
 app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=[Concurrency(1)])
@@ -199,6 +205,11 @@ class Kind(StrEnum):
     FULL_DISK = "the disk is full"
     AWAY = "the catalog is away"
     LOST_REPLY = "the reply of a commit is lost"
+
+
+def _year(number: int) -> str:
+    """Return the begin of the years of a backfill. The text is in the choice of this one alone."""
+    return f"{1970 + 2 * number}-01-01T00:00:00"
 
 
 AT_MARKS = (Kind.CRASH, Kind.ERROR, Kind.CUT, Kind.PAUSE)
@@ -779,6 +790,22 @@ class Machine:
                     update_file_status(engine.catalog, claim.claim_id, None, FileState.SUCCESS)
 
         self.desk.go(work)
+
+    def backfill(self, number: int) -> None:
+        """Have a person start a backfill of two years; the command dies and fails like any other process."""
+
+        def work() -> None:
+            person = Process(self.desk, "backfiller")
+            mill = Mill(Project(person.catalog, person.world, self._mill.project.config))
+            years = {"since": _year(number), "until": _year(number + 1)}
+            with self._noting_deaths("backfiller"):
+                mill.backfills.start("shop.remember", by="times", schedule="shop.yearly", **years)
+
+        self.desk.go(work)
+
+    def is_backfilled(self, number: int) -> bool:
+        """Return whether the backfill of that number was started."""
+        return bool(self.sql(f"SELECT 1 FROM backfill WHERE choice LIKE '%{_year(number)}%'"))
 
     def is_fetched(self, name: str) -> bool:
         """Return whether the engine has closed the file."""

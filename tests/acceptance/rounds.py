@@ -17,6 +17,7 @@ import pytest
 from tests.acceptance.machine import Machine
 from tidemill import Unavailable
 from tidemill.catalog.transactions import Snapshot
+from tidemill.epoch import EPOCH
 from tidemill.lake import janitor
 from tidemill.lake.datasets import find
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
@@ -33,6 +34,7 @@ STILL_TO_DO = {
     "garbage": "SELECT location, reason, error FROM garbage WHERE attempts = 0 AND not_before <= {now}",
     "superseded": "SELECT c.write_pointer FROM partition_change AS c JOIN dataset AS d ON d.dataset_id = c.dataset_id"
     " WHERE d.name = 'scratch' AND c.superseded_seq IS NOT NULL AND c.expired_at IS NULL",
+    "backfills": "SELECT backfill_id FROM backfill WHERE state <> 'COMPLETED'",
     "slots": "SELECT limit_key, run_id FROM slot",
     "runs": "SELECT run_id, state, exit_reason FROM run WHERE ended_at IS NULL",
     "files": "SELECT name, status, error FROM inbox_file WHERE status <> 'SUCCESS'",
@@ -80,6 +82,8 @@ def play(machine: Machine, number: int) -> None:
             machine.deploy(number)
         elif not machine.is_published(f"n{number}"):
             machine.note(f"n{number}", f"{number}\n" * 5)
+        elif not machine.is_backfilled(number):
+            machine.backfill(number)
         elif not machine.is_fetched(f"h{number}"):
             machine.fetch()
             continue
@@ -158,6 +162,8 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
     assert versions(machine, "times") == announced_versions(machine, "times"), told
     assert len(fires(machine)) >= rounds, told
     assert watermark(machine) == rounds, told
+    if "n" in kinds:
+        assert remembered(machine) == dict.fromkeys(range(1972, 1972 + 2 * rounds), 1), told
     breaks = [one["broken_since"] for one in payloads(machine, "missing:default.side")]
     assert breaks, told
     assert len(set(breaks)) == len(breaks), told
@@ -319,6 +325,16 @@ def strikes(machine: Machine) -> list[object]:
         " WHERE p.name = 'strike' AND r.state = 'COMPLETED'"
     )
     return sorted(json.loads(str(text))["logical_time"] for (text,) in rows)
+
+
+def remembered(machine: Machine) -> Counter[int]:
+    """Count the completed runs of each year, which backfills made two at a round."""
+    rows = machine.sql(
+        "SELECT r.triggered_by FROM run AS r JOIN program AS p ON p.program_id = r.program_id"
+        " WHERE p.name = 'remember' AND r.state = 'COMPLETED'"
+    )
+    times = (int(json.loads(str(text))["logical_time"]) for (text,) in rows)
+    return Counter((EPOCH + timedelta(milliseconds=at)).year for at in times)
 
 
 def forget_garbage(machine: Machine) -> None:

@@ -15,7 +15,7 @@ from pyarrow import parquet, table
 
 from tests.run.conftest import rows_of
 from tests.stage import Stage, staged
-from tidemill import Mill, RunFailed
+from tidemill import Cron, Mill, RunFailed
 from tidemill.mill.operation import Right
 from tidemill.mill.operations import OPERATIONS
 
@@ -129,6 +129,24 @@ def put_a_node(stage: Stage) -> None:
     )
 
 
+def start_backfill(stage: Stage, *, failed: bool = False) -> None:
+    """Have a backfill of two items with a known id; the first has failed, or waits."""
+    rows_of(
+        stage.mill.project.catalog,
+        "INSERT INTO backfill (backfill_id, program_id, namespace, choice, arguments, state, concurrency, priority, "
+        "quiet, actor, waiting, running, failed, created_at) SELECT 'backfill_1', program_id, 'default', "
+        f"'{{\"by\": \"times\"}}', '{{}}', 'RUNNING', 1, -1, 0, 'ann', {1 - failed}, {1 - failed}, {int(failed)}, 1 "
+        "FROM program WHERE name = 'look' RETURNING 1",
+    )
+    first, second = ("FAILED", "DONE") if failed else ("WAITING", "RUNNING")
+    rows_of(
+        stage.mill.project.catalog,
+        "INSERT INTO backfill_item (backfill_id, no, item, state, run_id) VALUES "
+        f"('backfill_1', 0, '2026-01-01T00:00:00+00:00', '{first}', NULL), "
+        f"('backfill_1', 1, '2026-01-02T00:00:00+00:00', '{second}', 'run_x') RETURNING 1",
+    )
+
+
 def open_alert(stage: Stage) -> str:
     """Have an alert with a known id, and return the id."""
     stage.mill.alerts.create("mine", RunFailed())
@@ -168,6 +186,7 @@ def requeue(mill: Mill) -> None:
 
 
 LOOK = "default.shop.look"
+BACKFILL = "backfill_1"
 PLAYS = {
     "alert.acknowledge": Play(
         "alert_1",
@@ -193,6 +212,25 @@ PLAYS = {
     ),
     "app.deploy": Play("default.shop", declared, lambda mill, sent: mill.apps.deploy("shop", *sent)),
     "app.rollback": Play("default.shop", edit, lambda mill, _: mill.apps.rollback("shop")),
+    "backfill.cancel": Play(BACKFILL, start_backfill, lambda mill, _: mill.backfills.cancel(BACKFILL)),
+    "backfill.pause": Play(BACKFILL, start_backfill, lambda mill, _: mill.backfills.pause(BACKFILL)),
+    "backfill.resume": Play(
+        BACKFILL,
+        lambda stage: (start_backfill(stage), stage.mill.backfills.pause(BACKFILL)),
+        lambda mill, _: mill.backfills.resume(BACKFILL),
+    ),
+    "backfill.retry": Play(
+        BACKFILL,
+        lambda stage: start_backfill(stage, failed=True),
+        lambda mill, _: mill.backfills.retry(BACKFILL),
+    ),
+    "backfill.start": Play(
+        LOOK,
+        lambda stage: stage.mill.schedules.create("shop.nightly", "shop.look", trigger=Cron("0 3 * * *")),
+        lambda mill, _: mill.backfills.start(
+            "shop.look", by="times", schedule="shop.nightly", since="2026-01-01", until="2026-01-03"
+        ),
+    ),
     "catalog.adopt": Play("catalog", go_back, lambda mill, _: mill.catalog.adopt()),
     "catalog.restore": Play("catalog", back_up, lambda mill, backup: mill.catalog.restore(backup, replace=True)),
     "consumer.drop": Play(
@@ -309,6 +347,7 @@ ELSEWHERE = {
     "test_projects": {"catalog.move"},
 }
 STATELESS = {
+    "backfill.start": "makes a backfill, whose record has its states; the row has the id",
     "hook.fire": "adds a message, which never changes",
     "run.retry": "makes a run, whose record has its states; the row has the id",
     "run.start": "makes a run, whose record has its states; the row has the id",

@@ -338,10 +338,36 @@ UPDATE run SET exit_cause = 'lacking', exit_reason = 'no profile' WHERE run_id I
 INSERT INTO run_input (run_id, dataset_id, write_pointer, item)
 SELECT 'run_' || i, 'wide', 2 * i + 1, 'k' || (i % 100000) FROM series
 
+-- name: fill_chosen_input
+-- Of a run that waits: partitions, one that was replaced and expired, and files that are to leave.
+INSERT INTO run_input (run_id, dataset_id, write_pointer, item, content_version)
+SELECT 'pending_9', 'wide', 2 * i + 1, 'k' || (i % 100000), '' FROM series WHERE i >= 299000 AND i < 299050
+ UNION ALL
+SELECT 'pending_9', 'landing', 0, 'f' || i, 'v1' FROM series WHERE i >= 100 AND i < 150
+
 -- name: fill_slot_limit
 INSERT INTO slot_limit (limit_key)
 SELECT 'program:program_' || i FROM series WHERE i < 300
  UNION ALL SELECT 'other:' || i FROM series WHERE i < 20000
+
+-- name: fill_backfill
+-- Ten run, of which the first has 50,000 items; 20,000 have ended.
+INSERT INTO backfill (backfill_id, program_id, namespace, choice, dataset_id, arguments, state, concurrency, priority,
+                      quiet, actor, waiting, created_at, ended_at)
+SELECT 'backfill_' || i, 'program_' || (i % 300), 'default', '{"by": "partitions"}', 'wide', '{}',
+       CASE WHEN i < 10 THEN 'RUNNING' ELSE 'COMPLETED' END, 4, -1, 0, 'ann@desk',
+       CASE WHEN i = 0 THEN 49000 ELSE 0 END, :now - 1000000000 + i, CASE WHEN i >= 10 THEN 1000 + i END
+  FROM series WHERE i < 20010
+
+-- name: fill_backfill_item
+-- Of the first, four run, of which two have ended; some have failed.
+INSERT INTO backfill_item (backfill_id, no, item, state, run_id, why)
+SELECT 'backfill_0', i, 'k' || i,
+       CASE WHEN i < 900 THEN 'DONE' WHEN i < 996 THEN 'FAILED' WHEN i < 1000 THEN 'RUNNING' ELSE 'WAITING' END,
+       CASE WHEN i < 998 THEN 'run_' || i WHEN i < 1000 THEN 'live_' || (i - 990) END, ''
+  FROM series WHERE i < 50000
+ UNION ALL
+SELECT 'backfill_' || (i % 10000 + 10), i, 'k' || i, 'DONE', 'run_' || i, '' FROM series WHERE i < 200000
 
 -- name: fill_node
 INSERT INTO node (node_id, host, process, roles, slots, started_at, seen_at)

@@ -59,6 +59,7 @@ _COMPACTED: Final = _rows(
     [{"partition_key": f"k{i % 100_000}", "shown": "k", "base": 2 * i + 1} for i in range(299_000, 299_100)]
 )
 _RUNS: Final = {"created_before": _NOW * 2, "before": "~", "since": 0, "most": 100}
+_BEFORE: Final = {"created_before": _NOW * 2, "before": "~"}
 _MADE: Final = [
     {"partition_key": f"n{i}", "manifest": "bQ==", "files": 1, "bytes": 1, "row_count": 1} for i in range(100)
 ]
@@ -228,6 +229,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "new_id": "anew",
     "newest": 0,
     "next_listing_at": 1000,
+    "backfill_id": "backfill_0",
     "node_id": "node_1",
     "not_before": 1000,
     "now": _NOW,
@@ -709,6 +711,60 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "outbox.list_newest_in_state": {"state": "DEAD", "after": "delivery_299950", "limit": 100},
     "outbox.list_newest_about": {"about": "alert_1", "state": "", "after": "delivery_299950", "limit": 100},
     "outbox.forget_old": {"keep": 86400000},
+    "retention.find_old_backfill": {"before": 2000},
+    "retention.close_backfill": {"backfill_id": "backfill_20", "before": 2000},
+    "retention.delete_items": {"backfill_id": "backfill_20", "most": 200},
+    "retention.delete_backfill": {"backfill_id": "backfill_15000"},
+    "backfills.insert_backfill": {
+        "backfill_id": "another",
+        "namespace": "default",
+        "choice": "{}",
+        "arguments": "{}",
+        "concurrency": 1,
+        "priority": -1,
+        "quiet": 0,
+        "actor": "ann@desk",
+        "waiting": 100,
+    },
+    "backfills.insert_items": {
+        "backfill_id": "another",
+        "items": _rows([{"no": i, "item": f"k{i}"} for i in range(100)]),
+    },
+    "backfills.store_items": {
+        "items": _rows(
+            [
+                {"backfill_id": "backfill_0", "no": i, "state": "DONE", "run_id": f"run_{i}", "why": ""}
+                for i in range(996, 998)
+            ]
+        ),
+    },
+    "backfills.move_items": {"before": "FAILED", "after": "WAITING"},
+    "backfills.store_backfill": {
+        "state": "RUNNING",
+        "reason": "",
+        "waiting": 1,
+        "running": 1,
+        "done": 1,
+        "failed": 1,
+        "dropped": 0,
+        "over": 0,
+    },
+    "backfills.list_newest": _BEFORE,
+    "backfills.list_of_program": {**_BEFORE, "state": ""},
+    "backfills.list_of_namespace": {**_BEFORE, "namespace": "default", "state": ""},
+    "backfills.list_in_state": {**_BEFORE, "state": "COMPLETED"},
+    "backfills.list_next": {"after": -1},
+    "backfills.list_items": {"after": 100},
+    "backfills.list_items_in_state": {"state": "FAILED", "after": 100},
+    "backfill_plan.list_partitions": {"dataset_id": "wide", "lower": "k1", "after": "", "upper": "k2"},
+    "backfill_plan.list_named": {"dataset_id": "wide", "keys": _list(*_KEYS)},
+    "backfill_plan.list_changed": {"dataset_id": "wide", "first": 1, "last": 200},
+    "backfill_plan.list_course": {
+        "dataset_id": "wide",
+        "program_id": "program_1",
+        "consumer_id": "wide",
+        "partitions": _changes(range(299_000, 299_100)),
+    },
     "subscribers.insert_subscriber": {
         "name": "new",
         "topic": "data",
@@ -946,6 +1002,21 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "discovery.select_due_listings": {"process": "node_7", "lead": 100, "held": _list("landing")},
     "discovery.select_next_listing": {"process": "node_7", "left": _list("landing")},
     "inbox.insert_marker": {"dataset_id": "landing", "afterwards": "delete", "archive": None},
+    "chosen.find_partitions": {"keys": _list(*_KEYS)},
+    "chosen.find_files": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in _LEAVING))},
+    "chosen.record_input": {
+        "items": _rows(
+            [
+                {"run_id": "new", "dataset_id": "wide", "write_pointer": i, "item": f"k{i}", "content_version": ""}
+                for i in range(100)
+            ]
+        )
+    },
+    "chosen.read_changes": {"run_id": "pending_9"},
+    "chosen.read_files": {"run_id": "pending_9", "dataset_id": "landing"},
+    "chosen.read_items": {"run_id": "pending_9"},
+    "chosen.find_replaced": {"run_id": "pending_9"},
+    "chosen.find_left": {"run_id": "pending_9"},
     "leaving.note_left": {
         "files": _files(_LEAVING, afterwards="archived", archive="file:///archive", error=None, wait=None)
     },

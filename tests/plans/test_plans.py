@@ -35,6 +35,7 @@ READS_ALL: Final[Mapping[str, str]] = {
     "audit.list_named": "audits data sets, of which there are few",
     "audit.list_pins": "audits all pins",
     "audit.list_slots": "audits all slots",
+    "audit.list_backfills": "audits all items of backfills",
     "resets.forget_waiting": "deletes all that waits for a consumer that is reset, for a person who asks",
     "time_to_live.list_held": "the messages that open jobs hold, once an hour",
     "restore.find_greatest_tick": "restores: reads all messages",

@@ -284,3 +284,19 @@ def test_a_topic_is_read_from_a_time_on(stage, clock):
 
     assert [message.payload["n"] for message in found] == [3, 4]
     assert list(later) == []
+
+
+def test_a_backfill_goes_with_its_items_when_it_has_ended_long_ago(stage, clock, monkeypatch):
+    """In parts; one that is not over stays at any age, and one whose deletion has begun is never tried again."""
+    monkeypatch.setattr("tidemill.upkeep.retention._PART", 1)
+    janitor, mill = Janitor(stage.mill.project.catalog, keep_history=KEEP), stage.mill
+    may = {"by": "times", "schedule": "shop.daily", "since": "2025-05-01", "until": "2025-05-04"}
+    old, paused = (mill.backfills.start("shop.load", **may, select="all").backfill_id for _ in range(2))
+    mill.backfills.pause(paused)
+    stage.play()
+    live(stage, clock, 6, janitor)
+
+    left = stage.sql("SELECT DISTINCT backfill_id FROM backfill_item")
+    assert ([one.backfill_id for one in mill.backfills.list()], left) == ([paused], [(paused,)])
+    with raises_code("not_found", old):
+        mill.backfills.retry(old)

@@ -54,6 +54,7 @@ Param: TypeAlias = Stored | datetime | timedelta | RowSet
 LOCK_ORDER: Final = (
     "clock",
     "tx",
+    "backfill",
     "dataset",
     "subscriber",
     "timer",
@@ -73,6 +74,7 @@ deadlocked within 1.3 s)."""
 RANKS: Final = {table: rank for rank, table in enumerate(LOCK_ORDER)} | {
     "consumer_work": LOCK_ORDER.index("consumer"),
     "fire": LOCK_ORDER.index("timer"),
+    "backfill_item": LOCK_ORDER.index("backfill"),
 }
 
 
@@ -104,6 +106,7 @@ _KINDS: Final = {
     "timer": WakeKind.JOB,
     "boundary": WakeKind.JOB,
     "schedule": WakeKind.JOB,
+    "backfill": WakeKind.JOB,
     "inbox_marker": WakeKind.TIME,
     "expectation": WakeKind.TIME,
     "time_slot": WakeKind.TIME,

@@ -39,6 +39,7 @@ _COMMANDS: Final = {
     "consumer": ("tidemill.cli.consumer", "Consumers of file sets, and their waiting partitions."),
     "watermark": ("tidemill.cli.watermark", "Watermarks of file sets, and the windows computed by them."),
     "sql": ("tidemill.cli.sql", "Declare tables and watermarks by SQL statements."),
+    "backfill": ("tidemill.cli.backfill", "Backfills: runs of a program over parts of the past."),
     "schedule": ("tidemill.cli.schedule", "Schedules: the triggers and constraints that start programs."),
     "job": ("tidemill.cli.job", "Jobs: launches of schedules that wait to become runs."),
     "alert": ("tidemill.cli.alert", "Alerts: what is wrong for too long, the rules about it, and what was sent."),

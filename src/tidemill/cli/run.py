@@ -58,14 +58,45 @@ def lineage(run_id: str, *, direction: str, depth: int, limit: int, as_json: boo
 @command.command()
 @click.argument("program", metavar="APP.PROGRAM")
 @click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="An argument; VALUE may be JSON.")
+@click.option(
+    "--partitions",
+    multiple=True,
+    metavar="DATASET:KEY",
+    help="A partition to work on, as `clicks:day=2026-01-01 hour=3`; the run takes nothing else.",
+)
+@click.option("--files", multiple=True, metavar="DATASET:FILE", help="A file of an inbox to work on, as `raw:a.csv`.")
 @click.option("--logical-time", metavar="TIME", help="The time that the program sees as that of a time trigger.")
+@click.option("--quiet", is_flag=True, help="No consumer gets what the run publishes, and its messages start no run.")
 @json_option
-def start(program: str, arguments: Sequence[str], *, logical_time: str | None, as_json: bool) -> None:
-    """Start a program now. The run executes in `tidemill up`."""
+def start(
+    program: str,
+    arguments: Sequence[str],
+    partitions: Sequence[str],
+    files: Sequence[str],
+    *,
+    logical_time: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Start a program now, on what waits for it or on chosen input. The run executes in `tidemill up`."""
     given = dict(map(parse_argument, arguments))
+    chosen = _group("--partitions", "clicks:day=2026-01-01", partitions), _group("--files", "raw:a.csv", files)
     with open_mill() as mill:
-        made = mill.runs.start(program, given, logical_time=logical_time)
+        made = mill.runs.start(
+            program, given, partitions=chosen[0], files=chosen[1], logical_time=logical_time, quiet=quiet
+        )
     say(made, f"{made.run_id} is pending; `tidemill run show {made.run_id}`", as_json=as_json)
+
+
+def _group(option: str, example: str, chosen: Sequence[str]) -> dict[str, list[str]]:
+    """Return chosen things by the data set that is named before the colon."""
+    found: dict[str, list[str]] = {}
+    for one in chosen:
+        dataset, colon, thing = one.partition(":")
+        if not (dataset and colon and thing):
+            raise click.BadParameter(f"{one!r} has no data set before a colon: write {option} {example!r}")
+        found.setdefault(dataset, []).append(thing)
+    return found
 
 
 @command.command()

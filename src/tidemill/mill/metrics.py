@@ -31,6 +31,7 @@ from tidemill.mill.project import Project, program_names
 from tidemill.names import DatasetId, Namespace, ProgramId, RunId, qualified, window_event
 from tidemill.reasons import Reason
 from tidemill.run.records.nodes import NodeRole, NodeState, count_free_slots, list_nodes
+from tidemill.schedule.backfills import BackfillState, ItemState, list_backfills
 from tidemill.schedule.explain import WAITING, stored_reasons
 from tidemill.schedule.jobs import JobState
 from tidemill.schedule.specs import Status
@@ -55,6 +56,7 @@ class Metric(StrEnum):
     RUNS_PENDING = "tidemill_runs_pending"
     NODES = "tidemill_nodes"
     SLOTS_FREE = "tidemill_slots_free"
+    BACKFILL_ITEMS = "tidemill_backfill_items"
     JOBS_WAITING = "tidemill_jobs_waiting"
     JOBS_BY_REASON = "tidemill_jobs_waiting_by_reason"
     JOB_OLDEST = "tidemill_job_oldest_waiting_seconds"
@@ -96,6 +98,7 @@ HELP: Final[Mapping[Metric, str]] = {
     Metric.RUNS_PENDING: "Runs that wait for a runner or a retry.",
     Metric.NODES: "Nodes that work or drain, by role. A node of several roles counts in each.",
     Metric.SLOTS_FREE: "Free slots of all runners together.",
+    Metric.BACKFILL_ITEMS: "Items of backfills that run or are paused, by program and state of the item.",
     Metric.JOBS_WAITING: "Jobs that wait, by state.",
     Metric.JOBS_BY_REASON: "Jobs that wait, by reason: of each state the 500 oldest. A job may have several reasons.",
     Metric.JOB_OLDEST: "Longest time for which a job has waited for its constraints, since its trigger was satisfied.",
@@ -231,6 +234,7 @@ def _work(db: Db, at: datetime) -> Iterator[Sample]:
     for role in NodeRole:
         yield Sample(Metric.NODES, {"role": role}, sum(role in one.roles for one in nodes))
     yield Sample(Metric.SLOTS_FREE, {}, count_free_slots(db))
+    yield from _backfills(db)
     for state, number in db.records(SQL.count_jobs, tuple[str, int], limit=_MOST):
         yield Sample(Metric.JOBS_WAITING, {"state": state}, number)
     yield from _reasons(db, at)
@@ -240,6 +244,24 @@ def _work(db: Db, at: datetime) -> Iterator[Sample]:
     yield Sample(Metric.TRANSACTIONS_OPEN, {}, number)
     yield Sample(Metric.TRANSACTION_OLDEST, {}, 0.0 if began_at is None else (at - began_at).total_seconds())
     yield Sample(Metric.GARBAGE_DUE, {}, db.value(SQL.count_garbage, int, limit=_MOST) or 0)
+
+
+def _backfills(db: Db) -> Iterator[Sample]:
+    going = [
+        one
+        for state in (BackfillState.RUNNING, BackfillState.PAUSED)
+        for one in list_backfills(db, most=_PART, state=state)
+    ]
+    names = program_names(db, (one.program_id for one in going))
+    items: Counter[tuple[str, ItemState]] = Counter()
+    for one in going:
+        program = names.get(one.program_id, one.program_id)
+        items[program, ItemState.WAITING] += one.waiting
+        items[program, ItemState.RUNNING] += one.running
+        items[program, ItemState.DONE] += one.done
+        items[program, ItemState.FAILED] += one.failed
+    for (program, state), number in items.items():
+        yield Sample(Metric.BACKFILL_ITEMS, {"program": program, "state": state}, number)
 
 
 def _reasons(db: Db, at: datetime) -> Iterator[Sample]:

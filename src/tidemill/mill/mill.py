@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tidemill.mill.alerts import Alerts
     from tidemill.mill.apps import Apps
     from tidemill.mill.audit import AuditLog
+    from tidemill.mill.backfills import Backfills
     from tidemill.mill.catalog import CatalogUpkeep
     from tidemill.mill.consumers import Consumers
     from tidemill.mill.datasets import Datasets
@@ -391,6 +392,13 @@ class Mill:
         from tidemill.mill.jobs import Jobs
 
         return Jobs(self.project)
+
+    @cached_property
+    def backfills(self) -> Backfills:
+        """Backfills: runs of a program over parts of the past."""
+        from tidemill.mill.backfills import Backfills
+
+        return Backfills(self.project)
 
     @cached_property
     def nodes(self) -> Nodes:

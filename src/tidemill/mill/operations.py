@@ -14,6 +14,7 @@ from tidemill.app.deployments import Deployment
 from tidemill.mill.alerts import Alerts
 from tidemill.mill.apps import Apps
 from tidemill.mill.audit import AuditLog
+from tidemill.mill.backfills import Backfills
 from tidemill.mill.catalog import CatalogUpkeep
 from tidemill.mill.consumers import Consumers
 from tidemill.mill.datasets import Datasets, DatasetView
@@ -52,6 +53,7 @@ NOUNS: Final = (
     Alerts,
     Apps,
     AuditLog,
+    Backfills,
     CatalogUpkeep,
     Consumers,
     Datasets,

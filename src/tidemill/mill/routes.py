@@ -23,6 +23,7 @@ CONDITION: Final = "if_generation"
 _IDENTITIES: Final = frozenset(
     {
         "alert_id",
+        "backfill_id",
         "delivery_id",
         "name",
         "job_id",

@@ -13,8 +13,10 @@ from tidemill.catalog.effects import Effect
 from tidemill.catalog.named import FROM_LATEST, Row, load_sql
 from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, UserError
+from tidemill.lake.chosen import choose_again
 from tidemill.lake.datasets import Dataset, find_some
 from tidemill.mill.access import Access
+from tidemill.mill.choosing import choose_input
 from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, read_key, write_key
@@ -270,24 +272,33 @@ class Runs(Noun):
         program: str,
         arguments: Mapping[str, object] | None = None,
         *,
+        partitions: Mapping[str, Sequence[Mapping[str, object] | str]] | None = None,
+        files: Mapping[str, Sequence[str]] | None = None,
         logical_time: datetime | str | None = None,
+        quiet: bool = False,
     ) -> StartedRun:
         """Make a pending run of `program` (`app.program`), which a runner carries out.
 
+        With `partitions` of file sets, or `files` of inboxes, by the names of data sets that the program reads, the run
+        works on these as they are now, and on nothing else: its other inputs are empty. It changes no consumer and no
+        inbox. No consumer gets what a `quiet` run publishes, and its messages start no run.
+
         The program sees `logical_time` as if a time trigger had fired then: it works for a day of the past. A time
-        without a zone is in UTC. `BadLogicalTime`, `BadArgument`, `NotFound`.
+        without a zone is in UTC. `BadLogicalTime`, `BadArgument`, `NotFound`, `MissingInput`, `BadChoice`, `BadKey`.
         """
         run_id = RunId(self._world.new_id("run"))
         times = [] if logical_time is None else [_read_logical_time(logical_time)]
         cause = {"asked": "by hand", **({"logical_time": times[0], "logical_times": times} if times else {})}
 
         def block(db: Db) -> StartedRun:
+            chosen = choose_input(db, self._project, program, partitions, files) if partitions or files else None
             found = self._project.startable(db, program)
             if found.kind.is_worker:
                 raise StartsByItself(found.qualified_name)
             bound = found.bind(arguments or {})
             limits = list_limits(db, found.program_id)
-            runs.create_pending(db, [NewRun(run_id, found.program_id, bound, cause, limits=limits)])
+            new = NewRun(run_id, found.program_id, bound, cause, limits=limits, chosen=chosen, quiet=quiet)
+            runs.create_pending(db, [new])
             self._note("start", found.qualified_name, run_id=run_id).write(db)
             return StartedRun(run_id, found.qualified_name)
 
@@ -297,12 +308,14 @@ class Runs(Noun):
     def retry(self, run_id: str) -> RetriedRun:
         """Make a new run like a run that ended without a commit. `NotFound`, `NothingToRetry`.
 
-        It takes what waits for the program now; what the failed run had claimed is there again. `triggers` and logical
-        times of the new run are those of the failed run.
+        It takes what waits for the program now; what the failed run had claimed is there again. A run with chosen input
+        has the same input again (`MissingInput`). `triggers` and logical times of the new run are those of the failed
+        run.
         """
         retry_id = RunId(self._world.new_id("run"))
 
         def block(db: Db) -> RetriedRun:
+            pointer = WritePointer(db.tick())
             self._project.check_run(db, run_id)
             run = runs.find_run(db, RunId(run_id))
             if run.program_id is None or not run.state.ended or run.state is RunState.COMPLETED:
@@ -311,7 +324,17 @@ class Runs(Noun):
             cause = {name: run.triggered_by[name] for name in _HANDED_ON if name in run.triggered_by}
             asked = {"asked": "by hand", "retry_of": run_id, **cause}
             limits = list_limits(db, run.program_id)
-            new = NewRun(retry_id, run.program_id, bound, asked, priority=run.priority, limits=limits)
+            chosen = choose_again(db, pointer, run.run_id) if run.is_chosen else None
+            new = NewRun(
+                retry_id,
+                run.program_id,
+                bound,
+                asked,
+                priority=run.priority,
+                limits=limits,
+                chosen=chosen,
+                quiet=run.quiet,
+            )
             runs.create_pending(db, [new])
             self._note("retry", run_id, run_id=retry_id).write(db)
             return RetriedRun(retry_id, RunId(run_id))

@@ -1,4 +1,4 @@
-"""The scheduler: subscriber, boundaries, timekeeper and checker in turn, woken by whatever commits."""
+"""The scheduler: subscriber, boundaries, timekeeper, checker and backfills in turn, woken by whatever commits."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import WakeKind
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import Unavailable
+from tidemill.schedule.backfills import FIND_DUE, advance_due
 from tidemill.schedule.boundaries import FREE, feed_boundaries
 from tidemill.schedule.checker import NEXT_CHECK, Launch, check_due
 from tidemill.schedule.probes import Probes, Source
@@ -29,7 +30,9 @@ _log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Brings messages and due times to jobs, and jobs to runs. Any number of processes may have one on one catalog.
+    """Brings messages and due times to jobs, and jobs and backfills to runs.
+
+    Any number of processes may have one on one catalog.
 
     `probes` are the functions of this process that `Probe` constraints name.
     `most_launches` is the cap of each namespace on the launches in a second; 0 means no cap.
@@ -61,7 +64,7 @@ class Scheduler:
 
         Writes only when there is something to write. Cost of asking: one read.
         """
-        messages, boundaries, fire_at, check_at, now = self._catalog.read(_look)
+        messages, boundaries, backfills, fire_at, check_at, now = self._catalog.read(_look)
         if not self._timers:
             fire_at = None
         done = subscribe(self._catalog, self._world) if messages else 0
@@ -78,6 +81,9 @@ class Scheduler:
             checked = check_due(self._catalog, self._world, probes=self._probes, most_launches=self._most_launches)
             done += checked.jobs
             self._tell(checked.launches)
+        if backfills:
+            # Last: jobs of schedules do not wait for the runs of a backfill.
+            done += advance_due(self._catalog, self._world)
         if done:
             return timedelta(0)
         # What is due and not done is held by another scheduler: it wakes us with its commit.
@@ -101,7 +107,7 @@ class Scheduler:
             waiter.wait(nap, found=not nap)
 
 
-def _look(db: Db) -> tuple[bool, bool, datetime | None, datetime | None, datetime]:
-    look = db.look(UNHANDLED, FREE, NEXT_TIMER, NEXT_CHECK)
-    topic, queue, *_ = look.found
-    return topic is not None, queue is not None, look.time(2), look.time(3), look.now
+def _look(db: Db) -> tuple[bool, bool, bool, datetime | None, datetime | None, datetime]:
+    look = db.look(UNHANDLED, FREE, FIND_DUE, NEXT_TIMER, NEXT_CHECK)
+    topic, queue, backfill, *_ = look.found
+    return topic is not None, queue is not None, backfill is not None, look.time(3), look.time(4), look.now

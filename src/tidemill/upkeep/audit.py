@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Catalog
@@ -24,7 +25,8 @@ from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.fileset.totals import compare_totals
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
-from tidemill.names import ConsumerId, EventKey, partition_event, snapshot_event
+from tidemill.names import ConsumerId, EventKey, RunId, partition_event, snapshot_event
+from tidemill.run.records.runs import find_runs
 from tidemill.shapes.keys import KeyText
 from tidemill.upkeep.audit_inboxes import InboxAudit, audit_inbox, compare_files
 from tidemill.upkeep.audit_versions import SnapshotAudit, audit_versions
@@ -236,27 +238,40 @@ def _audit_commits(search: Search, filesets: Mapping[str, Fileset]) -> _Announce
     announced = _Announced()
     by_event = {_event_of(fileset): fileset for fileset in filesets.values()}
     names = {fileset.qualified_name for fileset in filesets.values()}
+    snapshots = {key for key, one in filesets.items() if one.dataset.kind is DatasetKind.SNAPSHOT}
     last: Value = search.horizon.seq
     for after, bound in search.windows(SQL.find_bound_of_commits, last, most=_COMMITS, pointer=search.tick):
         published: Counter[tuple[object, str, str]] = Counter()
         rows: Counter[tuple[object, str]] = Counter()
-        for row in search.records(SQL.read_published, _Published, after=after, bound=bound):
+        changes = search.records(SQL.read_published, _Published, after=after, bound=bound)
+        commits = search.ask(SQL.read_commits, after=after, bound=bound)
+        quiet = _find_quiet(search, commits) if any(row.dataset_id in snapshots for row in changes) else frozenset()
+        for row in changes:
             seq, dataset_id, key, delivers, row_count, write_pointer, superseded_seq = row
             if (fileset := filesets.get(dataset_id)) is None:
                 continue
             rows[seq, fileset.qualified_name] += row_count or 0
-            if fileset.dataset.kind is DatasetKind.SNAPSHOT:  # what was history from the first brought nothing to read
-                published[seq, fileset.qualified_name, f"version {write_pointer}"] += int(superseded_seq != seq)
+            if dataset_id in snapshots:  # what was history from the first brought nothing to read
+                told = superseded_seq != seq and seq not in quiet
+                published[seq, fileset.qualified_name, f"version {write_pointer}"] += int(told)
             else:
                 published[seq, fileset.qualified_name, f"partition {fileset.show(key)}"] += delivers
         _compare_messages(search, published, announced.read(search, by_event, after, bound))
-        for commit in search.ask(SQL.read_commits, after=after, bound=bound):
+        for commit in commits:
             _compare_run(search, commit, rows, names, announced.balances)
             announced.commits += 1
         last = bound
     # Behind the last commit of a transaction there are only files that were found, some of them after the tick.
     announced.read(search, {}, last, _END)
     return announced
+
+
+def _find_quiet(search: Search, commits: Sequence[Row]) -> frozenset[Value]:
+    """Return the commit sequences of quiet runs, whose versions are not announced."""
+    by_run = {RunId(str(run_id)): seq for seq, _, run_id, *_ in commits}
+    return frozenset(
+        by_run[run.run_id] for run in search.catalog.read(lambda db: find_runs(db, [*by_run])) if run.quiet
+    )
 
 
 def _event_of(fileset: Fileset) -> EventKey:
@@ -477,14 +492,17 @@ def _audit_runs(search: Search, chosen: Mapping[str, Dataset]) -> int:
             what = f"{run_id} is {state}, its transaction {write_pointer} is {tx_state or 'unknown'}"
             search.report(FindingKind.BROKEN, str(run_id), what, f"look at `tidemill run show {run_id}`")
     for after, bound in search.windows(SQL.find_bound_of_inputs, "", last=last_input):
-        for run_id, dataset_id, write_pointer, item, version in search.ask(
-            SQL.find_unheld_inputs, after=after, bound=bound
-        ):
-            if (dataset := chosen.get(str(dataset_id))) is not None:
+        unheld = search.ask(SQL.find_unheld_inputs, after=after, bound=bound)
+        named = sorted({RunId(str(row[0])) for row in unheld})
+        # A run with chosen input works on what other runs have completed, or no run at all.
+        given = {run.run_id for run in search.catalog.read(partial(find_runs, runs=named)) if run.is_chosen}
+        for run_id, dataset_id, write_pointer, item, version in unheld:
+            if run_id not in given and (dataset := chosen.get(str(dataset_id))) is not None:
                 what = f"{item} ({version or write_pointer}) is in the input of {run_id}; another run has completed it"
                 next_step = f"compare `tidemill run show {run_id}` with the runs of the same program"
                 search.report(FindingKind.DOUBLED, dataset.qualified_name, what, next_step)
     _audit_left(search)
+    _audit_backfills(search)
     return runs
 
 
@@ -507,3 +525,15 @@ def _audit_left(search: Search) -> None:
         if state in {"committed", "in_progress"}:
             what = f"{location} is to be deleted, and transaction {write_pointer} is {state}"
             search.report(FindingKind.BROKEN, str(write_pointer), what, mend)
+
+
+def _audit_backfills(search: Search) -> None:
+    """The counts of a backfill are those of its items, and no item has two completed runs."""
+    mend = "report it as a bug"
+    for backfill_id, counts, found, completed, done in search.ask(SQL.list_backfills, horizon_at=search.horizon.at):
+        if counts != found:
+            what = f"its items are kept as {counts} and counted as {found} (waiting, running, done, failed, dropped)"
+            search.report(FindingKind.BROKEN, str(backfill_id), what, mend)
+        if int(str(completed)) > int(str(done)):
+            what = f"it has {completed} completed runs for {done} items"
+            search.report(FindingKind.DOUBLED, str(backfill_id), what, mend)

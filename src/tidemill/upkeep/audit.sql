@@ -197,6 +197,22 @@ SELECT declared.dataset_id, declared.write_pointer,
   FROM in_progress AS declared
  ORDER BY declared.write_pointer, declared.dataset_id
 
+-- name: list_backfills
+-- gives: backfill_id, counts, found, completed, done
+-- The kept and the counted numbers of items by state, and the completed runs beside the items that they are for. Runs
+-- are deleted before their backfill.
+SELECT kept.backfill_id,
+       kept.waiting || ' ' || kept.running || ' ' || kept.done || ' ' || kept.failed || ' ' || kept.dropped AS counts,
+       (SELECT count(CASE state WHEN 'WAITING' THEN 1 END) || ' ' || count(CASE state WHEN 'RUNNING' THEN 1 END) || ' '
+               || count(CASE state WHEN 'DONE' THEN 1 END) || ' ' || count(CASE state WHEN 'FAILED' THEN 1 END) || ' '
+               || count(CASE state WHEN 'DROPPED' THEN 1 END)
+          FROM backfill_item AS item WHERE item.backfill_id = kept.backfill_id) AS found,
+       (SELECT count(*) FROM run WHERE run.backfill_id = kept.backfill_id AND run.state = 'COMPLETED') AS completed,
+       kept.done + kept.running AS done
+  FROM backfill AS kept
+ WHERE kept.ended_at IS NULL OR kept.ended_at >= :horizon_at
+ ORDER BY kept.backfill_id
+
 -- name: list_slots
 -- gives: limit_key, run_id, run_state
 SELECT slot.limit_key, slot.run_id, (SELECT run.state FROM run WHERE run.run_id = slot.run_id) AS run_state

@@ -1,7 +1,8 @@
 """Retention: the catalog deletes its old history, in small parts.
 
-The history is the ended runs with their inputs and transactions, ended jobs, fires, and replaced changes of partitions
-with the work that they were for consumers. Current partitions, and all that open work reads, stay at any age.
+The history is the ended runs with their inputs and transactions, ended jobs, fires, ended backfills, and replaced
+changes of partitions with the work that they were for consumers. Current partitions, and all that open work reads,
+stay at any age.
 
 A horizon moves first. Audits do not look at or below the horizon. What lies at or below the previous horizon is then
 deleted: an audit that began before the horizon moved has ended meanwhile. Each part is one transaction, and a deletion
@@ -23,7 +24,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import GREATEST, Param, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.lake.fileset.time_travel import seq_before
-from tidemill.names import ConsumerId, DatasetId, JobId, RunId, ScheduleId, WritePointer
+from tidemill.names import BackfillId, ConsumerId, DatasetId, JobId, RunId, ScheduleId, WritePointer
 from tidemill.run.records.logs import delete_old_logs
 from tidemill.shapes.keys import KeyText
 from tidemill.upkeep.time_to_live import KEEP_MESSAGES, expire_messages
@@ -93,6 +94,7 @@ class DeletedHistory(NamedTuple):
     runs: int = 0
     jobs: int = 0
     fires: int = 0
+    backfills: int = 0
     changes: int = 0
     messages: int = 0
 
@@ -133,6 +135,7 @@ class Historian:
             runs=self._delete_runs(horizon),
             jobs=self._delete_jobs(horizon),
             fires=self._delete_fires(horizon),
+            backfills=self._delete_backfills(horizon),
             changes=sum(self._delete_changes(horizon)),
             messages=expire_messages(self._catalog, self._keep_messages, horizon.delete_seq),
         )
@@ -214,6 +217,25 @@ class Historian:
             fires = to_json([one._asdict() for one in found])
             deleted += self._delete(lambda db: db.run(SQL.delete_fires, fires=fires))  # noqa: B023  # called at once
             after = found[-1].fire_time
+        return deleted
+
+    def _delete_backfills(self, horizon: Horizon) -> int:
+        """Delete backfills that have ended, with their items."""
+        before = horizon.delete_at
+
+        def find_old(db: Db) -> BackfillId | None:
+            return db.value(SQL.find_old_backfill, BackfillId, before=before)
+
+        def delete_part(db: Db, backfill_id: BackfillId) -> int:
+            # A retry may have begun since the backfill was found.
+            if not db.run(SQL.close_backfill, backfill_id=backfill_id, before=before):
+                return 0
+            db.run(SQL.delete_items, backfill_id=backfill_id, most=_PART)
+            return db.run(SQL.delete_backfill, backfill_id=backfill_id)
+
+        deleted = 0
+        while (found := self._catalog.read(find_old)) is not None:
+            deleted += self._delete(partial(delete_part, backfill_id=found))
         return deleted
 
     def _delete_changes(self, horizon: Horizon) -> Iterator[int]:

@@ -187,3 +187,27 @@ DELETE FROM consumer_work
  WHERE (consumer_id, write_pointer, partition_key) IN
        (SELECT r.consumer_id, r.write_pointer, CAST(:partition_key AS TEXT)
           FROM {rows:work(consumer_id text, write_pointer bigint)} AS r)
+
+-- name: find_old_backfill
+-- gives: backfill_id
+-- The oldest backfill that ended before a time, and of which no run is under way.
+SELECT backfill_id FROM backfill {indexed_by:backfill_ended}
+ WHERE ended_at < :before AND running = 0 ORDER BY ended_at LIMIT 1
+
+-- name: close_backfill
+-- locks: backfill
+-- From now on no retry goes on with it, though its items are deleted in parts.
+UPDATE backfill SET state = 'CANCELLED' WHERE backfill_id = :backfill_id AND ended_at < :before AND running = 0
+
+-- name: delete_items
+-- locks: backfill_item
+DELETE FROM backfill_item
+ WHERE backfill_id = :backfill_id
+   AND no IN (SELECT no FROM backfill_item WHERE backfill_id = :backfill_id ORDER BY no LIMIT :most)
+
+-- name: delete_backfill
+-- locks: backfill
+-- It goes with the last of its items.
+DELETE FROM backfill
+ WHERE backfill_id = :backfill_id
+   AND (SELECT 1 FROM backfill_item WHERE backfill_id = :backfill_id LIMIT 1) IS NULL

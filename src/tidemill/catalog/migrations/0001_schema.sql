@@ -757,12 +757,15 @@ CREATE TABLE run (
     exit_cause          {text},
     -- The SHA-256 of the token that the process of the last attempt got. The token lives while that attempt is RUNNING.
     token_digest        {text},
+    -- The backfill that made the run. Such a run has no slot of its program, and constraints do not look at it.
+    backfill_id         {text},
     CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')))
 ) {hot};
 CREATE UNIQUE INDEX run_job ON run (job_id) WHERE job_id IS NOT NULL;
 CREATE INDEX run_live ON run (run_id) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
 CREATE INDEX run_program ON run (program_id, created_at DESC);
 CREATE INDEX run_success ON run (program_id, ended_at DESC) WHERE state = 'COMPLETED';
+CREATE INDEX run_own_success ON run (program_id, ended_at DESC) WHERE state = 'COMPLETED' AND backfill_id IS NULL;
 CREATE INDEX run_failure ON run (program_id, ended_at DESC) WHERE state = 'FAILED';
 CREATE INDEX run_schedule ON run (schedule_id, created_at DESC);
 CREATE INDEX run_ended ON run (state, created_at DESC, run_id DESC)
@@ -773,6 +776,7 @@ CREATE INDEX run_namespace ON run (namespace, created_at DESC, run_id DESC);
 CREATE INDEX run_ended_of_namespace ON run (namespace, state, created_at DESC, run_id DESC)
     WHERE state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED');
 CREATE INDEX run_created ON run (created_at DESC, run_id DESC);
+CREATE INDEX run_backfill ON run (backfill_id, state) WHERE backfill_id IS NOT NULL;
 CREATE INDEX run_bundle ON run (bundle) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
 CREATE INDEX run_pending ON run (priority DESC, came_at, created_at, run_id) WHERE state = 'PENDING';
 CREATE INDEX run_retry ON run (not_before) WHERE state = 'PENDING' AND not_before > 0;
@@ -790,6 +794,55 @@ CREATE TABLE run_input (
     PRIMARY KEY (run_id, dataset_id, write_pointer, item, content_version)
 ) {clustered};
 CREATE INDEX run_input_item ON run_input (dataset_id, item, write_pointer);
+
+-- A backfill: runs of one program over parts of the past. choice says by what its items were chosen, as JSON. The counts
+-- are those of its items; they change with the items, under the lock of this row.
+CREATE TABLE backfill (
+    backfill_id {text} PRIMARY KEY,
+    program_id  {text} NOT NULL,
+    namespace   {text} NOT NULL,
+    choice      {text} NOT NULL,
+    -- The file set whose partitions the items name; NULL for items of another kind.
+    dataset_id  {text},
+    arguments   {text} NOT NULL,
+    state       {text} NOT NULL CHECK (state IN ('RUNNING', 'PAUSED', 'CANCELLED', 'COMPLETED')),
+    -- The reason for which it paused by itself.
+    reason      {text} NOT NULL DEFAULT '',
+    concurrency BIGINT NOT NULL CHECK (concurrency > 0),
+    priority    BIGINT NOT NULL,
+    quiet       INTEGER NOT NULL CHECK (quiet IN (0, 1)),
+    actor       {text} NOT NULL,
+    waiting     BIGINT NOT NULL,
+    running     BIGINT NOT NULL DEFAULT 0,
+    done        BIGINT NOT NULL DEFAULT 0,
+    failed      BIGINT NOT NULL DEFAULT 0,
+    dropped     BIGINT NOT NULL DEFAULT 0,
+    created_at  BIGINT NOT NULL,
+    ended_at    BIGINT,
+    CHECK (waiting >= 0 AND running >= 0 AND done >= 0 AND failed >= 0 AND dropped >= 0),
+    CHECK ((ended_at IS NOT NULL) = (state IN ('CANCELLED', 'COMPLETED'))),
+    CHECK (state <> 'COMPLETED' OR waiting + running = 0),
+    CHECK (state <> 'CANCELLED' OR waiting = 0)
+) {hot};
+CREATE INDEX backfill_created ON backfill (created_at DESC, backfill_id DESC);
+CREATE INDEX backfill_program ON backfill (program_id, created_at DESC, backfill_id DESC);
+CREATE INDEX backfill_namespace ON backfill (namespace, created_at DESC, backfill_id DESC);
+CREATE INDEX backfill_ended ON backfill (ended_at) WHERE ended_at IS NOT NULL AND running = 0;
+CREATE INDEX backfill_state ON backfill (state, created_at DESC, backfill_id DESC);
+
+-- An item is a partition key, a logical time, or the id of a run that is repeated.
+CREATE TABLE backfill_item (
+    backfill_id {text} NOT NULL,
+    no          BIGINT NOT NULL,
+    item        {text} NOT NULL,
+    state       {text} NOT NULL DEFAULT 'WAITING' CHECK (state IN ('WAITING', 'RUNNING', 'DONE', 'FAILED', 'DROPPED')),
+    run_id      {text},
+    why         {text} NOT NULL DEFAULT '',
+    PRIMARY KEY (backfill_id, no),
+    CHECK (run_id IS NOT NULL OR state NOT IN ('RUNNING', 'DONE'))
+) {clustered};
+CREATE INDEX backfill_item_state ON backfill_item (backfill_id, state, no);
+CREATE UNIQUE INDEX backfill_item_running ON backfill_item (run_id) WHERE state = 'RUNNING';
 
 -- slot_limit is only the row to lock. The rows of slot under it are the slots in use.
 CREATE TABLE slot_limit (

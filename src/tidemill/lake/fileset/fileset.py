@@ -269,6 +269,22 @@ def check_partitions(world: World, fileset: Fileset, partitions: Iterable[Partit
 def pin(db: Db, pin_id: PinId, dataset_id: DatasetId, snapshot: Snapshot, run_id: RunId) -> None:
     """Keep all files that `snapshot` sees in the data set until the run gives up its pins (`Unpin`).
 
+    Errors and lock as of `lock_kept`.
+    """
+    lock_kept(db, dataset_id, snapshot)
+    db.run(
+        SQL.insert_pin,
+        pin_id=pin_id,
+        dataset_id=dataset_id,
+        commit_seq=snapshot.write_pointer,
+        run_id=run_id,
+        until=None,
+    )
+
+
+def lock_kept(db: Db, dataset_id: DatasetId, snapshot: Snapshot) -> None:
+    """Check that all files are there that `snapshot` sees in the data set, and keep them until the block ends.
+
     Takes the data set's row lock, under which files become garbage: no file goes between reading and pinning.
     `NotFound` for a data set that is not there, `NotKept` when files that `snapshot` sees may be gone.
     """
@@ -278,14 +294,6 @@ def pin(db: Db, pin_id: PinId, dataset_id: DatasetId, snapshot: Snapshot, run_id
     name, horizon = row
     if snapshot.write_pointer < horizon:
         raise NotKept(name, snapshot.write_pointer, horizon)
-    db.run(
-        SQL.insert_pin,
-        pin_id=pin_id,
-        dataset_id=dataset_id,
-        commit_seq=snapshot.write_pointer,
-        run_id=run_id,
-        until=None,
-    )
 
 
 def kind_of(first: Change, *, known: bool) -> ChangeKind:

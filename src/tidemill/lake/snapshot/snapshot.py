@@ -181,6 +181,7 @@ class PublishVersion(Effect):
     """Publish what a refresh wrote: current with the commit, and announced, unless a later version is current already.
 
     `order` is what `find_order` gives. `location` is the directory of the files when that is not the transaction's own.
+    If `quiet`, the version is not announced.
     """
 
     phase = Phase.PUBLISH
@@ -192,6 +193,7 @@ class PublishVersion(Effect):
     order: RefreshOrder
     location: str | None = None
     metadata: Mapping[str, object] | None = None
+    quiet: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what was not declared at begin."""
@@ -229,11 +231,14 @@ class PublishVersion(Effect):
         }
         event_key = snapshot_event(dataset.namespace, dataset.name)
         schema: dict[str, Param] = {"schema_id": schema_id, "schema": self.columns.text, "run_id": run_id}
+        announced = (
+            () if self.quiet else (SQL.publish_if_current(**place, event_key=event_key, payload=json.dumps(payload)),)
+        )
         return (
             PUBLISH.insert_schema(dataset_id=dataset.dataset_id, **schema),
             SQL.supersede_older(**ordered),
             SQL.insert_version(**inserted),
-            SQL.publish_if_current(**place, event_key=event_key, payload=json.dumps(payload)),
+            *announced,
         )
 
 

@@ -26,7 +26,7 @@ from tidemill.shapes.keys import Key, KeyText
 from tidemill.shapes.partition_time import Instant, Span, WallTime
 
 
-def publish_partitions(
+def publish_partitions(  # noqa: PLR0913  # options by keyword, each with a default
     tx: Transaction,
     fileset: Fileset,
     changes: Sequence[PartitionWrite],
@@ -36,16 +36,18 @@ def publish_partitions(
     base: ColumnSchema | None = None,
     known: Mapping[Key, WallTime] | None = None,
     completes: Sequence[Span] = (),
+    quiet: bool = False,
 ) -> list[Effect]:
     """Publish partitions (`AddPartitions`) and bring the watermark of their file set up to them.
 
     `known` are the times of partitions that the catalog has (`find_known_times`). `completes` are period slots that are
-    complete with this commit, even without rows (`list_slots`).
+    complete with this commit, even without rows (`list_slots`). If `quiet`, no consumer gets the partitions and nothing
+    is announced; the watermark moves all the same.
     """
     spans = find_times(fileset, (change.key for change in changes), known)
     times = {key: span.time for key, span in spans.items() if span is not None}
-    added = AddPartitions(tx, fileset, changes, schema, existing, base=base, times=times)
-    return [added, FollowPartitions(fileset, tx.run_id, changes, spans, completes)]
+    added = AddPartitions(tx, fileset, changes, schema, existing, not quiet, base, times)
+    return [added, FollowPartitions(fileset, tx.run_id, changes, spans, completes, quiet)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class FollowPartitions(Effect):
     changes: Sequence[PartitionWrite]
     spans: Mapping[Key, Span | None]
     completes: Sequence[Span]
+    quiet: bool = False
 
     def guards(self) -> Sequence[Call]:
         """Refuse times that were found by another declaration than the catalog has now."""
@@ -85,10 +88,10 @@ class FollowPartitions(Effect):
         if added or self.completes or forgotten:
             unmarked = {change.key for change in self.changes if change.lacks_marker}
             yield from fill_slots(self.fileset, added, self.completes, unmarked)
-            yield from MoveWatermark(self.fileset, self.run_id).writes()
+            yield from MoveWatermark(self.fileset, self.run_id, quiet=self.quiet).writes()
         if self.fileset.watermark is not None:
             yield note_commit(self.fileset)
         touching = {change.key for change in self.changes if change.brings_rows or change.op is not WriteOp.APPEND}
         begins = [span.begins for key, span in spans.items() if span is not None and key in touching]
-        if begins:
+        if begins and not self.quiet:
             yield announce_late(self.fileset, Instant(min(begins)))

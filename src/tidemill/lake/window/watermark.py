@@ -156,7 +156,8 @@ class PartitionWait:
 class MoveWatermark(Effect):
     """Move W of a file set to its current value, and publish the move if there is one.
 
-    With `rereads` W may move back: the times of the partitions are read in another way than before.
+    With `rereads` W may move back: the times of the partitions are read in another way than before. If `quiet`, the
+    move is not published.
     """
 
     phase = Phase.WATERMARK
@@ -164,6 +165,7 @@ class MoveWatermark(Effect):
     fileset: Fileset
     cause: str
     rereads: bool = False
+    quiet: bool = False
 
     def writes(self) -> Sequence[Call]:
         """The target, the move, the message."""
@@ -173,7 +175,7 @@ class MoveWatermark(Effect):
             *_raise_target(self.fileset),
             SQL.postpone_check(**one),
             SQL.note_move(**one, cause=self.cause, rereads=int(self.rereads)),
-            *_settle(self.fileset),
+            *_settle(self.fileset, quiet=self.quiet),
         )
 
 
@@ -250,15 +252,18 @@ def _end_waits(fileset: Fileset) -> tuple[Call, ...]:
     return SQL.end_waits(**one), SQL.complete_waiting(**one, expected=spec.expected_count)
 
 
-def _settle(fileset: Fileset) -> tuple[Call, ...]:
+def _settle(fileset: Fileset, *, quiet: bool = False) -> tuple[Call, ...]:
     dataset = fileset.dataset
+    moved = SQL.move(dataset_id=dataset.dataset_id)
+    if quiet:
+        return (moved,)
     message: dict[str, Param] = {
         "dataset_id": dataset.dataset_id,
         "dataset": dataset.qualified_name,
         "event_key": watermark_event(dataset.namespace, dataset.name),
         "zone": _spec(fileset).window_zone.name,
     }
-    return SQL.move(dataset_id=dataset.dataset_id), SQL.publish_move(**message)
+    return moved, SQL.publish_move(**message)
 
 
 def guard_declaration(fileset: Fileset) -> Call:

@@ -381,7 +381,7 @@ def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, d
     run, program = find_with_program(db, assignment.run_id)
     assert program is not None, "drivers work on runs of programs"  # noqa: S101
     outputs = {name: Fileset.of(find_dataset(db, name)) for name in program.writes}
-    inputs = find_inputs(db, program)
+    inputs = find_inputs(db, program, run)
     return run, program, inputs, outputs | inputs.outputs(db)
 
 

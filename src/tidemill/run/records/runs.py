@@ -17,7 +17,8 @@ from tidemill.catalog.records import to_json
 from tidemill.epoch import EPOCH
 from tidemill.errors import NotFound
 from tidemill.json_specs import read_plain
-from tidemill.names import JobId, ProgramId, RunId, ScheduleId, WritePointer, program_limit
+from tidemill.lake.chosen import ChosenInput, keep_input
+from tidemill.names import BackfillId, JobId, ProgramId, RunId, ScheduleId, WritePointer, program_limit
 from tidemill.run.records.programs import Program, Value, read_program
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ class NewRun:
     """A run to be made. `arguments` are complete (`Program.bind`); `triggered_by` is JSON for people and programs.
 
     `came_at` is the time at which its work came; None for now. `limits` are the limits of which the run holds a slot
-    from now to its end state, beside that of its program.
+    from now to its end state, beside that of its program. A run of the backfill `backfill_id` has no slot of its
+    program: the backfill has a limit of its own. With `chosen` the run works on that input, and takes nothing. What a
+    `quiet` run publishes is delivered to no consumer, and its messages start nothing.
     """
 
     run_id: RunId
@@ -98,6 +101,15 @@ class NewRun:
     deadline: datetime | None = None
     came_at: datetime | None = None
     limits: Collection[str] = ()
+    backfill_id: BackfillId | None = None
+    chosen: ChosenInput | None = None
+    quiet: bool = False
+
+    @property
+    def cause(self) -> Mapping[str, object]:
+        """The cause of the run as its record has it, with the choice."""
+        said = {} if self.chosen is None else {"chosen": self.chosen.counts}
+        return {**self.triggered_by, **said, **({"quiet": True} if self.quiet else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +160,16 @@ class RunRecord:
         return None if at is None else read_plain(datetime, at)
 
     @property
+    def is_chosen(self) -> bool:
+        """True if the run was given its input when it was made, and takes nothing."""
+        return "chosen" in self.triggered_by
+
+    @property
+    def quiet(self) -> bool:
+        """True if no consumer gets what the run publishes, and its messages start nothing."""
+        return bool(self.triggered_by.get("quiet"))
+
+    @property
     def logical_times(self) -> tuple[datetime, ...]:
         """The times for which time triggers fired, oldest first."""
         moments = self.triggered_by.get("logical_times")
@@ -157,9 +179,11 @@ class RunRecord:
 def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
     """Make `runs`, each with its slots, in the caller's transaction; two statements for any number.
 
-    Every run has a slot of its program, however it was started. The caller holds the `slot_limit` rows of the limits
-    that it promised to keep.
+    Every run has a slot of its program, however it was started, but for runs of backfills. The caller holds the
+    `slot_limit` rows of the limits that it promised to keep. Chosen input is pinned first, which locks data sets;
+    `NotKept`.
     """
+    keep_input(db, [(run.run_id, run.chosen) for run in runs if run.chosen is not None])
     rows = to_json(
         [
             {
@@ -170,8 +194,9 @@ def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
                 "priority": run.priority,
                 "deadline": run.deadline,
                 "arguments": json.dumps(run.arguments),
-                "triggered_by": to_json(run.triggered_by),
+                "triggered_by": to_json(run.cause),
                 "came_at": run.came_at,
+                "backfill_id": run.backfill_id,
             }
             for run in runs
         ]
@@ -180,7 +205,7 @@ def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
     slots = [
         {"limit_key": limit, "run_id": run.run_id}
         for run in runs
-        for limit in sorted({program_limit(run.program_id), *run.limits})
+        for limit in sorted({*run.limits} | ({program_limit(run.program_id)} if run.backfill_id is None else set()))
     ]
     db.run(SQL.insert_slots, slots=json.dumps(slots))
 

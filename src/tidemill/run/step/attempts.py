@@ -326,7 +326,7 @@ class _AnnounceStart(Effect):
 
 def announce_start(run: RunRecord, program: Program) -> list[Effect]:
     """Return the effects by which the begin of the first transaction of `run` announces the run."""
-    if run.first_write_pointer is not None:
+    if run.first_write_pointer is not None or run.quiet:
         return []
     key = program_event(program.namespace, program.app, program.name, STARTED)
     return [_AnnounceStart(key, _describe(run, program, STARTED))]
@@ -335,8 +335,11 @@ def announce_start(run: RunRecord, program: Program) -> list[Effect]:
 def announce_end(
     run: RunRecord, program: Program, state: RunState, publications: Sequence[Mapping[str, object]] = ()
 ) -> Publish:
-    """Return the message that a run of `program` has reached the end state `state`, with what its commit published."""
-    key = program_event(program.namespace, program.app, program.name, state)
+    """Return the message that a run of `program` has reached the end state `state`, with what its commit published.
+
+    No schedule listens to the event key of a quiet run.
+    """
+    key = program_event(program.namespace, program.app, program.name, f"{state}:quiet" if run.quiet else state)
     return Publish(
         Topic.PROGRAM, "run_ended", key, {**_describe(run, program, state), "publications": list(publications)}
     )
@@ -420,7 +423,7 @@ def _effects_of_end(
     failed = ending.failures > run.failures and end.cause is not Cause.REFUSED
     blame = (end.blame or Blame(reason)) if failed else None
     if ending.state is RunState.PENDING:
-        return [*effects, *fail_claims(run.run_id, run.epoch, blame, claims)]
+        return [*effects, *fail_claims(run.run_id, run.epoch, blame, claims, is_chosen=run.is_chosen)]
     if program:
         effects.append(announce_end(run, program, ending.state))
         if program.kind.is_worker and ending.state is not RunState.KILLED:
@@ -432,7 +435,7 @@ def _effects_of_end(
 def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inputs, dict[ClaimTable, Held]]:
     """The run, its program, what that reads, and whether the run holds anything."""
     run, program = find_with_program(db, run_id)
-    inputs = find_held_inputs(db, run_id) if program is None else find_inputs(db, program)
+    inputs = find_held_inputs(db, run_id) if program is None else find_inputs(db, program, run)
     return run, program, inputs, find_claims(db, run_id)
 
 

@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
+from tidemill.lake.backlog import Backlog
 from tidemill.lake.claims import Blamed, ClaimTable
 from tidemill.lake.consumer.managed import Consumer
 from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
@@ -119,8 +120,8 @@ class FileInput:
         taken.reads[schema] = added.extend(inbox)
 
     def _refuse(self, inbox: Inbox, file: ClaimedFile, why: str, *, is_first: bool) -> None:
-        """Have the commit close a bad file; after the first read, fail the attempt."""
-        if not is_first:
+        """Have the commit close a bad file; after the first read, and of chosen files, fail the attempt."""
+        if not is_first or self._taken.is_chosen:
             raise BadUnderSchema(inbox.files(self._run.world), file, why)
         self._taken.refuse(file, why)
 
@@ -169,6 +170,8 @@ class TakenFiles(TakenInput):
     """The added columns with their types, by the schema that the program gave."""
     rejects: Counter[tuple[object, ...]] = field(default_factory=Counter)
     """The rows that this attempt has published as rejects."""
+    is_chosen: bool = False
+    """True if the run was given them, and has no claims."""
 
     @property
     def rejected(self) -> int:
@@ -222,8 +225,8 @@ class TakenFiles(TakenInput):
 class FileInputs(InputKind):
     """The inboxes that a program reads, or of which a caller outside holds files."""
 
-    backlog = INBOXES
-    claims = FILES
+    backlog: ClassVar[Backlog | None] = INBOXES
+    claims: ClassVar[ClaimTable | None] = FILES
     source_kind = DatasetKind.INBOX
 
     sources: Mapping[str, Inbox]

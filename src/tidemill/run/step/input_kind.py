@@ -201,7 +201,7 @@ class InputKind(ABC):
 class ConsumerKind(InputKind):
     """Inputs that a program reads by consumers, which keep the backlog."""
 
-    backlog = CONSUMERS
+    backlog: ClassVar[Backlog | None] = CONSUMERS
     delivers_partitions: ClassVar[bool] = False
     """True if takes choose among partitions, so that a person may look at them before, and choose too."""
 

@@ -22,6 +22,7 @@ from tidemill.run.records.declared import find_dataset
 from tidemill.run.records.programs import Code, Program
 from tidemill.run.records.runs import RunRecord
 from tidemill.run.step.change_input import ChangeInputs, ChangesInput, TakenChanges
+from tidemill.run.step.chosen_input import GIVEN_KINDS
 from tidemill.run.step.file_input import FileInput, FileInputs, TakenFiles
 from tidemill.run.step.input_kind import ConsumerKind, InputKind, Leaving
 from tidemill.run.step.partition_input import PartitionInput, PartitionInputs, TakenPartitions
@@ -121,13 +122,14 @@ def consumer_kind_of(dataset: Dataset) -> type[ConsumerKind]:
     return next(kind for kind in kinds if issubclass(kind, ConsumerKind) and kind.source_kind is dataset.kind)
 
 
-def find_inputs(db: Db, program: Program) -> Inputs:
-    """Find what `program` reads, as it is deployed."""
+def find_inputs(db: Db, program: Program, run: RunRecord | None = None) -> Inputs:
+    """Find what `program` reads, as it is deployed: by its consumers, or what `run` was given if that was chosen."""
     datasets = {name: find_dataset(db, name) for name in program.reads}
     readers = find_readers(db, [(name, program.qualified_name) for name in datasets]) if datasets else []
     by_id = {consumer.dataset_id: consumer for consumer in readers}
     consumers = {name: by_id[one.dataset_id] for name, one in datasets.items() if one.dataset_id in by_id}
-    return Inputs(program, [kind.of(db, program, datasets, consumers) for kind in KINDS])
+    kinds: Iterable[type[Kind]] = GIVEN_KINDS if run is not None and run.is_chosen else KINDS
+    return Inputs(program, [kind.of(db, program, datasets, consumers) for kind in kinds])
 
 
 def find_held_inputs(db: Db, run_id: RunId) -> Inputs:
@@ -145,16 +147,20 @@ def holds_any(db: Db, run_id: RunId) -> bool:
     return any(held.claims for held in find_claims(db, run_id).values())
 
 
-def fail_claims(run_id: RunId, epoch: int, blame: Blame | None, claims: Mapping[ClaimTable, Held]) -> list[Effect]:
+def fail_claims(
+    run_id: RunId, epoch: int, blame: Blame | None, claims: Mapping[ClaimTable, Held], *, is_chosen: bool = False
+) -> list[Effect]:
     """Keep the claims of a run that goes on to another attempt, and count the failure if there was one.
 
-    `claims` are what the run held when that was decided; `ClaimsMoved` if it holds something else.
+    `claims` are what the run held when that was decided; `ClaimsMoved` if it holds something else. A run with chosen
+    input keeps its pins too.
     """
+    unpinned = [] if is_chosen else [Unpin(run_id)]
     if blame is None:
-        return [Unpin(run_id)]
+        return [*unpinned]
     alone = _is_alone(claims)
     failed = [Fail(table, run_id, epoch, blame, alone) for table in claims]
-    return [Unpin(run_id), *_refuse_moved(run_id, epoch, blame, claims), *failed]
+    return [*unpinned, *_refuse_moved(run_id, epoch, blame, claims), *failed]
 
 
 def return_claims(

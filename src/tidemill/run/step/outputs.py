@@ -194,7 +194,8 @@ class Outputs:
     """The file sets and snapshots that a transaction may write, and what it has written to each.
 
     `writer` makes the files; `allowed` are the guards of snapshots that are let pass; `spans` are the times that the
-    transaction has declared to write, all of which are complete with its commit.
+    transaction has declared to write, all of which are complete with its commit. What is published with `quiet` is
+    delivered to no consumer and not announced.
     """
 
     def __init__(
@@ -205,12 +206,15 @@ class Outputs:
         writer: Writer = write_frames,
         allowed: Collection[Guard] = (),
         spans: Mapping[DatasetId, tuple[Instant, Instant]] | None = None,
+        *,
+        quiet: bool = False,
     ) -> None:
         self.catalog = catalog
         self.tx = tx
         self._writer = writer
         self._allowed = allowed
         self._spans = spans or {}
+        self._quiet = quiet
         self._outputs = {name: _Output(fileset) for name, fileset in filesets.items()}
         self.counts: list[RowCount] = []
         """Counts of the rows that a program was given. A write reads all of its rows, so the counts are complete then.
@@ -596,13 +600,21 @@ class Outputs:
             assert output.schema is not None, "a refresh has columns, if no rows"  # noqa: S101
             assert output.order is not None, "a refresh was ordered at its begin"  # noqa: S101
             snapshot, manifest = SnapshotDataset.of(fileset.dataset), changes[0].manifest
-            return [PublishVersion(self.tx, snapshot, manifest, output.schema, output.order)]
+            return [PublishVersion(self.tx, snapshot, manifest, output.schema, output.order, quiet=self._quiet)]
         existing = self.catalog.read(lambda db: find_existing(db, fileset, changes, self.tx))
         completes = self._completed(output)
         release_parked(self.catalog, fileset, self.tx.run_id)
         known = self.catalog.read(lambda db: find_known_times(db, fileset, (change.key for change in changes)))
         return publish_partitions(
-            self.tx, fileset, changes, output.schema, existing, base=output.base, known=known, completes=completes
+            self.tx,
+            fileset,
+            changes,
+            output.schema,
+            existing,
+            base=output.base,
+            known=known,
+            completes=completes,
+            quiet=self._quiet,
         )
 
     def complete_nothing(self) -> None:

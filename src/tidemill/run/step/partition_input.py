@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
@@ -41,6 +41,19 @@ class NotTaken(UserError):
         self.partition = partition
         super().__init__(
             f"this run does not have {partition} of {dataset}", "return only partitions in `partitions`", before=": "
+        )
+
+
+class NoClaims(UserError):
+    """A partition is returned by a run whose input was chosen: no later run would get the partition."""
+
+    code = "no_claims"
+
+    def __init__(self, dataset: str) -> None:
+        self.dataset = dataset
+        super().__init__(
+            f"the input of this run was chosen, so that it has no claims on {dataset} to return",
+            "start another run with fewer partitions",
         )
 
 
@@ -100,8 +113,11 @@ class PartitionInput:
         """Return some of `partitions`, without a failure: this run does not complete them, a later one gets them.
 
         After a while, at least the program's back-off, and the longer they have waited the later, up to an hour. At
-        once, whether or not the run succeeds. `NotTaken` for what the run does not have.
+        once, whether or not the run succeeds. `NotTaken` for what the run does not have. `NoClaims` if its input was
+        chosen.
         """
+        if self._taken.is_chosen:
+            raise NoClaims(self._fileset.qualified_name)
         keys = self._fileset.keys
         chosen = {keys.encode(keys.check(partition)) for partition in partitions}
         missing = chosen - {delivery.partition_key for delivery in self._taken.deliveries}
@@ -132,6 +148,8 @@ class TakenPartitions(TakenInput):
     """The shortest wait of a returned partition."""
     discards: Sequence[Discard] | None = None
     """Discarded partitions that no committed run has reported. None until the program asks."""
+    is_chosen: bool = False
+    """True if the run was given them, and has no claims."""
 
     @property
     def empty(self) -> bool:
@@ -156,7 +174,7 @@ class TakenPartitions(TakenInput):
 class PartitionInputs(ConsumerKind):
     """The file sets that a program reads, each by its consumer."""
 
-    claims = PARTITIONS
+    claims: ClassVar[ClaimTable | None] = PARTITIONS
     source_kind = DatasetKind.FILESET
     delivers_partitions = True
 

@@ -125,10 +125,11 @@ class Workspace:
         self.effects += effects
 
     def publish(self, topic: str, payload: Mapping[str, object] | None, key: str) -> None:
-        """Add a user's message to the commit, as `Run.publish` does."""
+        """Add a user's message to the commit, as `Run.publish` does. A quiet run publishes none."""
         if self._published == MOST_MESSAGES:
             raise TooManyMessages(self.id)
-        self.also(write_message(topic, payload, key))
+        message = write_message(topic, payload, key)
+        self.also(*([] if self.record.quiet else [message]))
         self._published += 1
 
     # Reading.

@@ -37,7 +37,8 @@ def _write(action: str, name: str, value: object) -> Sequence[str]:
         if isinstance(value, dict):
             return [word for one in value.items() for word in ("--arg", f"{one[0]}={_text(one[1])}")]
         return [str(value)]
-    return [_OPTIONS.get((action, name), f"--{name.replace('_', '-')}"), _text(value)]
+    option = _OPTIONS.get((action, name), f"--{name.replace('_', '-')}")
+    return [option] if value is True else [option, _text(value)]
 
 
 def _text(value: object) -> str:

@@ -16,6 +16,7 @@ from tidemill.mill.mill import Mill
 from tidemill.mill.page import Page
 from tidemill.mill.topics import TopicKind
 from tidemill.run.records.runs import RunState
+from tidemill.schedule.backfills import BackfillState
 from tidemill.schedule.jobs import JobState
 from tidemill.schedule.specs import Status
 from tidemill.schedule.triggers import Trigger
@@ -229,6 +230,27 @@ LISTS: Final[tuple[ListPage, ...]] = (
             Filter("schedule", "Schedule"),
             Filter("state", "State", tuple(one.lower() for one in RunState)),
         ),
+        order="newest first",
+    ),
+    ListPage(
+        "/backfills",
+        "Backfills",
+        lambda mill, **asked: mill.backfills.list(limit=_PAGE, **asked),
+        (
+            Column("backfill_id", "Backfill", "name", "/backfills/{backfill_id}"),
+            PROGRAM,
+            STATE,
+            Column("items", "Items", "number"),
+            Column("done", "Done", "number"),
+            Column("failed", "Failed", "number"),
+            Column("running", "Running", "number"),
+            Column("waiting", "Waiting", "number"),
+            Column("created_at", "Started", "time"),
+            Column("reason", "Why", "long"),
+        ),
+        "backfill list",
+        "no backfills yet; `tidemill backfill plan APP.PROGRAM` plans one",
+        (Filter("program", "Program"), Filter("state", "State", tuple(one.lower() for one in BackfillState))),
         order="newest first",
     ),
     ListPage(

@@ -40,6 +40,7 @@ PLACES: Final = (
     ("/schedules", "Schedules"),
     ("/jobs", "Jobs"),
     ("/runs", "Runs"),
+    ("/backfills", "Backfills"),
     ("/alerts", "Alerts"),
     ("", ""),
     ("/apps", "Apps"),
@@ -55,7 +56,7 @@ _NAV_OF: Final = {"/alert-rules": "/alerts"}
 _STATES: Final[Mapping[str, tuple[str, str]]] = {
     "ok": (
         "✓",
-        "RESOLVED SENT COMPLETED SCHEDULED SUCCESS COMMITTED fresh filled launched present kept active current",
+        "RESOLVED SENT COMPLETED DONE SCHEDULED SUCCESS COMMITTED fresh filled launched present kept active current",
     ),
     "run": ("●", "RUNNING STARTING IN_PROGRESS WORKING filling open met"),
     "wait": (
@@ -67,10 +68,10 @@ _STATES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "late": ("!", "ERROR late BROKEN due rewritten incomplete"),
     "fail": ("✕", "FAILED REJECTED expired QUARANTINED INVALID failing failed alert DEAD LOST missing"),
-    "off": ("–", "revoked KILLED SUSPENDED SKIPPED IGNORED ABORTED quiet dropped"),
+    "off": ("–", "revoked KILLED SUSPENDED PAUSED CANCELLED SKIPPED IGNORED ABORTED quiet dropped"),
 }
 _SHAPES: Final = {
-    word.upper(): (shape, "‖" if word == "SUSPENDED" else sign)
+    word.upper(): (shape, "‖" if word in {"SUSPENDED", "PAUSED"} else sign)
     for shape, (sign, words) in _STATES.items()
     for word in words.split()
 }

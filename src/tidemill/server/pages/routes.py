@@ -13,6 +13,7 @@ from tidemill.mill.operations import OPERATIONS, Operation
 from tidemill.server.guard import guarded
 from tidemill.server.pages.alert_page import show_alert, show_alerts
 from tidemill.server.pages.alert_rule_page import show_rules
+from tidemill.server.pages.backfill_page import show_backfill
 from tidemill.server.pages.consumer_page import show_consumer
 from tidemill.server.pages.dataset_page import show_dataset
 from tidemill.server.pages.explorer import DOCS, show_explorer
@@ -33,6 +34,7 @@ from tidemill.server.pages.why_page import show_why
 PAGES_OF_THINGS: Final[tuple[tuple[str, str, Callable[..., HTMLResponse]], ...]] = (
     ("/", "overview", show_overview),
     ("/runs/{run_id}", "run.show", show_run),
+    ("/backfills/{backfill_id}", "backfill.show", show_backfill),
     ("/alerts/{alert_id}", "alert.show", show_alert),
     ("/jobs/{job_id}", "job.show", show_job),
     ("/schedules/{name}", "schedule.show", show_schedule),

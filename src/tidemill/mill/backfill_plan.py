@@ -1,0 +1,389 @@
+"""Plans of backfills: the items that a choice names, what each of them needs, and how large they are."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import dropwhile, islice, takewhile
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import GREATEST, load_sql
+from tidemill.epoch import EPOCH, show_second, show_time
+from tidemill.errors import NotFound, UserError
+from tidemill.lake.consumer.managed import Consumer, WorkState, find_readers
+from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.mill.choosing import check_choosable
+from tidemill.mill.period import read_period
+from tidemill.mill.project import Project
+from tidemill.mill.scheduled import find_named
+from tidemill.names import DatasetId, RunId, advise, one_of
+from tidemill.run.records.declared import find_dataset
+from tidemill.run.records.programs import Program
+from tidemill.run.records.runs import RunRecord, RunState, find_runs, list_runs
+from tidemill.schedule.argument_sources import From, LogicalTime, MissingSource
+from tidemill.schedule.backfills import MOST_ITEMS, By
+from tidemill.schedule.specs import Schedule
+from tidemill.schedule.time_triggers import CalendarTrigger
+from tidemill.shapes.filters import Where, choose
+from tidemill.shapes.keys import KeyText
+
+if TYPE_CHECKING:
+    from tidemill.mill.backfill_plan_sql import Sql
+
+SQL: Sql = load_sql(__file__)
+
+_PART: Final = 1000
+_SECOND: Final = timedelta(seconds=1)
+
+
+class ItemNeed(StrEnum):
+    """Course of an item so far: whether a backfill is of use for it."""
+
+    MISSING = "missing"
+    """No run of the program has taken it, as far as records go back."""
+    FAILED = "failed"
+    """The program's newest run of it ended without a commit, or its consumer has discarded it."""
+    DONE = "done"
+    WAITING = "waiting"
+    """The program's consumer has it for the next run."""
+    RUNNING = "running"
+
+
+class Selection(StrEnum):
+    """Part of the named items that a backfill takes."""
+
+    UNFINISHED = "unfinished"
+    """Missing or failed."""
+    MISSING = "missing"
+    FAILED = "failed"
+    ALL = "all"
+
+    def takes(self, need: ItemNeed) -> bool:
+        """Return whether an item with this need is part of the backfill."""
+        return need in _TAKEN_BY[self]
+
+
+_TAKEN_BY: Final[Mapping[Selection, frozenset[ItemNeed]]] = {
+    Selection.UNFINISHED: frozenset({ItemNeed.MISSING, ItemNeed.FAILED}),
+    Selection.MISSING: frozenset({ItemNeed.MISSING}),
+    Selection.FAILED: frozenset({ItemNeed.FAILED}),
+    Selection.ALL: frozenset(ItemNeed),
+}
+
+
+class BadBackfill(UserError):
+    """A choice of items that cannot be."""
+
+    code = "bad_backfill"
+    hint = "correct the choice as the reason says"
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(f"the backfill is refused: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Choice of items, as a caller gives it. See `Backfills.plan`."""
+
+    by: By
+    select: Selection
+    dataset: str | None = None
+    where: Where | Sequence[str] | None = None
+    schedule: str | None = None
+    since: datetime | str | None = None
+    until: datetime | str | None = None
+    runs: Sequence[str] | None = None
+    from_version: int | None = None
+    to_version: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in _FIELDS:
+            if getattr(self, name) is not None and name not in _TAKEN[self.by]:
+                takers = " or ".join(f"by={by}" for by, taken in _TAKEN.items() if name in taken)
+                raise BadBackfill(f"{name} goes with {takers}, not with by={self.by}")
+
+    @classmethod
+    def read(cls, by: str, select: str, **given: object) -> Choice:
+        """Return the choice of a caller. `BadBackfill`."""
+        return cls(
+            one_of(By, by, lambda why: BadBackfill(f"by {why}")),
+            one_of(Selection, select, lambda why: BadBackfill(f"select {why}")),
+            **given,  # type: ignore[arg-type]  # the callers have the types
+        )
+
+    def shown(self) -> dict[str, object]:
+        """Return the choice as the record of a backfill keeps it for people, as JSON."""
+        given = {name: getattr(self, name) for name in _FIELDS}
+        plain = {name: _plain(value) for name, value in given.items() if value is not None}
+        return {"by": self.by.value, "select": self.select.value, **plain}
+
+
+_FIELDS: Final = ("dataset", "where", "schedule", "since", "until", "runs", "from_version", "to_version")
+_TAKEN: Final[Mapping[By, frozenset[str]]] = {
+    By.PARTITIONS: frozenset({"dataset", "where"}),
+    By.TIMES: frozenset({"schedule", "since", "until"}),
+    By.RUNS: frozenset({"since", "until", "runs"}),
+    By.VERSIONS: frozenset({"dataset", "where", "from_version", "to_version"}),
+}
+
+
+def _plain(value: object) -> object:
+    match value:
+        case datetime():
+            return show_time(value)
+        case Mapping():
+            return {name: str(one) for name, one in value.items()}
+        case str() | int():
+            return value
+        case Sequence():
+            return [str(one) for one in value]
+        case _:
+            return str(value)
+
+
+class PlannedItem(NamedTuple):
+    """An item of a plan: as the catalog keeps it, and as people read it. Times and runs have no bytes."""
+
+    item: str
+    shown: str
+    need: ItemNeed
+    bytes: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Items of a choice, in order, and the numbers of all that it names by their needs."""
+
+    items: tuple[PlannedItem, ...]
+    named: Mapping[ItemNeed, int]
+    arguments: Mapping[str, object]
+    """The arguments of the schedule, in which the logical time stands as its source."""
+    dataset_id: DatasetId | None = None
+
+
+class _Partition(NamedTuple):
+    partition_key: KeyText
+    write_pointer: int
+    commit_seq: int
+    delivered: int
+    bytes: int
+    row_count: int
+
+
+def plan_backfill(db: Db, project: Project, program: Program, choice: Choice) -> Planned:
+    """Return the items of `choice`, with their needs. Changes nothing.
+
+    Cost: what the choice names; by times, the runs of the program; by versions, the changes between the versions.
+    """
+    dataset_id, arguments = None, {}
+    if choice.by is not By.TIMES:
+        check_choosable(db, program)
+    match choice.by:
+        case By.TIMES:
+            schedule = _find_schedule(db, project, program, choice.schedule)
+            arguments = _taken_over(schedule)
+            found = _plan_times(db, program, schedule, choice)
+        case By.RUNS:
+            found = _plan_runs(db, program, choice)
+        case _:
+            fileset, consumer = _find_input(db, project, program, choice.dataset)
+            dataset_id = fileset.dataset_id
+            found = _plan_partitions(db, program, fileset, consumer, choice)
+    named: Counter[ItemNeed] = Counter()
+    items: list[PlannedItem] = []
+    for one in found:
+        named[one.need] += 1
+        if choice.select.takes(one.need):
+            items.append(one)
+        if len(items) > MOST_ITEMS:
+            raise BadBackfill(f"it has more than {MOST_ITEMS:,} items; choose fewer, and start another for the rest")
+    return Planned(tuple(items), named, arguments, dataset_id)
+
+
+def _find_input(db: Db, project: Project, program: Program, name: str | None) -> tuple[Fileset, Consumer]:
+    """Return the file set whose partitions are meant, and the consumer by which the program reads it."""
+    read = {one: find_dataset(db, one) for one in program.reads}
+    consumers = {one.dataset_id: one for one in find_readers(db, [(one, program.qualified_name) for one in read])}
+    filesets: dict[str, Dataset] = {
+        one: dataset
+        for one, dataset in read.items()
+        if dataset.kind is DatasetKind.FILESET and dataset.dataset_id in consumers
+    }
+    known = ", ".join(filesets) or "none"
+    if name is not None:
+        wanted = project.dataset(db, name).qualified_name
+        if wanted not in filesets:
+            advice = advise(wanted, filesets, f"its file sets are {known}")
+            raise BadBackfill(f"{program.qualified_name} takes no partitions of {wanted}; {advice}")
+    elif len(filesets) == 1:
+        (wanted,) = filesets
+    else:
+        raise BadBackfill(f"{program.qualified_name} takes partitions of {known}; name one of them as `dataset`")
+    return Fileset.of(filesets[wanted]), consumers[filesets[wanted].dataset_id]
+
+
+def _plan_partitions(
+    db: Db, program: Program, fileset: Fileset, consumer: Consumer, choice: Choice
+) -> Iterator[PlannedItem]:
+    accepted = choose(fileset.keys, choice.where)
+    changed = choice.by is By.VERSIONS
+    parts = _list_changed(db, fileset, choice) if changed else _list_current(db, fileset, accepted.bounds)
+    for part in parts:
+        wanted = [one for one in part if accepted.accepts(one.partition_key)]
+        rows = [{"partition_key": one.partition_key, "write_pointer": one.write_pointer} for one in wanted]
+        course = {
+            key: (run, work)
+            for key, run, work in db.records(
+                SQL.list_course,
+                tuple[KeyText, RunState | None, WorkState | None],
+                partitions=json.dumps(rows),
+                dataset_id=fileset.dataset_id,
+                program_id=program.program_id,
+                consumer_id=consumer.consumer_id,
+            )
+        }
+        for one in wanted:
+            need = _need_of_partition(*course[one.partition_key], unseen=_is_unseen(consumer, one))
+            yield PlannedItem(one.partition_key, fileset.show(one.partition_key), need, one.bytes, one.row_count)
+
+
+def _list_current(db: Db, fileset: Fileset, bounds: tuple[str, str]) -> Iterator[list[_Partition]]:
+    lower, upper = bounds
+    after = ""
+    while part := db.records(
+        SQL.list_partitions,
+        _Partition,
+        dataset_id=fileset.dataset_id,
+        lower=lower,
+        after=after,
+        upper=upper,
+        most=_PART,
+    ):
+        yield part
+        after = part[-1].partition_key
+
+
+def _list_changed(db: Db, fileset: Fileset, choice: Choice) -> Iterator[list[_Partition]]:
+    first, last = choice.from_version or 0, GREATEST if choice.to_version is None else choice.to_version
+    changed = db.records(
+        SQL.list_changed, KeyText, dataset_id=fileset.dataset_id, first=first, last=last, most=MOST_ITEMS + 1
+    )
+    for start in range(0, len(changed), _PART):
+        keys = json.dumps(changed[start : start + _PART])
+        yield db.records(SQL.list_named, _Partition, dataset_id=fileset.dataset_id, keys=keys)
+
+
+def _is_unseen(consumer: Consumer, one: _Partition) -> bool:
+    """Return whether a take of the consumer will find the newest change of a partition."""
+    state = consumer.state
+    concerned = one.delivered > 0 and one.commit_seq >= consumer.since_seq
+    return concerned and (one.delivered >= state.start_version or one.delivered in state.versions_to_check)
+
+
+def _need_of_partition(run: RunState | None, work: WorkState | None, *, unseen: bool) -> ItemNeed:
+    """Decide what a partition needs, by the newest run that took it, and by the state of its newest change. Pure."""
+    if run is not None and not run.ended:
+        return ItemNeed.RUNNING
+    if work in {WorkState.NEW, WorkState.IN_PROGRESS} or (work is None and unseen):
+        return ItemNeed.WAITING
+    if run is RunState.COMPLETED:
+        return ItemNeed.DONE
+    if run is not None or work is WorkState.DISCARDED:
+        return ItemNeed.FAILED
+    # Retention has deleted the run, and kept the work.
+    return ItemNeed.DONE if work is WorkState.COMPLETED else ItemNeed.MISSING
+
+
+def _find_schedule(db: Db, project: Project, program: Program, name: str | None) -> Schedule:
+    if name is None:
+        raise BadBackfill("name the schedule whose times are meant: schedule='app.schedule'")
+    found = find_named(project, db, name)
+    if found.program_id != program.program_id:
+        raise BadBackfill(f"schedule {found.qualified_name} starts another program than {program.qualified_name}")
+    if not any(isinstance(leaf, CalendarTrigger) for leaf in found.time_leaves.values()):
+        raise BadBackfill(f"the trigger of {found.qualified_name} has no fixed times; name a schedule with Cron")
+    return found
+
+
+def _taken_over(schedule: Schedule) -> dict[str, object]:
+    """Return the arguments of a schedule: of their sources only the logical time has a value, others their default."""
+    taken: dict[str, object] = {}
+    for name, given in schedule.spec.arguments.items():
+        if not isinstance(given, From):
+            taken[name] = given
+        elif isinstance(given.source, LogicalTime):
+            taken[name] = {"from": given.path}
+        elif given.default is None:
+            raise MissingSource(name, given.path, "a backfill by times has a logical time alone")
+        else:
+            taken[name] = given.default
+    return taken
+
+
+def _plan_times(db: Db, program: Program, schedule: Schedule, choice: Choice) -> Iterator[PlannedItem]:
+    if choice.since is None or choice.until is None:
+        raise BadBackfill("give `since` and `until`: the times of the schedule from the first on, before the second")
+    since, until = read_period(choice.since, choice.until)
+    # A time that has not come is the schedule's.
+    until = min(until, db.now())
+    leaves = [leaf for leaf in schedule.time_leaves.values() if isinstance(leaf, CalendarTrigger)]
+    times = {at for leaf in leaves for at in islice(_times_of(leaf, since, until), MOST_ITEMS + 1)}
+    states = _list_logical_times(db, program)
+    for at in sorted(times):
+        yield PlannedItem(at.isoformat(), show_second(at), _need_of_state(states.get(at)))
+
+
+def _times_of(leaf: CalendarTrigger, since: datetime, until: datetime) -> Iterator[datetime]:
+    # A trigger gives the times after a time. None has two times within a second.
+    fires = leaf.fires_after(max(since, EPOCH) - _SECOND)
+    return takewhile(lambda at: at < until, dropwhile(lambda at: at < since, fires))
+
+
+def _list_logical_times(db: Db, program: Program) -> dict[datetime, RunState]:
+    """Return the state of the newest run of each logical time."""
+    states: dict[datetime, RunState] = {}
+    for run in _list_all(lambda **place: list_runs(db, program_id=program.program_id, most=_PART, **place)):
+        for at in run.logical_times:
+            states.setdefault(at, run.state)
+    return states
+
+
+def _list_all(read: Callable[..., list[RunRecord]]) -> Iterator[RunRecord]:
+    part = read()
+    while part:
+        yield from part
+        part = read(before=(part[-1].created_at, part[-1].run_id))
+
+
+def _need_of_state(state: RunState | None) -> ItemNeed:
+    if state is None:
+        return ItemNeed.MISSING
+    if not state.ended:
+        return ItemNeed.RUNNING
+    return ItemNeed.DONE if state is RunState.COMPLETED else ItemNeed.FAILED
+
+
+def _plan_runs(db: Db, program: Program, choice: Choice) -> Iterator[PlannedItem]:
+    if choice.runs is not None:
+        found = {run.run_id: run for run in find_runs(db, [RunId(one) for one in choice.runs])}
+        for run_id in dict.fromkeys(choice.runs):
+            run = found.get(RunId(run_id))
+            if run is None or run.program_id != program.program_id:
+                raise NotFound("run", run_id, hint=f"name runs of {program.qualified_name}")
+            yield PlannedItem(run.run_id, run.run_id, _need_of_state(run.state))
+        return
+    if choice.since is None or choice.until is None:
+        raise BadBackfill("name the runs, or give `since` and `until`: the period in which the runs were made")
+    since, until = read_period(choice.since, choice.until)
+    place = {"since": since, "before": (until, "")}
+    of = list(_list_all(lambda **at: list_runs(db, program_id=program.program_id, most=_PART, **{**place, **at})))
+    for run in reversed(of):
+        yield PlannedItem(run.run_id, run.run_id, _need_of_state(run.state))

@@ -1,0 +1,458 @@
+"""Backfills: runs of one program over parts of the past, some at a time, beside those of its schedules.
+
+The items of a backfill are recorded when it starts: partitions, logical times, or runs to repeat. A scheduler advances
+a backfill when a run of an item has ended: one transaction settles that item and makes the next runs. Items and counts
+change under the lock of the backfill's row only. So any number of schedulers may advance a backfill, and a crash
+between two transactions leaves nothing to mend.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import FROM_LATEST, Param, load_sql
+from tidemill.epoch import show_time
+from tidemill.errors import Conflict, NotFound, UserError
+from tidemill.names import BackfillId, DatasetId, Namespace, ProgramId, RunId, WritePointer
+from tidemill.run.records.programs import Program, ProgramRetired, find_program_by_id
+from tidemill.run.records.runs import NewRun, RunState, create_pending, find_run
+from tidemill.run.step.chosen_input import choose_partitions, repeat_input
+from tidemill.world import World
+
+if TYPE_CHECKING:
+    from tidemill.schedule.backfills_sql import Sql
+
+SQL: Sql = load_sql(__file__)
+
+MOST_ITEMS: Final = 50_000
+"""The most items of a backfill: its start is one transaction."""
+MOST_AT_ONCE: Final = 100
+"""The highest concurrency of a backfill."""
+_HANDED_ON: Final = ("logical_time", "logical_times")
+"""Fields of the cause of a run that a repetition has too."""
+_REFUSED_IN_A_ROW: Final = 20
+"""After so many items in a row for which no run could be made, a backfill pauses by itself."""
+
+
+class BackfillState(StrEnum):
+    """RUNNING ↔ PAUSED → CANCELLED; a RUNNING backfill whose items have all ended is COMPLETED, until a retry."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    CANCELLED = "CANCELLED"
+    COMPLETED = "COMPLETED"
+
+    @property
+    def over(self) -> bool:
+        """True if the backfill makes no more runs."""
+        return self in {BackfillState.CANCELLED, BackfillState.COMPLETED}
+
+
+class ItemState(StrEnum):
+    """WAITING → RUNNING → DONE | FAILED. A cancelled backfill drops its waiting items."""
+
+    WAITING = "WAITING"
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    DROPPED = "DROPPED"
+
+
+class By(StrEnum):
+    """Kinds of items: partitions of an input, logical times of a schedule, runs, or partitions by their commits."""
+
+    PARTITIONS = "partitions"
+    TIMES = "times"
+    RUNS = "runs"
+    VERSIONS = "versions"
+
+
+class BackfillOver(Conflict):
+    """A backfill that was cancelled, or whose items have all ended."""
+
+    code = "backfill_over"
+
+    def __init__(self, backfill_id: str, state: str) -> None:
+        self.backfill_id = backfill_id
+        self.state = state
+        super().__init__(f"backfill {backfill_id} is {state}", "`tidemill backfill start` starts another")
+
+
+class NothingFailed(Conflict):
+    """A backfill without failed items was to try them again."""
+
+    code = "nothing_failed"
+
+    def __init__(self, backfill_id: str) -> None:
+        self.backfill_id = backfill_id
+        super().__init__(f"backfill {backfill_id} has no failed items", "`tidemill backfill items` lists all items")
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """Row of a backfill. `choice` says for people by what its items were chosen, as JSON.
+
+    An argument `{"from": "logical_time"}` is the logical time of each item. `reason` says why it paused by itself.
+    """
+
+    backfill_id: BackfillId
+    program_id: ProgramId
+    namespace: Namespace
+    choice: Mapping[str, object]
+    dataset_id: DatasetId | None
+    arguments: Mapping[str, object]
+    state: BackfillState
+    reason: str
+    concurrency: int
+    priority: int
+    quiet: bool
+    actor: str
+    waiting: int
+    running: int
+    done: int
+    failed: int
+    dropped: int
+    created_at: datetime
+    ended_at: datetime | None
+
+    @property
+    def by(self) -> By:
+        """The kind of its items."""
+        return By(str(self.choice["by"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Row of an item. `item` is a stored partition key, a time in ISO 8601, or the id of a run."""
+
+    no: int
+    item: str
+    state: ItemState
+    run_id: RunId | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewBackfill:
+    """A backfill to be started, with its items in order."""
+
+    backfill_id: BackfillId
+    program: Program
+    choice: Mapping[str, object]
+    dataset_id: DatasetId | None
+    arguments: Mapping[str, object]
+    concurrency: int
+    priority: int
+    quiet: bool
+    actor: str
+    items: Sequence[str]
+
+
+class _Ended(NamedTuple):
+    no: int
+    run_id: RunId
+    state: RunState | None
+    exit_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """An item as it is to be stored."""
+
+    no: int
+    state: ItemState
+    run_id: RunId | None
+    why: str = ""
+
+
+FIND_DUE: Final = SQL.find_due()
+"""Finds a backfill of which a run has ended."""
+
+
+def start_backfill(db: Db, world: World, pointer: WritePointer, new: NewBackfill) -> Backfill:
+    """Record a backfill with its items, and make its first runs. Cost: its items.
+
+    `pointer` is a tick that the caller's transaction has taken as its first act: see `choose`.
+    """
+    db.run(
+        SQL.insert_backfill,
+        backfill_id=new.backfill_id,
+        program_id=new.program.program_id,
+        namespace=new.program.namespace,
+        choice=json.dumps(new.choice),
+        dataset_id=new.dataset_id,
+        arguments=json.dumps(new.arguments),
+        concurrency=new.concurrency,
+        priority=new.priority,
+        quiet=int(new.quiet),
+        actor=new.actor,
+        waiting=len(new.items),
+    )
+    rows = json.dumps([{"no": no, "item": item} for no, item in enumerate(new.items)])
+    db.run(SQL.insert_items, backfill_id=new.backfill_id, items=rows)
+    return _advance(db, world, pointer, lock_backfill(db, new.backfill_id))
+
+
+def advance_due(catalog: Catalog, world: World) -> int:
+    """Advance the backfills of which runs have ended; return their number. Several schedulers may do so at once."""
+    advanced = 0
+    while (backfill_id := catalog.read(lambda db: db.value(SQL.find_due, BackfillId))) is not None:
+        world.mark("backfill.before_advance")
+        catalog.write(partial(_advance_one, world=world, backfill_id=backfill_id))
+        world.mark("backfill.advanced")
+        advanced += 1
+    return advanced
+
+
+def pause_backfill(db: Db, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
+    """Make no more runs of a backfill; return it as it was, and as it is now: the same if it was paused.
+
+    `BackfillOver`.
+    """
+    found = _lock_going(db, backfill_id)
+    if found.state is BackfillState.PAUSED:
+        return found, found
+    return found, _store(db, replace(found, state=BackfillState.PAUSED))
+
+
+def resume_backfill(db: Db, world: World, pointer: WritePointer, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
+    """Go on with a paused backfill; return as `pause_backfill` does. `BackfillOver`.
+
+    `pointer` as for `start_backfill`.
+    """
+    found = _lock_going(db, backfill_id)
+    if found.state is BackfillState.RUNNING:
+        return found, found
+    return found, _advance(db, world, pointer, replace(found, state=BackfillState.RUNNING, reason=""))
+
+
+def cancel_backfill(db: Db, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
+    """Drop the waiting items of a backfill for good; return as `pause_backfill` does.
+
+    Runs that are under way go on. `BackfillOver` for a backfill whose items have all ended.
+    """
+    found = lock_backfill(db, backfill_id)
+    if found.state is BackfillState.COMPLETED:
+        raise BackfillOver(backfill_id, found.state)
+    if found.state is BackfillState.CANCELLED:
+        return found, found
+    db.run(SQL.move_items, backfill_id=backfill_id, before=ItemState.WAITING, after=ItemState.DROPPED)
+    dropped = replace(found, state=BackfillState.CANCELLED, waiting=0, dropped=found.dropped + found.waiting)
+    return found, _store(db, dropped)
+
+
+def retry_backfill(db: Db, world: World, pointer: WritePointer, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
+    """Have the failed items of a backfill wait again, and go on; return as `pause_backfill` does.
+
+    `pointer` as for `start_backfill`. `BackfillOver` for a cancelled backfill, `NothingFailed`.
+    """
+    found = lock_backfill(db, backfill_id)
+    if found.state is BackfillState.CANCELLED:
+        raise BackfillOver(backfill_id, found.state)
+    if not found.failed:
+        raise NothingFailed(backfill_id)
+    db.run(SQL.move_items, backfill_id=backfill_id, before=ItemState.FAILED, after=ItemState.WAITING)
+    again = replace(found, state=BackfillState.RUNNING, reason="", waiting=found.waiting + found.failed, failed=0)
+    return found, _advance(db, world, pointer, again)
+
+
+def list_running(db: Db, backfill_id: BackfillId) -> list[RunId]:
+    """List the runs of a backfill that no scheduler has seen ended, in the order of their items."""
+    return db.records(SQL.list_running, RunId, backfill_id=backfill_id)
+
+
+def lock_backfill(db: Db, backfill_id: BackfillId) -> Backfill:
+    """Return a backfill, locked; `NotFound`."""
+    found = db.record(SQL.lock_backfill, Backfill, backfill_id=backfill_id)
+    if found is None:
+        raise NotFound("backfill", backfill_id)
+    return found
+
+
+def find_backfill(db: Db, backfill_id: BackfillId) -> Backfill:
+    """Return a backfill; `NotFound`."""
+    found = db.record(SQL.find_backfill, Backfill, backfill_id=backfill_id)
+    if found is None:
+        raise NotFound("backfill", backfill_id)
+    return found
+
+
+def is_due(db: Db) -> bool:
+    """Tell whether a run of a backfill has ended that no scheduler has seen. Cost: the items that run."""
+    return db.value(SQL.find_due, BackfillId) is not None
+
+
+def list_backfills(
+    db: Db,
+    *,
+    most: int,
+    program_id: ProgramId | None = None,
+    namespace: str | None = None,
+    state: BackfillState | None = None,
+    before: tuple[datetime, str] = FROM_LATEST,
+) -> list[Backfill]:
+    """List backfills that fit each filter, newest first, from the time of creation and id `before` on."""
+    place: dict[str, Param] = {"created_before": before[0], "before": before[1], "most": most}
+    wanted = "" if state is None else state.value
+    if program_id is not None:
+        return db.records(SQL.list_of_program, Backfill, program_id=program_id, state=wanted, **place)
+    if namespace is not None:
+        return db.records(SQL.list_of_namespace, Backfill, namespace=namespace, state=wanted, **place)
+    if state is not None:
+        return db.records(SQL.list_in_state, Backfill, state=state, **place)
+    return db.records(SQL.list_newest, Backfill, **place)
+
+
+def list_items(
+    db: Db, backfill_id: BackfillId, *, most: int, state: ItemState | None = None, after: int = -1
+) -> list[Item]:
+    """List the items of a backfill, or those in a state, in their order, from the number behind `after` on."""
+    place: dict[str, Param] = {"backfill_id": backfill_id, "after": after, "most": most}
+    if state is not None:
+        return db.records(SQL.list_items_in_state, Item, state=state, **place)
+    return db.records(SQL.list_items, Item, **place)
+
+
+def _lock_going(db: Db, backfill_id: BackfillId) -> Backfill:
+    found = lock_backfill(db, backfill_id)
+    if found.state.over:
+        raise BackfillOver(backfill_id, found.state)
+    return found
+
+
+def _advance_one(db: Db, world: World, backfill_id: BackfillId) -> None:
+    pointer = WritePointer(db.tick())
+    _advance(db, world, pointer, lock_backfill(db, backfill_id))
+
+
+def _advance(db: Db, world: World, pointer: WritePointer, found: Backfill) -> Backfill:
+    """Settle the items whose runs have ended, make the next runs, and store the backfill; the caller holds its lock."""
+    advanced, changed = _settle(db, found)
+    runs: list[NewRun] = []
+    if advanced.state is BackfillState.RUNNING:
+        advanced, launched, runs = _launch(db, world, pointer, advanced)
+        changed += launched
+    if advanced.state is BackfillState.RUNNING and advanced.waiting + advanced.running == 0:
+        advanced = replace(advanced, state=BackfillState.COMPLETED)
+    # First, since it locks data sets. Items change under the lock of the backfill alone.
+    create_pending(db, runs)
+    if changed:
+        rows = [{"backfill_id": found.backfill_id, **asdict(item)} for item in changed]
+        db.run(SQL.store_items, items=json.dumps(rows))
+    return _store(db, advanced)
+
+
+def _settle(db: Db, found: Backfill) -> tuple[Backfill, list[_Changed]]:
+    """Return the backfill, and its items whose runs have ended, as they are now."""
+    ended = db.records(SQL.list_ended, _Ended, backfill_id=found.backfill_id)
+    changed = [
+        _Changed(one.no, ItemState.DONE, one.run_id)
+        if one.state is RunState.COMPLETED
+        else _Changed(one.no, ItemState.FAILED, one.run_id, _why_failed(one))
+        for one in ended
+    ]
+    done = sum(item.state is ItemState.DONE for item in changed)
+    settled = replace(
+        found,
+        running=found.running - len(changed),
+        done=found.done + done,
+        failed=found.failed + len(changed) - done,
+    )
+    return settled, changed
+
+
+def _why_failed(one: _Ended) -> str:
+    if one.state is None:
+        return "the record of the run was deleted"
+    return f"{one.state.lower()}: {one.exit_reason}" if one.exit_reason else one.state.lower()
+
+
+def _launch(
+    db: Db, world: World, pointer: WritePointer, found: Backfill
+) -> tuple[Backfill, list[_Changed], list[NewRun]]:
+    """Decide on runs of the next items, until as many are under way as may be; return them with the changed items."""
+    changed: list[_Changed] = []
+    runs: list[NewRun] = []
+    program = find_program_by_id(db, found.program_id)
+    if program.retired:
+        reason = str(ProgramRetired(program.qualified_name))
+        return replace(found, state=BackfillState.PAUSED, reason=reason), changed, runs
+    refused, after = 0, -1
+    while found.waiting and (free := found.concurrency - found.running) > 0:
+        place: dict[str, Param] = {"backfill_id": found.backfill_id, "after": after, "most": free}
+        following = db.records(SQL.list_next, tuple[int, str], **place)
+        # In the order of the items: only the ids order runs of one millisecond.
+        for (no, item), run_id in zip(following, map(RunId, world.new_ids("run", len(following))), strict=True):
+            try:
+                runs.append(_make_run(db, pointer, found, program, run_id, no, item))
+            except UserError as error:
+                refused += 1
+                changed.append(_Changed(no, ItemState.FAILED, None, str(error)))
+                found = replace(found, waiting=found.waiting - 1, failed=found.failed + 1)
+            else:
+                refused = 0
+                changed.append(_Changed(no, ItemState.RUNNING, run_id))
+                found = replace(found, waiting=found.waiting - 1, running=found.running + 1)
+        after = following[-1][0]
+        if refused >= _REFUSED_IN_A_ROW:
+            reason = f"no run could be made of the last {refused} items: {changed[-1].why}"
+            return replace(found, state=BackfillState.PAUSED, reason=reason), changed, runs
+    return found, changed, runs
+
+
+def _make_run(  # a run is made of all of these
+    db: Db, pointer: WritePointer, found: Backfill, program: Program, run_id: RunId, no: int, item: str
+) -> NewRun:
+    """Return the run of an item. `MissingInput`, `BadArgument`, `NothingTaken`, `NotFound`."""
+    cause: dict[str, object] = {"asked": "by a backfill", "backfill": found.backfill_id, "item": no}
+    arguments = dict(found.arguments)
+    chosen = None
+    match found.by:
+        case By.TIMES:
+            logical_time = datetime.fromisoformat(item)
+            cause |= {"logical_time": logical_time, "logical_times": [logical_time]}
+            shown = show_time(logical_time)
+            arguments = {name: shown if isinstance(given, Mapping) else given for name, given in arguments.items()}
+        case By.PARTITIONS | By.VERSIONS:
+            chosen = choose_partitions(db, pointer, found.dataset_id or DatasetId(""), [item])
+        case By.RUNS:
+            before = find_run(db, RunId(item))
+            cause |= {"replays": before.run_id}
+            cause |= {name: before.triggered_by[name] for name in _HANDED_ON if name in before.triggered_by}
+            arguments = {**before.arguments, **arguments}
+            chosen = repeat_input(db, pointer, program, before.run_id)
+        case by:
+            assert_never(by)
+    return NewRun(
+        run_id,
+        program.program_id,
+        program.bind(arguments),
+        cause,
+        priority=found.priority,
+        chosen=chosen,
+        quiet=found.quiet,
+        backfill_id=found.backfill_id,
+    )
+
+
+def _store(db: Db, changed: Backfill) -> Backfill:
+    db.run(
+        SQL.store_backfill,
+        backfill_id=changed.backfill_id,
+        state=changed.state,
+        reason=changed.reason,
+        waiting=changed.waiting,
+        running=changed.running,
+        done=changed.done,
+        failed=changed.failed,
+        dropped=changed.dropped,
+        over=int(changed.state.over),
+    )
+    return find_backfill(db, changed.backfill_id)

@@ -1,0 +1,337 @@
+"""Backfills: runs over parts of the past, some at a time, beside the runs of schedules."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.errors import raises_code
+from tests.manual_clock import ManualClock
+from tests.stage import staged
+
+APP = """
+import tidemill as tm
+from pathlib import Path
+
+app = tm.App("shop")
+HERE = Path(__file__).parent
+
+
+@app.python(arguments={"day": str})
+def daily(run):
+    if (HERE / f"broken {run.logical_time:%d}").exists():
+        raise ValueError("broken")
+    with (HERE / "said.txt").open("a") as said:
+        said.write(f"{run.arguments['day'][:10]}\\n")
+
+
+app.schedule("nightly", daily, trigger=tm.Cron("0 3 * * *"), arguments={"day": tm.From("logical_time")},
+             constraints=[tm.Concurrency(1), tm.SinceLastRun("1h"), tm.Rate(1, per="1d")])
+"""
+DATA = """
+import tidemill as tm
+from pathlib import Path
+
+app = tm.App("shop")
+HERE = Path(__file__).parent
+days = app.fileset("days", keys={"day": "int"}, format="text")
+sums = app.fileset("sums", keys={"day": "int"}, format="text")
+
+
+@app.python(reads=[days], writes=[sums], arguments={"rate": 1})
+def daily(run):
+    took = [partition["day"] for partition in run.input(days).partitions]
+    if (HERE / "broken").exists():
+        raise ValueError("broken")
+    with (HERE / "said.txt").open("a") as said:
+        said.write(f"{took} {run.arguments['rate']}\\n")
+    run.output(sums).overwrite({f"day={day}": "sum\\n" for day in took})
+
+
+@app.python(reads=[sums])
+def follow(run):
+    with (HERE / "followed.txt").open("a") as said:
+        said.write(f"{[partition['day'] for partition in run.input(sums).partitions]}\\n")
+
+
+app.schedule("on_days", daily, trigger=tm.NewPartitions(days), constraints=[tm.Concurrency(1)])
+app.schedule("on_sums", follow, trigger=tm.NewPartitions(sums))
+app.schedule("after", follow, trigger=tm.RunEnded(daily))
+"""
+JANUARY = {"by": "times", "schedule": "shop.nightly", "since": "2026-01-01", "until": "2026-01-11"}
+
+
+@pytest.fixture
+def stage(catalog_url, tmp_path):
+    """Deploy a program that works for logical times."""
+    with staged(tmp_path, catalog_url, APP, ManualClock()) as opened:
+        yield opened
+
+
+def finish(stage, backfill_id, most=30):
+    """Schedule and work until a backfill has nothing under way; return it."""
+    for _ in range(most):
+        stage.schedule()
+        if not stage.work():
+            return stage.mill.backfills.show(backfill_id)
+    raise AssertionError
+
+
+def counts(backfill):
+    """Return the state of a backfill with the numbers of its items."""
+    return backfill.state, backfill.waiting, backfill.running, backfill.done, backfill.failed, backfill.dropped
+
+
+def test_a_backfill_by_times_makes_a_run_for_each_time(stage):
+    """A program that runs daily is brought up to its past."""
+    planned = stage.mill.backfills.plan("shop.daily", **JANUARY)
+    started = stage.mill.backfills.start("shop.daily", **JANUARY, concurrency=3)
+    ended = finish(stage, started.backfill_id)
+
+    assert (planned.items, planned.named, planned.first[0].item) == (10, {"missing": 10}, "2026-01-01T03:00:00Z")
+    assert counts(started) == ("RUNNING", 7, 3, 0, 0, 0)
+    assert counts(ended) == ("COMPLETED", 0, 0, 10, 0, 0)
+    assert stage.lines_of() == [f"2026-01-{day:02}" for day in range(1, 11)]
+    assert {run.priority for run in stage.runs()} == {-1}
+    assert {one.state for one in stage.mill.backfills.items(ended.backfill_id)} == {"DONE"}
+
+
+def test_what_is_done_is_no_part_of_the_next_backfill(stage):
+    """Missing and failed items are the default; all are taken only when asked for."""
+    stage.mill.runs.start("shop.daily", {"day": "2026-01-01"}, logical_time="2026-01-01T03:00")
+    (stage.mill.project.config.folder / "broken 02").touch()
+    stage.mill.runs.start("shop.daily", {"day": "2026-01-02"}, logical_time="2026-01-02T03:00")
+    stage.work()
+    stage.mill.runs.start("shop.daily", {"day": "2026-01-03"}, logical_time="2026-01-03T03:00")
+
+    def items(select):
+        return stage.mill.backfills.plan("shop.daily", **JANUARY, select=select).items
+
+    assert stage.mill.backfills.plan("shop.daily", **JANUARY).named == {
+        "missing": 7, "failed": 1, "done": 1, "running": 1
+    }  # fmt: skip
+    assert [items(select) for select in ("unfinished", "missing", "failed", "all")] == [8, 7, 1, 10]
+
+
+def test_a_paused_backfill_makes_no_more_runs_until_it_is_resumed(stage):
+    """The machine is needed for something else for a while."""
+    backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY, concurrency=2).backfill_id
+    paused = stage.mill.backfills.pause(backfill_id)
+    again = stage.mill.backfills.pause(backfill_id)
+    waiting = finish(stage, backfill_id)
+    resumed = stage.mill.backfills.resume(backfill_id)
+    ended = finish(stage, backfill_id)
+
+    assert [(one.state, one.changed) for one in (paused, again, resumed)] == [
+        ("PAUSED", True), ("PAUSED", False), ("RUNNING", True)
+    ]  # fmt: skip
+    assert counts(waiting) == ("PAUSED", 8, 0, 2, 0, 0)
+    assert counts(ended) == ("COMPLETED", 0, 0, 10, 0, 0)
+    with raises_code("backfill_over"):
+        stage.mill.backfills.pause(backfill_id)
+
+
+@pytest.mark.parametrize("kill", [True, False])
+def test_a_cancelled_backfill_drops_what_waits(stage, kill):
+    """A wrong choice ends at once, and what is under way ends as usual, or is killed."""
+    backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY, concurrency=2).backfill_id
+    cancelled = stage.mill.backfills.cancel(backfill_id, kill=kill)
+    again = stage.mill.backfills.cancel(backfill_id, kill=kill)
+    ended = finish(stage, backfill_id)
+
+    assert (cancelled.state, cancelled.killed, again.changed) == ("CANCELLED", 2 if kill else 0, False)
+    assert counts(ended) == ("CANCELLED", 0, 0, *((0, 2) if kill else (2, 0)), 8)
+    for change in (stage.mill.backfills.resume, stage.mill.backfills.retry):
+        with raises_code("backfill_over"):
+            change(backfill_id)
+
+
+def test_failed_items_are_shown_and_tried_again(stage):
+    """A bad day stops no other day."""
+    broken = stage.mill.project.config.folder / "broken 04"
+    broken.touch()
+    backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY, concurrency=5).backfill_id
+    failed = finish(stage, backfill_id)
+    (shown,) = stage.mill.backfills.items(backfill_id, state="failed")
+    broken.unlink()
+    stage.mill.backfills.retry(backfill_id)
+    ended = finish(stage, backfill_id)
+
+    assert counts(failed) == ("COMPLETED", 0, 0, 9, 1, 0)
+    assert (shown.no, shown.item, shown.why) == (3, "2026-01-04T03:00:00Z", "failed: ValueError: broken")
+    assert counts(ended) == ("COMPLETED", 0, 0, 10, 0, 0)
+    with raises_code("nothing_failed"):
+        stage.mill.backfills.retry(backfill_id)
+
+
+def test_the_schedule_goes_on_beside_a_backfill(stage):
+    """Its runs count for no constraint of the schedule: neither while they run, nor by their ends or starts."""
+    stage.mill.backfills.start("shop.daily", **JANUARY, concurrency=2)
+    stage.work()
+    stage.world.clock.move("1d")
+
+    assert stage.schedule() == ["default.shop.nightly"]
+    assert [run.priority for run in stage.take()] == [0, -1, -1]
+
+
+def test_a_backfill_of_a_retired_program_pauses_by_itself(stage):
+    """The app was deployed without the program."""
+    backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY).backfill_id
+    (run,) = stage.take()
+    stage.declare("")
+    stage.end_attempt(run, "killed", "by a test")
+    stage.schedule()
+    paused = stage.mill.backfills.show(backfill_id)
+
+    assert counts(paused) == ("PAUSED", 9, 0, 0, 1, 0)
+    assert "retired" in paused.reason
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"by": "weeks"}, "by"),
+        ({**JANUARY, "select": "some"}, "select"),
+        ({**JANUARY, "where": ["day=1"]}, "where goes with by=partitions or by=versions"),
+        ({**JANUARY, "schedule": None}, "name the schedule"),
+        ({**JANUARY, "since": None}, "give `since` and `until`"),
+        ({**JANUARY, "concurrency": 0}, "from 1 to 100"),
+        ({**JANUARY, "since": "2026-04-01", "until": "2026-05-01"}, "no item needs a run"),
+        ({"by": "runs"}, "name the runs"),
+        ({}, "takes partitions of none"),
+    ],
+)
+def test_a_wrong_choice_is_refused_with_the_reason(stage, wrong, why):
+    """A backfill that does something else than meant costs hours."""
+    with raises_code("bad_backfill", why):
+        stage.mill.backfills.start("shop.daily", **wrong)
+
+
+def test_a_backfill_has_a_largest_size(stage, monkeypatch):
+    """Its start is one transaction."""
+    monkeypatch.setattr("tidemill.mill.backfill_plan.MOST_ITEMS", 9)
+    with raises_code("bad_backfill", "more than 9 items"):
+        stage.mill.backfills.start("shop.daily", **JANUARY)
+
+
+@pytest.fixture
+def past(catalog_url, tmp_path):
+    """Deploy a program that works for partitions, of which it took none of the first six."""
+    with staged(tmp_path, catalog_url, DATA, ManualClock()) as opened:
+        opened.publish("days", *(f"day={day}" for day in range(6)))
+        opened.mill.consumers.reset("days", "default.shop.daily", "now")
+        opened.schedule()
+        opened.play()
+        for said in ("said.txt", "followed.txt"):
+            (tmp_path / said).unlink(missing_ok=True)
+        yield opened
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_backfill_by_partitions_takes_those_that_no_run_took(past, quiet):
+    """Downstream gets what it publishes, or nothing under `quiet`; the daily runs go on beside it."""
+    started = past.mill.backfills.start("shop.daily", {"rate": 7}, where=["day<5"], concurrency=2, quiet=quiet)
+    (run, _) = past.take()
+    past.publish("days", "day=6")
+    daily = past.schedule()
+    past.work()
+    past.attempt(run)
+    past.play()
+    ended = past.mill.backfills.show(started.backfill_id)
+
+    assert daily == ["default.shop.on_days"]
+    assert counts(ended) == ("RUNNING", 0, 1, 4, 0, 0)
+    assert sorted(past.lines_of()) == ["[0] 7", "[2] 7", "[3] 7", "[4] 7", "[6] 1"]
+    followed = {int(day) for line in past.lines_of("followed.txt") for day in line.strip("[]").split(", ") if day}
+    assert followed == ({6} if quiet else {0, 2, 3, 4, 6})
+    assert past.mill.catalog.audit().findings == ()
+
+
+def test_what_a_partition_needs_is_told_by_its_runs_and_its_consumer(past):
+    """What waits for the next run of the schedule is no part of a backfill: it would be processed twice."""
+    past.publish("days", "day=6")
+    past.play()
+    broken = past.mill.project.config.folder / "broken"
+    broken.touch()
+    past.mill.runs.start("shop.daily", partitions={"days": ["day=1"]})
+    past.work()
+    broken.unlink()
+    past.mill.runs.start("shop.daily", partitions={"days": ["day=2"]})
+    past.publish("days", "day=7")
+
+    planned = past.mill.backfills.plan("shop.daily", select="all")
+
+    assert [(one.item, one.need) for one in planned.first] == [
+        ("day=0", "missing"), ("day=1", "failed"), ("day=2", "running"), ("day=3", "missing"), ("day=4", "missing"),
+        ("day=5", "missing"), ("day=6", "done"), ("day=7", "waiting"),
+    ]  # fmt: skip
+    assert (planned.items, planned.bytes, planned.rows) == (8, 8 * len("day=0\n"), 8)
+    assert past.mill.backfills.plan("shop.daily").items == 5
+
+
+def test_a_backfill_by_versions_takes_what_transactions_have_changed(past):
+    """A source was wrong for an afternoon, and was corrected: all that came meanwhile is processed again."""
+    past.publish("days", "day=3", "day=8", op="overwrite")
+    (wrong,) = {one.write_pointer for one in past.mill.datasets.partitions("days", where=["day=8"])}
+    past.play()
+    choice = {"by": "versions", "from_version": wrong, "to_version": wrong, "select": "all"}
+    started = past.mill.backfills.start("shop.daily", **choice)
+    finish(past, started.backfill_id)
+
+    assert [one.item for one in past.mill.backfills.items(started.backfill_id)] == ["day=3", "day=8"]
+    assert past.lines_of()[-2:] == ["[3] 1", "[8] 1"]
+
+
+def test_a_backfill_by_runs_takes_their_inputs_again(past):
+    """A bug of yesterday is corrected: its runs are repeated on what they took, with their arguments."""
+    past.publish("days", "day=6", "day=7")
+    (run,) = (one for one in past.play() if one.arguments)
+    past.publish("days", "day=6", op="overwrite")
+    past.play()
+    since, until = run.created_at - timedelta(days=1), run.created_at + timedelta(days=1)
+    planned = past.mill.backfills.plan("shop.daily", by="runs", since=since, until=until, select="all")
+    started = past.mill.backfills.start("shop.daily", {"rate": 2}, by="runs", runs=[run.run_id], select="all")
+    ended = finish(past, started.backfill_id)
+
+    assert planned.items == 3
+    assert counts(ended) == ("COMPLETED", 0, 0, 1, 0, 0)
+    assert past.lines_of()[-1] == "[6, 7] 2"
+
+
+def test_an_item_that_is_gone_fails_by_itself(past):
+    """A partition was dropped while the backfill was under way."""
+    started = past.mill.backfills.start("shop.daily")
+    past.mill.datasets.drop("days", ["day=2"])
+    ended = finish(past, started.backfill_id)
+    (failed,) = past.mill.backfills.items(started.backfill_id, state="failed")
+
+    assert counts(ended) == ("COMPLETED", 0, 0, 5, 1, 0)
+    assert (failed.item, failed.run_id) == ("day=2", None)
+    assert "partition day=2" in failed.why
+
+
+def test_a_backfill_of_which_no_item_can_be_started_pauses_by_itself(past):
+    """Fifty thousand useless look-ups help nobody."""
+    past.publish("days", *(f"day={day}" for day in range(10, 40)))
+    started = past.mill.backfills.start("shop.daily", select="all")
+    past.mill.datasets.drop("days", [f"day={day}" for day in range(1, 40) if day not in (6, 7, 8, 9)])
+    paused = finish(past, started.backfill_id)
+
+    assert counts(paused) == ("PAUSED", 15, 0, 1, 20, 0)
+    assert "no run could be made of the last 20 items" in paused.reason
+
+
+def test_a_run_whose_input_is_no_longer_kept_is_not_repeated(past):
+    """The item fails with the reason, and the scheduler goes on."""
+    past.publish("days", "day=6", "day=7")
+    (run,) = (one for one in past.play() if one.arguments)
+    past.publish("days", "day=6", op="overwrite")
+    past.play()
+    past.sql("UPDATE dataset SET horizon = 1000000 WHERE name = 'days' RETURNING 1")
+    started = past.mill.backfills.start("shop.daily", by="runs", runs=[run.run_id], select="all")
+    (failed,) = past.mill.backfills.items(started.backfill_id)
+
+    assert (started.state, failed.state) == ("COMPLETED", "FAILED")
+    assert "are deleted" in failed.why
+    assert past.sql("SELECT * FROM reader_pin") == []

@@ -1,0 +1,90 @@
+"""docs/backfills.md: its app deploys, its script runs, and its commands do what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tests.stage import staged
+from tidemill.cli.main import main
+
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "backfills.md").read_text(encoding="utf-8")
+APP, SCRIPT = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = [line.removeprefix("$ tidemill ") for line in PAGE.splitlines() if line.startswith("$ tidemill ")]
+
+
+@pytest.fixture
+def stage(sqlite_catalog_url, tmp_path, monkeypatch):
+    """The project of the page, which has summed up January."""
+    monkeypatch.chdir(tmp_path)
+    with staged(tmp_path, sqlite_catalog_url, APP) as opened:
+        opened.publish("days", *(f"day=2026-01-{day:02}" for day in range(1, 11)))
+        opened.play()
+        yield opened
+
+
+def run(capsys, command):
+    """Run a command of the page; return what it has printed."""
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(command))
+    printed = capsys.readouterr()
+    assert ended.value.code == 0, printed.err
+    return printed.out
+
+
+def test_the_commands_of_the_page_do_what_they_say(stage, capsys):
+    """A reader copies them, with the id of a backfill of their own."""
+    plan, start, listed, plan_times, start_times, *on_one = COMMANDS
+
+    planned = run(capsys, plan)
+    started = run(capsys, f"{start} --json")
+    running = run(capsys, listed)
+    times = run(capsys, plan_times)
+    run(capsys, start_times)
+    stage.play()
+    backfill_id = json.loads(started)["backfill_id"]
+    shown = {}
+    for command in on_one:
+        if "cancel" in command:
+            with tm.open(".") as mill:
+                backfill_id = mill.backfills.start("shop.sum_up", select="all").backfill_id
+        if "pause" in command:
+            with tm.open(".") as mill:
+                backfill_id = mill.backfills.start("shop.sum_up", select="all").backfill_id
+        shown[command.split()[1]] = run(capsys, command.replace("BACKFILL", backfill_id))
+
+    assert "10 runs of default.shop.sum_up: " in planned
+    assert "(named: 10 done)" in planned
+    assert "RUNNING" in running
+    assert "31 runs of default.shop.report: 0 bytes, 0 rows (named: 31 missing)" in times
+    assert "10" in re.search(r"done +(\d+)", shown["show"])[1]
+    assert {word: out.split()[-1] for word, out in shown.items() if word in {"pause", "resume"}} == {
+        "pause": "PAUSED", "resume": "RUNNING"
+    }  # fmt: skip
+    assert "CANCELLED; 1 runs are killed" in shown["cancel"]
+
+
+def test_the_script_of_the_page_runs(stage, capsys):
+    """The backfill of the script ends, and what it has published starts nothing."""
+    exec(compile(SCRIPT, "backfills.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    ran = stage.play(30)
+
+    assert (printed[0].split()[0], printed[1]) == ("10", "6 items wait")
+    assert {(one.arguments["rate"], one.state) for one in ran} == {(2, "COMPLETED")}
+    assert len(ran) == 10
+
+
+def test_the_reports_of_a_backfill_have_their_days(stage):
+    """The schedule's arguments are those of each run."""
+    stage.mill.backfills.start(
+        "shop.report", by="times", schedule="shop.nightly", since="2026-01-01", until="2026-01-03"
+    )
+    ran = stage.play()
+
+    assert [one.arguments for one in ran] == [{"day": f"2026-01-0{day}T03:00:00.000Z"} for day in (1, 2)]

@@ -121,6 +121,7 @@ _VALUES: Final[Mapping[str, object]] = {
     "keep_state": False,
     "open_only": True,
     "owner": "airflow",
+    "parent": _RUN,
     "partition": "day=2026-01-31",
     "partitions": [
         {

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+import tidemill as tm
 from tests.errors import raises_code
 from tests.stage import staged
+from tests.yardstick import patience
 
 SAID = """
 from pathlib import Path
@@ -239,3 +245,94 @@ def test_a_condition_chooses_a_branch_and_the_join_follows_it(stage, rows, said)
     stage.play()
 
     assert stage.lines_of() == said
+
+
+KILLED = """
+import os
+import signal
+from pathlib import Path
+
+import tidemill as tm
+
+app = tm.App("shop")
+raw = app.inbox("raw", "landing", format="csv", schema="id long, amount double", settle="0s")
+clean = app.fileset("clean", keys={"file": "string"})
+
+
+def once(what):
+    mark = Path(f"{what}.mark")
+    first = not mark.exists()
+    mark.touch()
+    return first
+
+
+def die_once(run):
+    with open("seen.txt", "a") as seen:
+        print(run.id.rpartition("-")[2], run.input(raw).files, file=seen)
+    if once(f"died-{run.id.rpartition('-')[2]}"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.python(reads=[raw])
+def fetch(run):
+    die_once(run)
+
+
+@app.spark(reads=[raw], writes=[clean])
+def process(run, spark):
+    rows = run.input(raw).read().selectExpr("id", "amount", "'all' AS file")
+    run.output(clean).append(rows)
+    die_once(run)
+    if once("failed"):
+        raise ValueError("the exchange rates are missing")
+    run.put("rows", rows.count())
+
+
+@app.python(reads=[raw], arguments={"rows": int})
+def update(run):
+    die_once(run)
+
+
+app.workflow("load", [
+    tm.Node(fetch),
+    tm.Node(process, after=[fetch]),
+    tm.Node(update, after=[process], arguments={"rows": tm.NodeValue("process.rows")}),
+], holds=[raw])
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_each_node_is_killed_with_signal_nine_and_the_workflow_resumes_where_it_failed(tmp_path, sqlite_catalog_url):
+    """Seed 004 on real Spark: each process dies once after its work and before its commit; nothing is there twice."""
+    (tmp_path / "app.py").write_text(KILLED)
+    (tmp_path / "landing").mkdir()
+    for name in ("1.csv", "2.csv"):
+        (tmp_path / "landing" / name).write_text(f"id,amount\n{name[0]},2.5\n")
+    spark = '[runner]\nslots = 1\n[spark]\nmaster = "local[2]"\nclass_data = false\n'
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n{spark}')
+    command = [str(Path(sys.executable).with_name("tidemill")), "up", "--until-idle", "--no-deploy", "--no-server"]
+    with tm.open(tmp_path) as mill:
+        mill.deploy()
+        mill.inboxes.scan("raw")
+        failed = mill.runs.start("load").run_id
+        subprocess.run(command, cwd=tmp_path, check=False, timeout=patience(240), capture_output=True)
+        (tmp_path / "landing" / "3.csv").write_text("id,amount\n3,2.5\n")
+        stood = mill.runs.show(failed)
+        resumed = mill.runs.retry(failed).run_id
+        subprocess.run(command, cwd=tmp_path, check=True, timeout=patience(240), capture_output=True)
+        run = mill.runs.show(resumed)
+        files = {file.name: file.status for file in mill.inboxes.files("raw").items}
+        (partition,) = mill.datasets.partitions("clean")
+        findings = mill.catalog.audit().findings
+
+    assert (stood.state, [node.state for node in stood.workflow.nodes]) == ("FAILED", ["done", "failed", "blocked"])
+    assert (run.state, [node.state for node in run.workflow.nodes]) == ("COMPLETED", ["done", "done", "done"])
+    assert [node.run_id.startswith(failed) for node in run.workflow.nodes] == [True, False, False]
+    assert run.workflow.nodes[1].values == {"rows": 2}
+    assert files == {"1.csv": "SUCCESS", "2.csv": "SUCCESS", "3.csv": "NEW"}
+    assert partition.rows == 2
+    assert findings == ()
+    seen = (tmp_path / "seen.txt").read_text().splitlines()
+    assert [line.partition(" ")[0] for line in seen] == ["fetch"] * 2 + ["process"] * 3 + ["update"] * 2
+    assert {line.partition(" ")[2] for line in seen} == {"['1.csv', '2.csv']"}

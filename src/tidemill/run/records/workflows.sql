@@ -84,9 +84,9 @@ UPDATE workflow_run SET resumed_by = :resumed_by, holds_until = NULL, revision =
 -- name: inherit_workflow
 -- The graph and the claims of the failed run.
 INSERT INTO workflow_run (run_id, spec, holding)
-SELECT CAST(:run_id AS TEXT), spec, holding FROM workflow_run WHERE run_id = :failed
+SELECT CAST(:run_id AS TEXT), spec, holding FROM workflow_run WHERE run_id = :origin
 
 -- name: inherit_nodes
 INSERT INTO workflow_node (workflow_id, node, run_id, outcome, reason, result)
 SELECT CAST(:run_id AS TEXT), node, run_id, outcome, reason, result FROM workflow_node
- WHERE workflow_id = :failed AND outcome IN ('COMPLETED', 'NO_INPUT')
+ WHERE workflow_id = :origin AND outcome IN ('COMPLETED', 'NO_INPUT')

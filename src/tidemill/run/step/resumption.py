@@ -45,8 +45,8 @@ def resume_workflow(db: Db, failed: RunId, program: Program, new: NewRun) -> boo
         return False
     if row.resumed_by is not None:
         raise NotResumable(failed, f"{row.resumed_by} goes on with it")
-    db.run(SQL.inherit_workflow, run_id=new.run_id, failed=failed)
-    db.run(SQL.inherit_nodes, run_id=new.run_id, failed=failed)
+    db.run(SQL.inherit_workflow, run_id=new.run_id, origin=failed)
+    db.run(SQL.inherit_nodes, run_id=new.run_id, origin=failed)
     nodes = {one.node: one.stand for one in list_nodes(db, new.run_id)}
     plan = plan_course(db, program, row.spec, new.arguments, nodes)
     if not plan.starts:

@@ -31,6 +31,7 @@ from tidemill.run.records.workers import balance
 from tidemill.run.step.attempts import AttemptEnd, end_attempt, take_runs
 from tidemill.run.step.inputs import announce_due
 from tidemill.run.step.outputs import Writer
+from tidemill.run.step.resumption import end_holds
 from tidemill.schedule.loop import Scheduler
 from tidemill.testing.plain import write_plain
 from tidemill.testing.session import SharedSpark
@@ -171,6 +172,11 @@ class Stage:
         """Let all that waits for a time come due, and have it announced as the keeper does."""
         self.sql(f"{sql} RETURNING 1")
         announce_due(self.mill.project.catalog)
+
+    def end_holds(self) -> None:
+        """Let the time come at which failed workflows return their claims, as the keeper does."""
+        self.sql("UPDATE workflow_run SET holds_until = 1 WHERE holds_until IS NOT NULL RETURNING 1")
+        end_holds(self.mill.project.catalog)
 
     def sweep(self) -> None:
         """Let what is old expire and what is unused go, as the janitor does."""

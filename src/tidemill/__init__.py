@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tidemill.app.reads import Changes as Changes
     from tidemill.app.reads import Reads as Reads
     from tidemill.app.watermark import Watermark as Watermark
+    from tidemill.app.workflow import DeclaredNode as Node  # noqa: F401
     from tidemill.client.connect import connect as connect
     from tidemill.errors import Conflict as Conflict
     from tidemill.errors import Fenced as Fenced
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from tidemill.mill.why import Explanation as Explanation
     from tidemill.reasons import Because as Because
     from tidemill.reasons import Reason as Reason
+    from tidemill.run.records.workflow_spec import NodeValue as NodeValue
+    from tidemill.run.records.workflow_spec import When as When
     from tidemill.run.step.acceptors import Accept as Accept
     from tidemill.run.step.context import Run as Run
     from tidemill.run.step.context import current_run as current_run
@@ -127,6 +130,8 @@ _HOMES = {
     "NewData": "schedule.data_triggers",
     "NewFiles": "schedule.data_triggers",
     "NewPartitions": "schedule.data_triggers",
+    "Node": "app.workflow:DeclaredNode",
+    "NodeValue": "run.records.workflow_spec",
     "NotFound": "errors",
     "NotNull": "frames.checks",
     "NothingArrived": "alerts.rules",
@@ -164,6 +169,7 @@ _HOMES = {
     "WatermarkPassed": "schedule.data_triggers",
     "WatermarkStands": "schedule.standstill_triggers",
     "WebHook": "alerts.targets",
+    "When": "run.records.workflow_spec",
     "WindowsRecomputed": "schedule.window_triggers",
     "connect": "client.connect",
     "current_run": "run.step.context",

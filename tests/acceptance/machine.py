@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -70,7 +71,7 @@ APP = '''
 from pathlib import Path
 
 from tests.acceptance.days import Days
-from tidemill import Accept, App, Arrivals, Concurrency, Cron, Every, NewFiles, NewPartitions, Probe, Reads
+from tidemill import Accept, App, Arrivals, Concurrency, Cron, Every, NewFiles, NewPartitions, Node, Probe, Reads
 from tidemill import Watermark, WatermarkPassed
 from tidemill.run.records.programs import ProgramKind
 from tidemill.sql.window_program import WindowProgram
@@ -124,10 +125,23 @@ def load(run):
         run.output(lines).append({name: (HERE / "landing" / name).read_text()})
 
 
-@app.python(reads=[side], backoff="1s")
+@app.python(reads=[side], retries=3, backoff="1s")
 def pick(run):
-    for name in run.input(side).files:
+    names = run.input(side).files
+    for name in names:
         stumble(f"pick-{name}")
+    run.put("files", len(names))
+
+
+@app.python(reads=[side])
+def tick_off(run):
+    names = run.input(side).files
+    assert len(names) == run.values["pick.files"]
+    for name in names:
+        stumble(f"tick_off-{name}")
+
+
+steps = app.workflow("steps", [Node(pick), Node(tick_off, after=[pick])], holds=[side], resume_within="2s")
 
 
 @app.python(reads=[lines], writes=[totals], backoff="1s")
@@ -171,7 +185,7 @@ def remember(run):
 
 app.schedule("yearly", remember, trigger=Cron("0 0 1 1 *"))
 app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)])
-app.schedule("pick", pick, trigger=NewFiles(side), constraints=[Probe("free_slots", at_least=1)])
+app.schedule("pick", steps, trigger=NewFiles(side), constraints=[Probe("free_slots", at_least=1)])
 app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=[Concurrency(1)])
 app.schedule(
     "impatient",
@@ -580,7 +594,8 @@ class Machine:
         self.misfortunes: set[str] = set()
         """Programs whose next attempt ends before it has begun: `sum_up` by a loss of power.
 
-        And `kill`: a user kills the run of `load` that waits for its next attempt.
+        And `kill`: a user kills the run of `load` that waits for its next attempt. And `kill a workflow`: a user kills
+        the workflow of a `pick` that waits.
         """
         self._session_name = session_name
         """By which PostgreSQL knows the connections of all nodes."""
@@ -857,20 +872,19 @@ class Machine:
         node.go(work)
 
     def _kill_what_waits(self) -> None:
-        if "kill" not in self.misfortunes:
-            return
-        waiting = self.sql(
-            "SELECT r.run_id FROM run AS r JOIN program AS p ON p.program_id = r.program_id"
-            " WHERE p.name = 'load' AND r.state = 'PENDING' AND r.failures > 0"
-        )
+        waiting = "SELECT r.run_id FROM run AS r JOIN program AS p ON p.program_id = r.program_id"
+        for misfortune, program in (("kill", "load"), ("kill a workflow", "pick")):
+            if misfortune not in self.misfortunes:
+                continue
+            found = self.sql(f"{waiting} WHERE p.name = '{program}' AND r.state = 'PENDING' AND r.failures > 0")
+            if found:
+                run_id = RunId(str(found[0][0]).removesuffix("-pick"))
+                self.desk.go(partial(self._kill, run_id, misfortune))
 
-        def work() -> None:
-            with self._noting_deaths("person"):
-                ask_kill(Process(self.desk, "person").catalog, RunId(str(waiting[0][0])))
-                self.misfortunes.discard("kill")
-
-        if waiting:
-            self.desk.go(work)
+    def _kill(self, run_id: RunId, misfortune: str) -> None:
+        with self._noting_deaths("person"):
+            ask_kill(Process(self.desk, "person").catalog, run_id)
+            self.misfortunes.discard(misfortune)
 
     @contextmanager
     def _noting_deaths(self, who: str) -> Iterator[None]:

@@ -1,7 +1,8 @@
 """A round on the machine: its files, its bad luck without a fault of ours, and what has to hold at its end.
 
 A round lands two files, publishes a partition from outside, and lets a schedule's time come. Without any fault of ours,
-programs stumble, a driver dies, a node loses power, and a job waits too long. In every second round a user kills a run.
+programs stumble, a driver dies, a node loses power, and a job waits too long. In every second round a user kills a run
+and a workflow.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def play(machine: Machine, number: int) -> None:
     """Play a round, to the end of all that it causes."""
     machine.clock.sleep(timedelta(hours=1))
     machine.leave_an_upload(number)
-    machine.misfortunes = {"load", "sum_up"} if number % 2 else {"load", "sum_up", "kill"}
+    machine.misfortunes = {"load", "sum_up"} if number % 2 else {"load", "sum_up", "kill", "kill a workflow"}
     machine.land(f"f{number}", f"{number}\n" * 3)
     machine.land(f"g{number}", f"{number}\n", "side")
     (machine.folder / "feed" / f"h{number}").write_text(f"{number}\n")
@@ -283,7 +284,7 @@ def announced_ends(machine: Machine) -> Counter[tuple[str, str]]:
 def ended_runs(machine: Machine) -> Counter[tuple[str, str]]:
     """The ends of runs of programs that were called, as their records say."""
     rows = machine.sql(
-        "SELECT run_id, state FROM run WHERE kind = 'program' AND coalesce(exit_reason, '') <> 'no_input'"
+        "SELECT run_id, state FROM run WHERE kind <> 'external' AND coalesce(exit_reason, '') <> 'no_input'"
     )
     return Counter((str(run_id), str(state)) for run_id, state in rows)
 

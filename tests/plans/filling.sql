@@ -345,6 +345,18 @@ SELECT 'pending_9', 'wide', 2 * i + 1, 'k' || (i % 100000), '' FROM series WHERE
  UNION ALL
 SELECT 'pending_9', 'landing', 0, 'f' || i, 'v1' FROM series WHERE i >= 100 AND i < 150
 
+-- name: fill_workflow_run
+INSERT INTO workflow_run (run_id, spec, holding, holds_until)
+SELECT 'run_' || i, '{}', CASE WHEN i % 1000 = 1 THEN 'held' ELSE 'closed' END,
+       CASE WHEN i % 1000 = 1 THEN :now + (i - 280000) * 100 END
+  FROM series WHERE i >= 200000
+ UNION ALL SELECT 'live_' || i, '{}', 'nothing', NULL FROM series WHERE i < 200
+
+-- name: fill_workflow_node
+INSERT INTO workflow_node (workflow_id, node, run_id, outcome)
+SELECT 'run_' || i, 'fetch', 'run_' || (i - 1), 'COMPLETED' FROM series WHERE i >= 200000
+ UNION ALL SELECT 'live_' || i, 'fetch', 'run_' || i, NULL FROM series WHERE i < 200
+
 -- name: fill_slot_limit
 INSERT INTO slot_limit (limit_key)
 SELECT 'program:program_' || i FROM series WHERE i < 300

@@ -25,10 +25,12 @@ MEMBERS = {
         "logical_times": "tuple[datetime, ...]",
         "output": "Output",
         "publish": "None",
+        "put": "None",
         "read": "DataFrame",
         "spark": "SparkSession",
         "triggered_by": "Mapping[str, object]",
         "triggers": "tuple[TriggerFeed, ...]",
+        "values": "Mapping[str, Value]",
         "write_pointer": "int",
     },
     Worker: {

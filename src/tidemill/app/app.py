@@ -30,6 +30,7 @@ from tidemill.app.pipeline import Pipeline, Reading, Writing
 from tidemill.app.reads import Changes, Reads
 from tidemill.app.script import Script, check_argv
 from tidemill.app.watermark import Watermark
+from tidemill.app.workflow import DeclaredNode, Workflow, check_holds, check_node, make_node
 from tidemill.durations import BadDuration, parse_duration
 from tidemill.errors import NotFound, UserError
 from tidemill.frames.jdbc import Jdbc
@@ -43,6 +44,7 @@ from tidemill.lake.window.side import SIDE_KEYS
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, one_of, qualified
 from tidemill.run.records.declared import Declared
 from tidemill.run.records.programs import Argument, ArgumentType, Code, ProgramKind, Value
+from tidemill.run.records.workflow_spec import WorkflowSpec, in_order
 from tidemill.run.step.acceptors import Acceptor
 from tidemill.run.step.spans import DeclaredSpan, write_span
 from tidemill.schedule.argument_sources import From
@@ -477,6 +479,76 @@ class App:
             return code
 
         return register
+
+    def workflow(
+        self,
+        name: str,
+        nodes: Sequence[DeclaredNode],
+        *,
+        holds: Iterable[DeclaredInbox | DeclaredFileset | Reads | str] = (),
+        arguments: Mapping[str, type | Value] | None = None,
+        resume_within: str | timedelta = "24h",
+    ) -> Workflow:
+        """Declare a program that runs other programs of the app as its `nodes`, each in a transaction of its own.
+
+        `[tm.Node(fetch), tm.Node(process, after=[fetch])]`: a node starts when the nodes before it have ended.
+        The workflow has completed when each node has completed or was skipped. It has failed when a node has failed and
+        no other node can go on; `tidemill run retry` then goes on with the nodes that have not completed.
+
+        `holds` names inboxes and file sets whose claims belong to the workflow. The first node that reads one of them
+        takes of all of them. Each later node that reads them gets the same. The commit of the last such node completes
+        the claims. A failed workflow keeps its claims for `resume_within`, and then returns them.
+        `arguments` are as in `spark`.
+        """
+        ordered = in_order(
+            [
+                make_node(self._program_name(node.program), tuple(self._program_name(one) for one in node.after), node)
+                for node in nodes
+            ]
+        )
+        spec = WorkflowSpec(ordered, parse_duration(resume_within))
+        return self.add_workflow(name, spec, holds, arguments or {})
+
+    def add_workflow(
+        self,
+        name: str,
+        spec: WorkflowSpec,
+        holds: Iterable[DeclaredInbox | DeclaredFileset | Reads | Changes | str],
+        arguments: Mapping[str, type | Value],
+    ) -> Workflow:
+        """Add a workflow, and have its nodes get what it holds."""
+        held = check_holds(name, [one if isinstance(one, Reads | Changes) else Reads(one) for one in holds])
+        names = {self._name_of(one.dataset) for one in held}
+        of_workflow = tuple(_argument(one, given) for one, given in arguments.items())
+        nodes = []
+        for node in spec.nodes:
+            self.find_program(node.name)
+            program = self.programs[node.name]
+            check_node(name, program, node, of_workflow)
+            shared = tuple(one for one in program.reads if one in names)
+            self._hold(name, program, shared)
+            nodes.append(replace(node, reads_held=bool(shared)))
+        if unread := names.difference(*(self.programs[node.name].reads for node in nodes)):
+            raise BadDeclaration(f"workflow {name!r}", f"holds {min(unread)}, which none of its nodes reads")
+        code = Workflow(name, qualified(self.namespace, self.name, name))
+        self.add_program(ProgramKind.WORKFLOW, held, [], 0, "10s", None, True, arguments)(code)
+        self.programs[name] = replace(self.programs[name], workflow=replace(spec, nodes=tuple(nodes)))
+        return code
+
+    def _hold(self, workflow: str, program: DeclaredProgram, shared: tuple[str, ...]) -> None:
+        """Have a node get data sets from its workflows."""
+        if terms := sorted(program.terms.keys() & set(shared)):
+            why = f"has the node {program.name!r}, which reads {terms[0]} on terms: give them in holds= of the workflow"
+            raise BadDeclaration(f"workflow {workflow!r}", why)
+        others = [
+            one.name
+            for one in self.programs.values()
+            if one.workflow is not None and program.name in {node.name for node in one.workflow.nodes}
+        ]
+        if others and program.held != shared:
+            why = f"has the node {program.name!r}, of which the workflow {others[0]!r} holds other data sets"
+            raise BadDeclaration(f"workflow {workflow!r}", why)
+        self.programs[program.name] = replace(program, held=shared)
 
     def window_sql(
         self,

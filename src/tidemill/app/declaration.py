@@ -31,6 +31,7 @@ from tidemill.lake.inbox.inbox import InboxSpec, rejects_of
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.names import DEFAULT_NAMESPACE, check_name, qualified
 from tidemill.run.records.programs import Argument, ArgumentType, ProgramKind, WrittenSpan
+from tidemill.run.records.workflow_spec import WorkflowSpec
 from tidemill.run.step.acceptors import Accept
 from tidemill.run.step.spans import DeclaredSpan
 from tidemill.schedule.specs import ScheduleSpec
@@ -124,6 +125,8 @@ class _SentProgram:
     windows: str | None = None
     """The statement of a window program, whose input and output stand in it."""
     spark_profile: str = ""
+    workflow: WorkflowSpec | None = None
+    """The nodes of a workflow, which holds what it reads."""
 
 
 @sparse
@@ -259,6 +262,7 @@ def _write_program(program: DeclaredProgram) -> _SentProgram:
         program.spans,
         None if program.windows is None else program.windows.statement,
         program.spark_profile,
+        program.workflow,
     )
 
 
@@ -278,6 +282,11 @@ def _add_program(app: App, program: _SentProgram) -> None:
     ] or len(arguments) != len(program.arguments):
         why = "has two arguments of one name, or a default of another type than its argument"
         raise BadDeclaration(f"program {program.name!r}", why)
+    if (program.workflow is None) == (program.kind is ProgramKind.WORKFLOW):
+        raise BadDeclaration(f"program {program.name!r}", "has nodes and is no workflow, or has none and is a workflow")
+    if program.workflow is not None:
+        app.add_workflow(program.name, program.workflow, reads, arguments)
+        return
     if program.kind.is_worker:
         add = app.add_worker(
             program.kind,

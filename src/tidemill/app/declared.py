@@ -15,6 +15,7 @@ from tidemill.lake.inbox.inbox import InboxSpec
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.lake.window.cascade import OutputReach
 from tidemill.run.records.programs import Argument, Code, ProgramKind, WrittenSpan
+from tidemill.run.records.workflow_spec import WorkflowSpec
 from tidemill.run.step.spans import DeclaredSpan
 from tidemill.schedule.specs import ScheduleSpec
 from tidemill.shapes.partition_time import Instant
@@ -94,6 +95,9 @@ class DeclaredProgram:
     windows: WindowCode | None = None
     spark_profile: str = ""
     """The named Spark profile of a program with Spark; empty for the settings of `[spark]`."""
+    held: tuple[str, ...] = ()
+    """Data sets of `reads` that a node gets from its workflow."""
+    workflow: WorkflowSpec | None = None
 
 
 class WindowCode(Protocol):

@@ -604,6 +604,8 @@ def _put(
         arguments=declared.arguments,
         spans=declared.spans,
         spark_profile=declared.spark_profile,
+        held=declared.held,
+        workflow=declared.workflow,
     )
     written = [known.get(name) or find_dataset(db, name) for name in program.writes]
     if any(Fileset.of(dataset).dataset.kind is DatasetKind.SNAPSHOT for dataset in written):
@@ -616,7 +618,12 @@ def _put(
     bind_spans(filesets, fixed, {})
     program = replace(program, program_id=put_program(db, program))
     for name in program.reads:
+        if name in program.held:
+            continue  # the workflow has the consumer
         dataset = known.get(name) or find_dataset(db, name)
+        if program.workflow is not None and dataset.kind is DatasetKind.SNAPSHOT:
+            why = f"holds the snapshot {name}, which has no claims: nodes read the same version of it anyway"
+            raise BadDeclaration(f"workflow {program.name!r}", why)
         if declared.windows is not None and dataset.kind is not DatasetKind.SNAPSHOT:
             why = f"{name} is no snapshot: only a snapshot is joined without windows, at the version that a run pins"
             raise BadDeclaration(f"window program {program.name!r}", f"is refused: {why}")

@@ -118,6 +118,13 @@ class Transaction(Snapshot):
     run_id: RunId
     epoch: int
     writes: frozenset[DatasetId]
+    claimant: tuple[RunId, int] | None = None
+    """The run, with its epoch, to which the claims of this transaction belong; None for the run itself."""
+
+    @property
+    def claims_of(self) -> tuple[RunId, int]:
+        """The run, with its epoch, to which the claims belong."""
+        return self.claimant or (self.run_id, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ def command() -> None:
 @click.option("--program", metavar="APP.PROGRAM", help="Only runs of this program.")
 @click.option("--state", metavar="STATE", help="Only runs in this state, such as failed.")
 @click.option("--schedule", metavar="APP.SCHEDULE", help="Only runs that this schedule has started.")
+@click.option("--parent", metavar="RUN_ID", help="Only runs of the nodes of this run of a workflow.")
 @click.option("--since", metavar="TIME", help="Only runs that were made at this time or later, in ISO 8601.")
 @click.option("--until", metavar="TIME", help="Only runs that were made before this time.")
 @page_options
@@ -39,7 +40,7 @@ def list_(*, limit: int, after: str, as_json: bool, **filters: str | None) -> No
 @click.argument("run_id")
 @json_option
 def show(run_id: str, *, as_json: bool) -> None:
-    """Show a run: its state with the reason, attempts, cause and inputs."""
+    """Show a run: its state with the reason, attempts, cause and inputs; of a workflow also its nodes."""
     with open_mill() as mill:
         show_triggered(mill.runs.show(run_id), as_json=as_json)
 
@@ -103,7 +104,10 @@ def _group(option: str, example: str, chosen: Sequence[str]) -> dict[str, list[s
 @click.argument("run_id")
 @json_option
 def retry(run_id: str, *, as_json: bool) -> None:
-    """Start a new run with the arguments of a run that is FAILED, KILLED or REJECTED."""
+    """Start a new run with the arguments of a run that is FAILED, KILLED or REJECTED.
+
+    A failed workflow goes on with the nodes that have not completed.
+    """
     with open_mill() as mill:
         made = mill.runs.retry(run_id)
     say(made, f"{made.run_id} is pending; `tidemill run show {made.run_id}`", as_json=as_json)

@@ -60,6 +60,8 @@ def check_choosable(db: Db, program: Program) -> None:
             "computes windows",
             "`tidemill watermark reset` has it compute windows again",
         )
+    if program.workflow is not None:
+        raise BadChoice(program.qualified_name, "is a workflow", "choose the input of a program of its own")
 
 
 def _find(

@@ -22,7 +22,7 @@ from tidemill.mill.keeping import RequestTry
 from tidemill.mill.page import one_more
 from tidemill.names import NamedThing, Namespace, ProgramId, ScheduleId, nearest, qualified, split_qualified
 from tidemill.run.records.declared import Declared
-from tidemill.run.records.programs import Program, ProgramRetired, find_program, list_programs
+from tidemill.run.records.programs import NodeOfWorkflow, Program, ProgramRetired, find_program, list_programs
 from tidemill.shapes.custom_time import import_from
 from tidemill.world import World
 
@@ -261,9 +261,14 @@ def complete(kind: str, short: str, known: Sequence[str]) -> str:
 
 
 def check_startable(program: Program) -> Program:
-    """Return `program`; raise `ProgramRetired` for one that its app does not declare any more."""
+    """Return `program`; raise `ProgramRetired` for one that its app does not declare any more.
+
+    `NodeOfWorkflow` for a program that gets its input from a workflow.
+    """
     if program.retired:
         raise ProgramRetired(program.qualified_name)
+    if program.held:
+        raise NodeOfWorkflow(program.qualified_name, program.held)
     return program
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect
@@ -23,12 +23,13 @@ from tidemill.mill.page import PAGE, Page, check_filter, cut, read_key, write_ke
 from tidemill.mill.period import read_period
 from tidemill.mill.project import MOST_SHOWN, Noun, Project, check_startable, fields_of, program_names
 from tidemill.mill.run_course import AnnouncedMessage, AttemptView, read_attempts, read_published
+from tidemill.mill.workflow_view import WorkflowView, view_workflow
 from tidemill.names import DatasetId, ProgramId, RunId, ScheduleId, WritePointer
 from tidemill.run.records import runs
 from tidemill.run.records.explain import explain_run
 from tidemill.run.records.logs import LogLine, LogReader
-from tidemill.run.records.programs import find_program_by_id
-from tidemill.run.records.runs import NewRun, RunRecord, RunState, count_under_way
+from tidemill.run.records.programs import Program, find_program_by_id
+from tidemill.run.records.runs import HANDED_ON, NewRun, RunKind, RunRecord, RunState, count_under_way
 from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
 from tidemill.schedule.schedules import list_limits
 
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
     from tidemill.mill.runs_sql import Sql
 
 SQL: Sql = load_sql(__file__)
-
-
-_HANDED_ON: Final = ("logical_time", "logical_times", "triggers")
-"""Fields of the cause of a run that a retry has too."""
 
 
 class StartsByItself(UserError):
@@ -142,6 +139,8 @@ class RunDetail(RunView):
     triggers: tuple[TriggerFeed, ...]
     attempts: tuple[AttemptView, ...]
     published: tuple[AnnouncedMessage, ...]
+    workflow: WorkflowView | None = None
+    """The nodes of a workflow's run; None for other runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +183,7 @@ class Runs(Noun):
         program: str | None = None,
         state: str | None = None,
         schedule: str | None = None,
+        parent: str | None = None,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
         limit: int = PAGE,
@@ -191,9 +191,9 @@ class Runs(Noun):
     ) -> Page[RunView]:
         """List the runs that fit each filter, newest first.
 
-        `since` and `until` bound the time at which a run was made: `[since, until)`. `BadFilter` for a state that there
-        is not, `BadPeriod`, `NotFound`. Cost: the page; of a state that is no end, the runs in that state; with a
-        schedule and another filter, the runs of the schedule.
+        `parent` is the run of a workflow, whose nodes are listed. `since` and `until` bound the time at which a run was
+        made: `[since, until)`. `BadFilter` for a state that there is not, `BadPeriod`, `NotFound`. Cost: the page; of a
+        state that is no end, the runs in that state; with a schedule and another filter, the runs of the schedule.
         """
         begin, end = read_period(since or EPOCH, until or FROM_LATEST[0])
 
@@ -209,12 +209,15 @@ class Runs(Noun):
         def block(db: Db) -> Page[RunView]:
             program_id = None if program is None else self._project.program(db, program).program_id
             schedule_id = None if schedule is None else find_schedule_id(db, schedule)
+            if parent is not None:
+                self._project.check_run(db, parent)
             found = self._rows(
                 lambda place, most: runs.list_runs(
                     db,
                     most=most,
                     program_id=program_id,
                     schedule_id=schedule_id,
+                    workflow=None if parent is None else RunId(parent),
                     namespace=self._project.access.only,
                     state=chosen,
                     since=begin,
@@ -262,6 +265,7 @@ class Runs(Noun):
                 triggers=read_triggers(db, leaves_of(run.triggered_by)),
                 attempts=attempts,
                 published=tuple(one for one in published if access.sees_event(one.event_key)),
+                workflow=view_workflow(db, run) if run.kind is RunKind.WORKFLOW else None,
             )
 
         return self._catalog.read(block)
@@ -310,7 +314,8 @@ class Runs(Noun):
 
         It takes what waits for the program now; what the failed run had claimed is there again. A run with chosen input
         has the same input again (`MissingInput`). `triggers` and logical times of the new run are those of the failed
-        run.
+        run. A failed workflow is resumed: the new run has the same claims, and starts the nodes that have not
+        completed. `NotResumable`. A workflow that was killed, or has returned its claims, begins again.
         """
         retry_id = RunId(self._world.new_id("run"))
 
@@ -320,8 +325,9 @@ class Runs(Noun):
             run = runs.find_run(db, RunId(run_id))
             if run.program_id is None or not run.state.ended or run.state is RunState.COMPLETED:
                 raise NothingToRetry(run_id, run.state)
-            bound = check_startable(find_program_by_id(db, run.program_id)).bind(run.arguments)
-            cause = {name: run.triggered_by[name] for name in _HANDED_ON if name in run.triggered_by}
+            program = check_startable(find_program_by_id(db, run.program_id))
+            bound = program.bind(run.arguments)
+            cause = {name: run.triggered_by[name] for name in HANDED_ON if name in run.triggered_by}
             asked = {"asked": "by hand", "retry_of": run_id, **cause}
             limits = list_limits(db, run.program_id)
             chosen = choose_again(db, pointer, run.run_id) if run.is_chosen else None
@@ -335,7 +341,8 @@ class Runs(Noun):
                 chosen=chosen,
                 quiet=run.quiet,
             )
-            runs.create_pending(db, [new])
+            if program.workflow is None or run.state is not RunState.FAILED or not _resume(db, run, program, new):
+                runs.create_pending(db, [new])
             self._note("retry", run_id, run_id=retry_id).write(db)
             return RetriedRun(retry_id, RunId(run_id))
 
@@ -382,6 +389,13 @@ class Runs(Noun):
         while every is not None and not reader.ended:
             self._world.clock.sleep(every)
             yield from reader.read_on()
+
+
+def _resume(db: Db, run: RunRecord, program: Program, new: NewRun) -> bool:
+    # As in `kill`: few retries are of workflows.
+    from tidemill.run.step.resumption import resume_workflow
+
+    return resume_workflow(db, run.run_id, program, new)
 
 
 def _read_logical_time(given: datetime | str) -> datetime:

@@ -14,7 +14,7 @@ from tidemill.lake import expectations
 from tidemill.lake.window import watermark
 from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.loops import LONGEST_NAP, SHORTEST_NAP
-from tidemill.run.step import inputs
+from tidemill.run.step import inputs, resumption
 
 LOOK_AGAIN: Final = timedelta(milliseconds=200)
 """The delay of the next look after a commit. A commit may have set a time that comes before the end of the nap."""
@@ -34,8 +34,10 @@ DUE_THINGS: Final = (
     DueThing(inputs.find_next_due, inputs.announce_due),
     DueThing(watermark.next_release, watermark.release_due),
     DueThing(expectations.find_next_check, expectations.check_due),
+    DueThing(resumption.find_next_end_of_hold, resumption.end_holds),
 )
-"""Due things that only the catalog knows about: postponed work of inputs, watermarks, and arrival expectations."""
+"""Due things that only the catalog knows about: postponed work of inputs, watermarks, arrival expectations, and claims
+of failed workflows."""
 
 
 class Keeper:

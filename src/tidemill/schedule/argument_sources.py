@@ -76,9 +76,10 @@ class From:
     """Value of an argument that comes from what started the run.
 
     `clicks.partition.day` is the field `day` of the last partition of `clicks` that fed the job. `run.arguments.day`,
-    `run.run_id`, `run.program` and `run.state` are of the last run that fed the job. `message.day` is the field `day`
-    in the payload of the last message of a users' topic that fed the job. `logical_time` is the logical time of the new
-    run. If the source has no value, the argument is `default`. Without a default, the job ends.
+    `run.run_id`, `run.program` and `run.state` are of the last run that fed the job. So are `run.values.rows`, a value
+    that the run has put, and `run.values.fetch.rows`, a value of the node `fetch` of a workflow. `message.day` is the
+    field `day` in the payload of the last message of a users' topic that fed the job. `logical_time` is the logical
+    time of the new run. If the source has no value, the argument is `default`. Without a default, the job ends.
     """
 
     path: str
@@ -106,6 +107,8 @@ def _parse(path: str) -> Source:
             return RunField((field,))
         case ["run", "arguments", name] if name:
             return RunField(("arguments", name))
+        case ["run", "values", *names] if names and all(names):
+            return RunField(("values", ".".join(names)))
         case ["message", *fields] if fields and all(fields):
             return MessageField(tuple(fields))
     if len(words) >= _PARTITION_WORDS and words[-2] == "partition" and words[-1]:

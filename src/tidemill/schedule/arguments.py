@@ -150,12 +150,27 @@ def _check_run_field(db: Db, given: From, fields: Sequence[str], leaves: Sequenc
     ended = [_program_of(db, leaf) for leaf in leaves if isinstance(leaf, RunEnded)]
     if not ended:
         raise BadArgumentSource(given.path, "its trigger waits for no run; add RunEnded")
+    if fields[0] == "values":
+        return _check_value(given, fields[1], ended)
     declared = {argument.name: argument.type for program in ended for argument in program.arguments}
     if len(fields) > 1 and fields[-1] not in declared:
         advice = advise(fields[-1], declared, f"there are {', '.join(declared) or 'none'}")
         names = ", ".join(program.qualified_name for program in ended)
         raise BadArgumentSource(given.path, f"{names} declares no argument {fields[-1]!r}; {advice}")
     return declared[fields[-1]] if len(fields) > 1 else "string"
+
+
+def _check_value(given: From, name: str, ended: Sequence[Program]) -> str:
+    """Refuse a value of a node that no workflow has, and a value of a workflow without its node."""
+    for program in ended:
+        nodes = [] if program.workflow is None else [node.name for node in program.workflow.nodes]
+        node, _, value = name.partition(".")
+        if nodes and (not value or node not in nodes):
+            why = (
+                f"{program.qualified_name} is a workflow: write run.values.NODE.NAME, with a node of {', '.join(nodes)}"
+            )
+            raise BadArgumentSource(given.path, why)
+    return ""
 
 
 def _program_of(db: Db, leaf: RunEnded) -> Program:

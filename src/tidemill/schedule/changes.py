@@ -31,13 +31,19 @@ from tidemill.names import (
     topic_event,
 )
 from tidemill.run.records.declared import find_dataset
-from tidemill.run.records.programs import Program, ProgramRetired, find_program, find_programs
+from tidemill.run.records.programs import (
+    NodeOfWorkflow,
+    Program,
+    ProgramRetired,
+    find_program,
+    find_programs,
+)
 from tidemill.run.step.counted import find_flaw
 from tidemill.run.step.inputs import announce_waiting
 from tidemill.run.step.watermarks import has_watermark
 from tidemill.run.step.window_input import computes_windows
 from tidemill.schedule.answers import Satisfied
-from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger, NewPartitions, WatermarkPassed
+from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger, NewData, NewPartitions, WatermarkPassed
 from tidemill.schedule.expectation_triggers import Missing
 from tidemill.schedule.jobs import Outcome, drop_jobs, hold_jobs, release_jobs
 from tidemill.schedule.not_installed import TriggerNotInstalled
@@ -228,8 +234,12 @@ def _datasets(schedule: Schedule) -> set[str]:
 def check_trigger(db: Db, name: str, program: Program, trigger: Trigger) -> None:
     """Refuse a trigger on a data set or program that is not there, or of another kind: `name` would wait for ever.
 
-    Refuse also a choice of partitions that the file set does not have, or that `program` is never given.
+    Refuse also a choice of partitions that the file set does not have, or that `program` is never given, and a program
+    that gets its input from a workflow.
     """
+    if program.held:
+        raise NodeOfWorkflow(program.qualified_name, program.held)
+    _check_held(db, name, program, trigger)
     for leaf in trigger.leaves:
         if isinstance(leaf, TriggerNotInstalled):
             raise BadSchedule(f"{name} has the trigger {leaf}: install its package first, or delete the schedule")
@@ -249,6 +259,18 @@ def check_trigger(db: Db, name: str, program: Program, trigger: Trigger) -> None
             )
         if isinstance(leaf, NewPartitions) and (why := find_flaw(db, program, leaf.dataset, leaf.where, leaf.kinds)):
             raise BadSchedule(f"{name} has {leaf}: {why}")
+
+
+def _check_held(db: Db, name: str, program: Program, trigger: Trigger) -> None:
+    """Refuse a trigger on a data set that a node takes for itself: what its run leaves would not start another."""
+    if program.workflow is None:
+        return
+    counted = [one for one in trigger.leaves if isinstance(one, NewPartitions | NewData)]
+    for leaf in (one for one in counted if one.dataset not in program.reads):
+        for node in program.workflow.nodes:
+            if leaf.dataset in find_program(db, program.namespace, program.app, node.name).reads:
+                why = f"the node {node.name} reads {leaf.dataset} by itself; name it in holds= of the workflow"
+                raise BadSchedule(f"{name} has {leaf}: {why}")
 
 
 def _check_watched(db: Db, name: str, leaf: RunEnded | WindowsRecomputed) -> None:

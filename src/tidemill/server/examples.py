@@ -134,6 +134,7 @@ _VALUES: Final[Mapping[str, object]] = {
     "items": 31,
     "open_only": True,
     "owner": "airflow",
+    "parent": _RUN,
     "partition": "day=2026-01-31",
     "partitions": [
         {

@@ -199,7 +199,7 @@ class _Work(NamedTuple):
     has_input: int | None
     run_state: str | None
     tx_state: str | None
-    has_worker: int | None
+    is_freed: int | None
 
 
 @dataclass(slots=True)
@@ -453,7 +453,7 @@ def _audit_work(search: Search, fileset: Fileset, subject: str, consumer_id: Con
 
 def _check_work(search: Search, subject: str, where: str, row: _Work, lone: list[tuple[str, str]]) -> str:
     """Return the state as which a row of a working set counts."""
-    _, _, commit_seq, state, run_id, error, made_by, superseded_seq, is_input, run_state, tx_state, is_worker = row
+    _, _, commit_seq, state, run_id, error, made_by, superseded_seq, is_input, run_state, tx_state, is_freed = row
     run = str(run_id)
     if made_by is None:
         search.report(FindingKind.DIRTY, subject, f"{where} is in the working set, and nowhere else", "report it")
@@ -468,8 +468,8 @@ def _check_work(search: Search, subject: str, where: str, row: _Work, lone: list
             return "overwritten"
         case WorkState.COMPLETED if run_state is None and commit_seq <= search.horizon.seq:
             pass  # by a run that retention may have deleted
-        case WorkState.COMPLETED if is_worker and is_input:
-            pass  # by one of its commits, which record what they complete
+        case WorkState.COMPLETED if is_freed and is_input:
+            pass  # by one of the commits of a worker or workflow, which record what they complete
         case WorkState.COMPLETED:
             check_completed(search, subject, (where, run, is_input, run_state, tx_state), lone)
         case WorkState.IN_PROGRESS if run_state in ENDED:

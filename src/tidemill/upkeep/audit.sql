@@ -77,8 +77,9 @@ SELECT coalesce((SELECT write_pointer FROM consumer_work
 
 -- name: read_work
 -- gives: write_pointer, partition_key, commit_seq, state, run_id, error, change_run_id, superseded_seq, has_input, run_state,
---   tx_state, has_worker
+--   tx_state, is_freed
 -- A window of a working set: each row with its change, and what is known of the run that holds or has completed it.
+-- A worker and a workflow complete claims before their end.
 SELECT work.write_pointer, work.partition_key, work.commit_seq, work.state, work.run_id, work.error,
        (SELECT change.run_id FROM partition_change AS change
          WHERE change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
@@ -89,11 +90,15 @@ SELECT work.write_pointer, work.partition_key, work.commit_seq, work.state, work
        (SELECT 1 FROM run_input AS input
          WHERE input.run_id = work.run_id AND input.dataset_id = :dataset_id
            AND input.write_pointer = work.write_pointer AND input.item = work.partition_key) AS has_input,
-       (SELECT run.state FROM run WHERE run.run_id = work.run_id) AS run_state,
+       (SELECT CASE WHEN (SELECT 1 FROM workflow_run
+                           WHERE workflow_run.run_id = run.run_id AND workflow_run.holding = 'held') IS NOT NULL
+                    THEN 'holding' ELSE run.state END
+          FROM run WHERE run.run_id = work.run_id) AS run_state,
        (SELECT tx.state FROM tx
          WHERE tx.write_pointer = (SELECT run.write_pointer FROM run WHERE run.run_id = work.run_id)) AS tx_state,
-       (SELECT 1 FROM worker
-         WHERE worker.program_id = (SELECT run.program_id FROM run WHERE run.run_id = work.run_id)) AS has_worker
+       coalesce((SELECT 1 FROM workflow_run WHERE workflow_run.run_id = work.run_id),
+                (SELECT 1 FROM worker
+                  WHERE worker.program_id = (SELECT run.program_id FROM run WHERE run.run_id = work.run_id))) AS is_freed
   FROM consumer_work AS work
  WHERE work.consumer_id = :consumer_id AND work.write_pointer > :after AND work.write_pointer <= :bound
  ORDER BY work.write_pointer, work.partition_key

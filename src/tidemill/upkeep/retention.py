@@ -180,6 +180,8 @@ class Historian:
         def delete_part(db: Db, runs: str) -> int:
             db.run(SQL.delete_transactions, runs=runs)
             db.run(SQL.delete_inputs, runs=runs)
+            db.run(SQL.delete_workflow_nodes, runs=runs)
+            db.run(SQL.delete_workflows, runs=runs)
             return db.run(SQL.delete_runs, runs=runs)
 
         deleted, after = 0, (_BEGINNING, RunId(""))

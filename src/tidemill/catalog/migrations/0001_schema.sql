@@ -709,7 +709,7 @@ CREATE TABLE worker (
 
 CREATE TABLE run (
     run_id              {text} PRIMARY KEY,
-    kind                {text} NOT NULL CHECK (kind IN ('program', 'external')),
+    kind                {text} NOT NULL CHECK (kind IN ('program', 'external', 'workflow')),
     program_id          {text},
     -- The namespace of its program; NULL for a run without a program.
     namespace           {text},
@@ -843,6 +843,31 @@ CREATE TABLE backfill_item (
 ) {clustered};
 CREATE INDEX backfill_item_state ON backfill_item (backfill_id, state, no);
 CREATE UNIQUE INDEX backfill_item_running ON backfill_item (run_id) WHERE state = 'RUNNING';
+
+-- Runs of workflows. spec is the graph as it was when the run was made. Each end of a run of a node raises revision.
+-- holding says what has become of the claims of the nodes: a failed run keeps them until holds_until, for a run that
+-- goes on with them, which is then resumed_by.
+CREATE TABLE workflow_run (
+    run_id      {text} PRIMARY KEY,
+    spec        {text} NOT NULL,
+    revision    BIGINT NOT NULL DEFAULT 0,
+    holding     {text} NOT NULL DEFAULT 'nothing' CHECK (holding IN ('nothing', 'held', 'closed', 'returned')),
+    holds_until BIGINT,
+    resumed_by  {text}
+) {hot};
+CREATE INDEX workflow_run_due ON workflow_run (holds_until) WHERE holds_until IS NOT NULL;
+
+-- Nodes of a workflow's run that have a run, maybe one of an earlier run of the workflow. outcome is NULL while that run
+-- is under way; result has the values that it has put, as JSON.
+CREATE TABLE workflow_node (
+    workflow_id {text} NOT NULL,
+    node        {text} NOT NULL,
+    run_id      {text} NOT NULL,
+    outcome     {text} CHECK (outcome IN ('COMPLETED', 'NO_INPUT', 'FAILED', 'KILLED', 'REJECTED')),
+    reason      {text} NOT NULL DEFAULT '',
+    result      {text} NOT NULL DEFAULT '{}',
+    PRIMARY KEY (workflow_id, node)
+) {clustered};
 
 -- slot_limit is only the row to lock. The rows of slot under it are the slots in use.
 CREATE TABLE slot_limit (

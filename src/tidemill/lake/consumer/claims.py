@@ -54,6 +54,11 @@ def return_some(
         db.run(SQL.return_for_later, run_id=run_id, returned=json.dumps(returned), wait=wait)
 
 
+def hand_over_partitions(db: Db, run_id: RunId, heir: RunId) -> None:
+    """Hand the partitions that a run holds to another run, for its first attempt."""
+    db.run(SQL.hand_over, run_id=run_id, heir=heir)
+
+
 PARTITIONS: Final = ClaimTable(
     phase=Phase.CLAIMS,
     find_held=SQL.find_held,

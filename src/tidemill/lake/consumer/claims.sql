@@ -51,6 +51,10 @@ SELECT tidemill_refuse('claims_taken_over', run_id, CAST(epoch AS TEXT))
 -- locks: consumer_work
 UPDATE consumer_work SET epoch = :epoch WHERE run_id = :run_id AND state = 'in_progress'
 
+-- name: hand_over
+-- locks: consumer_work
+UPDATE consumer_work SET run_id = :heir, epoch = 1 WHERE run_id = :run_id AND state = 'in_progress'
+
 -- name: record_input
 -- Before the claims are completed: what a run took is what it held at its commit. A worker may take a partition again,
 -- after a reset.

@@ -80,13 +80,24 @@ def take_claims(
     to the run. Raises `TransactionEnded` when the attempt was fenced. The terms' order. Cost: what is new.
     """
     consumers = sorted(inputs)
+
+    def take(db: Db) -> tuple[bool, dict[ConsumerId, list[Delivery]]]:
+        lock_open(db, tx)
+        return take_within(db, tx, consumers, inputs)
+
     while True:
         catalog.world.mark("take.before_fill")
-        filled, held = catalog.write(lambda db: _take(db, tx, consumers, inputs))
+        filled, held = catalog.write(take)
         if filled:
             break
     catalog.world.mark("take.after_claim")
     return {consumer_id: _in_order(held.get(consumer_id, []), inputs[consumer_id]) for consumer_id in consumers}
+
+
+def read_deliveries(db: Db, run_id: RunId, inputs: Mapping[ConsumerId, Terms]) -> dict[ConsumerId, list[Delivery]]:
+    """Return what a run holds by each of these consumers, in the order of their terms."""
+    held = _deliver(_read_held(db, run_id))
+    return {consumer_id: _in_order(held.get(consumer_id, []), terms) for consumer_id, terms in inputs.items()}
 
 
 def has_work(db: Db, consumer: Consumer) -> bool:
@@ -152,22 +163,21 @@ def _in_order(deliveries: list[Delivery], terms: Terms) -> list[Delivery]:
     return deliveries if terms.order is Order.OLDEST else deliveries[::-1]
 
 
-def _take(
+def take_within(
     db: Db, tx: Transaction, consumers: Sequence[ConsumerId], inputs: Mapping[ConsumerId, Terms]
 ) -> tuple[bool, dict[ConsumerId, list[Delivery]]]:
-    """Do one transaction of a take.
+    """Do one transaction of a take, whose transaction is locked already; `consumers` are in order of their ids.
 
     Return whether the working sets are filled, and then the partitions that the run holds.
     """
-    _lock_open(db, tx)
     locked = [_lock(db, consumer_id) for consumer_id in consumers]
-    held = _read_held(db, tx.run_id)
+    held = _read_held(db, tx.claims_of[0])
     if not held:
         if not all(_fill(db, consumer, tx) for consumer in locked):
             return False, {}
         for consumer in locked:
             _claim(db, consumer, tx, inputs[consumer.consumer_id])
-        held = _read_held(db, tx.run_id)
+        held = _read_held(db, tx.claims_of[0])
     return True, _deliver(_halve(db, tx, held))
 
 
@@ -184,14 +194,15 @@ def return_claims(
         return
 
     def block(db: Db) -> None:
-        _lock_open(db, tx)
-        return_some(db, tx.run_id, [(consumer_id, key) for key in keys], wait)
+        lock_open(db, tx)
+        return_some(db, tx.claims_of[0], [(consumer_id, key) for key in keys], wait)
 
     catalog.world.mark("take.before_return")
     catalog.write(block)
 
 
-def _lock_open(db: Db, tx: Transaction) -> None:
+def lock_open(db: Db, tx: Transaction) -> None:
+    """Lock the transaction, so that an end of the attempt waits. Raises `TransactionEnded` when it is not open."""
     if db.one(SQL.lock_open_tx, write_pointer=tx.write_pointer, epoch=tx.epoch) is None:
         row = find_transaction(db, tx.write_pointer)
         raise TransactionEnded(str(tx.write_pointer), row.state, row.reason or "")
@@ -283,7 +294,8 @@ def _claim(db: Db, consumer: Consumer, tx: Transaction, terms: Terms) -> None:
 
 
 def _claim_round(db: Db, consumer: Consumer, tx: Transaction, terms: Terms, claimed: _Claimed) -> None:
-    owner: dict[str, Param] = {"consumer_id": consumer.consumer_id, "run_id": tx.run_id, "epoch": tx.epoch}
+    run_id, epoch = tx.claims_of
+    owner: dict[str, Param] = {"consumer_id": consumer.consumer_id, "run_id": run_id, "epoch": epoch}
     while (wanted := terms.partitions - claimed.partitions) > 0:
         found = _find_claimable(db, consumer, tx, wanted, terms.order, claimed.alike)
         if not found:
@@ -448,7 +460,7 @@ def _halve(db: Db, tx: Transaction, held: list[_HeldKey]) -> list[_HeldKey]:
     if len(held) < 2 or all(one.failures < HALVE_AFTER for one in held):
         return held
     kept, rest = halve(held)
-    return_some(db, tx.run_id, [(one.consumer_id, one.delivery.partition_key) for one in rest])
+    return_some(db, tx.claims_of[0], [(one.consumer_id, one.delivery.partition_key) for one in rest])
     return kept
 
 

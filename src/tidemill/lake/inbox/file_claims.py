@@ -72,8 +72,7 @@ def claim_files(
         if owner is None:
             row = find_transaction(db, tx.write_pointer)
             raise TransactionEnded(str(tx.write_pointer), row.state, row.reason or "")
-        others = [find_held(db, table, tx.run_id) for table in beside]
-        worst = max((one.failures for one in others if one.claims), default=None)
+        worst = worst_beside(db, tx.run_id, beside)
         held = db.records(SQL.select_claims, ClaimedFile, run_id=tx.run_id)
         if held:
             kept = _isolate(_fit_beside(worst, held))
@@ -85,6 +84,12 @@ def claim_files(
     claimed = catalog.write(block)
     catalog.world.mark("claim_files.after_commit")
     return claimed
+
+
+def worst_beside(db: Db, run_id: RunId, beside: Sequence[ClaimTable]) -> int | None:
+    """Return the most failures of a claim that the run holds in these tables; None if the run holds none."""
+    others = [find_held(db, table, run_id) for table in beside]
+    return max((one.failures for one in others if one.claims), default=None)
 
 
 def claim_waiting(
@@ -143,6 +148,11 @@ def _isolate(files: list[ClaimedFile]) -> list[ClaimedFile]:
 def read_claims(db: Db, run_id: RunId) -> list[ClaimedFile]:
     """Return the files that the run holds, of all inboxes, oldest first. Empty if the run has ended."""
     return db.records(SQL.select_claims, ClaimedFile, run_id=run_id)
+
+
+def hand_over_files(db: Db, run_id: RunId, heir: RunId) -> None:
+    """Hand the files that a run holds to another run, for its first attempt."""
+    db.run(SQL.hand_over, run_id=run_id, heir=heir)
 
 
 def find_claimed_inboxes(db: Db, run_id: RunId) -> list[DatasetId]:

@@ -66,6 +66,10 @@ UPDATE inbox_file
 -- locks: inbox_file
 UPDATE inbox_file SET epoch = :epoch WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch < :epoch
 
+-- name: hand_over
+-- locks: inbox_file
+UPDATE inbox_file SET run_id = :heir, epoch = 1 WHERE run_id = :run_id AND status = 'IN_PROGRESS'
+
 -- name: select_claimed_inboxes
 -- gives: dataset_id
 SELECT DISTINCT dataset_id FROM inbox_file WHERE run_id = :run_id AND status = 'IN_PROGRESS'

@@ -36,19 +36,21 @@ from tidemill.run.records.programs import (
 )
 from tidemill.run.records.runs import Cause, RunRecord, RunState, find_with_program
 from tidemill.run.records.workers import PostponeStarts
+from tidemill.run.records.workflow_spec import NodeOutcome, NodeStand
+from tidemill.run.records.workflows import WorkflowMoved
 from tidemill.run.step.attempts import (
     AttemptEnd,
     FinishRun,
     Registration,
-    announce_end,
-    announce_start,
     end_attempt,
     note_facts,
     register,
 )
 from tidemill.run.step.context import Run, being_current
 from tidemill.run.step.inputs import Inputs, find_inputs
+from tidemill.run.step.node_end import NO_INPUT, decide_node_end
 from tidemill.run.step.outputs import Writer, write_frames
+from tidemill.run.step.run_ends import announce_end, announce_start
 from tidemill.run.step.spans import bind_spans
 from tidemill.run.step.step import Step
 from tidemill.shapes.formats import reason as spark_reason
@@ -60,7 +62,6 @@ from tidemill.world import World
 if TYPE_CHECKING:
     from tidemill.run.processes.session import SparkHome, SparkLost
 
-NO_INPUT = "no_input"
 STAGES: Final = "stages"
 """The fact of an attempt under way that says how far its Spark jobs are."""
 TOKEN_VARIABLE: Final = "TIDEMILL_TOKEN"  # noqa: S105  # a name, no secret
@@ -223,10 +224,20 @@ class DriverProcess:
         }
         if compactions := step.outputs.compactions():
             facts["compactions"] = compactions
+        values = step.workspace.values
+        if values:
+            facts["values"] = values
         finish = FinishRun(run.run_id, run.epoch, NO_INPUT if empty else "", facts, open_for)
         published = step.outputs.publications()
-        announced = [] if empty else [announce_end(run, program, RunState.COMPLETED, published)]
-        step.commit(prepared, [finish, *announced])
+        announced = [] if empty else [announce_end(run, program, RunState.COMPLETED, published, values)]
+        stand = NodeStand(NodeOutcome.NO_INPUT if empty else NodeOutcome.COMPLETED, values)
+        while True:
+            node = self.catalog.read(lambda db: decide_node_end(db, run, stand, inputs.held))
+            try:
+                step.commit(prepared, [*node.before, finish, *node.after, *announced])
+            except WorkflowMoved:
+                continue  # another node ended meanwhile: the guards have changed nothing
+            return
 
     def _work_until_stopped(
         self,

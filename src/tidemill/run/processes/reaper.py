@@ -16,8 +16,8 @@ from tidemill.catalog.transactions import LONGEST_LIFE, list_transactions
 from tidemill.durations import format_duration
 from tidemill.names import RunId, WritePointer
 from tidemill.run.processes.cluster import end_application_of
-from tidemill.run.records.runs import Cause, RunRecord, list_live
-from tidemill.run.step.attempts import AttemptEnd, end_attempt
+from tidemill.run.records.runs import Cause, RunKind, RunRecord, RunState, list_live
+from tidemill.run.step.attempts import AttemptEnd, end_attempt, kill_nodes
 from tidemill.world import World
 
 _LOOKS_IN_A_LEASE: Final = 6
@@ -88,6 +88,9 @@ class Reaper:
                 end = AttemptEnd(Cause.LOST, reason, zombie=True, unrenewed=run.lease_until)
             if end is not None and self._fence(run, end):
                 fenced.append(run.run_id)
+        for workflow in live:
+            if workflow.kind is RunKind.WORKFLOW and workflow.state is RunState.STOPPING:
+                kill_nodes(self.catalog, workflow.run_id)
         self._seen = seen
         self._looked_at = now_here
         return fenced

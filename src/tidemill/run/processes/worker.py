@@ -21,11 +21,11 @@ from tidemill.run.records.programs import Code, Program, Value
 from tidemill.run.records.runs import RunRecord
 from tidemill.run.records.workers import SQL as WORKERS
 from tidemill.run.step.attempts import SQL as ATTEMPTS
-from tidemill.run.step.attempts import announce_start
 from tidemill.run.step.context import Run
 from tidemill.run.step.inputs import Input, find_inputs, holds_any
 from tidemill.run.step.output import Output
 from tidemill.run.step.outputs import Writer
+from tidemill.run.step.run_ends import announce_start
 from tidemill.run.step.step import Step
 
 if TYPE_CHECKING:

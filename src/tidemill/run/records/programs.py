@@ -23,6 +23,8 @@ from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import read_plain, write_checked
 from tidemill.names import Namespace, ProgramId, advise, check_name, nearest, qualified, split_qualified
 from tidemill.run.records.modules import find_app, find_module
+from tidemill.run.records.values import Value as Value  # noqa: PLC0414  # programs and values go together
+from tidemill.run.records.workflow_spec import WorkflowSpec
 from tidemill.world import Disk
 
 if TYPE_CHECKING:
@@ -42,7 +44,6 @@ _JSON_OF_ONE: Final = 12
 _COLUMNS: Final = ("program_id", "namespace", "app", "name", "kind", "bundle", "retired", "spark_profile")
 """Fields of a program that the catalog keeps in columns; the other fields are one JSON."""
 
-Value: TypeAlias = str | int | float | bool
 Code: TypeAlias = Callable[..., object]
 
 
@@ -94,6 +95,20 @@ class ProgramRetired(UserError):
         )
 
 
+class NodeOfWorkflow(UserError):
+    """A program was to be started by itself that gets its input from a workflow."""
+
+    code = "node_of_workflow"
+
+    def __init__(self, program: str, datasets: Iterable[str]) -> None:
+        self.program = program
+        self.datasets = tuple(datasets)
+        super().__init__(
+            f"program {program} gets {', '.join(self.datasets)} from its workflow, which holds the claims",
+            "start or schedule the workflow",
+        )
+
+
 class ProgramKind(StrEnum):
     """Call of a program: with `(run, spark)`, or with `(run)` alone in a process without Spark."""
 
@@ -102,6 +117,8 @@ class ProgramKind(StrEnum):
     WORKER = "worker"
     """Without Spark; it runs until it is stopped, and takes and commits again and again."""
     SPARK_WORKER = "spark_worker"
+    WORKFLOW = "workflow"
+    """A graph of programs. Its run has no process: runs of its nodes do the work."""
 
     @property
     def needs_spark(self) -> bool:
@@ -212,6 +229,10 @@ class Program:
     """True if the app does not declare the program any more: nothing starts it."""
     spark_profile: str = ""
     """The named Spark profile with which its Spark runs; empty for the settings of `[spark]`, and without Spark."""
+    held: tuple[str, ...] = ()
+    """Data sets of `reads` that a node gets from its workflow, which holds the claims."""
+    workflow: WorkflowSpec | None = None
+    """The nodes of a workflow; None for other programs."""
 
     def __post_init__(self) -> None:
         check_name("app", self.app)

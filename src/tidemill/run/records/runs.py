@@ -9,22 +9,29 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import FROM_LATEST, Param, load_sql
+from tidemill.catalog.named import FROM_LATEST, Call, Param, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.epoch import EPOCH
 from tidemill.errors import NotFound
 from tidemill.json_specs import read_plain
 from tidemill.lake.chosen import ChosenInput, keep_input
 from tidemill.names import BackfillId, JobId, ProgramId, RunId, ScheduleId, WritePointer, program_limit
-from tidemill.run.records.programs import Program, Value, read_program
+from tidemill.run.records.programs import Program, Value, find_programs, read_program
+from tidemill.run.records.workflows import NodeStart, insert_nodes, insert_workflows, node_run_id, plan_course
 
 if TYPE_CHECKING:
     from tidemill.run.records.runs_sql import Sql
 
 SQL: Sql = load_sql(__file__)
+
+WORKFLOW: Final = "workflow"
+NODE: Final = "node"
+"""Fields of the cause of a node's run: the run of its workflow, and the name of the node."""
+HANDED_ON: Final = ("logical_time", "logical_times", "triggers")
+"""Fields of the cause of a run that a retry has too, and each node of a workflow."""
 
 
 class RunState(StrEnum):
@@ -54,10 +61,12 @@ class RunState(StrEnum):
 
 
 class RunKind(StrEnum):
-    """Kind of a run: of a program, which runners start; or external, a transaction in a caller's own process."""
+    """Kind of a run: of a program, which runners start; external, a transaction in a caller's own process; workflow."""
 
     PROGRAM = "program"
     EXTERNAL = "external"
+    WORKFLOW = "workflow"
+    """The run of a workflow. It has no process and no attempts: it is RUNNING while runs of its nodes do the work."""
 
 
 class Cause(StrEnum):
@@ -170,6 +179,17 @@ class RunRecord:
         return bool(self.triggered_by.get("quiet"))
 
     @property
+    def workflow(self) -> RunId | None:
+        """The run of the workflow of which this run is a node; None for other runs."""
+        found = self.triggered_by.get(WORKFLOW)
+        return None if found is None else RunId(str(found))
+
+    @property
+    def node(self) -> str:
+        """The node of its workflow; empty for other runs."""
+        return str(self.triggered_by.get(NODE, ""))
+
+    @property
     def logical_times(self) -> tuple[datetime, ...]:
         """The times for which time triggers fired, oldest first."""
         moments = self.triggered_by.get("logical_times")
@@ -180,10 +200,22 @@ def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
     """Make `runs`, each with its slots, in the caller's transaction; two statements for any number.
 
     Every run has a slot of its program, however it was started, but for runs of backfills. The caller holds the
-    `slot_limit` rows of the limits that it promised to keep. Chosen input is pinned first, which locks data sets;
-    `NotKept`.
+    `slot_limit` rows of the limits that it promised to keep. With the run of a workflow come the runs of its first
+    nodes. Chosen input is pinned first, which locks data sets; `NotKept`.
     """
     keep_input(db, [(run.run_id, run.chosen) for run in runs if run.chosen is not None])
+    insert, *others = insertions(runs)
+    made = db.call(insert)
+    for call in others:
+        db.call(call)
+    by_id = {run.run_id: run for run in runs}
+    workflows = [by_id[RunId(str(run_id))] for run_id, kind in made if kind == RunKind.WORKFLOW]
+    if workflows:
+        _start_workflows(db, workflows)
+
+
+def insertions(runs: Sequence[NewRun]) -> tuple[Call, Call]:
+    """Return the statements that make `runs` with their slots. The first one gives the id and the kind of each."""
     rows = to_json(
         [
             {
@@ -201,13 +233,41 @@ def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
             for run in runs
         ]
     )
-    db.run(SQL.insert_runs, runs=rows)
     slots = [
         {"limit_key": limit, "run_id": run.run_id}
         for run in runs
         for limit in sorted({*run.limits} | ({program_limit(run.program_id)} if run.backfill_id is None else set()))
     ]
-    db.run(SQL.insert_slots, slots=json.dumps(slots))
+    return SQL.insert_runs(runs=rows), SQL.insert_slots(slots=json.dumps(slots))
+
+
+def _start_workflows(db: Db, runs: Sequence[NewRun]) -> None:
+    """Record the runs of workflows, and make the runs of their first nodes."""
+    programs = find_programs(db, [run.program_id for run in runs])
+    specs = {run.run_id: spec for run in runs if (spec := programs[run.program_id].workflow) is not None}
+    db.call(insert_workflows(specs))
+    for run in runs:
+        plan = plan_course(db, programs[run.program_id], specs[run.run_id], run.arguments, {})
+        start_nodes(db, run, plan.starts)
+
+
+def start_nodes(db: Db, workflow: NewRun, starts: Sequence[NodeStart]) -> None:
+    """Make the runs of nodes in the caller's transaction."""
+    create_pending(db, [new_node_run(workflow, start) for start in starts])
+    db.call(insert_nodes((workflow.run_id, start.node) for start in starts))
+
+
+def new_node_run(workflow: NewRun | RunRecord, start: NodeStart) -> NewRun:
+    """Return the run of a node. It has the cause, the turn and the times of its workflow."""
+    cause = {name: workflow.triggered_by[name] for name in HANDED_ON if name in workflow.triggered_by}
+    return NewRun(
+        node_run_id(workflow.run_id, start.node),
+        start.program.program_id,
+        start.arguments,
+        {"asked": "by its workflow", WORKFLOW: workflow.run_id, NODE: start.node, **cause},
+        priority=workflow.priority,
+        quiet=workflow.quiet,
+    )
 
 
 def create_external(
@@ -267,12 +327,13 @@ def find_moved(db: Db, attempts: Iterable[tuple[RunId, int]]) -> list[RunRecord]
     return db.records(SQL.find_moved, RunRecord, held=held)
 
 
-def list_runs(
+def list_runs(  # noqa: PLR0913  # filters by keyword
     db: Db,
     *,
     most: int,
     program_id: ProgramId | None = None,
     schedule_id: ScheduleId | None = None,
+    workflow: RunId | None = None,
     namespace: str | None = None,
     state: RunState | None = None,
     since: datetime = EPOCH,
@@ -281,10 +342,13 @@ def list_runs(
     """List runs that fit each filter, newest first, from the time of creation and id `before` on, not before `since`.
 
     `namespace` is a filter beside `state` alone. Cost: the page; of a state that is no end the runs in that state; with
-    a schedule and another filter the runs of the schedule.
+    a schedule and another filter the runs of the schedule; of a `workflow` its nodes.
     """
     created_at, run_id = before
     place: dict[str, Param] = {"created_before": created_at, "before": run_id, "since": since, "most": most}
+    if workflow is not None:
+        named = {"workflow": workflow, "program_id": program_id, "namespace": namespace, "state": state}
+        return db.records(SQL.list_of_workflow, RunRecord, **named, **place)
     if schedule_id is not None:
         by = {"schedule_id": schedule_id, "program_id": program_id, "state": state}
         return db.records(SQL.list_of_schedule, RunRecord, **by, **place)

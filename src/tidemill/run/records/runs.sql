@@ -1,12 +1,17 @@
 -- name: insert_runs
-INSERT INTO run (run_id, kind, program_id, namespace, schedule_id, job_id, state, priority, deadline, arguments,
-                 triggered_by, spark, created_at, came_at, backfill_id)
-SELECT r.run_id, 'program', r.program_id, (SELECT namespace FROM program WHERE program_id = r.program_id), r.schedule_id, r.job_id, 'PENDING', r.priority, r.deadline, r.arguments,
-       r.triggered_by,
-       coalesce((SELECT CASE kind WHEN 'spark' THEN 1 ELSE 0 END FROM program WHERE program_id = r.program_id), 0),
-       tidemill_now(), coalesce(r.came_at, tidemill_now()), r.backfill_id
+-- gives: run_id, kind
+-- The run of a workflow has no process: it is under way at once.
+INSERT INTO run (run_id, kind, program_id, namespace, schedule_id, job_id, state, epoch, priority, deadline, arguments,
+                 triggered_by, spark, created_at, started_at, came_at, backfill_id)
+SELECT r.run_id, CASE p.kind WHEN 'workflow' THEN 'workflow' ELSE 'program' END, r.program_id, p.namespace, r.schedule_id, r.job_id,
+       CASE p.kind WHEN 'workflow' THEN 'RUNNING' ELSE 'PENDING' END, CASE p.kind WHEN 'workflow' THEN 1 ELSE 0 END,
+       r.priority, r.deadline, r.arguments, r.triggered_by, CASE p.kind WHEN 'spark' THEN 1 ELSE 0 END,
+       tidemill_now(), CASE p.kind WHEN 'workflow' THEN tidemill_now() END, coalesce(r.came_at, tidemill_now()), r.backfill_id
   FROM {rows:runs(run_id text, program_id text, schedule_id text, job_id text, priority bigint, deadline bigint,
                   arguments text, triggered_by text, came_at bigint, backfill_id text)} AS r
+  LEFT JOIN program AS p ON p.program_id = r.program_id
+ WHERE TRUE
+RETURNING run_id, kind
 
 -- name: insert_slots
 INSERT INTO slot (limit_key, run_id, taken_at)
@@ -108,6 +113,21 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
   FROM run
  WHERE schedule_id = :schedule_id AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
    AND program_id = coalesce(CAST(:program_id AS TEXT), program_id) AND state = coalesce(CAST(:state AS TEXT), state)
+ ORDER BY created_at DESC, run_id DESC LIMIT :most
+
+-- name: list_of_workflow
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+-- Cost: the nodes of the workflow.
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+  FROM run
+ WHERE run_id IN (SELECT node.run_id FROM workflow_node AS node WHERE node.workflow_id = :workflow)
+   AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
+   AND program_id = coalesce(CAST(:program_id AS TEXT), program_id)
+   AND coalesce(namespace, '') = coalesce(CAST(:namespace AS TEXT), namespace, '') AND state = coalesce(CAST(:state AS TEXT), state)
  ORDER BY created_at DESC, run_id DESC LIMIT :most
 
 -- name: list_ended_in

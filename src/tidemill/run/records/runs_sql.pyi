@@ -45,6 +45,19 @@ class Sql:
         state: Param,
     ) -> None: ...
     @statement
+    def list_of_workflow(
+        self,
+        *,
+        before: Param,
+        created_before: Param,
+        most: Param,
+        namespace: Param,
+        program_id: Param,
+        since: Param,
+        state: Param,
+        workflow: Param,
+    ) -> None: ...
+    @statement
     def list_ended_in(
         self, *, before: Param, created_before: Param, most: Param, since: Param, state: Param
     ) -> None: ...

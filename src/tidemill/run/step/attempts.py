@@ -17,18 +17,21 @@ from typing import TYPE_CHECKING, Final, assert_never
 from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db, LostReply, refusal, write_effects
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.errors import Conflict, Fenced
 from tidemill.lake.claims import Blame, ClaimsMoved, ClaimTable, Held
-from tidemill.names import STARTED, EventKey, RunId, program_event
+from tidemill.names import RunId
 from tidemill.run.records.programs import BACKOFF, Program
 from tidemill.run.records.runs import SQL as RUNS
 from tidemill.run.records.runs import Cause, RunKind, RunRecord, RunState, find_run, find_runs, find_with_program
 from tidemill.run.records.workers import PostponeStarts
+from tidemill.run.records.workflow_spec import NodeOutcome, NodeStand
+from tidemill.run.records.workflows import WorkflowMoved, list_under_way
 from tidemill.run.step.input_kind import Leaving
 from tidemill.run.step.inputs import Inputs, fail_claims, find_claims, find_held_inputs, find_inputs, return_claims
+from tidemill.run.step.node_end import NodeEnd, decide_node_end, fail_held
+from tidemill.run.step.run_ends import announce_end, free_slots
 from tidemill.texts import printable
 
 if TYPE_CHECKING:
@@ -265,7 +268,7 @@ class FinishRun(Effect):
             "facts": json.dumps(self.facts),
             "open_for": self.open_for,
         }
-        return (*_free(self.run_id), SQL.complete_run(**params))
+        return (*free_slots(self.run_id), SQL.complete_run(**params))
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,56 +306,7 @@ class _EndAttempt(Effect):
         if self.ending.state is RunState.PENDING:
             # It keeps its slots: a run that waits for its next attempt counts.
             return (SQL.repeat_run(**params, delay=self.ending.delay),)
-        return (*_free(self.run.run_id), SQL.end_run(**params, state=self.ending.state))
-
-
-def _free(run_id: RunId) -> tuple[Call, ...]:
-    params = {"run_id": run_id}
-    return tuple(statement(**params) for statement in (SQL.lock_limits, SQL.wake_waiting_jobs, SQL.free_slots))
-
-
-@dataclass(frozen=True, slots=True)
-class _AnnounceStart(Effect):
-    """Announce the begin of a run, if a schedule listens at this moment. Cost: a look-up."""
-
-    phase = Phase.ANNOUNCE
-
-    event_key: EventKey
-    payload: Mapping[str, object]
-
-    def writes(self) -> Sequence[Call]:
-        return (SQL.announce_start(event_key=self.event_key, payload=json.dumps(self.payload, separators=(",", ":"))),)
-
-
-def announce_start(run: RunRecord, program: Program) -> list[Effect]:
-    """Return the effects by which the begin of the first transaction of `run` announces the run."""
-    if run.first_write_pointer is not None or run.quiet:
-        return []
-    key = program_event(program.namespace, program.app, program.name, STARTED)
-    return [_AnnounceStart(key, _describe(run, program, STARTED))]
-
-
-def announce_end(
-    run: RunRecord, program: Program, state: RunState, publications: Sequence[Mapping[str, object]] = ()
-) -> Publish:
-    """Return the message that a run of `program` has reached the end state `state`, with what its commit published.
-
-    No schedule listens to the event key of a quiet run.
-    """
-    key = program_event(program.namespace, program.app, program.name, f"{state}:quiet" if run.quiet else state)
-    return Publish(
-        Topic.PROGRAM, "run_ended", key, {**_describe(run, program, state), "publications": list(publications)}
-    )
-
-
-def _describe(run: RunRecord, program: Program, state: str) -> dict[str, object]:
-    return {
-        "program": program.qualified_name,
-        "run_id": run.run_id,
-        "state": state,
-        "schedule_id": run.schedule_id,
-        "arguments": dict(run.arguments),
-    }
+        return (*free_slots(self.run.run_id), SQL.end_run(**params, state=self.ending.state))
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,13 +351,24 @@ def end_attempt(
             failed=ending.state is RunState.FAILED,
             wait=min(backoff, LONGEST_BACKOFF),
         )
+        node = catalog.read(partial(_decide_node, run=run, end=end, ending=ending))
         catalog.world.mark("end_attempt.before_commit")
         try:
-            catalog.apply([*_effects_of_end(run, program, end, ending, claims, inputs.leave(leaving)), *also])
-        except (AttemptMoved, ClaimsMoved, LostReply):
+            effects = _effects_of_end(run, program, end, ending, claims, inputs.leave(leaving))
+            catalog.apply([*node.before, *effects, *node.after, *also])
+        except (AttemptMoved, ClaimsMoved, WorkflowMoved, LostReply):
             continue  # look again: it is as it was, changed, or ended by us
         catalog.world.mark("end_attempt.after_commit")
         return ending.state
+
+
+def _decide_node(db: Db, *, run: RunRecord, end: AttemptEnd, ending: Ending) -> NodeEnd:
+    """Return what the end of an attempt means for the workflow of the run, if the run is a node."""
+    if run.workflow is None:
+        return NodeEnd()
+    if ending.state is RunState.PENDING:
+        return NodeEnd(after=fail_held(db, run, end.blame))
+    return decide_node_end(db, run, NodeStand(NodeOutcome(ending.state), reason=end.shown_reason), blame=end.blame)
 
 
 def _effects_of_end(
@@ -457,8 +422,9 @@ def kill_run(
     """Ask for the end of a run; return its state afterwards, and whether this call has changed the state.
 
     A waiting run is KILLED at once, and so is an external one, which has no runner: its process is refused when it
-    commits. One under way is STOPPING until its runner has ended its processes. An ended run stays as it is. The change
-    takes along the `note`, and what `also` gives for the state afterwards.
+    commits. One under way is STOPPING until its runner has ended its processes. An ended run stays as it is. A workflow
+    is STOPPING until the runs of its nodes, which are killed with it, have ended. The change takes along the `note`,
+    and what `also` gives for the state afterwards.
     """
 
     def ask(db: Db, state: RunState) -> int:
@@ -470,27 +436,28 @@ def kill_run(
     while True:
         run = catalog.read(lambda db: find_run(db, run_id))
         killing = [*_noted(note, run.state, RunState.KILLED), *also(RunState.KILLED)]
-        if run.state is RunState.PENDING:
-            killed = end_attempt(
-                catalog,
-                run_id,
-                run.epoch,
-                AttemptEnd(Cause.KILLED, "killed before it was started"),
-                killing,
+        if run.state is RunState.PENDING or (run.kind is RunKind.EXTERNAL and run.state.live):
+            pending = run.state is RunState.PENDING
+            end = AttemptEnd(
+                Cause.KILLED, "killed before it was started" if pending else "killed on request", zombie=not pending
             )
-            if killed is not None:
-                return killed, True
-        elif run.kind is RunKind.EXTERNAL and run.state.live:
-            killed = end_attempt(
-                catalog,
-                run_id,
-                run.epoch,
-                AttemptEnd(Cause.KILLED, "killed on request", zombie=True),
-                killing,
-            )
+            killed = end_attempt(catalog, run_id, run.epoch, end, killing)
             if killed is not None:
                 return killed, True
         elif run.state.ended or run.state is RunState.STOPPING:
             return run.state, False
         elif catalog.write(partial(ask, state=run.state)):
+            if run.kind is RunKind.WORKFLOW:
+                catalog.world.mark("kill.asked_of_workflow")
+                kill_nodes(catalog, run_id)
+                return catalog.read(lambda db: find_run(db, run_id)).state, True
             return RunState.STOPPING, True
+
+
+def kill_nodes(catalog: Catalog, workflow: RunId) -> None:
+    """Kill the runs of nodes that have not ended. The last one ends the workflow.
+
+    A runner does the same for each workflow that is STOPPING: the process that asked may have died before.
+    """
+    for run_id in catalog.read(lambda db: list_under_way(db, workflow)):
+        kill_run(catalog, run_id)

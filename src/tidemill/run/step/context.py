@@ -13,6 +13,7 @@ from tidemill.names import RunId
 from tidemill.run.records.declared import Declared, qualified_name
 from tidemill.run.records.programs import Value
 from tidemill.run.records.triggers import TriggerFeed
+from tidemill.run.records.values import put_value
 from tidemill.run.step.inputs import Input
 from tidemill.run.step.output import Output
 from tidemill.run.step.outputs import Compacted
@@ -107,6 +108,19 @@ class Run:
     def spark(self) -> SparkSession:
         """The Spark session of this run; `NeedsSpark` in a program without."""
         return self._workspace.spark
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """Values that the nodes before this one have put, such as `fetch.rows`; empty outside of a workflow."""
+        return self._workspace.earlier_values
+
+    def put(self, name: str, value: Value) -> None:
+        """Put a small value on record, with the commit of this run: later nodes of its workflow see the value.
+
+        The message about the end of the run has the value too. `BadValue` for another type than text, int, float or
+        bool, and for more than 100 values or 4,000 characters in a run.
+        """
+        put_value(self._workspace.values, name, value)
 
     def input(self, dataset: Declared | str) -> Input:
         """Return the part of an input that this run has taken.

@@ -120,8 +120,11 @@ class FileInput:
         taken.reads[schema] = added.extend(inbox)
 
     def _refuse(self, inbox: Inbox, file: ClaimedFile, why: str, *, is_first: bool) -> None:
-        """Have the commit close a bad file; after the first read, and of chosen files, fail the attempt."""
-        if not is_first or self._taken.is_chosen:
+        """Have the commit close a bad file.
+
+        After the first read, also by another node, and of chosen files, fail the attempt.
+        """
+        if not is_first or self._taken.shared or self._taken.is_chosen:
             raise BadUnderSchema(inbox.files(self._run.world), file, why)
         self._taken.refuse(file, why)
 
@@ -172,6 +175,8 @@ class TakenFiles(TakenInput):
     """The rows that this attempt has published as rejects."""
     is_chosen: bool = False
     """True if the run was given them, and has no claims."""
+    shared: bool = False
+    """True if another node of the workflow may work on the same files."""
 
     @property
     def rejected(self) -> int:
@@ -230,6 +235,8 @@ class FileInputs(InputKind):
     source_kind = DatasetKind.INBOX
 
     sources: Mapping[str, Inbox]
+    owner: RunId | None = None
+    """The workflow that holds the claims; None for the run itself."""
     taken: Mapping[str, TakenFiles] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -285,7 +292,7 @@ class FileInputs(InputKind):
         """Find the files that an error is about: the one that it names, and all others that cannot be read either."""
         if all(taken.empty for taken in self.taken.values()):
             return ()
-        culprit = run.ask(lambda db, tx: find_blamed(db, tx.run_id, error))
+        culprit = run.ask(lambda db, tx: find_blamed(db, self.owner or tx.run_id, error))
         if culprit is None:
             return ()
         try:

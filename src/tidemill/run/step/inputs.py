@@ -20,10 +20,12 @@ from tidemill.lake.snapshot.changes import find_feed
 from tidemill.names import RunId, ScheduleId
 from tidemill.run.records.declared import find_dataset
 from tidemill.run.records.programs import Code, Program
-from tidemill.run.records.runs import RunRecord
+from tidemill.run.records.runs import RunRecord, find_with_program
+from tidemill.run.records.workflows import find_workflow
 from tidemill.run.step.change_input import ChangeInputs, ChangesInput, TakenChanges
 from tidemill.run.step.chosen_input import GIVEN_KINDS
 from tidemill.run.step.file_input import FileInput, FileInputs, TakenFiles
+from tidemill.run.step.held_inputs import HeldInputs
 from tidemill.run.step.input_kind import ConsumerKind, InputKind, Leaving
 from tidemill.run.step.partition_input import PartitionInput, PartitionInputs, TakenPartitions
 from tidemill.run.step.version_input import SnapshotInput, TakenVersion, VersionInputs
@@ -44,15 +46,20 @@ Partitions come before files, since consumers are locked before files.
 
 @dataclass(eq=False)
 class Inputs:
-    """Inputs of a program, by kind. `program` is None for an external caller, whose claims belong to no program."""
+    """Inputs of a program, by kind. `program` is None for an external caller, whose claims belong to no program.
+
+    `held` are the inputs of a node whose claims belong to its workflow.
+    """
 
     program: Program | None = None
     kinds: Sequence[Kind] = ()
+    held: HeldInputs | None = None
 
     @property
     def taken(self) -> Mapping[str, Taken]:
         """The parts that the attempt has taken, by the qualified name of their data sets."""
-        return {name: taken for kind in self.kinds for name, taken in kind.taken.items()}
+        own = {name: taken for kind in self.kinds for name, taken in kind.taken.items()}
+        return own if self.held is None else {**own, **self.held.taken}
 
     @property
     def empty(self) -> bool:
@@ -66,7 +73,8 @@ class Inputs:
 
     def outputs(self, db: Db) -> dict[str, Fileset]:
         """Find the file sets that reading the inputs may write."""
-        return {name: fileset for kind in self.kinds for name, fileset in kind.outputs(db).items()}
+        kinds = self.kinds if self.held is None else [*self.kinds, self.held.files]
+        return {name: fileset for kind in kinds for name, fileset in kind.outputs(db).items()}
 
     def begin(self, record: RunRecord, world: World) -> list[Effect]:
         """Pin what will be read; claims of earlier attempts follow the new one."""
@@ -78,6 +86,8 @@ class Inputs:
         for kind in self.kinds:
             kind.take(catalog, tx, beside)
             beside += [] if kind.claims is None else [kind.claims]
+        if self.held is not None:
+            self.held.take(catalog, tx)
 
     def accept(self, catalog: Catalog, tx: Transaction, acceptors: Mapping[str, Code]) -> None:
         """Ask the acceptors, which are user code, and return what they do not want."""
@@ -88,6 +98,8 @@ class Inputs:
         """Raise if what was read is not what was claimed."""
         for kind in self.kinds:
             kind.verify(world)
+        if self.held is not None:
+            self.held.verify(world)
 
     def complete(self, tx: Transaction) -> list[Effect]:
         """Complete what was taken; the run keeps no pins."""
@@ -95,7 +107,8 @@ class Inputs:
 
     def blame(self, run: Workspace, error: str, reason: str) -> Blame:
         """Find what of the claims a failure is about."""
-        return Blame(reason, [claim for kind in self.kinds for claim in kind.blame(run, error, reason)])
+        blamed = [claim for kind in self.kinds for claim in kind.blame(run, error, reason)]
+        return Blame(reason, blamed if self.held is None else [*blamed, *self.held.blame(run, error, reason)])
 
     def has_work(self, db: Db) -> bool:
         """Return whether a take would find work. True for a program that waits for nothing."""
@@ -122,14 +135,45 @@ def consumer_kind_of(dataset: Dataset) -> type[ConsumerKind]:
     return next(kind for kind in kinds if issubclass(kind, ConsumerKind) and kind.source_kind is dataset.kind)
 
 
-def find_inputs(db: Db, program: Program, run: RunRecord | None = None) -> Inputs:
-    """Find what `program` reads, as it is deployed: by its consumers, or what `run` was given if that was chosen."""
-    datasets = {name: find_dataset(db, name) for name in program.reads}
+def find_inputs(db: Db, program: Program, record: RunRecord | None = None) -> Inputs:
+    """Find what `program` reads, as it is deployed: by its consumers, or what the run was given if that was chosen.
+
+    For the run of a node also what its workflow holds.
+    """
+    if record is not None and record.is_chosen:
+        return Inputs(program, _find_kinds(db, program, program.reads, GIVEN_KINDS))
+    workflow = None if record is None or not program.held else record.workflow
+    held = None if record is None or workflow is None else _find_held(db, program, record.node, workflow)
+    return Inputs(program, _find_kinds(db, program, [name for name in program.reads if name not in program.held]), held)
+
+
+def _find_kinds(
+    db: Db, program: Program, names: Iterable[str], kinds: Iterable[type[Kind]] = KINDS
+) -> list[Kind]:
+    datasets = {name: find_dataset(db, name) for name in names}
     readers = find_readers(db, [(name, program.qualified_name) for name in datasets]) if datasets else []
     by_id = {consumer.dataset_id: consumer for consumer in readers}
     consumers = {name: by_id[one.dataset_id] for name, one in datasets.items() if one.dataset_id in by_id}
-    kinds: Iterable[type[Kind]] = GIVEN_KINDS if run is not None and run.is_chosen else KINDS
-    return Inputs(program, [kind.of(db, program, datasets, consumers) for kind in kinds])
+    return [kind.of(db, program, datasets, consumers) for kind in kinds]
+
+
+def _find_held(db: Db, program: Program, node: str, workflow_id: RunId) -> HeldInputs:
+    run, workflow = find_with_program(db, workflow_id)
+    row = find_workflow(db, workflow_id)
+    assert workflow is not None  # noqa: S101  # runs of workflows have both
+    assert row is not None  # noqa: S101
+    kinds = _find_kinds(db, workflow, workflow.reads)
+    (partitions,) = (kind for kind in kinds if isinstance(kind, PartitionInputs))
+    (files,) = (kind for kind in kinds if isinstance(kind, FileInputs))
+    read = set(program.held)
+    return HeldInputs(
+        workflow_id,
+        run.epoch,
+        (partitions, files),
+        PartitionInputs(workflow, {name: one for name, one in partitions.sources.items() if name in read}),
+        FileInputs({name: one for name, one in files.sources.items() if name in read}, workflow_id),
+        row.spec.shares(node),
+    )
 
 
 def find_held_inputs(db: Db, run_id: RunId) -> Inputs:
@@ -207,9 +251,13 @@ def announce_waiting(db: Db, programs: Iterable[Program], schedules: Sequence[Sc
 
 
 def announce_due(catalog: Catalog) -> None:
-    """Announce the postponed work whose time has come."""
-    for one in _list_backlogs():
-        backlog.publish_due(catalog, one)
+    """Announce the postponed work whose time has come. Cost: one look when there is none."""
+    kinds = list(_list_backlogs())
+    look = catalog.read(lambda db: db.look(*(one.find_next_due() for one in kinds)))
+    for number, one in enumerate(kinds):
+        due = look.time(number)
+        if due is not None and due <= look.now:
+            backlog.publish_due(catalog, one)
 
 
 def find_next_due(db: Db) -> datetime | None:

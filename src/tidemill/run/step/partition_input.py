@@ -57,6 +57,19 @@ class NoClaims(UserError):
         )
 
 
+class SharedInput(UserError):
+    """A node returns partitions that another node of its workflow may have worked on."""
+
+    code = "shared_input"
+
+    def __init__(self, dataset: str) -> None:
+        self.dataset = dataset
+        super().__init__(
+            f"partitions of {dataset} cannot be returned: another node of the workflow may have worked on them",
+            "return partitions in the first node that reads them",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class DiscardedPartition:
     """Partition that failed too often, alone, or that changed although that is an error. `error` is the last error."""
@@ -118,12 +131,14 @@ class PartitionInput:
         """
         if self._taken.is_chosen:
             raise NoClaims(self._fileset.qualified_name)
+        if self._taken.shared:
+            raise SharedInput(self._fileset.qualified_name)
         keys = self._fileset.keys
         chosen = {keys.encode(keys.check(partition)) for partition in partitions}
         missing = chosen - {delivery.partition_key for delivery in self._taken.deliveries}
         if missing:
             raise NotTaken(self._fileset.qualified_name, self._fileset.show(min(missing)))
-        self._run.return_claims(self._taken.consumer_id, sorted(chosen), self._taken.wait)
+        self._run.return_claims(self._taken.consumer_id, sorted(chosen), self._taken.wait, self._taken.tx)
         self._taken.deliveries = [one for one in self._taken.deliveries if one.partition_key not in chosen]
 
     def read(self) -> DataFrame:
@@ -150,6 +165,10 @@ class TakenPartitions(TakenInput):
     """Discarded partitions that no committed run has reported. None until the program asks."""
     is_chosen: bool = False
     """True if the run was given them, and has no claims."""
+    tx: Transaction | None = None
+    """The transaction that names the owner of the claims; None for that of the attempt."""
+    shared: bool = False
+    """True if another node of the workflow may work on the same partitions."""
 
     @property
     def empty(self) -> bool:
@@ -234,12 +253,16 @@ class PartitionInputs(ConsumerKind):
         """Claim of all consumers at once."""
         del beside
         consumers = {consumer.consumer_id: self._terms(name) for name, (_, consumer) in self.sources.items()}
-        backoff = self.program.backoff if self.program else BACKOFF
         delivered = take_claims(catalog, tx, consumers) if consumers else {}
         self.taken = {
-            name: TakenPartitions(fileset, consumer.consumer_id, delivered[consumer.consumer_id], backoff)
+            name: TakenPartitions(fileset, consumer.consumer_id, delivered[consumer.consumer_id], self.backoff)
             for name, (fileset, consumer) in self.sources.items()
         }
+
+    @property
+    def backoff(self) -> timedelta:
+        """The shortest wait of a returned partition."""
+        return self.program.backoff if self.program else BACKOFF
 
     def _terms(self, name: str) -> Terms:
         terms = self.sources[name][1].terms
@@ -265,15 +288,19 @@ class PartitionInputs(ConsumerKind):
         """Complete the claims, and those of partitions that the run itself publishes and does not want."""
         # Claims of a read that was taken out of the program are those of earlier attempts.
         effects = [*super().complete(tx)] if self.sources or tx.epoch > 1 else []
-        effects += [
-            ReportDiscards(tx.run_id, self.sources[name][1], told)
-            for name, taken in self.taken.items()
-            if (told := taken.discards)
-        ]
+        effects += self.report(tx.run_id)
         if self.program and not self.program.deliver_own:
             own = [consumer for name, (_, consumer) in self.sources.items() if name in self.program.writes]
             effects += [SkipOwn(tx, consumer.dataset_id, consumer.name) for consumer in own]
         return effects
+
+    def report(self, run_id: RunId) -> list[Effect]:
+        """Return what records that the run has reported discarded partitions."""
+        return [
+            ReportDiscards(run_id, self.sources[name][1], told)
+            for name, taken in self.taken.items()
+            if (told := taken.discards)
+        ]
 
     def has_work(self, db: Db) -> bool | None:
         """Return whether a take of one of the consumers would find work."""

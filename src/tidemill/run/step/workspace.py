@@ -28,6 +28,8 @@ from tidemill.names import ConsumerId, PinId, ProgramId, RunId
 from tidemill.run.records.declared import Declared, find_dataset, qualified_name
 from tidemill.run.records.runs import RunRecord
 from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
+from tidemill.run.records.values import Value, name_values
+from tidemill.run.records.workflows import find_workflow, list_nodes
 from tidemill.run.step.output import Output
 from tidemill.run.step.outputs import Compacted, Outputs
 from tidemill.run.step.reads import ReadChanges
@@ -84,6 +86,8 @@ class Workspace:
         self.reads = ReadChanges(catalog.world)
         self.effects: list[Effect] = []
         self.session: SparkSession | None = None
+        self.values: dict[str, Value] = {}
+        """The values that the program has put."""
         self._published = 0
         self._rows_read: list[tuple[str, RowCount | None]] = []
         self._duplicates: list[tuple[str, tuple[str, ...], Deduplicated]] = []
@@ -103,6 +107,16 @@ class Workspace:
     def triggers(self) -> tuple[TriggerFeed, ...]:
         """Feed of each leaf of the schedule's trigger; read once."""
         return self.catalog.read(lambda db: read_triggers(db, leaves_of(self.record.triggered_by)))
+
+    @cached_property
+    def earlier_values(self) -> Mapping[str, Value]:
+        """The values that the nodes before this one have put, by their full names; read once."""
+        workflow, node = self.record.workflow, self.record.node
+        if workflow is None:
+            return {}
+        row, nodes = self.catalog.read(lambda db: (find_workflow(db, workflow), list_nodes(db, workflow)))
+        before = frozenset() if row is None else row.spec.ancestors(node)
+        return name_values({one.node: one.result for one in nodes if one.node in before})
 
     @property
     def spark(self) -> SparkSession:
@@ -222,9 +236,14 @@ class Workspace:
 
     # Claims and outputs.
 
-    def return_claims(self, consumer_id: ConsumerId, keys: Sequence[KeyText], wait: timedelta) -> None:
-        """Return claims of a consumer; a later run gets them, after `wait` at the soonest."""
-        return_claims(self.catalog, self.tx, consumer_id, keys, wait)
+    def return_claims(
+        self, consumer_id: ConsumerId, keys: Sequence[KeyText], wait: timedelta, tx: Transaction | None = None
+    ) -> None:
+        """Return claims of a consumer; a later run gets them, after `wait` at the soonest.
+
+        `tx` is the transaction as it names another owner of the claims.
+        """
+        return_claims(self.catalog, tx or self.tx, consumer_id, keys, wait)
 
     def publish_rejects(self, inbox: Inbox, rows: DataFrame) -> None:
         """Append bad rows of an inbox to its file set of rejects, with the commit."""

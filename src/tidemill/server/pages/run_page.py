@@ -13,14 +13,16 @@ from typing import Any, Final
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
-from tidemill.mill.lineage import LineageNode, NodeKind
+from tidemill.mill.lineage import EdgeKind, Lineage, LineageEdge, LineageNode, NodeKind
 from tidemill.mill.mill import Mill
 from tidemill.mill.project import MOST_SHOWN
 from tidemill.mill.run_course import MOST_PUBLISHED, AttemptView
 from tidemill.mill.runs import RunDetail, read_log
+from tidemill.mill.workflow_view import WorkflowView
 from tidemill.run.records.logs import LogElsewhere, LogLine
 from tidemill.server.pages.columns import BYTES, DATASET, ROWS, Column
 from tidemill.server.pages.data_view import count_of, number_of
+from tidemill.server.pages.flow import draw
 from tidemill.server.pages.render import link, plain, show, span
 from tidemill.server.pages.thing import Action, show_page
 from tidemill.sizes import format_bytes
@@ -36,6 +38,8 @@ _ENDED: Final = frozenset({"COMPLETED", "FAILED", "KILLED", "REJECTED"})
 _BAND: Final = 1000
 """The length of the time line."""
 _THINNEST: Final = 4
+_WORDS: Final = {"done": "COMPLETED", "running": "RUNNING", "failed": "FAILED", "waiting": "PENDING"}
+"""The states of nodes that look like states of runs."""
 _SHAPES: Final = {"committed": "ok", "in_progress": "run", "aborted": "fail", "invalid": "fail"}
 _LEGEND: Final = {
     "wait": "waited",
@@ -54,6 +58,14 @@ _OUTPUT: Final = (
     Column("partitions", "Partitions", "long"),
     ROWS,
     BYTES,
+)
+
+
+_NODES: Final = (
+    Column("node", "Node", "name", "/runs/{run_id}"),
+    Column("state", "State", "state"),
+    Column("values", "Values"),
+    Column("why", "Why", "long"),
 )
 
 
@@ -104,6 +116,8 @@ def show_run(request: Request, run_id: str, attempt: int | None = None) -> HTMLR
         spark_ui=_spark_ui(run),
         next_runs=_next_runs(mill, run),
         published=run.published,
+        parent=run.triggered_by.get("workflow"),
+        **_draw_nodes(run.workflow, mill),
         details=_details(run),
         command=f"run show {run_id}",
     )
@@ -114,6 +128,9 @@ def _actions(run: RunDetail) -> list[Action]:
     if run.state not in _ENDED:
         ask = f"This ends {run.run_id}. What it has written stays invisible. {_say_claimed(run)}"
         return [Action("Kill", f"{path}:kill", ask, "the run is asked to end", danger=True)]
+    if run.state == "FAILED" and run.workflow is not None and run.workflow.claims != "returned":
+        ask = "This starts the nodes that have not completed, with the same claims and arguments."
+        return [Action("Resume", f"{path}:retry", ask, "a new run goes on")]
     if run.state != "COMPLETED":
         ask = f"This starts a new run of {run.program} with the same arguments. It takes what waits now."
         return [Action("Retry", f"{path}:retry", ask, "a new run is pending")]
@@ -122,6 +139,30 @@ def _actions(run: RunDetail) -> list[Action]:
     ask = f"This starts a new run of {run.program} with the same arguments. It takes what waits now."
     body = json.dumps({"program": run.program, "arguments": dict(run.arguments)})
     return [Action("Start another", "/v1/runs", ask, "a new run is pending", body=body)]
+
+
+def _draw_nodes(workflow: WorkflowView | None, mill: Mill) -> Mapping[str, Any]:
+    """Return the nodes of a workflow as a graph and as rows; nothing for other runs."""
+    if workflow is None:
+        return {"graph_of": None, "node_rows": (), "node_columns": _NODES}
+    boxes = tuple(
+        LineageNode(one.node, NodeKind.RUN, one.node, _WORDS.get(one.state, one.state), None, 0)
+        for one in workflow.nodes
+    )
+    edges = tuple(
+        LineageEdge(before, one.node, EdgeKind.STARTS, None) for one in workflow.nodes for before in one.after
+    )
+    pages = {one.node: link("/runs", one.run_id) for one in workflow.nodes if one.run_id is not None}
+    rows = [
+        {
+            **plain(one),
+            "values": ", ".join(f"{name}={value}" for name, value in one.values.items()),
+            "run_id": one.run_id or "",
+        }
+        for one in workflow.nodes
+    ]
+    drawn = draw(Lineage("", boxes, edges, cut=False), mill, link_of=lambda one: pages.get(one.id, ""))
+    return {"graph_of": drawn, "node_rows": rows, "node_columns": _NODES}
 
 
 def _say_claimed(run: RunDetail) -> str:

@@ -1,0 +1,142 @@
+"""Inputs whose claims belong to the workflow of a run: one node takes them, later nodes get the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect
+from tidemill.catalog.transactions import Transaction
+from tidemill.lake.claims import Blamed, Complete
+from tidemill.lake.consumer.claims import PARTITIONS
+from tidemill.lake.consumer.take import lock_open, read_deliveries, take_within
+from tidemill.lake.inbox.file_checks import FileOutcome, FileRewritten, sort_out, succeeded
+from tidemill.lake.inbox.file_claims import claim_waiting, read_claims, worst_beside
+from tidemill.lake.inbox.file_endings import CloseFiles
+from tidemill.names import RunId
+from tidemill.run.records.workflows import Holding, hold_claims, lock_workflow
+from tidemill.run.step.file_input import FileInputs, TakenFiles
+from tidemill.run.step.partition_input import PartitionInputs, TakenPartitions
+from tidemill.run.step.workspace import Workspace
+from tidemill.world import World
+
+Taken: TypeAlias = TakenPartitions | TakenFiles
+
+
+@dataclass(eq=False)
+class HeldInputs:
+    """The part of what a workflow holds that one of its nodes reads.
+
+    `shared` says that another node may have worked on the same claims. Then the node refuses none of them.
+    """
+
+    workflow: RunId
+    epoch: int
+    whole: tuple[PartitionInputs, FileInputs]
+    """All that the workflow holds."""
+    partitions: PartitionInputs
+    files: FileInputs
+    shared: bool
+
+    @property
+    def taken(self) -> Mapping[str, Taken]:
+        """The parts that the attempt has taken, by the qualified name of their data sets."""
+        return {**self.partitions.taken, **self.files.taken}
+
+    def take(self, catalog: Catalog, tx: Transaction) -> None:
+        """Take of all that the workflow holds, unless a node has done so; then read what the workflow has.
+
+        All is taken in one transaction under the lock of the workflow, so that two nodes that take at once get the
+        same.
+        """
+        tx = replace(tx, claimant=(self.workflow, self.epoch))
+        partitions, files = self.whole
+        consumers = {consumer.consumer_id: consumer.terms for _, consumer in partitions.sources.values()}
+        inboxes = sorted(files.sources.values(), key=lambda inbox: inbox.dataset_id)
+
+        def take(db: Db) -> bool:
+            lock_open(db, tx)
+            if lock_workflow(db, self.workflow) is not Holding.NOTHING:
+                return True
+            filled, _ = take_within(db, tx, sorted(consumers), consumers)
+            if not filled:
+                return False
+            claim_waiting(db, self.workflow, self.epoch, inboxes, worst_beside(db, self.workflow, [PARTITIONS]))
+            hold_claims(db, self.workflow)
+            return True
+
+        catalog.world.mark("held.before_take")
+        while not catalog.write(take):
+            pass
+        catalog.world.mark("held.taken")
+        self._read(catalog, tx)
+
+    def _read(self, catalog: Catalog, tx: Transaction) -> None:
+        sources = self.partitions.sources
+        terms = {consumer.consumer_id: consumer.terms for _, consumer in sources.values()}
+        deliveries, claimed = catalog.read(
+            lambda db: (read_deliveries(db, self.workflow, terms), read_claims(db, self.workflow))
+        )
+        self.partitions.taken = {
+            name: TakenPartitions(
+                fileset,
+                consumer.consumer_id,
+                deliveries[consumer.consumer_id],
+                self.partitions.backoff,
+                tx=tx,
+                shared=self.shared,
+            )
+            for name, (fileset, consumer) in sources.items()
+        }
+        inboxes = self.files.sources
+        ids = {inbox.dataset_id for inbox in inboxes.values()}
+        good, others = sort_out(catalog.world, inboxes.values(), [file for file in claimed if file.dataset_id in ids])
+        if others and self.shared:
+            raise FileRewritten(others[0].name, others[0].error or "is not as another node has read it")
+        self.files.taken = {
+            name: TakenFiles(
+                inbox,
+                [file for file in good if file.dataset_id == inbox.dataset_id],
+                [outcome for outcome in others if outcome.dataset_id == inbox.dataset_id],
+                shared=self.shared,
+            )
+            for name, inbox in inboxes.items()
+        }
+
+    def verify(self, world: World) -> None:
+        """Raise if what was read is not what was claimed."""
+        self.files.verify(world)
+
+    def blame(self, run: Workspace, error: str, reason: str) -> Sequence[Blamed]:
+        """Find the files that a failure is about; none if another node may have worked on the same files."""
+        return () if self.shared else self.files.blame(run, error, reason)
+
+    def report(self, run_id: RunId) -> list[Effect]:
+        """Return what records that the run of the node has reported discarded partitions."""
+        return self.partitions.report(run_id)
+
+    def refuse(self) -> list[Effect]:
+        """Return what the commit of the node does to files that the node has refused: they leave the workflow."""
+        refused = self._refused()
+        return [CloseFiles(self.workflow, self.epoch, refused, some=True)] if refused else []
+
+    def _refused(self) -> tuple[FileOutcome, ...]:
+        return tuple(outcome for taken in self.files.taken.values() for outcome in taken.outcomes)
+
+    def outcomes(self) -> dict[tuple[str, str, str], FileOutcome]:
+        """Return how each file that the node has read ends, by its key."""
+        closed = [outcome for taken in self.files.taken.values() for outcome in taken.close()]
+        return {(one.dataset_id, one.name, one.content_version): one for one in closed}
+
+
+def complete_held(db: Db, workflow: RunId, epoch: int, held: HeldInputs | None) -> list[Effect]:
+    """Return what completes all claims of a workflow, in the commit of the last node that reads them.
+
+    `held` is what that node reads, if it reads any. Files that it has not read are as they were claimed.
+    """
+    known = {} if held is None else held.outcomes()
+    claimed = read_claims(db, workflow)
+    outcomes = [known.get((one.dataset_id, one.name, one.content_version)) or succeeded(one) for one in claimed]
+    return [Complete(PARTITIONS, workflow, epoch), CloseFiles(workflow, epoch, tuple(outcomes))]

@@ -1,0 +1,215 @@
+"""End of a node of a workflow: what follows from it, in the transaction that ends the run of the node.
+
+The next nodes start, or the workflow ends. What follows is decided from a read. A guard refuses the commit if another
+node has ended meanwhile (`WorkflowMoved`). Guards roll everything back: the caller decides again, and commits again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.effects import Effect, Phase
+from tidemill.catalog.named import Call
+from tidemill.lake.claims import Blame, Fail
+from tidemill.names import RunId
+from tidemill.run.records.programs import Program
+from tidemill.run.records.runs import Cause, NewRun, RunRecord, RunState, find_with_program, insertions, new_node_run
+from tidemill.run.records.values import Value, name_values
+from tidemill.run.records.workflow_spec import Course, NodeStand
+from tidemill.run.records.workflows import (
+    SQL,
+    Holding,
+    WorkflowRow,
+    find_workflow,
+    insert_nodes,
+    list_nodes,
+    plan_course,
+)
+from tidemill.run.step.held_inputs import HeldInputs, complete_held
+from tidemill.run.step.input_kind import Leaving
+from tidemill.run.step.inputs import Inputs, find_claims, find_inputs, return_claims
+from tidemill.run.step.run_ends import announce_end, free_slots
+
+NO_INPUT: Final = "no_input"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEnd:
+    """Effects of the end of a node: those that come before the end of its run in the commit, and those behind it."""
+
+    before: Sequence[Effect] = ()
+    after: Sequence[Effect] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _LockWorkflow(Effect):
+    """Refuse if the workflow has moved since it was read; at its end free its slots."""
+
+    phase = Phase.RUN
+
+    workflow: RunRecord
+    revision: int
+    node_run: RunId
+    ends: bool
+
+    def guards(self) -> Sequence[Call]:
+        run = self.workflow
+        return (SQL.refuse_if_workflow_moved(run_id=run.run_id, state=run.state, revision=self.revision),)
+
+    def writes(self) -> Sequence[Call]:
+        return free_slots(self.workflow.run_id, [self.node_run]) if self.ends else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _MoveWorkflow(Effect):
+    """Record the end of a node, make the runs of the next nodes, and end the workflow when its course is over."""
+
+    phase = Phase.RUN
+
+    workflow: RunId
+    node: str
+    stand: NodeStand
+    starts: tuple[NewRun, ...]
+    started: tuple[str, ...]
+    holding: Holding
+    hold_for: timedelta | None
+    end: RunState | None
+    reason: str
+    values: Mapping[str, Value]
+
+    def writes(self) -> Sequence[Call]:
+        calls: list[Call] = []
+        if self.end is not None:
+            cause = {RunState.FAILED: Cause.FAILED, RunState.KILLED: Cause.KILLED}.get(self.end)
+            facts = json.dumps({"values": dict(self.values)} if self.values else {})
+            calls.append(
+                SQL.end_workflow(run_id=self.workflow, state=self.end, cause=cause, reason=self.reason, facts=facts)
+            )
+        calls.append(
+            SQL.end_node(
+                run_id=self.workflow,
+                node=self.node,
+                outcome=self.stand.outcome,
+                reason=self.stand.reason,
+                result=json.dumps(dict(self.stand.values)),
+            )
+        )
+        calls.append(SQL.move_workflow(run_id=self.workflow, holding=self.holding, hold_for=self.hold_for))
+        if self.starts:
+            calls += [*insertions(self.starts), insert_nodes((self.workflow, node) for node in self.started)]
+        return calls
+
+
+def decide_node_end(
+    db: Db, run: RunRecord, stand: NodeStand, held: HeldInputs | None = None, blame: Blame | None = None
+) -> NodeEnd:
+    """Return what follows from the end of a node's run; nothing for a run of no workflow.
+
+    `held` is what the node has read of what its workflow holds, if a commit ends the node. `blame` is the failure of
+    the node, if one ends it.
+    """
+    if run.workflow is None:
+        return NodeEnd()
+    workflow, program = find_with_program(db, run.workflow)
+    row = find_workflow(db, run.workflow)
+    assert program is not None  # noqa: S101  # runs of workflows have both
+    assert row is not None  # noqa: S101
+    nodes = {one.node: one.stand for one in list_nodes(db, run.workflow)} | {run.node: stand}
+    killed = workflow.state is RunState.STOPPING
+    plan = plan_course(db, program, row.spec, workflow.arguments, nodes, killed=killed)
+    course = plan.course
+    end = _decide_end(course, killed=killed)
+    reason = _describe_end(course, end)
+    open_claims = row.holding in {Holding.NOTHING, Holding.HELD}
+    closes = open_claims and course.frees_claims(row.spec.nodes)
+    holding, hold_for = _decide_holding(row, end, closes=closes)
+    values = name_values({name: one.values for name, one in nodes.items()})
+    move = _MoveWorkflow(
+        workflow.run_id,
+        run.node,
+        stand,
+        tuple(new_node_run(workflow, start) for start in plan.starts),
+        tuple(start.node for start in plan.starts),
+        holding,
+        hold_for,
+        end,
+        reason,
+        values,
+    )
+    before = [_LockWorkflow(workflow, row.revision, run.run_id, end is not None)]
+    after: list[Effect] = [move]
+    if held is not None:
+        after += held.report(run.run_id)
+    if end is not None and not (end is RunState.COMPLETED and course.idle):
+        after.append(announce_end(workflow, program, end, values=values))
+    inputs = find_inputs(db, program)
+    if closes:
+        if row.holding is Holding.HELD:
+            after += complete_held(db, workflow.run_id, workflow.epoch, held)
+        return NodeEnd(before, [*after, *inputs.announce()])
+    if held is not None:
+        after += held.refuse()
+    if end in {RunState.FAILED, RunState.KILLED} and holding is not Holding.HELD and open_claims:
+        failure = Blame(reason, () if blame is None else blame.claims) if end is RunState.FAILED else None
+        return NodeEnd(before, [*after, *return_held(db, workflow, program, inputs, failure)])
+    return NodeEnd(before, [*after, *fail_held(db, run, blame)])
+
+
+def _decide_end(course: Course, *, killed: bool) -> RunState | None:
+    if not course.over:
+        return None
+    if course.succeeded:
+        return RunState.COMPLETED
+    return RunState.KILLED if killed else RunState.FAILED
+
+
+def _describe_end(course: Course, end: RunState | None) -> str:
+    match end:
+        case RunState.COMPLETED if course.idle:
+            return NO_INPUT
+        case RunState.KILLED:
+            return "killed on request"
+        case RunState.FAILED:
+            return course.first_failure
+        case _:
+            return ""
+
+
+def _decide_holding(row: WorkflowRow, end: RunState | None, *, closes: bool) -> tuple[Holding, timedelta | None]:
+    """Return what becomes of the claims of a workflow, and for how long it keeps them."""
+    if closes:
+        return Holding.CLOSED, None
+    if end is RunState.KILLED:
+        return Holding.RETURNED, None
+    if end is RunState.FAILED and row.holding is Holding.HELD:
+        within = row.spec.resume_within
+        return (Holding.HELD, within) if within else (Holding.RETURNED, None)
+    return row.holding, None
+
+
+def return_held(db: Db, workflow: RunRecord, program: Program, inputs: Inputs, blame: Blame | None) -> Sequence[Effect]:
+    """Return the effects that return the claims of a workflow, and announce what is left."""
+    claims = find_claims(db, workflow.run_id)
+    leaving = Leaving(
+        launched=workflow.job_id is not None,
+        held=any(one.claims for one in claims.values()),
+        killed=blame is None,
+        failed=blame is not None,
+        wait=program.backoff,
+    )
+    returned = return_claims(workflow.run_id, workflow.epoch, blame, program.backoff, claims)
+    return [*returned, *inputs.leave(leaving)]
+
+
+def fail_held(db: Db, run: RunRecord, blame: Blame | None) -> list[Effect]:
+    """Return what the failure of a node does to blamed claims of its workflow: they leave it, as any run."""
+    if run.workflow is None or blame is None or not blame.claims:
+        return []
+    workflow, _ = find_with_program(db, run.workflow)
+    tables = {one.table for one in blame.claims}
+    return [Fail(table, workflow.run_id, workflow.epoch, blame) for table in tables]

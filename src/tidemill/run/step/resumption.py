@@ -1,0 +1,103 @@
+"""Resumption of failed workflows: another run goes on with the nodes that have not completed, and with the claims.
+
+An end state is final. So the run that goes on is a new run, which inherits what has completed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect, Phase
+from tidemill.catalog.named import Call
+from tidemill.errors import Conflict
+from tidemill.lake.claims import Blame
+from tidemill.lake.consumer.claims import hand_over_partitions
+from tidemill.lake.inbox.file_claims import hand_over_files
+from tidemill.names import RunId
+from tidemill.run.records.programs import Program
+from tidemill.run.records.runs import NewRun, find_with_program, insertions, start_nodes
+from tidemill.run.records.workflows import SQL, Holding, WorkflowMoved, find_workflow, list_nodes, plan_course
+from tidemill.run.step.inputs import find_inputs
+from tidemill.run.step.node_end import return_held
+
+
+class NotResumable(Conflict):
+    """A failed workflow goes on already, or would fail again at once."""
+
+    code = "not_resumable"
+
+    def __init__(self, run_id: str, why: str) -> None:
+        self.run_id = run_id
+        self.why = why
+        super().__init__(f"workflow {run_id} cannot go on: {why}", "`tidemill run start` starts another run")
+
+
+def resume_workflow(db: Db, failed: RunId, program: Program, new: NewRun) -> bool:
+    """Make `new`, which goes on where the `failed` run of a workflow ended; False if the claims were returned since.
+
+    In the caller's transaction. Raises `NotResumable`.
+    """
+    db.run(SQL.lock_failed, run_id=failed)
+    row = find_workflow(db, failed)
+    if row is None or row.holding is Holding.RETURNED:
+        return False
+    if row.resumed_by is not None:
+        raise NotResumable(failed, f"{row.resumed_by} goes on with it")
+    db.run(SQL.inherit_workflow, run_id=new.run_id, origin=failed)
+    db.run(SQL.inherit_nodes, run_id=new.run_id, origin=failed)
+    nodes = {one.node: one.stand for one in list_nodes(db, new.run_id)}
+    plan = plan_course(db, program, row.spec, new.arguments, nodes)
+    if not plan.starts:
+        raise NotResumable(failed, plan.course.first_failure)
+    for call in insertions([new]):
+        db.call(call)
+    start_nodes(db, new, plan.starts)
+    db.run(SQL.note_resumed, run_id=failed, resumed_by=new.run_id)
+    if row.holding is Holding.HELD:
+        hand_over_partitions(db, failed, new.run_id)
+        hand_over_files(db, failed, new.run_id)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _EndHold(Effect):
+    """Record that a failed workflow has returned its claims; refuse if it was resumed meanwhile."""
+
+    phase = Phase.RUN
+
+    run_id: RunId
+    revision: int
+
+    def guards(self) -> list[Call]:
+        return [SQL.refuse_unless_holding(run_id=self.run_id, revision=self.revision)]
+
+    def writes(self) -> list[Call]:
+        return [SQL.end_hold(run_id=self.run_id)]
+
+
+def end_holds(catalog: Catalog) -> None:
+    """Return the claims of failed workflows that were not resumed in time: work never sticks."""
+    for run_id in catalog.read(lambda db: db.records(SQL.list_ended_holds, RunId)):
+        effects = catalog.read(lambda db, run_id=run_id: _end_hold(db, run_id))  # type: ignore[misc]
+        catalog.world.mark("end_holds.before_commit")
+        try:
+            catalog.apply(effects)
+        except WorkflowMoved:
+            continue  # it was resumed, or another keeper was faster
+
+
+def _end_hold(db: Db, run_id: RunId) -> list[Effect]:
+    run, program = find_with_program(db, run_id)
+    row = find_workflow(db, run_id)
+    assert program is not None  # noqa: S101  # runs of workflows have both
+    assert row is not None  # noqa: S101
+    blame = Blame(f"{run_id} has failed, and was not resumed: {run.exit_reason}")
+    returned = return_held(db, run, program, find_inputs(db, program), blame)
+    return [_EndHold(run_id, row.revision), *returned]
+
+
+def find_next_end_of_hold(db: Db) -> datetime | None:
+    """Return the time at which a failed workflow returns its claims next; None for never."""
+    return db.value(SQL.find_next_end_of_hold, datetime)

@@ -147,9 +147,7 @@ def find_inputs(db: Db, program: Program, record: RunRecord | None = None) -> In
     return Inputs(program, _find_kinds(db, program, [name for name in program.reads if name not in program.held]), held)
 
 
-def _find_kinds(
-    db: Db, program: Program, names: Iterable[str], kinds: Iterable[type[Kind]] = KINDS
-) -> list[Kind]:
+def _find_kinds(db: Db, program: Program, names: Iterable[str], kinds: Iterable[type[Kind]] = KINDS) -> list[Kind]:
     datasets = {name: find_dataset(db, name) for name in names}
     readers = find_readers(db, [(name, program.qualified_name) for name in datasets]) if datasets else []
     by_id = {consumer.dataset_id: consumer for consumer in readers}

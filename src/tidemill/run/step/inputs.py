@@ -144,10 +144,11 @@ def find_inputs(db: Db, program: Program, record: RunRecord | None = None) -> In
         return Inputs(program, _find_kinds(db, program, program.reads, GIVEN_KINDS))
     workflow = None if record is None or not program.held else record.workflow
     held = None if record is None or workflow is None else _find_held(db, program, record.node, workflow)
-    return Inputs(program, _find_kinds(db, program, [name for name in program.reads if name not in program.held]), held)
+    names = [name for name in program.reads if name not in program.held]
+    return Inputs(program, _find_kinds(db, program, names, KINDS), held)
 
 
-def _find_kinds(db: Db, program: Program, names: Iterable[str], kinds: Iterable[type[Kind]] = KINDS) -> list[Kind]:
+def _find_kinds(db: Db, program: Program, names: Iterable[str], kinds: Iterable[type[Kind]]) -> list[Kind]:
     datasets = {name: find_dataset(db, name) for name in names}
     readers = find_readers(db, [(name, program.qualified_name) for name in datasets]) if datasets else []
     by_id = {consumer.dataset_id: consumer for consumer in readers}
@@ -160,7 +161,7 @@ def _find_held(db: Db, program: Program, node: str, workflow_id: RunId) -> HeldI
     row = find_workflow(db, workflow_id)
     assert workflow is not None  # noqa: S101  # runs of workflows have both
     assert row is not None  # noqa: S101
-    kinds = _find_kinds(db, workflow, workflow.reads)
+    kinds = _find_kinds(db, workflow, workflow.reads, KINDS)
     (partitions,) = (kind for kind in kinds if isinstance(kind, PartitionInputs))
     (files,) = (kind for kind in kinds if isinstance(kind, FileInputs))
     read = set(program.held)

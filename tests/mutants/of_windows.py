@@ -233,7 +233,7 @@ MUTANTS: Final = (
     _mutant(
         "idle_in_silence",
         "a program starts when a table becomes idle that has held its windows",
-        In("WindowProgram.__call__").swap("len(look.sources) > 1", "False"),
+        In("WindowProgram._compute").swap("len(look.sources) > 1", "False"),
         first=Killer.JOINS,
     ),
     _mutant(
@@ -338,6 +338,12 @@ MUTANTS: Final = (
         "outside_rows_late_unseen",
         "late rows outside their partition touch the windows of their own times",
         In("window_program._list_dirty").swap("dirty + missed + changed", "dirty + missed"),
+        first=Killer.POLICIES,
+    ),
+    _mutant(
+        "parked_for_ever",
+        "a partition is released when its extractor reads its time at last",
+        In("release_parked").swap("catalog.write(lambda db: _release(db, fileset, spans, cause))", "0"),
         first=Killer.POLICIES,
     ),
     _mutant(

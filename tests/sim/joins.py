@@ -1,8 +1,9 @@
 """Window programs of two tables under races and kills: `python -m tests.sim.joins --seeds 500`, or `--seed 17`.
 
-Each schedule is a join of one kind, and a story: hours of either table come in any order, are rewritten and dropped;
-one table may be idle; a run stops at a mark, and meanwhile data comes, or another run publishes; a run dies at a mark.
-At the end the messages alone have started the runs that were needed, and the output is that of one computation.
+Each schedule is a join of one kind, in a zone whose clocks may change that night, and a story: hours of either table
+come in any order, are rewritten and dropped; one table may be idle; a run stops at a mark, and meanwhile data comes, or
+another run publishes; a run dies at a mark. At the end the messages alone have started the runs that were needed, and
+the output is that of one computation.
 Exit code 1 when it is not.
 """
 
@@ -17,11 +18,12 @@ from typing import ClassVar, Final
 
 from tests.sim.stories import Story, play_many
 from tests.sql.conftest import open_windows
-from tests.sql.hours import HOP, HOUR, TUMBLE
+from tests.sql.hours import HOP, HOUR, PLACES, TUMBLE
 from tests.sql.near import MINUTE, Near, open_near
 from tests.sql.plain import count, join_counts, to_texts
 from tests.sql.test_several_inputs import APP, JOIN
 from tidemill.lake.window.window_plan import Grid, WindowShape
+from tidemill.shapes.partition_time import Zone, from_wall
 
 _BOUNDS: Final = ((90, 30), (0, 120), (-60, 120), (61, -1), (0, 0))
 _KINDS: Final = ("", "LEFT", "RIGHT", "FULL", TUMBLE, HOP)
@@ -62,7 +64,7 @@ class Joined(Story, Near):
         closed = self.closed
         self.reached = closed if self.reached is None else max(self.reached, closed or self.reached)
         ends = sorted({int(line.split()[1]) for line in self.lines("hourly")})
-        early = [end for end in ends if self.reached is None or end > self.reached]
+        early = [end for end in ends if self.reached is None or self.zone.closes(from_wall(end)) > self.reached]
         if early:
             self.broken = self.broken or f"windows that end at {early} are published, closed is {self.reached}"
 
@@ -96,23 +98,23 @@ class Joined(Story, Near):
 def open_joined(folder: Path, draw: random.Random) -> Joined:
     """Draw a kind of join, and make its project."""
     kind, idle, url = draw.choice(_KINDS), "1h" if draw.random() < 0.4 else None, f"sqlite:///{folder}/catalog.db"
+    zone, day = draw.choice(PLACES)
     if kind in {TUMBLE, HOP}:
         begin, end = APP.index("\n    INSERT"), APP.index("''',\n    calculator")
         query = JOIN.format(clicks=kind, views=kind.replace("clicks", "views"))
         text = APP[:begin] + query.replace("{", "{{").replace("}", "}}") + APP[end:]
-        text = text.replace("PlainWindows", "PlainJoin").format(
-            clicks="recompute", views="recompute", zone="UTC", idle=idle
-        )
+        text = text.replace("PlainWindows", "PlainJoin").replace('"UTC"', f'"{zone}"')
+        text = text.format(clicks="recompute", views="recompute", zone=zone, idle=idle)
         made = open_windows(folder, url, text)
         joined = Joined(made.mill, at=made.at)
         joined.windows, joined.shape = kind, WindowShape(HOUR if kind == TUMBLE else 3 * HOUR, HOUR, 0)
     else:
         bounds = draw.choice(_BOUNDS)
-        near = open_near(folder, url, *bounds, kind, idle=idle)
+        near = open_near(folder, url, *bounds, kind, idle=idle, zone=zone)
         joined = Joined(near.mill, at=near.at)
         joined.join = near.join
-    joined.idles = idle is not None
-    joined.kind = f"{joined.windows or joined.join} idle={joined.idles}"
+    joined.idles, joined.zone, joined.day = idle is not None, Zone(zone), day
+    joined.kind = f"{joined.windows or joined.join} idle={joined.idles} in {zone} on {day}"
     return joined
 
 

@@ -27,6 +27,7 @@ class Story(Plain):
     tables: ClassVar[Sequence[str]] = ("clicks",)
     programs: ClassVar[Sequence[str]] = ("count_hours",)
     outputs: ClassVar[Sequence[str]] = ("hourly",)
+    day = "2021-03-19"
     hours: ClassVar[Sequence[int]] = range(4)
     """The hours of the day in which rows may come."""
     minutes: ClassVar[Sequence[int]] = (0, 1, 29, 30, 31, 59)
@@ -97,7 +98,10 @@ def draw_data(story: Story, draw: random.Random) -> Act:
     minutes = [draw.choice(story.minutes) for _ in range(draw.randint(1, 2))]
     if how == "drop":
         return f"drop {table} {hour}", lambda: story.drop(table, hour)
-    return f"{how} {table} {hour} {minutes}", lambda: story.add_to(table, f"2021-03-19 0{hour}:00", *minutes, how=how)
+    local = f"{story.day} 0{hour}:00"
+    if not story.has(local):  # the clocks of the zone leave the hour out
+        return f"no {table} {hour}", lambda: None
+    return f"{how} {table} {hour} {minutes}", lambda: story.add_to(table, local, *minutes, how=how)
 
 
 def draw_story(story: Story, draw: random.Random) -> list[Act]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.sql.conftest import open_windows
 from tests.sql.hours import Plain, write_app
 from tidemill.app.deploy import Deployed
+from tidemill.catalog.db import Catalog
 from tidemill.run.records.bundles import find_sums
 from tidemill.run.records.programs import BrokenApp
 from tidemill.shapes.custom_time import forget_modules, load
@@ -49,6 +51,75 @@ def project(sqlite_catalog_url, tmp_path):
     plain = Timed(open_windows(folder, sqlite_catalog_url, APP).mill)
     yield plain
     plain.mill.close()
+
+
+WATCHED = """
+import tests.sql.test_custom_times as watch
+watch.calls.append(("import", watch.depth))
+from datetime import datetime, time
+def read_other(values):
+    watch.calls.append((values["hour"], watch.depth))
+    return datetime.combine(values["day"], time(values["hour"]))
+"""
+calls: list[tuple[object, int]] = []
+depth = 0
+
+
+def test_no_function_of_the_project_runs_in_a_transaction(project, monkeypatch):
+    """A function that waits would hold up the whole catalog. A declaration, a plan and EXPLAIN read all times."""
+    for hour in (8, 10):
+        project.add(f"2021-03-19 {hour:02}:00", hour)
+    (project.mill.project.config.folder / "watched.py").write_text(WATCHED, encoding="utf-8")
+    watched = sys.modules[__name__]
+
+    def inside(kind: str) -> Callable[..., object]:
+        run = getattr(Catalog, kind)
+
+        def call(catalog, block, **options):
+            def counted(db):
+                watched.depth += 1
+                try:
+                    return block(db)
+                finally:
+                    watched.depth -= 1
+
+            return run(catalog, counted, **options)
+
+        return call
+
+    for kind in ("read", "write"):
+        monkeypatch.setattr(Catalog, kind, inside(kind))
+    app = project.mill.project.config.app
+    app.write_text(app.read_text().replace("times:read_time", "watched:read_other"), encoding="utf-8")
+    watched.calls.clear()
+    project.mill.plan()
+    planned = list(calls)
+    project.mill.deploy()
+    shown = project.mill.watermarks.show("clicks").watermark
+    deployed = list(calls)
+    calls.clear()
+    project.mill.sql("ALTER TABLE clicks SET ('streaming-source.enable'='false')")
+    hours = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
+    project.mill.sql(f"EXPLAIN SELECT window_start FROM {hours}")
+
+    assert {what for what, _ in planned} >= {"import", 8, 10}
+    assert {what for what, _ in deployed} >= {"import", 8, 10}
+    assert {what for what, _ in calls} >= {8, 10}
+    assert {within for _, within in (*deployed, *calls)} == {0}
+    assert shown == "2021-03-19 11:00:00"
+
+
+def test_a_long_lived_process_takes_an_extractor_that_was_changed(project):
+    """Processes of `tidemill up` live for months. Another process has deployed the function meanwhile."""
+    project.add("2021-03-19 08:00", 8)
+    project.add("2021-03-19 09:00", 9)
+    broken = project.mill.watermarks.show("clicks")
+
+    project.write_times(bad=250)
+    project.add("2021-03-19 10:00", 10)
+
+    assert len(broken.parked) == 1
+    assert project.mill.watermarks.show("clicks").parked == ()
 
 
 def test_a_fixed_extractor_releases_what_was_parked(project):

@@ -64,6 +64,7 @@ from tidemill.schedule.arguments import check_arguments
 from tidemill.schedule.changes import Add, Change, Delete, Update, announce_work, change_schedules, check_trigger
 from tidemill.schedule.schedules import list_schedules
 from tidemill.schedule.specs import Owner, Schedule
+from tidemill.shapes.custom_time import run_beside
 from tidemill.shapes.filters import make_filter
 from tidemill.shapes.watermark_spec import UTC, ZONE, has_no_zone
 from tidemill.storage.files import Files
@@ -243,7 +244,7 @@ def deploy(  # noqa: PLR0913  # options by keyword, each with a default
         world.mark("deploy.noted")
         return deployed
 
-    deployed = catalog.write(write)
+    deployed = run_beside(catalog.write, write)
     world.mark("deploy.committed")
     return deployed
 
@@ -285,7 +286,7 @@ def plan(
         raise _RolledBack(planned)
 
     try:
-        return catalog.write(try_out)
+        return run_beside(catalog.write, try_out)
     except _RolledBack as end:
         return end.planned
 

@@ -28,6 +28,7 @@ from tidemill.mill.project import Noun, Project
 from tidemill.mill.table_uses import find_uses
 from tidemill.names import DatasetId, Namespace, check_name, qualified
 from tidemill.run.processes.monitoring import properties_of
+from tidemill.shapes.custom_time import run_beside
 from tidemill.shapes.formats import FileFormat, reason
 from tidemill.shapes.keys import KeySchema
 from tidemill.shapes.watermark_spec import (
@@ -144,7 +145,7 @@ class _Tables(Noun):
             self._keep_done(db, done)
             return done
 
-        return self._catalog.write(kept)
+        return run_beside(self._catalog.write, kept)
 
     def _keep_line(self, db: Db, line: str) -> None:
         self._keep_done(db, Done(line))
@@ -169,7 +170,7 @@ class _Tables(Noun):
             case ddl.Select():
                 done = self._select(statement)
             case ddl.Explain(explained):
-                said, rows = self._catalog.read(lambda db: explain_statement(db, self._project, explained))
+                said, rows = run_beside(self._catalog.read, lambda db: explain_statement(db, self._project, explained))
                 done = Done(said, (), tuple(rows))
             case ddl.ShowTables(namespace):
                 done = self._catalog.read(lambda db: self._show_tables(db, namespace))

@@ -36,7 +36,7 @@ from tidemill.names import (
     split_qualified,
     watermark_event,
 )
-from tidemill.shapes.custom_time import load
+from tidemill.shapes.custom_time import check_loads
 from tidemill.shapes.keys import Key, KeyText
 from tidemill.shapes.manifest import find_snapshot
 from tidemill.shapes.partition_time import Instant, Span, WallTime, from_wall, to_wall
@@ -298,7 +298,7 @@ def find_times(
     custom = partition_time.extractor.custom
     if unknown and custom is not None:
         try:
-            load(custom)
+            check_loads(custom)
         except BadPartitionTime:  # once, and not again for each partition
             return spans | dict.fromkeys(unknown)
     return spans | {key: partition_time.span_of(key) for key in unknown}
@@ -567,7 +567,7 @@ def _fill_again(db: Db, fileset: Fileset, *, keeps: bool) -> None:
     custom = _spec(fileset).partition_time.extractor.custom
     while batch := [(fileset.keys.decode(key), location) for key, location in islice(stored, _BATCH)]:
         if custom is not None:
-            load(custom)  # else this process would park all partitions
+            check_loads(custom)  # else this process would park all partitions
         spans = find_times(fileset, [key for key, _ in batch])
         # The next listing looks for the markers.
         unmarked = {key for key, location in batch if find_snapshot(location) is None}

@@ -34,6 +34,7 @@ from tidemill.run.step.output import Output
 from tidemill.run.step.outputs import Compacted, Outputs
 from tidemill.run.step.reads import ReadChanges
 from tidemill.run.step.version_reads import VersionReader
+from tidemill.shapes.custom_time import run_beside
 from tidemill.shapes.filters import KeyFilter, Where, make_filter
 from tidemill.shapes.keys import KeyText
 
@@ -132,7 +133,7 @@ class Workspace:
 
     def ask(self, block: Callable[[Db, Transaction], T]) -> T:
         """Return what `block` reads of the catalog; `block` gets the transaction, whose snapshot it looks by."""
-        return self.catalog.read(lambda db: block(db, self.tx))
+        return run_beside(self.catalog.read, lambda db: block(db, self.tx))
 
     def also(self, *effects: Effect) -> None:
         """Add `effects` to the commit of this attempt."""

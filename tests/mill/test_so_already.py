@@ -45,6 +45,9 @@ FLAGGED = {
     "alert.silence": Play("default.mine", silence, lambda mill, _: mill.alerts.silence("mine")),
     "alert.update": PLAYS["alert.update"],
     "app.deploy": PLAYS["app.deploy"],
+    "backfill.cancel": PLAYS["backfill.cancel"],
+    "backfill.pause": PLAYS["backfill.pause"],
+    "backfill.resume": PLAYS["backfill.resume"],
     "deploy": Play("default.shop", lambda stage: stage.mill.apps.delete("shop"), lambda mill, _: mill.deploy()[0]),
     "job.drop": Play("", wait, lambda mill, job_id: mill.jobs.drop(job_id)),
     "job.force": Play("", wait, lambda mill, job_id: mill.jobs.force(job_id)),
@@ -84,6 +87,7 @@ COUNTED = {
 """Changes of all that fits, whose records count it."""
 MADE_EACH_TIME = {
     "app.rollback": "returns to the previous code each time",
+    "backfill.start": "makes a backfill",
     "consumer.reset": "moves the position to a moment, and drops what waits",
     "dataset.describe": "commits a change of the partition",
     "hook.fire": "`again` says that the delivery had come before",
@@ -104,6 +108,7 @@ REFUSED = {
     "alert.create": "there is a rule of that name",
     "alert.delete": "not found",
     "app.delete": "not found",
+    "backfill.retry": "no item has failed",
     "consumer.drop": "not found",
     "inbox.reprocess": "no run has processed the file since",
     "inbox.release_claim": "the claim has ended",

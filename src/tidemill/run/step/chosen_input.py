@@ -47,10 +47,10 @@ class BadChosenFile(UserError):
         super().__init__(f"file {file} of {dataset}, which was chosen for this run: {why}")
 
 
-class NothingTaken(UserError):
+class NothingToRepeat(UserError):
     """A run that took no input was to be repeated on its input."""
 
-    code = "nothing_taken"
+    code = "nothing_to_repeat"
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -143,11 +143,11 @@ def choose_partitions(db: Db, pointer: WritePointer, dataset_id: DatasetId, keys
 def repeat_input(db: Db, pointer: WritePointer, program: Program, run_id: RunId) -> ChosenInput:
     """Choose exactly what another run of `program` had, so that the run can be made.
 
-    `pointer` as for `choose`. `MissingInput`, `NotKept`, `NothingTaken`. Locks the data sets.
+    `pointer` as for `choose`. `MissingInput`, `NotKept`, `NothingToRepeat`. Locks the data sets.
     """
     chosen = choose_again(db, pointer, run_id)
     if program.reads and not chosen.items:
-        raise NothingTaken(run_id)
+        raise NothingToRepeat(run_id)
     return _lock(db, chosen)
 
 

@@ -92,6 +92,7 @@ MADE_EACH_TIME = {
     "dataset.describe": "commits a change of the partition",
     "hook.fire": "`again` says that the delivery had come before",
     "inbox.retry": "makes the next attempt due now",
+    "run.replay": "makes a run",
     "run.retry": "makes a run",
     "run.start": "makes a run",
     "snapshot.rollback": "makes a version",

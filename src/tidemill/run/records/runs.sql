@@ -1,12 +1,12 @@
 -- name: insert_runs
 INSERT INTO run (run_id, kind, program_id, namespace, schedule_id, job_id, state, priority, deadline, arguments,
-                 triggered_by, spark, created_at, came_at, backfill_id)
+                 triggered_by, spark, created_at, came_at, backfill_id, code)
 SELECT r.run_id, 'program', r.program_id, (SELECT namespace FROM program WHERE program_id = r.program_id), r.schedule_id, r.job_id, 'PENDING', r.priority, r.deadline, r.arguments,
        r.triggered_by,
        coalesce((SELECT CASE kind WHEN 'spark' THEN 1 ELSE 0 END FROM program WHERE program_id = r.program_id), 0),
-       tidemill_now(), coalesce(r.came_at, tidemill_now()), r.backfill_id
+       tidemill_now(), coalesce(r.came_at, tidemill_now()), r.backfill_id, r.code
   FROM {rows:runs(run_id text, program_id text, schedule_id text, job_id text, priority bigint, deadline bigint,
-                  arguments text, triggered_by text, came_at bigint, backfill_id text)} AS r
+                  arguments text, triggered_by text, came_at bigint, backfill_id text, code text)} AS r
 
 -- name: insert_slots
 INSERT INTO slot (limit_key, run_id, taken_at)

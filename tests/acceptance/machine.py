@@ -180,10 +180,10 @@ def strike(run):
 
 @app.python(retries=5, backoff="1s")
 def remember(run):
-    stumble(f"remember-{run.logical_time:%Y}")
+    stumble(f"remember-{run.logical_time:%Y-%m}")
 
 
-app.schedule("yearly", remember, trigger=Cron("0 0 1 1 *"))
+app.schedule("monthly", remember, trigger=Cron("0 0 1 * *"))
 app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)])
 app.schedule("pick", steps, trigger=NewFiles(side), constraints=[Probe("free_slots", at_least=1)])
 app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=[Concurrency(1)])
@@ -221,9 +221,10 @@ class Kind(StrEnum):
     LOST_REPLY = "the reply of a commit is lost"
 
 
-def _year(number: int) -> str:
-    """Return the begin of the years of a backfill. The text is in the choice of this one alone."""
-    return f"{1970 + 2 * number}-01-01T00:00:00"
+def _month(number: int) -> str:
+    """Return the begin of the months of a backfill."""
+    years, months = divmod(2 * number, 12)
+    return f"{1970 + years}-{months + 1:02}-01T00:00:00"
 
 
 AT_MARKS = (Kind.CRASH, Kind.ERROR, Kind.CUT, Kind.PAUSE)
@@ -807,20 +808,20 @@ class Machine:
         self.desk.go(work)
 
     def backfill(self, number: int) -> None:
-        """Have a person start a backfill of two years; the command dies and fails like any other process."""
+        """Have a person start a backfill of two months; the command dies and fails like any other process."""
 
         def work() -> None:
             person = Process(self.desk, "backfiller")
             mill = Mill(Project(person.catalog, person.world, self._mill.project.config))
-            years = {"since": _year(number), "until": _year(number + 1)}
+            months = {"since": _month(number), "until": _month(number + 1)}
             with self._noting_deaths("backfiller"):
-                mill.backfills.start("shop.remember", by="times", schedule="shop.yearly", **years)
+                mill.backfills.start("shop.remember", by="times", schedule="shop.monthly", **months)
 
         self.desk.go(work)
 
     def is_backfilled(self, number: int) -> bool:
         """Return whether the backfill of that number was started."""
-        return bool(self.sql(f"SELECT 1 FROM backfill WHERE choice LIKE '%{_year(number)}%'"))
+        return bool(self.sql(f"SELECT 1 FROM backfill WHERE choice LIKE '%since%{_month(number)}%until%'"))
 
     def is_fetched(self, name: str) -> bool:
         """Return whether the engine has closed the file."""

@@ -345,10 +345,12 @@ ELSEWHERE = {
     "test_compaction (needs Spark)": {"dataset.compact"},
     "test_outside_writers": {"tx.commit"},
     "test_projects": {"catalog.move"},
+    "test_replay": {"run.replay"},
 }
 STATELESS = {
     "backfill.start": "makes a backfill, whose record has its states; the row has the id",
     "hook.fire": "adds a message, which never changes",
+    "run.replay": "makes a run, whose record has its states; the row has the id",
     "run.retry": "makes a run, whose record has its states; the row has the id",
     "run.start": "makes a run, whose record has its states; the row has the id",
     "topic.publish": "adds a message, which never changes",

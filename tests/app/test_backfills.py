@@ -248,8 +248,8 @@ def test_a_backfill_by_partitions_takes_those_that_no_run_took(past, quiet):
     assert past.mill.catalog.audit().findings == ()
 
 
-def test_what_a_partition_needs_is_told_by_its_runs_and_its_consumer(past):
-    """What waits for the next run of the schedule is no part of a backfill: it would be processed twice."""
+def test_runs_and_consumer_say_whether_a_partition_needs_a_run(past):
+    """A partition that waits for the schedule is no part of a backfill: it would be processed twice."""
     past.publish("days", "day=6")
     past.play()
     broken = past.mill.project.config.folder / "broken"
@@ -312,7 +312,7 @@ def test_an_item_that_is_gone_fails_by_itself(past):
 
 
 def test_a_backfill_of_which_no_item_can_be_started_pauses_by_itself(past):
-    """Fifty thousand useless look-ups help nobody."""
+    """A backfill does not make fifty thousand useless look-ups."""
     past.publish("days", *(f"day={day}" for day in range(10, 40)))
     started = past.mill.backfills.start("shop.daily", select="all")
     past.mill.datasets.drop("days", [f"day={day}" for day in range(1, 40) if day not in (6, 7, 8, 9)])
@@ -335,3 +335,42 @@ def test_a_run_whose_input_is_no_longer_kept_is_not_repeated(past):
     assert (started.state, failed.state) == ("COMPLETED", "FAILED")
     assert "are deleted" in failed.why
     assert past.sql("SELECT * FROM reader_pin") == []
+
+
+@pytest.mark.long
+def test_five_hundred_partitions_are_processed_once_whatever_happens_meanwhile(past):
+    """A backfill is paused, resumed, killed in part and cancelled, and another one does the rest."""
+    past.publish("days", *(f"day={day}" for day in range(100, 600)))
+    past.mill.consumers.reset("days", "default.shop.daily", "now")
+    choice = {"where": ["day>=100", "day<600"], "concurrency": 10, "quiet": True}
+    first = past.mill.backfills.start("shop.daily", **choice).backfill_id
+    daily = []
+    for day in range(1000, 1015):
+        past.work()
+        past.publish("days", f"day={day}")
+        if day == 1003:
+            past.mill.backfills.pause(first)
+        daily += past.schedule()
+        if day == 1006:
+            past.mill.backfills.resume(first)
+        if day == 1009:
+            for run in past.take(3):
+                past.end_attempt(run, "killed", "by a person")
+    cancelled = past.mill.backfills.cancel(first, kill=True)
+    past.play()
+    left = past.mill.backfills.plan("shop.daily", where=choice["where"])
+    second = past.mill.backfills.start("shop.daily", **choice).backfill_id
+    ended = finish(past, second, 200)
+    shown = past.mill.backfills.show(first)
+
+    done = [line for line in past.lines_of() if not line.startswith("[10")] + [
+        line for line in past.lines_of() if line.startswith("[10") and len(line) < len("[1000] 1")
+    ]
+    assert daily.count("default.shop.on_days") == 15
+    assert cancelled.state == "CANCELLED"
+    assert (shown.done + ended.done, shown.done + left.items) == (500, 500)
+    assert sorted(done) == sorted(f"[{day}] 1" for day in range(100, 600))
+    assert {line for line in past.lines_of("followed.txt") if line != "[]"} <= {
+        str([day]) for day in range(1000, 1015)
+    }  # fmt: skip
+    assert past.mill.catalog.audit().findings == ()

@@ -88,8 +88,10 @@ def test_each_run_gets_what_changed_since_the_last_that_committed(stage):
     assert none == idle == [("COMPLETED", "no_input")]
     assert stage.lines_of() == [f"None {first}", f"{first} {third}"]
     last = [run for run in stage.runs() if run.exit_reason == ""][-1]
-    (taken,) = stage.mill.runs.show(last.run_id).inputs
-    assert (taken.dataset, taken.item) == ("default.users", f"version {third}")
+    taken = stage.mill.runs.show(last.run_id).inputs
+    assert [(one.dataset, one.item) for one in taken] == [
+        ("default.users", f"version {version}") for version in (first, third)
+    ]
     assert stage.mill.catalog.audit().clean
 
 

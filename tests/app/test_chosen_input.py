@@ -84,7 +84,7 @@ def test_a_run_with_chosen_partitions_gets_these_whole_and_changes_no_consumer(s
     stage.publish("lines", f"{DAY}/hour=9")
     before = state_of(stage)
 
-    made = stage.mill.runs.start("shop.report", partitions=PARTITIONS, quiet=True)
+    made = stage.mill.acting_as("ann@desk").runs.start("shop.report", partitions=PARTITIONS, quiet=True)
     (ran,) = stage.work()
     after = state_of(stage)
     launched = stage.schedule()
@@ -95,7 +95,8 @@ def test_a_run_with_chosen_partitions_gets_these_whole_and_changes_no_consumer(s
     assert stage.lines_of() == ["[3, 5] ['new', 'new'] [] [2, 1]"]
     assert after == before
     assert launched == []
-    assert shown.triggered_by == {"asked": "by hand", "chosen": {"default.lines": 2}, "quiet": True}
+    cause = {"asked": "by hand", "by": "ann@desk", "chosen": {"default.lines": 2}, "quiet": True}
+    assert shown.triggered_by == cause
     assert sorted(one.item for one in shown.inputs) == [f"{DAY} hour=3"] * 2 + [f"{DAY} hour=5"]
     assert audit.findings == ()
     assert stage.sql("SELECT run_id FROM reader_pin") == []

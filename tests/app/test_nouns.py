@@ -117,7 +117,8 @@ def test_a_retry_has_the_logical_times_of_its_run(deployed):
 
     retry_id = deployed.runs.retry(run_id).run_id
 
-    assert deployed.runs.show(retry_id).triggered_by == {"asked": "by hand", "retry_of": run_id, **times}
+    asked = {"asked": "by hand", "by": deployed.project.actor}
+    assert deployed.runs.show(retry_id).triggered_by == {**asked, "retry_of": run_id, **times}
     with raises_code("nothing_to_retry"):
         deployed.runs.retry(retry_id)
 

@@ -91,6 +91,7 @@ def fill(stage: Stage) -> None:
             "INSERT INTO node (node_id, host, process, roles, slots, started_at, seen_at) "
             f"VALUES ('node_{n}', 'h', 'p', '[]', 1, {n}, {n}) RETURNING 1",
         )
+        put_backfill(catalog, n)
         mill.alerts.create(f"rule_{n}", RunFailed())
         mill.subscribers.create(f"reader_{n}", "own")
         rows_of(
@@ -117,6 +118,21 @@ def fill(stage: Stage) -> None:
         )
 
 
+def put_backfill(catalog, number):
+    """Have a paused backfill, and an item of the first backfill."""
+    rows_of(
+        catalog,
+        "INSERT INTO backfill (backfill_id, program_id, namespace, choice, arguments, state, concurrency, priority,"
+        f""" quiet, actor, waiting, created_at) SELECT 'backfill_{number}', min(program_id), 'default',"""
+        """ '{"by": "runs"}', '{}', 'PAUSED', 1, -1, 0, 'ann', 1, 1 FROM program RETURNING 1""",
+    )
+    rows_of(
+        catalog,
+        "INSERT INTO backfill_item (backfill_id, no, item)"
+        f" VALUES ('backfill_0', {number}, 'run_{number}') RETURNING 1",
+    )
+
+
 LISTS: dict[str, Callable[[Mill], Callable[..., Page[object]]]] = {
     "alert.deliveries": lambda mill: mill.alerts.deliveries,
     "alert.list": lambda mill: mill.alerts.list,
@@ -124,6 +140,8 @@ LISTS: dict[str, Callable[[Mill], Callable[..., Page[object]]]] = {
     "app.history": lambda mill: bind(mill.apps.history, "shop"),
     "app.list": lambda mill: mill.apps.list,
     "audit.log": lambda mill: mill.audit.log,
+    "backfill.items": lambda mill: bind(mill.backfills.items, "backfill_0"),
+    "backfill.list": lambda mill: mill.backfills.list,
     "consumer.lag": lambda mill: mill.consumers.lag,
     "consumer.list": lambda mill: mill.consumers.list,
     "dataset.dropped": lambda mill: bind(mill.datasets.dropped, "lines"),
@@ -237,6 +255,7 @@ def test_no_key_is_an_error_of_the_database(catalog_url, tmp_path, after):
     with staged(tmp_path, catalog_url, APP) as stage:
         stage.mill.topics.publish("own", key="door")
         stage.mill.subscribers.create("reader_0", "own")
+        put_backfill(stage.mill.project.catalog, 0)
         for action in set(LISTS) - ENDLESS:
             operation = LISTS[action](stage.mill)
             key = operation(limit=2**70).next or ""

@@ -195,6 +195,7 @@ UNKNOWN = [
     ("job", "drop", "job_0"),
     ("job", "force", "job_0"),
     ("run", "retry", "run_0"),
+    ("run", "replay", "run_0"),
     ("topic", "read", "dta"),
     ("app", "show", "shpo"),
     ("audit", "claen"),

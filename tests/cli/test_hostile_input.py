@@ -58,6 +58,7 @@ GOOD = {
     "thing": "clean",
     "topic": "own",
     "version": "1",
+    "backfill_id": "backfill_1",
     "trigger": '{"type": "every", "duration": "1h"}',
     "write_pointer": "1",
     "writes": "clean",

@@ -1,8 +1,9 @@
 """All scenarios, by name."""
 
-from tests.explore import consumers, engines, hands, inboxes, schedules, snapshots, windows
+from tests.explore import backfills, consumers, engines, hands, inboxes, schedules, snapshots, windows
 
 SCENARIOS = {
+    **backfills.SCENARIOS,
     **consumers.SCENARIOS,
     **engines.SCENARIOS,
     **hands.SCENARIOS,
@@ -13,6 +14,9 @@ SCENARIOS = {
 }
 QUICK = [
     "kill-asked",
+    "backfill-cancelled",
+    "backfill-failed",
+    "backfill-paused",
     "message",
     "limit",
     "poison",

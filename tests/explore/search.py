@@ -51,6 +51,8 @@ TABLES = {
     "window_result": "program_id window_start window_end write_pointer stale",
     "window_failure": "program_id window_start window_end",
     "inbox_marker": "dataset_id next_listing_at superseded in_charge",
+    "backfill": "backfill_id state concurrency waiting running done failed dropped",
+    "backfill_item": "backfill_id no item state run_id",
 }
 """Contents of a state. Only times without any effect, and texts for people, are left out."""
 

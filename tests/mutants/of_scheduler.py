@@ -431,4 +431,45 @@ MUTANTS: Final = (
         In("RunEnded.feed").swap("fed.count + 1", "fed.count"),
         scenario="chain",
     ),
+    # Backfills → runs
+    _mutant(
+        "backfill_past_its_limit",
+        "a backfill makes as many runs as may be under way, whatever is under way",
+        In("backfills._launch").swap("found.concurrency - found.running", "found.concurrency"),
+        scenario="backfill-paused",
+    ),
+    _mutant(
+        "paused_backfill_goes_on",
+        "a backfill that is paused or cancelled makes the next run when one ends",
+        In("backfills._advance").swap(
+            "if advanced.state is BackfillState.RUNNING: ...", "if advanced.waiting: ...", times=1
+        ),
+        scenario="backfill-paused",
+    ),
+    _mutant(
+        "failed_items_not_counted",
+        "an item that has failed is not counted as failed",
+        In("backfills._settle").swap("found.failed + len(changed) - done", "found.failed"),
+        scenario="backfill-failed",
+    ),
+    _mutant(
+        "dropped_items_wait",
+        "the items of a cancelled backfill still wait",
+        In("cancel_backfill").drop(
+            "db.run(SQL.move_items, backfill_id=backfill_id, before=ItemState.WAITING, after=ItemState.DROPPED)"
+        ),
+        scenario="backfill-cancelled",
+    ),
+    _mutant(
+        "backfill_takes_slots",
+        "a run of a backfill has a slot of its program",
+        In("create_pending").swap("run.backfill_id is None", "True"),
+        scenario="backfill-paused",
+    ),
+    _mutant(
+        "backfill_unseen",
+        "no scheduler hears that a run of a backfill has ended",
+        In("loop._look").swap("backfill is not None", "False"),
+        scenario="backfill-paused",
+    ),
 )

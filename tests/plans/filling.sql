@@ -344,6 +344,8 @@ INSERT INTO run_input (run_id, dataset_id, write_pointer, item, content_version)
 SELECT 'pending_9', 'wide', 2 * i + 1, 'k' || (i % 100000), '' FROM series WHERE i >= 299000 AND i < 299050
  UNION ALL
 SELECT 'pending_9', 'landing', 0, 'f' || i, 'v1' FROM series WHERE i >= 100 AND i < 150
+ UNION ALL
+SELECT 'pending_9', 'mirror', 599981, '', '' FROM series WHERE i = 0
 
 -- name: fill_workflow_run
 INSERT INTO workflow_run (run_id, spec, holding, holds_until)

@@ -43,6 +43,13 @@ def ended_run(stage: Stage) -> str:
     return run_id
 
 
+def committed_run(stage: Stage) -> str:
+    """Have a run that has committed."""
+    stage.mill.runs.start("shop.load")
+    (run,) = stage.work()
+    return run.run_id
+
+
 def open_one(stage: Stage) -> int:
     """Have an open transaction, and return its write pointer."""
     opened = open_transaction(stage.mill.project.catalog, stage.world, [])
@@ -92,6 +99,7 @@ REST = {
     "run.kill": of_it(
         lambda mill, run_id: mill.runs.kill(run_id), lambda stage: stage.mill.runs.start("shop.load").run_id
     ),
+    "run.replay": of_it(lambda mill, run_id: mill.runs.replay(run_id), committed_run),
     "run.retry": of_it(lambda mill, run_id: mill.runs.retry(run_id), ended_run),
     "run.start": of_it(lambda mill, _: mill.runs.start("shop.load"), subject="default.shop.load"),
     "schedule.create": of_it(

@@ -66,6 +66,13 @@ def fail(stage: Stage) -> str:
     return run_id
 
 
+def complete(stage: Stage) -> str:
+    """Have a run that has committed, and return its id."""
+    stage.mill.runs.start("shop.look")
+    (run,) = stage.work()
+    return run.run_id
+
+
 def event(key: str) -> object:
     """Return a notification of S3 about a new object."""
     return {"Records": [{"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "b"}, "object": {"key": key}}}]}
@@ -93,6 +100,7 @@ MORE = {
     "run.kill": Play(
         "", lambda stage: stage.mill.runs.start("shop.look").run_id, lambda mill, run_id: mill.runs.kill(run_id)
     ),
+    "run.replay": Play("", complete, lambda mill, run_id: mill.runs.replay(run_id, sandbox=True)),
     "run.retry": Play("", fail, lambda mill, run_id: mill.runs.retry(run_id)),
     "run.start": Play("", nothing, lambda mill, _: mill.runs.start("shop.look")),
     "schedule.create": Play("", nothing, lambda mill, _: mill.schedules.create("shop.own", "shop.look", trigger=EVERY)),

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import click
 
 from tidemill.cli.lineage import lineage_options, show_lineage
-from tidemill.cli.output import json_option, open_mill, page_options, parse_argument, say, show_page, show_triggered
+from tidemill.cli.output import (
+    FOUND,
+    json_option,
+    open_mill,
+    page_options,
+    parse_argument,
+    say,
+    show_page,
+    show_rows,
+    show_triggered,
+)
+from tidemill.mill.plain import to_plain
+from tidemill.world import World
 
 _FOLLOWED_EVERY = timedelta(milliseconds=500)
 
@@ -111,6 +125,46 @@ def retry(run_id: str, *, as_json: bool) -> None:
     with open_mill() as mill:
         made = mill.runs.retry(run_id)
     say(made, f"{made.run_id} is pending; `tidemill run show {made.run_id}`", as_json=as_json)
+
+
+@command.command()
+@click.argument("run_id")
+@click.option("--sandbox", is_flag=True, help="Publish nothing.")
+@click.option("--diff", is_flag=True, help="Wait for the run, and print how its rows differ. Ends with 6 if they do.")
+@click.option("--quiet", is_flag=True, help="No consumer gets what the run publishes, and its messages start no run.")
+@json_option
+def replay(run_id: str, *, sandbox: bool, diff: bool, quiet: bool, as_json: bool) -> None:
+    """Repeat a committed run on its exact input, with its code and arguments. The run executes in `tidemill up`."""
+    with open_mill() as mill:
+        made = mill.runs.replay(run_id, sandbox=sandbox, diff=diff, quiet=quiet)
+        if not diff:
+            say(made, f"{made.run_id} is pending; `tidemill run show {made.run_id}`", as_json=as_json)
+            return
+        click.echo(f"{made.run_id} is pending, and executes in `tidemill up`", err=True)
+        clock = World().clock
+        while (ended := mill.runs.show(made.run_id)).ended_at is None:
+            clock.sleep(_FOLLOWED_EVERY)
+    compared = ended.facts.get("comparison")
+    if not isinstance(compared, Mapping):
+        raise click.ClickException(f"{ended.run_id} is {ended.state} without a comparison: {ended.why or 'no reason'}")
+    if as_json:
+        click.echo(json.dumps(to_plain({"run_id": ended.run_id, "replay_of": run_id, **compared})))
+    else:
+        _show_comparison(compared["outputs"])
+    if not compared["same"]:
+        sys.exit(FOUND)
+
+
+def _show_comparison(outputs: Sequence[Mapping[str, Any]]) -> None:
+    columns = ("dataset", "partitions", "differing_partitions", "rows_published", "rows_replayed", "by_rows")
+    show_rows([{name: one[name] for name in columns} for one in outputs], as_json=False, empty="both wrote nothing")
+    for one in outputs:
+        if one["differing"]:
+            click.echo(f"\n{one['dataset']}")
+            show_rows(one["differing"], as_json=False, empty="")
+        for side in ("only_published", "only_replayed"):
+            for row in one[side]:
+                click.echo(f"{side.replace('_', ' ')}: {row}")
 
 
 @command.command()

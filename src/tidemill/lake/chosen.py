@@ -19,9 +19,11 @@ from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import UserError
 from tidemill.lake.consumer.take import Delivery
 from tidemill.lake.datasets import Dataset, DatasetKind, find_some
-from tidemill.lake.fileset.fileset import Change, Fileset, kind_of, pin
+from tidemill.lake.fileset.fileset import Change, ColumnSchema, Fileset, kind_of, pin
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Afterwards, Inbox
+from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version
+from tidemill.lake.snapshot.versions import find_version
 from tidemill.names import DatasetId, PinId, RunId, WritePointer
 from tidemill.shapes.keys import KeyText
 
@@ -139,10 +141,11 @@ class _LeftFile(NamedTuple):
     archive: str | None
 
 
-def choose_again(db: Db, pointer: WritePointer, run_id: RunId) -> ChosenInput:
+def choose_again(db: Db, pointer: WritePointer, run_id: RunId, published: WritePointer | None = None) -> ChosenInput:
     """Choose exactly what another run had as its input; `MissingInput` names what is not kept any more.
 
-    `pointer` as for `choose`. Cost: the input.
+    With `published`, the write pointer of its transaction, the files that the run has published are kept too. `pointer`
+    as for `choose`. Cost: the input, and what was published.
     """
     items = db.records(SQL.read_items, InputItem, run_id=run_id)
     changes = {
@@ -153,7 +156,8 @@ def choose_again(db: Db, pointer: WritePointer, run_id: RunId) -> ChosenInput:
         (row.dataset_id, row.item, row.content_version): row
         for row in db.records(SQL.find_left, _LeftFile, run_id=run_id)
     }
-    datasets = find_some(db, {one.dataset_id for one in items})
+    written = [] if published is None else db.records(SQL.find_published, _Replaced, write_pointer=published)
+    datasets = find_some(db, {*(one.dataset_id for one in items), *(one.dataset_id for one in written)})
     missing: dict[str, None] = {}
     pins: dict[DatasetId, WritePointer] = {}
     counted: set[tuple[str, str]] = set()
@@ -172,12 +176,14 @@ def choose_again(db: Db, pointer: WritePointer, run_id: RunId) -> ChosenInput:
         change = changes.get((one.dataset_id, one.write_pointer, one.item))
         if change is None or not change.is_kept:
             missing[_show_change(dataset, one)] = None
-            continue
+    for row in (*changes.values(), *written):
+        if not row.is_kept and row.dataset_id in datasets:
+            missing[_show_change(datasets[row.dataset_id], InputItem(*row[:3]))] = None
         # A snapshot at the tick that replaced a change is the last that sees the change.
-        needed = pointer if change.superseded_seq is None else change.superseded_seq
-        pins[one.dataset_id] = min(needed, pins.get(one.dataset_id, pointer))
+        needed = pointer if row.superseded_seq is None else row.superseded_seq
+        pins[row.dataset_id] = min(needed, pins.get(row.dataset_id, pointer))
     if missing:
-        raise MissingInput(list(missing))
+        raise MissingInput(sorted(missing))
     return ChosenInput(tuple(items), pins, dict(Counter(name for name, _ in sorted(counted))))
 
 
@@ -209,6 +215,29 @@ def read_deliveries(db: Db, run_id: RunId, dataset_id: DatasetId) -> list[Delive
         kind = kind_of(group[0].change, known=group[0].existed)
         deliveries.append(Delivery(key, kind, tuple(row.change for row in group)))
     return sorted(deliveries, key=lambda one: (one.changes[0].write_pointer, one.partition_key))
+
+
+def read_versions(db: Db, run_id: RunId, snapshot: SnapshotDataset) -> list[Version]:
+    """Return the versions of a snapshot that the run was given, in the order of their commits; `VersionGone`."""
+    numbers = db.records(SQL.read_versions, int, run_id=run_id, dataset_id=snapshot.dataset_id)
+    return [find_version(db, snapshot, number) for number in numbers]
+
+
+class WrittenChange(NamedTuple):
+    """Change that a transaction has published, with the columns of its files."""
+
+    change: Change
+    columns: ColumnSchema | None
+
+
+def read_written(db: Db, write_pointer: WritePointer, dataset_id: DatasetId) -> list[WrittenChange]:
+    """Return what a transaction has published to a data set, by key."""
+    return db.records(SQL.read_written, WrittenChange, write_pointer=write_pointer, dataset_id=dataset_id)
+
+
+def find_writers(db: Db, dataset_id: DatasetId, keys: Sequence[KeyText]) -> list[tuple[KeyText, RunId]]:
+    """Return the runs whose changes these partitions have now, by key."""
+    return db.records(SQL.find_writers, tuple[KeyText, RunId], dataset_id=dataset_id, keys=to_json(list(keys)))
 
 
 def read_files(db: Db, run_id: RunId, inbox: Inbox) -> list[ClaimedFile]:

@@ -65,3 +65,37 @@ SELECT file.dataset_id, file.name AS item, file.content_version, file.afterwards
   FROM run_input AS input CROSS JOIN inbox_file AS file
  WHERE input.run_id = :run_id AND input.write_pointer = 0
    AND file.dataset_id = input.dataset_id AND file.name = input.item AND file.content_version = input.content_version
+
+-- name: find_published
+-- gives: dataset_id, write_pointer, item, superseded_seq, is_kept
+-- What a transaction has published, but for drops: when each change was replaced, and whether its files are kept.
+SELECT dataset_id, write_pointer, partition_key AS item, superseded_seq,
+       CASE WHEN expired_at IS NULL THEN 1 ELSE 0 END AS is_kept
+  FROM partition_change WHERE write_pointer = :write_pointer AND op <> 'drop'
+
+-- name: read_written
+-- gives: partition_key, write_pointer, commit_seq, op, location, manifest, columns
+-- What a transaction has published to one data set, with the columns of its files.
+SELECT change.partition_key, change.write_pointer, change.commit_seq, change.op, change.location, change.manifest,
+       (SELECT schema.schema FROM dataset_schema AS schema
+         WHERE schema.dataset_id = change.dataset_id AND schema.schema_id = change.schema_id) AS columns
+  FROM partition_change AS change
+ WHERE change.write_pointer = :write_pointer AND change.dataset_id = :dataset_id
+ ORDER BY change.partition_key
+
+-- name: find_writers
+-- gives: partition_key, run_id
+-- The runs whose changes some partitions, or a snapshot, have now.
+SELECT partition_key, run_id FROM partition_change {indexed_by:partition_current}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_key IN ({texts:keys})
+ ORDER BY partition_key, commit_seq
+
+-- name: read_versions
+-- gives: version
+-- The versions of a snapshot that a run was given, in the order in which they were committed.
+SELECT change.write_pointer AS version
+  FROM run_input AS input CROSS JOIN partition_change AS change
+ WHERE input.run_id = :run_id AND input.dataset_id = :dataset_id
+   AND change.dataset_id = input.dataset_id AND change.write_pointer = input.write_pointer
+   AND change.partition_key = input.item
+ ORDER BY change.commit_seq

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
-from tidemill.catalog.db import Db
+from tidemill.catalog.db import Db, write_effects
 from tidemill.catalog.named import FROM_LATEST
 from tidemill.epoch import show_second
 from tidemill.lake.datasets import find_some
@@ -100,6 +100,13 @@ class ChangedBackfill:
     state: BackfillState
     changed: bool
     killed: int = 0
+
+
+class _Cancelled(NamedTuple):
+    """Result of the transaction of a cancellation: what it has changed, and the runs to be killed."""
+
+    changed: bool
+    killed: Sequence[RunId]
 
 
 class Backfills(Noun):
@@ -301,7 +308,7 @@ class Backfills(Noun):
 
         return self._catalog.write(block)
 
-    @operation(Right.OPERATE, repeats="a repetition kills the runs that are still under way, and drops nothing more")
+    @operation(Right.OPERATE)
     def cancel(self, backfill_id: str, *, kill: bool = False) -> ChangedBackfill:
         """Drop the waiting items of a backfill for good. Runs that are under way end as usual.
 
@@ -310,14 +317,20 @@ class Backfills(Noun):
         # As for `run kill`: a list does not load the room of attempts.
         from tidemill.run.step.attempts import kill_run
 
-        def block(db: Db) -> tuple[ChangedBackfill, list[RunId]]:
+        def block(db: Db) -> _Cancelled:
             before, after = backfills.cancel_backfill(db, self._id(db, backfill_id))
             under_way = backfills.list_running(db, after.backfill_id) if kill else []
-            return self._changed(db, "cancel", before, after), under_way
+            changed = self._changed(db, "cancel", before, after).changed
+            write_effects(db, self._keep_part({"changed": changed, "killed": under_way}))
+            return _Cancelled(changed, tuple(under_way))
 
-        answer, under_way = self._catalog.write(block)
-        killed = [kill_run(self._catalog, one, self._project.note("run.kill", one))[1] for one in under_way]
-        return replace(answer, killed=sum(killed))
+        # An earlier try of the same request has cancelled it, and perhaps killed some of the runs.
+        done = self._catalog.write(block) if self._part is None else _Cancelled(**self._part)
+        for run_id in done.killed:
+            kill_run(self._catalog, run_id, self._project.note("run.kill", run_id))
+        return ChangedBackfill(
+            BackfillId(backfill_id), BackfillState.CANCELLED, changed=done.changed, killed=len(done.killed)
+        )
 
     @operation(Right.OPERATE, in_block=True)
     def retry(self, backfill_id: str) -> ChangedBackfill:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -13,10 +13,10 @@ from tidemill.catalog.effects import Effect
 from tidemill.catalog.named import FROM_LATEST, Row, load_sql
 from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, UserError
-from tidemill.lake.chosen import choose_again
+from tidemill.lake.chosen import MissingInput, choose_again
 from tidemill.lake.datasets import Dataset, find_some
 from tidemill.mill.access import Access
-from tidemill.mill.choosing import choose_input
+from tidemill.mill.choosing import check_choosable, choose_input
 from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, read_key, write_key
@@ -26,10 +26,11 @@ from tidemill.mill.run_course import AnnouncedMessage, AttemptView, read_attempt
 from tidemill.mill.workflow_view import WorkflowView, view_workflow
 from tidemill.names import DatasetId, ProgramId, RunId, ScheduleId, WritePointer
 from tidemill.run.records import runs
+from tidemill.run.records.bundles import is_kept
 from tidemill.run.records.explain import explain_run
 from tidemill.run.records.logs import LogLine, LogReader
 from tidemill.run.records.programs import Program, find_program_by_id
-from tidemill.run.records.runs import HANDED_ON, NewRun, RunKind, RunRecord, RunState, count_under_way
+from tidemill.run.records.runs import HANDED_ON, NewRun, Replay, RunKind, RunRecord, RunState, count_under_way
 from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
 from tidemill.schedule.schedules import list_limits
 
@@ -75,6 +76,20 @@ class NothingToRetry(Conflict):
         super().__init__(
             f"run {run_id} is {state}: only runs of programs that ended FAILED, KILLED or REJECTED are retried",
             "`tidemill run start` starts another",
+        )
+
+
+class NothingToReplay(Conflict):
+    """A run that has not committed, or that no program can repeat."""
+
+    code = "nothing_to_replay"
+
+    def __init__(self, run_id: str, why: str) -> None:
+        self.run_id = run_id
+        self.why = why
+        super().__init__(
+            f"run {run_id} {why}: only runs of programs that have committed are replayed",
+            "`tidemill run retry` repeats one that has failed",
         )
 
 
@@ -160,6 +175,14 @@ class RetriedRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayedRun:
+    """A new run, which is pending, and the run that it repeats on the same input."""
+
+    run_id: RunId
+    replay_of: RunId
+
+
+@dataclass(frozen=True, slots=True)
 class KilledRun:
     """A run whose end was asked for, and its state afterwards.
 
@@ -175,6 +198,11 @@ class Runs(Noun):
     """Operations on runs."""
 
     noun = "run"
+
+    @property
+    def _asked(self) -> dict[str, object]:
+        """The cause of a run that the caller asks for."""
+        return {"asked": "by hand", "by": self._project.actor}
 
     @operation(Right.READ)
     def list(  # filters by keyword
@@ -292,7 +320,7 @@ class Runs(Noun):
         """
         run_id = RunId(self._world.new_id("run"))
         times = [] if logical_time is None else [_read_logical_time(logical_time)]
-        cause = {"asked": "by hand", **({"logical_time": times[0], "logical_times": times} if times else {})}
+        cause = {**self._asked, **({"logical_time": times[0], "logical_times": times} if times else {})}
 
         def block(db: Db) -> StartedRun:
             chosen = choose_input(db, self._project, program, partitions, files) if partitions or files else None
@@ -328,23 +356,43 @@ class Runs(Noun):
             program = check_startable(find_program_by_id(db, run.program_id))
             bound = program.bind(run.arguments)
             cause = {name: run.triggered_by[name] for name in HANDED_ON if name in run.triggered_by}
-            asked = {"asked": "by hand", "retry_of": run_id, **cause}
+            asked = {**self._asked, "retry_of": run_id, **cause}
             limits = list_limits(db, run.program_id)
-            chosen = choose_again(db, pointer, run.run_id) if run.is_chosen else None
-            new = NewRun(
-                retry_id,
-                run.program_id,
-                bound,
-                asked,
-                priority=run.priority,
-                limits=limits,
-                chosen=chosen,
-                quiet=run.quiet,
-            )
+            if run.replay is not None:
+                new = repeat(db, pointer, runs.find_run(db, run.replay.of), retry_id, run.replay)
+                new = replace(new, triggered_by={**new.triggered_by, **asked}, quiet=run.quiet)
+            else:
+                chosen = choose_again(db, pointer, run.run_id) if run.is_chosen else None
+                new = NewRun(retry_id, run.program_id, bound, asked, chosen=chosen, quiet=run.quiet)
+            new = replace(new, priority=run.priority, limits=limits)
             if program.workflow is None or run.state is not RunState.FAILED or not _resume(db, run, program, new):
                 runs.create_pending(db, [new])
             self._note("retry", run_id, run_id=retry_id).write(db)
             return RetriedRun(retry_id, RunId(run_id))
+
+        return self._catalog.write(block)
+
+    @operation(Right.OPERATE, in_block=True)
+    def replay(self, run_id: str, *, sandbox: bool = False, diff: bool = False, quiet: bool = False) -> ReplayedRun:
+        """Make a new run that repeats a committed run on its exact input, with its code, arguments and logical time.
+
+        Its input is what the run took: the same changes of partitions, contents of files and versions. `Run.read` reads
+        what the run saw. No consumer and no inbox changes. `diff` compares its rows with those that the run has
+        published; `tidemill run show` has the comparison. A `sandbox` publishes nothing. A replay that publishes may
+        overwrite what the run has published, and nothing that later runs have written. `NothingToReplay`, `NotFound`,
+        `MissingInput` for what is not kept any more, `BadChoice` for a window program.
+        """
+        replay_id = RunId(self._world.new_id("run"))
+
+        def block(db: Db) -> ReplayedRun:
+            pointer = WritePointer(db.tick())
+            self._project.check_run(db, run_id)
+            run = runs.find_run(db, RunId(run_id))
+            how = Replay(run.run_id, WritePointer(run.write_pointer or 0), sandbox, diff, run.bundle)
+            new = repeat(db, pointer, run, replay_id, how)
+            runs.create_pending(db, [replace(new, triggered_by={**self._asked, **new.triggered_by}, quiet=quiet)])
+            self._note("replay", run_id, run_id=replay_id).write(db)
+            return ReplayedRun(replay_id, run.run_id)
 
         return self._catalog.write(block)
 
@@ -396,6 +444,28 @@ def _resume(db: Db, run: RunRecord, program: Program, new: NewRun) -> bool:
     from tidemill.run.step.resumption import resume_workflow
 
     return resume_workflow(db, run.run_id, program, new)
+def repeat(db: Db, pointer: WritePointer, run: RunRecord, replay_id: RunId, how: Replay) -> NewRun:
+    """Return the run that is to repeat `run`; `pointer` is a tick that the caller's transaction has taken first."""
+    if run.program_id is None or run.state is not RunState.COMPLETED:
+        raise NothingToReplay(run.run_id, f"is {run.state}" if run.program_id else "has no program")
+    if run.is_sandbox:
+        raise NothingToReplay(run.run_id, "was a sandbox")
+    program = check_startable(find_program_by_id(db, run.program_id))
+    if program.kind.is_worker:
+        raise StartsByItself(program.qualified_name)
+    check_choosable(db, program)
+    if how.code and not is_kept(db, how.code):
+        raise MissingInput([f"the code {how.code} of {run.run_id}"])
+    published = WritePointer(how.write_pointer) if how.diff else None
+    return NewRun(
+        replay_id,
+        run.program_id,
+        run.arguments,
+        triggered_by={name: run.triggered_by[name] for name in HANDED_ON if name in run.triggered_by},
+        limits=list_limits(db, run.program_id),
+        chosen=choose_again(db, pointer, run.run_id, published),
+        replay=how,
+    )
 
 
 def _read_logical_time(given: datetime | str) -> datetime:

@@ -163,7 +163,7 @@ class _Ended(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Changed:
+class _ItemChange:
     """An item as it is to be stored."""
 
     no: int
@@ -349,13 +349,13 @@ def _advance(db: Db, world: World, pointer: WritePointer, found: Backfill) -> Ba
     return _store(db, advanced)
 
 
-def _settle(db: Db, found: Backfill) -> tuple[Backfill, list[_Changed]]:
+def _settle(db: Db, found: Backfill) -> tuple[Backfill, list[_ItemChange]]:
     """Return the backfill, and its items whose runs have ended, as they are now."""
     ended = db.records(SQL.list_ended, _Ended, backfill_id=found.backfill_id)
     changed = [
-        _Changed(one.no, ItemState.DONE, one.run_id)
+        _ItemChange(one.no, ItemState.DONE, one.run_id)
         if one.state is RunState.COMPLETED
-        else _Changed(one.no, ItemState.FAILED, one.run_id, _why_failed(one))
+        else _ItemChange(one.no, ItemState.FAILED, one.run_id, _why_failed(one))
         for one in ended
     ]
     done = sum(item.state is ItemState.DONE for item in changed)
@@ -376,9 +376,9 @@ def _why_failed(one: _Ended) -> str:
 
 def _launch(
     db: Db, world: World, pointer: WritePointer, found: Backfill
-) -> tuple[Backfill, list[_Changed], list[NewRun]]:
+) -> tuple[Backfill, list[_ItemChange], list[NewRun]]:
     """Decide on runs of the next items, until as many are under way as may be; return them with the changed items."""
-    changed: list[_Changed] = []
+    changed: list[_ItemChange] = []
     runs: list[NewRun] = []
     program = find_program_by_id(db, found.program_id)
     if program.retired:
@@ -394,11 +394,11 @@ def _launch(
                 runs.append(_make_run(db, pointer, found, program, run_id, no, item))
             except UserError as error:
                 refused += 1
-                changed.append(_Changed(no, ItemState.FAILED, None, str(error)))
+                changed.append(_ItemChange(no, ItemState.FAILED, None, str(error)))
                 found = replace(found, waiting=found.waiting - 1, failed=found.failed + 1)
             else:
                 refused = 0
-                changed.append(_Changed(no, ItemState.RUNNING, run_id))
+                changed.append(_ItemChange(no, ItemState.RUNNING, run_id))
                 found = replace(found, waiting=found.waiting - 1, running=found.running + 1)
         after = following[-1][0]
         if refused >= _REFUSED_IN_A_ROW:
@@ -410,7 +410,7 @@ def _launch(
 def _make_run(  # a run is made of all of these
     db: Db, pointer: WritePointer, found: Backfill, program: Program, run_id: RunId, no: int, item: str
 ) -> NewRun:
-    """Return the run of an item. `MissingInput`, `BadArgument`, `NothingTaken`, `NotFound`."""
+    """Return the run of an item. `MissingInput`, `BadArgument`, `NothingToRepeat`, `NotFound`."""
     cause: dict[str, object] = {"asked": "by a backfill", "backfill": found.backfill_id, "item": no}
     arguments = dict(found.arguments)
     chosen = None

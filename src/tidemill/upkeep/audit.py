@@ -485,9 +485,13 @@ def _audit_runs(search: Search, chosen: Mapping[str, Dataset]) -> int:
     runs = 0
     ((last_run, last_input),) = search.ask(SQL.find_last_runs)
     for after, bound in search.windows(SQL.find_bound_of_runs, "", last=last_run):
-        for run_id, state, write_pointer, tx_state in search.ask(SQL.read_runs, after=after, bound=bound):
-            runs += 1
-            if write_pointer is None or (state == "COMPLETED") == (tx_state == "committed"):
+        rows = search.ask(SQL.read_runs, after=after, bound=bound)
+        runs += len(rows)
+        odd = [row for row in rows if row[2] is not None and (row[1] == "COMPLETED") != (row[3] == "committed")]
+        ids = [RunId(str(row[0])) for row in odd]
+        sandboxes = {run.run_id for run in search.catalog.read(partial(find_runs, runs=ids)) if run.is_sandbox}
+        for run_id, state, write_pointer, tx_state in odd:
+            if run_id in sandboxes and tx_state == "aborted":
                 continue
             what = f"{run_id} is {state}, its transaction {write_pointer} is {tx_state or 'unknown'}"
             search.report(FindingKind.BROKEN, str(run_id), what, f"look at `tidemill run show {run_id}`")

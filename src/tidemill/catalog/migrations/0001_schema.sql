@@ -759,8 +759,11 @@ CREATE TABLE run (
     token_digest        {text},
     -- The backfill that made the run. Such a run has no slot of its program, and constraints do not look at it.
     backfill_id         {text},
+    -- The bundle whose code each attempt executes, of a replay. NULL: the one that the program has then.
+    code                {text},
     CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')))
 ) {hot};
+CREATE INDEX run_code ON run (code) WHERE code IS NOT NULL AND ended_at IS NULL;
 CREATE UNIQUE INDEX run_job ON run (job_id) WHERE job_id IS NOT NULL;
 CREATE INDEX run_live ON run (run_id) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
 CREATE INDEX run_program ON run (program_id, created_at DESC);

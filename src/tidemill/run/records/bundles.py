@@ -253,8 +253,13 @@ def keep_bundle(db: Db, digest: str) -> None:
 
     The transaction has taken its tick before: a janitor that deletes the bundle has marked it, or sees its new use.
     """
-    if db.one(SQL.find_kept, digest=digest) is None:
+    if not is_kept(db, digest):
         raise BundleDeleted(digest)
+
+
+def is_kept(db: Db, digest: str) -> bool:
+    """Return whether the catalog has the bundle, and does not delete it. The caller has taken a tick before."""
+    return db.one(SQL.find_kept, digest=digest) is not None
 
 
 def _end_upload(db: Db, stored: StoredBundle) -> None:

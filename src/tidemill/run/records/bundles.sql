@@ -33,6 +33,7 @@ UPDATE bundle SET leaving = 1
                            OR EXISTS (SELECT 1 FROM slot WHERE slot.limit_key = 'program:' || program.program_id)))
    AND NOT EXISTS (SELECT 1 FROM run WHERE run.state IN ('STARTING', 'RUNNING', 'STOPPING')
                       AND run.bundle = bundle.digest)
+   AND NOT EXISTS (SELECT 1 FROM run WHERE run.code = bundle.digest AND run.ended_at IS NULL)
    AND NOT EXISTS (SELECT 1 FROM deployment WHERE deployment.bundle = bundle.digest AND deployment.keeps = 1)
 
 -- name: list_leaving
@@ -54,6 +55,7 @@ SELECT 1 AS found FROM bundle
                            OR EXISTS (SELECT 1 FROM slot WHERE slot.limit_key = 'program:' || program.program_id)))
    AND NOT EXISTS (SELECT 1 FROM run WHERE run.state IN ('STARTING', 'RUNNING', 'STOPPING')
                       AND run.bundle = bundle.digest)
+   AND NOT EXISTS (SELECT 1 FROM run WHERE run.code = bundle.digest AND run.ended_at IS NULL)
    AND NOT EXISTS (SELECT 1 FROM deployment WHERE deployment.bundle = bundle.digest AND deployment.keeps = 1)
  LIMIT 1
 

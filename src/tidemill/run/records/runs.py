@@ -16,7 +16,7 @@ from tidemill.catalog.named import FROM_LATEST, Call, Param, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.epoch import EPOCH
 from tidemill.errors import NotFound
-from tidemill.json_specs import read_plain
+from tidemill.json_specs import read_plain, write_plain
 from tidemill.lake.chosen import ChosenInput, keep_input
 from tidemill.names import BackfillId, JobId, ProgramId, RunId, ScheduleId, WritePointer, program_limit
 from tidemill.run.records.programs import Program, Value, find_programs, read_program
@@ -91,13 +91,29 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Replay:
+    """Repetition of the run `of`, whose transaction was `write_pointer`: what `Run.read` reads is as that one saw it.
+
+    A `sandbox` publishes nothing. With `diff` the rows are compared with those that the run has published. `code` is
+    the bundle of the run, empty for a program without one.
+    """
+
+    of: RunId
+    write_pointer: WritePointer
+    sandbox: bool = False
+    diff: bool = False
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NewRun:
     """A run to be made. `arguments` are complete (`Program.bind`); `triggered_by` is JSON for people and programs.
 
     `came_at` is the time at which its work came; None for now. `limits` are the limits of which the run holds a slot
     from now to its end state, beside that of its program. A run of the backfill `backfill_id` has no slot of its
     program: the backfill has a limit of its own. With `chosen` the run works on that input, and takes nothing. What a
-    `quiet` run publishes is delivered to no consumer, and its messages start nothing.
+    `quiet` run publishes is delivered to no consumer, and its messages start nothing. A `replay` repeats
+    another run.
     """
 
     run_id: RunId
@@ -113,12 +129,14 @@ class NewRun:
     backfill_id: BackfillId | None = None
     chosen: ChosenInput | None = None
     quiet: bool = False
+    replay: Replay | None = None
 
     @property
     def cause(self) -> Mapping[str, object]:
         """The cause of the run as its record has it, with the choice."""
-        said = {} if self.chosen is None else {"chosen": self.chosen.counts}
-        return {**self.triggered_by, **said, **({"quiet": True} if self.quiet else {})}
+        said: dict[str, object] = {} if self.chosen is None else {"chosen": self.chosen.counts}
+        said |= {"quiet": True} if self.quiet else {}
+        return {**self.triggered_by, **said, **({} if self.replay is None else {"replay": write_plain(self.replay)})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +190,17 @@ class RunRecord:
     def is_chosen(self) -> bool:
         """True if the run was given its input when it was made, and takes nothing."""
         return "chosen" in self.triggered_by
+
+    @property
+    def replay(self) -> Replay | None:
+        """The run that this one repeats, and how."""
+        said = self.triggered_by.get("replay")
+        return None if said is None else read_plain(Replay, said)
+
+    @property
+    def is_sandbox(self) -> bool:
+        """True if the run publishes nothing, though it is COMPLETED."""
+        return self.replay is not None and self.replay.sandbox
 
     @property
     def quiet(self) -> bool:
@@ -229,6 +258,7 @@ def insertions(runs: Sequence[NewRun]) -> tuple[Call, Call]:
                 "triggered_by": to_json(run.cause),
                 "came_at": run.came_at,
                 "backfill_id": run.backfill_id,
+                "code": (run.replay.code or None) if run.replay else None,
             }
             for run in runs
         ]

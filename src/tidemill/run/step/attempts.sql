@@ -9,7 +9,7 @@ WITH picked AS MATERIALIZED (
        AND (:with_spark = 1 OR spark = 0)
        AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
        AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
-             AND (program.bundle IN ({texts:avoided})
+             AND (coalesce(run.code, program.bundle) IN ({texts:avoided})
                   OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
      ORDER BY deadline, run_id
      LIMIT :most {skip_locked}
@@ -17,7 +17,7 @@ WITH picked AS MATERIALIZED (
 UPDATE run
    SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
        write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
-       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id),
+       bundle = coalesce(run.code, (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)),
        app_version = (SELECT program.app_version FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
@@ -34,7 +34,7 @@ WITH picked AS MATERIALIZED (
      WHERE state = 'PENDING' AND not_before <= tidemill_now()
        AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
        AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
-             AND (program.bundle IN ({texts:avoided})
+             AND (coalesce(run.code, program.bundle) IN ({texts:avoided})
                   OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
      ORDER BY priority DESC, came_at, created_at, run_id
      LIMIT :most {skip_locked}
@@ -42,7 +42,7 @@ WITH picked AS MATERIALIZED (
 UPDATE run
    SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
        write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
-       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id),
+       bundle = coalesce(run.code, (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)),
        app_version = (SELECT program.app_version FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
@@ -57,7 +57,7 @@ WITH picked AS MATERIALIZED (
      WHERE state = 'PENDING' AND spark = 0 AND not_before <= tidemill_now()
        AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
        AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
-             AND (program.bundle IN ({texts:avoided})
+             AND (coalesce(run.code, program.bundle) IN ({texts:avoided})
                   OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
      ORDER BY priority DESC, came_at, created_at, run_id
      LIMIT :most {skip_locked}
@@ -65,7 +65,7 @@ WITH picked AS MATERIALIZED (
 UPDATE run
    SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
        write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
-       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id),
+       bundle = coalesce(run.code, (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)),
        app_version = (SELECT program.app_version FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
@@ -94,14 +94,14 @@ WITH picked AS MATERIALIZED (
        AND run_id IN (SELECT slot.run_id FROM worker CROSS JOIN slot
                        WHERE slot.limit_key = 'program:' || worker.program_id)
        AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
-             AND (program.bundle IN ({texts:avoided})
+             AND (coalesce(run.code, program.bundle) IN ({texts:avoided})
                   OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
      {skip_locked}
 )
 UPDATE run
    SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
        write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
-       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id),
+       bundle = coalesce(run.code, (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)),
        app_version = (SELECT program.app_version FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
@@ -112,7 +112,7 @@ SELECT 1 AS found FROM worker CROSS JOIN slot CROSS JOIN run
  WHERE EXISTS (SELECT 1 FROM worker) AND slot.limit_key = 'program:' || worker.program_id AND run.run_id = slot.run_id
    AND run.state = 'PENDING' AND run.not_before <= tidemill_now()
    AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
-         AND (program.bundle IN ({texts:avoided})
+         AND (coalesce(run.code, program.bundle) IN ({texts:avoided})
               OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
  LIMIT 1
 
@@ -121,7 +121,7 @@ SELECT 1 AS found FROM worker CROSS JOIN slot CROSS JOIN run
 SELECT 1 AS found FROM run WHERE state = 'PENDING' AND not_before <= tidemill_now()
    AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
    AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
-         AND (program.bundle IN ({texts:avoided})
+         AND (coalesce(run.code, program.bundle) IN ({texts:avoided})
               OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
  LIMIT 1
 
@@ -130,7 +130,7 @@ SELECT 1 AS found FROM run WHERE state = 'PENDING' AND not_before <= tidemill_no
 SELECT 1 AS found FROM run WHERE state = 'PENDING' AND spark = 0 AND not_before <= tidemill_now()
    AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
    AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
-         AND (program.bundle IN ({texts:avoided})
+         AND (coalesce(run.code, program.bundle) IN ({texts:avoided})
               OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
  LIMIT 1
 

@@ -126,7 +126,12 @@ class ChangeInputs(ConsumerKind):
     def complete(self, tx: Transaction) -> Sequence[Effect]:
         """Move the feeds, and record the versions as inputs of the run."""
         changes = [taken.changed for taken in self.taken.values() if not taken.empty]
-        read = [(changed.snapshot.dataset_id, changed.new.version) for changed in changes if changed.new]
+        read = [
+            (changed.snapshot.dataset_id, version.version)
+            for changed in changes
+            for version in (changed.old, changed.new)
+            if version
+        ]
         return [*(MoveFeed(tx, changed.consumer) for changed in changes), RecordVersions(tx.run_id, read)]
 
     def announce(self) -> Sequence[Effect]:

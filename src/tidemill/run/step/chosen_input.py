@@ -1,7 +1,8 @@
 """Kinds of input of a run whose input was chosen: it works on what its record names, and on nothing else.
 
 Its consumers, inboxes and feeds are neither read nor changed: nothing is claimed, so nothing is completed, returned or
-announced. Inputs that were not chosen are empty. A snapshot is read as usual, since that consumes nothing.
+announced. Inputs that were not chosen are empty. A snapshot is read in its current version, unless the run was given a
+version: a replay is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.errors import UserError
-from tidemill.lake.chosen import ChosenInput, choose, choose_again, read_deliveries, read_files
+from tidemill.lake.chosen import ChosenInput, choose, choose_again, read_deliveries, read_files, read_versions
 from tidemill.lake.claims import Blamed, ClaimTable
 from tidemill.lake.consumer.terms import Order
 from tidemill.lake.datasets import find_by_id
@@ -28,7 +29,7 @@ from tidemill.run.records.runs import RunRecord
 from tidemill.run.step.change_input import ChangeInputs, TakenChanges
 from tidemill.run.step.file_input import FileInputs, TakenFiles
 from tidemill.run.step.partition_input import PartitionInputs, TakenPartitions
-from tidemill.run.step.version_input import VersionInputs
+from tidemill.run.step.version_input import TakenVersion, VersionInputs
 from tidemill.run.step.workspace import Workspace
 from tidemill.shapes.keys import KeyText
 from tidemill.world import World
@@ -47,10 +48,10 @@ class BadChosenFile(UserError):
         super().__init__(f"file {file} of {dataset}, which was chosen for this run: {why}")
 
 
-class NothingTaken(UserError):
+class NothingToRepeat(UserError):
     """A run that took no input was to be repeated on its input."""
 
-    code = "nothing_taken"
+    code = "nothing_to_repeat"
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -113,8 +114,21 @@ class GivenFiles(FileInputs):
 
 
 @dataclass(eq=False)
+class GivenVersions(VersionInputs):
+    """The snapshots that a program reads whole, in the version that the run was given."""
+
+    def take(self, catalog: Catalog, tx: Transaction, beside: Sequence[ClaimTable]) -> None:
+        """Find the versions; `NoVersionYet`."""
+        super().take(catalog, tx, beside)
+        for name, snapshot in self.sources.items():
+            given = catalog.read(partial(read_versions, run_id=tx.run_id, snapshot=snapshot))
+            if given:
+                self.taken = {**self.taken, name: TakenVersion(snapshot, given[-1])}
+
+
+@dataclass(eq=False)
 class GivenChanges(ChangeInputs):
-    """The feeds of a program, all of them empty."""
+    """The feeds of a program: the two versions that the run was given, the first alone, or no change."""
 
     backlog = None
 
@@ -124,12 +138,18 @@ class GivenChanges(ChangeInputs):
         return ()
 
     def take(self, catalog: Catalog, tx: Transaction, beside: Sequence[ClaimTable]) -> None:
-        """Find no changes."""
-        del catalog, tx, beside
-        self.taken = {
-            name: TakenChanges(FeedChange(snapshot, feed, None, None))
-            for name, (snapshot, feed) in self.sources.items()
-        }
+        """Find the versions."""
+        del beside
+        self.taken = {}
+        for name, (snapshot, feed) in self.sources.items():
+            given = catalog.read(partial(read_versions, run_id=tx.run_id, snapshot=snapshot))
+            old, new = [None, None, *given][-2:]
+            self.taken = {**self.taken, name: TakenChanges(FeedChange(snapshot, feed, old, new))}
+
+    def complete(self, tx: Transaction) -> Sequence[Effect]:
+        """Move no feed."""
+        del tx
+        return ()
 
 
 def choose_partitions(db: Db, pointer: WritePointer, dataset_id: DatasetId, keys: Sequence[str]) -> ChosenInput:
@@ -143,11 +163,11 @@ def choose_partitions(db: Db, pointer: WritePointer, dataset_id: DatasetId, keys
 def repeat_input(db: Db, pointer: WritePointer, program: Program, run_id: RunId) -> ChosenInput:
     """Choose exactly what another run of `program` had, so that the run can be made.
 
-    `pointer` as for `choose`. `MissingInput`, `NotKept`, `NothingTaken`. Locks the data sets.
+    `pointer` as for `choose`. `MissingInput`, `NotKept`, `NothingToRepeat`. Locks the data sets.
     """
     chosen = choose_again(db, pointer, run_id)
     if program.reads and not chosen.items:
-        raise NothingTaken(run_id)
+        raise NothingToRepeat(run_id)
     return _lock(db, chosen)
 
 
@@ -157,5 +177,5 @@ def _lock(db: Db, chosen: ChosenInput) -> ChosenInput:
     return chosen
 
 
-GIVEN_KINDS = (VersionInputs, GivenChanges, GivenPartitions, GivenFiles)
+GIVEN_KINDS = (GivenVersions, GivenChanges, GivenPartitions, GivenFiles)
 """The kinds for a run with chosen input, in the order of a take. Window programs have no such runs."""

@@ -224,6 +224,11 @@ class Outputs:
         """The declared output of that qualified name; `NotAnOutput` otherwise."""
         return self._find(name).fileset
 
+    @property
+    def filesets(self) -> dict[str, Fileset]:
+        """The declared outputs, by qualified name."""
+        return {name: output.fileset for name, output in self._outputs.items()}
+
     def write(
         self,
         name: str,

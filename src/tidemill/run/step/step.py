@@ -12,8 +12,8 @@ from typing import Final
 
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.effects import Effect
-from tidemill.catalog.transactions import Transaction, begin, commit
-from tidemill.lake.fileset.fileset import Fileset
+from tidemill.catalog.transactions import EndTransaction, Transaction, TxState, begin, commit
+from tidemill.lake.fileset.fileset import Fileset, Unpin
 from tidemill.lake.snapshot.guards import Guard
 from tidemill.lake.snapshot.refresh_order import OrderRefreshes
 from tidemill.names import CommitSeq, DatasetId
@@ -91,14 +91,22 @@ class Step:
         """Ask the acceptors, which are user code, and return what they do not want; the inputs have the rest then."""
         self.inputs.accept(self.catalog, self.tx, acceptors)
 
-    def prepare(self) -> list[Effect]:
-        """Return what the commit does to outputs and claims. Raises what a look at the files finds wrong.
-
-        The files that were read are compared with what was claimed or published, after the program has read them.
-        """
+    def verify(self) -> None:
+        """Raise if the files that were read are not what was claimed or published, after the program has read them."""
         self.inputs.verify(self.catalog.world)
         self.workspace.reads.verify()
+
+    def prepare(self) -> list[Effect]:
+        """Return what the commit does to outputs and claims. Raises what a look at the files finds wrong."""
+        self.verify()
         return [*self.outputs.prepare(), *self.inputs.complete(self.tx)]
+
+    def discard(self, end: Sequence[Effect]) -> None:
+        """End the transaction without publishing anything, and the attempt with it: `end` completes the run."""
+        self.catalog.world.mark(f"{self.who}.before_discard")
+        ended = EndTransaction(self.tx.write_pointer, TxState.ABORTED, "sandbox: nothing is published")
+        self.catalog.apply([ended, *end, Unpin(self.tx.run_id)])
+        self.catalog.world.mark(f"{self.who}.discarded")
 
     def describe_reading(self) -> list[dict[str, object]]:
         """Return how many rows were read of each inbox, and how, for people."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.messages import write_message
-from tidemill.catalog.transactions import Transaction
+from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.durations import parse_duration
 from tidemill.errors import UserError
 from tidemill.lake.consumer.take import return_claims
@@ -131,6 +131,12 @@ class Workspace:
         """The reader of versions of snapshots."""
         return VersionReader(self.catalog, self.id, self.reads)
 
+    @property
+    def _seen(self) -> Snapshot:
+        """The snapshot that programs look at: that of the transaction, of a replay that of the run which it repeats."""
+        replay = self.record.replay
+        return self.tx if replay is None else Snapshot(replay.write_pointer, self.tx.incarnation)
+
     def ask(self, block: Callable[[Db, Transaction], T]) -> T:
         """Return what `block` reads of the catalog; `block` gets the transaction, whose snapshot it looks by."""
         return run_beside(self.catalog.read, lambda db: block(db, self.tx))
@@ -155,7 +161,7 @@ class Workspace:
 
         fileset = Fileset.of(self.catalog.read(lambda db: find_dataset(db, name)))
         accepted = make_filter(fileset.keys, where)
-        snapshot = self.catalog.read(lambda db: find_snapshot_at(db, fileset, as_of, self.tx))
+        snapshot = self.catalog.read(lambda db: find_snapshot_at(db, fileset, as_of, self._seen))
         pin_id = PinId(self.world.new_id("pin"))
         self.catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, snapshot, self.id))
         if fileset.dataset.kind is DatasetKind.SNAPSHOT:

@@ -111,7 +111,7 @@ def show_run(request: Request, run_id: str, attempt: int | None = None) -> HTMLR
         bad_said=_say_bad(len(bad)),
         attempt_links=[(one, one == (attempt or run.epoch)) for one in _logged(run)] if run.epoch > 1 else (),
         follow="" if run.state in _ENDED or waits or attempt else link("/v1/runs", run_id) + "/logs?follow=true",
-        asked=show(run.triggered_by.get("asked") or "by hand"),
+        asked=show(f"{run.triggered_by.get('asked') or 'by hand'}{_by(run)}"),
         triggers=run.triggers,
         spark_ui=_spark_ui(run),
         next_runs=_next_runs(mill, run),
@@ -216,6 +216,11 @@ def _numbers(run: RunDetail, outputs: Sequence[Mapping[str, Any]]) -> list[tuple
         ("partitions published", sum(one.get("count") or 0 for one in outputs)),
         ("messages", count_of(len(run.published), MOST_PUBLISHED)),
     ]
+
+
+def _by(run: RunDetail) -> str:
+    by = run.triggered_by.get("by")
+    return f" of {by}" if by else ""
 
 
 def _stages(noted: object) -> list[tuple[str, object]]:

@@ -1,0 +1,237 @@
+"""Replays: what a run that repeats another one has written, compared with what that one has published.
+
+Rows are compared, not files: the same rows in other files are equal. A replay that publishes must not double rows, and
+must not undo what later runs have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tidemill.catalog.db import Db
+from tidemill.errors import UserError
+from tidemill.json_specs import write_plain
+from tidemill.lake.chosen import WrittenChange, find_writers, read_written
+from tidemill.lake.fileset.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp
+from tidemill.lake.fileset.publish import PartitionWrite
+from tidemill.names import CommitSeq, RunId
+from tidemill.run.records.runs import Replay, find_runs
+from tidemill.run.step.workspace import Workspace
+from tidemill.shapes.keys import Key, KeyText
+from tidemill.shapes.manifest import Manifest, tx_directory
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MOST_SHOWN: Final = 20
+_MOST_ROWS: Final = 5
+
+
+class ReplayRefused(UserError):
+    """A replay would double rows, or undo what later runs have written."""
+
+    code = "replay_refused"
+
+    def __init__(self, run_id: str, partition: str, dataset: str, why: str) -> None:
+        self.run_id = run_id
+        self.partition = partition
+        self.dataset = dataset
+        self.why = why
+        super().__init__(
+            f"the replay of {run_id} does not publish {partition} of {dataset}: {why}",
+            f"`tidemill run replay {run_id} --sandbox --diff` compares the rows and publishes nothing",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDifference:
+    """A partition in which a replay differs: the rows that only the run has published, and that only the replay has."""
+
+    partition: str
+    why: str
+    only_published: int
+    only_replayed: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputComparison:
+    """Comparison of one output. `differing` are the first partitions that differ, of `differing_partitions`.
+
+    `only_published` and `only_replayed` are some of the rows that differ, as JSON. Rows are not compared without Spark,
+    but files; `by_rows` is false then.
+    """
+
+    dataset: str
+    partitions: int
+    rows_published: int
+    rows_replayed: int
+    by_rows: bool
+    differing_partitions: int
+    differing: tuple[PartitionDifference, ...]
+    only_published: tuple[str, ...] = ()
+    only_replayed: tuple[str, ...] = ()
+
+
+def check_replay(run: Workspace, replay: Replay) -> dict[str, object]:
+    """Check what a replay has written, before its commit, and return the facts of the comparison that was asked for.
+
+    `ReplayRefused` for a replay that would publish what it must not.
+    """
+    if not replay.sandbox:
+        refuse_unsafe(run, replay, run.outputs.filesets)
+    if not replay.diff:
+        return {}
+    compared = compare_outputs(run, replay, run.outputs.filesets)
+    same = not any(one.differing_partitions for one in compared)
+    return {"comparison": {"same": same, "outputs": write_plain(compared)}}
+
+
+def compare_outputs(run: Workspace, replay: Replay, filesets: Mapping[str, Fileset]) -> list[OutputComparison]:
+    """Compare what the attempt has written with what the run has published, output by output. Cost: reads both."""
+    found = []
+    for name, fileset in filesets.items():
+        published = run.catalog.read(
+            partial(read_written, write_pointer=replay.write_pointer, dataset_id=fileset.dataset_id)
+        )
+        written = run.written(name)
+        if published or written:
+            found.append(_ReplayedOutput(run, name, fileset, published, written).compare())
+    return found
+
+
+def refuse_unsafe(run: Workspace, replay: Replay, filesets: Mapping[str, Fileset]) -> None:
+    """Raise `ReplayRefused` unless each written partition is as the run, or a replay of it, has left it.
+
+    Appended rows are there already, unless the partition was dropped since. What commits after this look is found by
+    the commit. Cost: a look-up a partition.
+    """
+    for name, fileset in filesets.items():
+        writes = {fileset.keys.encode(write.key): write for write in run.written(name)}
+        rows = run.catalog.read(partial(find_writers, dataset_id=fileset.dataset_id, keys=[*writes]))
+        known = _find_same(run, replay, {run_id for _, run_id in rows})
+        for key, run_id in rows:
+            shown = f"partition {fileset.show(key)}"
+            if writes[key].op is WriteOp.APPEND and writes[key].brings_rows:
+                raise ReplayRefused(replay.of, shown, name, "its rows would be there twice")
+            if run_id not in known:
+                raise ReplayRefused(replay.of, shown, name, f"{run_id} has written it too")
+
+
+def _find_same(run: Workspace, replay: Replay, run_ids: Iterable[RunId]) -> set[RunId]:
+    """Return those of `run_ids` that are the run that is repeated, or repeat it."""
+
+    def block(db: Db) -> set[RunId]:
+        found = find_runs(db, sorted(run_ids))
+        return {one.run_id for one in found if one.replay is not None and one.replay.of == replay.of}
+
+    return {replay.of, *run.catalog.read(block)}
+
+
+@dataclass(slots=True)
+class _ReplayedOutput:
+    run: Workspace
+    name: str
+    fileset: Fileset
+    published: Sequence[WrittenChange]
+    written: Sequence[PartitionWrite]
+
+    def compare(self) -> OutputComparison:
+        """Compare the partitions of one output."""
+        keys = self.fileset.keys
+        before = {one.change.partition_key: one.change for one in self.published}
+        after = {keys.encode(write.key): self._change(write) for write in self.written}
+        differing: dict[KeyText, PartitionDifference] = {}
+        both: list[KeyText] = []
+        for key in sorted({*before, *after}):
+            old, new = before.get(key), after.get(key)
+            if old is None or new is None or old.op is not new.op:
+                differing[key] = self._differ(key, _tell_ops(old, new), _rows_of(old), _rows_of(new))
+            else:
+                both.append(key)
+        by_rows, samples = self._compare_rows(before, after, both, differing)
+        return OutputComparison(
+            self.name,
+            len({*before, *after}),
+            sum(map(_rows_of, before.values())),
+            sum(map(_rows_of, after.values())),
+            by_rows,
+            len(differing),
+            tuple(differing[key] for key in sorted(differing)[:_MOST_SHOWN]),
+            *samples,
+        )
+
+    def _compare_rows(
+        self,
+        before: Mapping[KeyText, Change],
+        after: Mapping[KeyText, Change],
+        both: Sequence[KeyText],
+        differing: dict[KeyText, PartitionDifference],
+    ) -> tuple[bool, tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Compare the rows of partitions that both sides have; tell whether rows were compared, and some of them."""
+        changed = [key for key in both if _contents(before[key].manifest) != _contents(after[key].manifest)]
+        columns = next((one.columns for one in self.published if one.columns), None)
+        own = self.run.outputs.columns_of(self.name)
+        if changed and (columns is None or own is None or columns.types != own.types):
+            for key in changed:
+                why = "its columns are others, or have other types"
+                differing[key] = self._differ(key, why, _rows_of(before[key]), _rows_of(after[key]))
+            return True, ((), ())
+        session = self.run.session
+        if session is None or not changed:
+            for key in changed:
+                why = "its files differ; the program has no Spark to compare the rows"
+                differing[key] = self._differ(key, why, _rows_of(before[key]), _rows_of(after[key]))
+            return not changed, ((), ())
+        return True, self._diff(session, [before[key] for key in changed], [after[key] for key in changed], differing)
+
+    def _diff(
+        self,
+        spark: SparkSession,
+        before: Sequence[Change],
+        after: Sequence[Change],
+        differing: dict[KeyText, PartitionDifference],
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        from tidemill.frames.row_diff import diff_rows
+        from tidemill.frames.spark import read_partitions
+
+        def read(changes: Sequence[Change], columns: ColumnSchema | None) -> DataFrame:
+            parts = [Partition(change.partition_key, (change,)) for change in changes]
+            return read_partitions(self.run.world, spark, self.fileset, parts, columns)
+
+        columns = self.run.outputs.columns_of(self.name)
+        found = diff_rows(read(before, columns), read(after, columns), self.fileset.keys.names, _MOST_ROWS)
+        for values, (lost, won) in found.numbers.items():
+            key = self.fileset.keys.encode(self._key(values))
+            differing[key] = self._differ(key, "its rows differ", lost, won)
+        return found.only_old, found.only_new
+
+    def _key(self, values: Sequence[object]) -> Key:
+        return self.fileset.keys.check(dict(zip(self.fileset.keys.names, values, strict=True)))
+
+    def _change(self, write: PartitionWrite) -> Change:
+        tx, key = self.run.tx, self.fileset.keys.encode(write.key)
+        place = write.location or tx_directory(tx)
+        return Change(key, tx.write_pointer, CommitSeq(0), write.op, place, write.manifest)
+
+    def _differ(self, key: KeyText, why: str, only_published: int, only_replayed: int) -> PartitionDifference:
+        return PartitionDifference(self.fileset.show(key), why, only_published, only_replayed)
+
+
+def _rows_of(change: Change | None) -> int:
+    return 0 if change is None else change.manifest.total_rows
+
+
+def _contents(manifest: Manifest) -> list[tuple[str, int, int]]:
+    """Return the contents of files, which are the same rows wherever they are the same."""
+    return sorted((file.checksum or file.name, file.bytes, file.rows) for file in manifest.files)
+
+
+def _tell_ops(old: Change | None, new: Change | None) -> str:
+    if new is None:
+        return "only the run has published it"
+    if old is None:
+        return "only the replay has written it"
+    return f"the run has published it by {old.op}, the replay by {new.op}"

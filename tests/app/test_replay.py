@@ -1,0 +1,247 @@
+"""Replays: a committed run repeated on its exact input, in a sandbox or published, and compared."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from threading import Thread
+
+import pytest
+
+from tests.app.test_chosen_input import state_of
+from tests.errors import raises_code
+from tests.stage import EMPTY, staged
+from tidemill.cli.main import main
+
+APP = """
+from pathlib import Path
+
+HERE = Path(__file__).parent
+lines = app.fileset("lines", keys={"hour": "int"})
+sums = app.fileset("sums", keys={"hour": "int"})
+log = app.fileset("log", keys={"hour": "int"})
+raw = app.inbox("raw", "landing", format="csv", schema="id INT", settle="0s", after="delete")
+mirror = app.snapshot("mirror", key=["line"])
+users = app.snapshot("users", key=["line"])
+
+
+def say(text):
+    with (HERE / "said.txt").open("a") as said:
+        said.write(f"{text}\\n")
+
+
+@app.python(reads=[lines, raw, mirror, tm.Changes(users)], writes=[sums, log], arguments={"level": 1})
+def report(run):
+    taken, changes = run.input(lines), run.input(users)
+    got = [(p["hour"], d.kind.value, len(d.files)) for p, d in zip(taken.partitions, taken.deliveries)]
+    seen = [changes.since, changes.version, run.input(mirror).version, run.input(raw).files]
+    say(f"{got} {seen} {run.arguments['level']} {run.logical_time:%H:%M} VERSION")
+    more = (HERE / "more").read_text() if (HERE / "more").exists() else ""
+    run.output(sums).overwrite({f"hour={hour}": f"sum {hour}\\n{more}" for hour, *_ in got})
+    if more != "none":
+        run.output(log).append({f"hour={hour}": "x\\n" for hour, *_ in got if run.arguments["level"] > 1})
+
+
+@app.python(reads=[sums])
+def follow(run):
+    say("follow")
+
+
+app.schedule("follow", follow, trigger=tm.NewPartitions(sums))
+"""
+OVERWRITTEN = {"hour=3": "other\n"}
+
+
+@pytest.fixture
+def stage(tmp_path, catalog_url):
+    """The project, with something in each kind of input."""
+    with staged(tmp_path, catalog_url, EMPTY + APP) as stage:
+        (tmp_path / "landing").mkdir(exist_ok=True)
+        (tmp_path / "landing" / "a.csv").write_text("id\n1\n")
+        stage.mill.inboxes.scan("raw")
+        for name, text in (("mirror", "a\n"), ("users", "a\n")):
+            with stage.transaction(name) as tx:
+                tx.snapshot(f"default.{name}").replace({"": text})
+        stage.publish("lines", "hour=3", "hour=5")
+        yield stage
+
+
+def run_once(stage, **arguments):
+    """Start the program on what waits, and return the run."""
+    made = stage.mill.runs.start("shop.report", arguments, logical_time="2026-01-31T06:00Z")
+    (ran,) = [run for run in stage.work() if run.run_id == made.run_id]
+    assert ran.state == "COMPLETED", ran.exit_reason
+    return ran
+
+
+def move_on(stage):
+    """Have newer content in each input, and other defaults and code in the program."""
+    stage.publish("lines", "hour=3", "hour=9")
+    stage.commit("lines", OVERWRITTEN, "overwrite")
+    for name in ("mirror", "users"):
+        with stage.transaction(name) as tx:
+            tx.snapshot(f"default.{name}").replace({"": "b\n"})
+    stage.declare(APP.replace("VERSION", "NEWER").replace('"level": 1', '"level": 7'))
+
+
+def replay(stage, run, **how):
+    """Replay a run, and return the replay."""
+    made = stage.mill.runs.replay(run.run_id, **how)
+    (ran,) = [one for one in stage.work() if one.run_id == made.run_id]
+    return ran
+
+
+def test_a_sandbox_has_the_exact_input_and_code_and_publishes_nothing(stage):
+    """The inputs have moved on, the program was deployed again, and the consumer has other work waiting."""
+    run = run_once(stage)
+    move_on(stage)
+    stage.play()
+    before = state_of(stage), stage.sql("SELECT count(*) FROM partition_change"), stage.sql("SELECT count(*) FROM tx")
+
+    ran = replay(stage, run, sandbox=True, diff=True)
+    (row,) = stage.mill.audit.log(subject=run.run_id)
+    again = replay(stage, run, sandbox=True, diff=True)
+    after = state_of(stage), stage.sql("SELECT count(*) FROM partition_change"), stage.sql("SELECT count(*) FROM tx")
+
+    assert (ran.state, ran.exit_reason) == ("COMPLETED", "sandbox")
+    assert (row.action, row.detail) == ("run.replay", {"run_id": ran.run_id})
+    lines = [line for line in stage.lines_of() if line != "follow"]
+    assert lines[0] == lines[1] == lines[2]
+    assert lines[0].endswith("['a.csv']] 1 06:00 VERSION")
+    assert ran.facts["comparison"] == again.facts["comparison"]
+    assert ran.facts["comparison"]["same"] is True
+    assert after[:2] == before[:2]
+    assert after[2][0][0] == before[2][0][0] + 2
+    assert stage.schedule() == []
+    assert stage.sql("SELECT pin_id FROM reader_pin") == []
+    assert stage.mill.catalog.audit().findings == ()
+
+
+def test_a_replay_says_which_partitions_differ(stage):
+    """A program that reads the clock or another system gives other rows."""
+    run = run_once(stage)
+    (stage.mill.project.config.folder / "more").write_text("one more\n")
+
+    ran = replay(stage, run, sandbox=True, diff=True)
+    (sums,) = ran.facts["comparison"]["outputs"]
+
+    assert ran.facts["comparison"]["same"] is False
+    assert (sums["dataset"], sums["rows_published"], sums["rows_replayed"]) == ("default.sums", 2, 4)
+    assert [one["partition"] for one in sums["differing"]] == ["hour=3", "hour=5"]
+
+
+def test_a_replay_publishes_again_what_no_other_run_has_written(stage):
+    """Twice gives the same partitions; what a later run has written stays."""
+    run = run_once(stage)
+    first, second = replay(stage, run, quiet=True), replay(stage, run, diff=True)
+    launched = stage.schedule()
+    stage.commit("sums", {"hour=5": "by hand\n"}, "overwrite")
+    third = replay(stage, run)
+
+    assert (first.state, second.state, third.state) == ("COMPLETED", "COMPLETED", "FAILED")
+    assert second.facts["comparison"]["same"] is True
+    assert launched == ["default.shop.follow"]
+    assert "replay_refused" in str(third.exit_reason)
+    assert "hour=5 of default.sums" in str(third.exit_reason)
+    assert stage.mill.catalog.audit().findings == ()
+
+
+def test_a_replay_does_not_append_rows_twice(stage):
+    """The rows of the run are there."""
+    run = run_once(stage, level=2)
+
+    ran = replay(stage, run)
+    compared = replay(stage, run, sandbox=True, diff=True)
+
+    assert "hour=3 of default.log: its rows would be there twice" in str(ran.exit_reason)
+    assert compared.facts["comparison"]["same"] is True
+
+
+def test_a_replay_names_what_is_not_kept(stage):
+    """The files that were replaced have expired, and the inbox has deleted its file."""
+    run = run_once(stage)
+    move_on(stage)
+    stage.empty_inboxes()
+    stage.sql("UPDATE tx SET ended_at = 1 WHERE ended_at IS NOT NULL RETURNING 1")
+    stage.sweep()
+
+    with raises_code("missing_input", "file a.csv of default.raw .*partition hour=3 of default.lines as transaction"):
+        stage.mill.runs.replay(run.run_id)
+    with raises_code("nothing_to_replay", "is PENDING"):
+        stage.mill.runs.replay(stage.mill.runs.start("shop.report").run_id)
+
+
+def test_a_replay_that_failed_is_retried_as_a_replay(stage):
+    """And a sandbox stays one."""
+    run = run_once(stage)
+    more = stage.mill.project.config.folder / "more"
+    more.mkdir()
+    failed = replay(stage, run, sandbox=True)
+    more.rmdir()
+
+    made = stage.mill.runs.retry(failed.run_id)
+    (ran,) = stage.work()
+
+    assert (failed.state, ran.state, ran.exit_reason) == ("FAILED", "COMPLETED", "sandbox")
+    assert ran.triggered_by["replay"]["of"] == run.run_id
+    assert made.run_id == ran.run_id
+
+
+def test_the_command_line_prints_the_comparison(stage, monkeypatch, capsys):
+    """And ends with 6 when rows differ."""
+    run = run_once(stage)
+    (stage.mill.project.config.folder / "more").write_text("one more\n")
+    monkeypatch.chdir(stage.mill.project.config.folder)
+    monkeypatch.setattr("tidemill.cli.run._FOLLOWED_EVERY", timedelta(milliseconds=20))
+
+    def work():
+        while not stage.work():
+            pass
+
+    worker = Thread(target=work)
+    worker.start()
+    with pytest.raises(SystemExit, match="6"):
+        main(["run", "replay", run.run_id, "--sandbox", "--diff", "--json"])
+    worker.join()
+    printed = json.loads(capsys.readouterr().out)
+
+    assert (printed["replay_of"], printed["same"]) == (run.run_id, False)
+
+
+ROWS = """
+from pathlib import Path
+
+HERE = Path(__file__).parent
+made = app.fileset("made", keys={"hour": "int"})
+
+
+@app.spark(writes=[made])
+def make(run, spark):
+    tasks, least = (HERE / "how").read_text().split()
+    rows = spark.sql(
+        "SELECT id, map('a', id, 'b', 2) AS entries, timestamp_micros(id) AS at, int(id % 2) AS hour "
+        f"FROM range({least}, 10) UNION ALL SELECT 3, map('a', 3), NULL, 1"
+    )
+    run.output(made).overwrite(rows.repartition(int(tasks), "id"))
+"""
+
+
+@pytest.mark.spark
+def test_rows_are_compared_and_not_files(tmp_path, sqlite_catalog_url, spark):
+    """The rows of hour 1 come in other files, since Spark spreads them in another way; in hour 0 a row is missing."""
+    how = tmp_path / "how"
+    with staged(tmp_path, sqlite_catalog_url, EMPTY + ROWS, spark=spark) as stage:
+        how.write_text("1 0")
+        stage.mill.runs.start("shop.make")
+        (run,) = stage.work()
+        how.write_text("2 1")
+        other = replay(stage, run, sandbox=True, diff=True)
+
+    assert run.state == "COMPLETED", run.exit_reason
+    assert other.facts["comparison"]["same"] is False, other.facts
+    (made,) = other.facts["comparison"]["outputs"]
+    assert (made["by_rows"], made["partitions"]) == (True, 2)
+    assert [tuple(one.values()) for one in made["differing"]] == [("hour=0", "its rows differ", 1, 0)]
+    (lost,) = made["only_published"]
+    assert json.loads(lost)["entries"] == '{"a":0,"b":2}'
+    assert json.loads(lost)["at"].startswith("1970-01-01 ")

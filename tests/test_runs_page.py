@@ -1,0 +1,69 @@
+"""docs/runs.md: its commands and calls work as they stand."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.stage import EMPTY, staged
+from tidemill.cli.main import main
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "runs.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+APP = """
+clicks = app.fileset("clicks", keys={"day": "date", "hour": "int"})
+raw = app.inbox("raw", "landing", format="csv", schema="id INT", settle="0s")
+
+
+@app.python(reads=[clicks], arguments={"level": 1})
+def report(run):
+    pass
+
+
+@app.python(reads=[raw])
+def load(run):
+    pass
+"""
+
+
+@pytest.fixture
+def stage(tmp_path, sqlite_catalog_url, monkeypatch):
+    """A project with the data sets and programs of the page."""
+    monkeypatch.chdir(tmp_path)
+    with staged(tmp_path, sqlite_catalog_url, EMPTY + APP) as stage:
+        (tmp_path / "landing").mkdir(exist_ok=True)
+        (tmp_path / "landing" / "a.csv").write_text("id\n1\n")
+        stage.mill.inboxes.scan("raw")
+        stage.publish("clicks", "day=2026-11-01/hour=3", "day=2026-11-01/hour=4")
+        yield stage
+
+
+def test_the_commands_of_the_page_work(stage):
+    """A reader copies them."""
+    commands = [shlex.split(line)[1:] for kind, text in BLOCKS if not kind for line in text.splitlines()]
+    run_id = ""
+    for words in commands:
+        known = [run_id if word == "RUN_ID" else word for word in words]
+        if known[1] == "retry":
+            stage.mill.runs.kill(run_id)
+        if known[1] == "replay":
+            stage.work()
+            known = [word for word in known if word != "--diff"]  # which waits for a runner
+            known[2] = next(run.run_id for run in stage.runs() if run.state == "COMPLETED")
+        with pytest.raises(SystemExit, match="0"):
+            main(known)
+        run_id = stage.mill.runs.list(limit=1)[0].run_id
+
+    assert [words[1] for words in commands] == ["start", "retry", "kill", "start", "start", "replay"]
+
+
+def test_the_calls_of_the_page_work(stage):
+    """The same in Python."""
+    (text,) = (text for kind, text in BLOCKS if kind == "python")
+
+    exec(text, {"mill": stage.mill})
+
+    assert sorted(run.state for run in stage.work()) == ["COMPLETED", "COMPLETED"]

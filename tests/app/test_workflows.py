@@ -433,7 +433,7 @@ app.workflow("outer", {nodes})
 
 
 def test_a_program_that_gets_its_input_from_a_workflow_is_not_started_alone(stage):
-    """It would take nothing, or other files than its workflow."""
+    """Alone the program would take nothing, or other files than its workflow."""
     with raises_code("node_of_workflow", "raw"):
         stage.mill.runs.start("shop.process")
     with raises_code("node_of_workflow", "raw"):

@@ -1,6 +1,6 @@
 """All scenarios, by name."""
 
-from tests.explore import consumers, engines, hands, inboxes, schedules, snapshots, windows
+from tests.explore import consumers, engines, hands, inboxes, schedules, snapshots, windows, workflows
 
 SCENARIOS = {
     **consumers.SCENARIOS,
@@ -10,8 +10,12 @@ SCENARIOS = {
     **schedules.SCENARIOS,
     **snapshots.SCENARIOS,
     **windows.SCENARIOS,
+    **workflows.SCENARIOS,
 }
 QUICK = [
+    "fork",
+    "fork-killed",
+    "fork-late",
     "kill-asked",
     "message",
     "limit",

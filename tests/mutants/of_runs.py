@@ -156,40 +156,40 @@ MUTANTS: Final = (
     ),
     # Workflows
     _mutant(
+        "workflow_moves_unseen",
+        "what follows from the end of a node is decided from a read, and done whatever has ended since",
+        In("_LockWorkflow.guards").drop("SQL.refuse_if_workflow_moved"),
+        scenario="fork",
+    ),
+    _mutant(
         "nodes_not_started",
         "the commit that ends a node starts no other node",
         In("_MoveWorkflow.writes").drop("*insertions(self.starts)"),
-        first=Killer.FAIL_POINTS,
+        scenario="fork",
     ),
     _mutant(
         "held_claims_never_completed",
         "the last node that reads what a workflow holds completes none of the claims",
         In("decide_node_end").swap("row.holding is Holding.HELD", "False"),
-        first=Killer.FAIL_POINTS,
+        scenario="fork",
     ),
     _mutant(
         "held_claims_taken_again",
         "each node of a workflow takes anew, and gets what has come since",
         In("HeldInputs.take").swap("lock_workflow(db, self.workflow) is not Holding.NOTHING", "False"),
         In("take_within").swap("if not held: ...", "if True: ..."),
-        first=Killer.FAIL_POINTS,
+        scenario="fork-late",
     ),
     _mutant(
         "failed_workflow_holds_for_ever",
         "a failed workflow that is not resumed keeps its claims",
         In("_end_hold").drop("*returned"),
-        first=Killer.FAIL_POINTS,
+        scenario="fork",
     ),
     _mutant(
         "killed_workflow_keeps_its_claims",
         "a workflow that was killed returns nothing",
         In("_decide_holding").swap("end is RunState.KILLED", "False"),
-        first=Killer.FAIL_POINTS,
-    ),
-    _mutant(
-        "nodes_of_a_killed_workflow_go_on",
-        "who asks for the end of a workflow dies before the nodes are killed, and no runner kills them",
-        In("Reaper.step").swap("workflow.kind is RunKind.WORKFLOW", "False"),
-        first=Killer.FAIL_POINTS,
+        scenario="fork-killed",
     ),
 )

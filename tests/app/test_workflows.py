@@ -336,3 +336,154 @@ def test_each_node_is_killed_with_signal_nine_and_the_workflow_resumes_where_it_
     seen = (tmp_path / "seen.txt").read_text().splitlines()
     assert [line.partition(" ")[0] for line in seen] == ["fetch"] * 2 + ["process"] * 3 + ["update"] * 2
     assert {line.partition(" ")[2] for line in seen} == {"['1.csv', '2.csv']"}
+
+
+FORK = (
+    SAID
+    + """
+@app.python()
+def left(run):
+    run.put("n", 1)
+
+@app.python()
+def right(run):
+    run.put("n", 2)
+
+@app.python(arguments={"left": int, "right": int})
+def join(run):
+    say(run, f"join {run.arguments['left']} {run.arguments['right']}")
+
+app.workflow("fork", [
+    tm.Node(left),
+    tm.Node(right),
+    tm.Node(join, after=[left, right], arguments={"left": tm.NodeValue("left.n"), "right": tm.NodeValue("right.n")}),
+])
+"""
+)
+
+
+@pytest.mark.parametrize("end", ["commit", "failure"])
+def test_nodes_that_end_at_once_start_their_join_once(stage, end):
+    """Each end is decided while the other node still runs: one of the two is refused by its guard, and looks again."""
+    stage.declare(FORK)
+    stage.mill.runs.start("shop.fork")
+    left, right = sorted(stage.take(), key=lambda run: run.node)
+    if end == "commit":
+        stage.at["driver.before_commit"] = lambda: stage.attempt(right)
+    else:
+        stage.at["driver.before_commit"] = lambda: stage.end_attempt(right, "failed", "it is broken")
+    stage.attempt(left)
+    ended = stage.play()
+
+    workflow = stage.find(left.workflow)
+    if end == "commit":
+        assert [run.node for run in ended] == ["join"]
+        assert stage.lines_of() == ["join 1 2"]
+        assert workflow.state == "COMPLETED"
+    else:
+        assert ended == []
+        assert (workflow.state, workflow.exit_reason) == ("FAILED", "node right: it is broken")
+
+
+REFUSED = [
+    ("[tm.Node(one, after=[two]), tm.Node(two, after=[one])]", "go in a circle: one, two"),
+    ("[tm.Node(one), tm.Node(one)]", "has the node 'one' twice"),
+    ("[tm.Node('noe')]", "did you mean 'one'"),
+    ("[tm.Node(loop)]", "is a worker"),
+    ("[tm.Node(one, after=[two])]", "which is no node of it"),
+    ("[tm.Node(one), tm.Node(two, when=tm.When('one.n', '>', 1))]", "a value of no node before it"),
+    ("[tm.Node(one), tm.Node(two, after=[one], when=tm.When('one.n', '=', 1))]", "is no comparison"),
+    ("[tm.Node(one, arguments={'day': 1})]", "declares no argument 'day'"),
+    ("[tm.Node(needs)]", "needs the argument 'day'"),
+    ("[tm.Node(needs, arguments={'day': 3})]", "must be of type string"),
+    ("[tm.Node(one)], holds=[raw]", "which none of its nodes reads"),
+    ("[tm.Node(inner)]", "which is a workflow"),
+    ("[]", "from 1 to 100"),
+    ("[tm.Node(one)], resume_within='60d'", "0 to 30 days"),
+]
+
+
+@pytest.mark.parametrize(("nodes", "why"), REFUSED)
+def test_a_workflow_that_cannot_be_is_refused_where_it_is_declared(nodes, why):
+    """A typing error must not be found at night, by a run that never ends."""
+    text = f"""
+import tidemill as tm
+
+app = tm.App("shop")
+raw = app.inbox("raw", "landing", format="text")
+lines = app.fileset("lines", keys={{"n": "int"}})
+
+@app.python()
+def one(run): pass
+
+@app.python()
+def two(run): pass
+
+@app.python(arguments={{"day": str}})
+def needs(run): pass
+
+@app.worker(reads=[lines])
+def loop(run): pass
+
+inner = app.workflow("inner", [tm.Node(two)])
+app.workflow("outer", {nodes})
+"""
+    with pytest.raises(tm.UserError, match=why):
+        exec(text, {})  # as the loader of the app file does
+
+
+def test_a_program_that_gets_its_input_from_a_workflow_is_not_started_alone(stage):
+    """Alone the program would take nothing, or other files than its workflow."""
+    with raises_code("node_of_workflow", "raw"):
+        stage.mill.runs.start("shop.process")
+    with raises_code("node_of_workflow", "raw"):
+        stage.declare(STEPS.replace('"on_raw", load', '"on_raw", process'))
+
+
+@pytest.mark.parametrize("value", [None, [1], float("nan"), "x" * 5000, b"x"])
+def test_a_value_that_cannot_be_put_fails_the_run(stage, value):
+    """The message about a workflow has all values: none of them may be large."""
+    stage.declare(f"nan = float('nan')\n@app.python()\ndef put(run):\n    run.put('n', {value!r})\n")
+
+    state, reason = stage.outcome("put")
+
+    assert state == "FAILED"
+    assert "bad_value" in reason or "value 'n' is refused" in reason
+
+
+def test_partitions_that_a_workflow_holds_are_completed_by_its_last_reader(stage):
+    """File sets as inboxes: the consumer is that of the workflow, and a kill returns the partitions."""
+    stage.declare(
+        SAID
+        + """
+lines = app.fileset("lines", keys={"n": "int"}, format="text")
+
+@app.python(reads=[lines])
+def first(run):
+    say(run, f"first {run.input(lines).partitions}")
+
+@app.python(reads=[lines])
+def last(run):
+    say(run, f"last {run.input(lines).partitions}")
+
+steps = app.workflow("steps", [tm.Node(first), tm.Node(last, after=[first])], holds=[tm.Reads(lines, max_partitions=2)])
+app.schedule("on_lines", steps, trigger=tm.NewPartitions(lines))
+"""
+    )
+    for number in (1, 2, 3):
+        stage.publish("lines", f"n={number}")
+    stage.schedule()
+    stage.work()
+    (consumer,) = stage.mill.consumers.list().items
+    held = stage.sql("SELECT count(*) FROM consumer_work WHERE state = 'in_progress'")
+    stage.play()
+
+    assert consumer.name == "default.shop.steps"
+    assert held == [(2,)]
+    assert stage.lines_of() == [
+        "first [{'n': 1}, {'n': 2}]",
+        "last [{'n': 1}, {'n': 2}]",
+        "first [{'n': 3}]",
+        "last [{'n': 3}]",
+    ]
+    assert stage.mill.catalog.audit().findings == ()

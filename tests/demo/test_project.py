@@ -57,6 +57,7 @@ class Run:
     inputs: dict[str, Given]
     filesets: dict[str, DataFrame]
     written: dict[tuple[str, str], list[dict[str, object]]] = field(default_factory=dict)
+    values: dict[str, object] = field(default_factory=dict)
 
     def input(self, dataset) -> Given:
         """An input, empty unless the test gives one."""
@@ -65,6 +66,10 @@ class Run:
     def read(self, dataset) -> DataFrame:
         """A file set."""
         return self.filesets[dataset.name]
+
+    def put(self, name, value) -> None:
+        """Keep a value."""
+        self.values[name] = value
 
     def output(self, dataset) -> Written:
         """An output, which keeps the written rows."""

@@ -1,6 +1,6 @@
 """All scenarios, by name."""
 
-from tests.explore import backfills, consumers, engines, hands, inboxes, schedules, snapshots, windows
+from tests.explore import backfills, consumers, engines, hands, inboxes, schedules, snapshots, windows, workflows
 
 SCENARIOS = {
     **backfills.SCENARIOS,
@@ -11,8 +11,12 @@ SCENARIOS = {
     **schedules.SCENARIOS,
     **snapshots.SCENARIOS,
     **windows.SCENARIOS,
+    **workflows.SCENARIOS,
 }
 QUICK = [
+    "fork",
+    "fork-killed",
+    "fork-late",
     "kill-asked",
     "backfill-cancelled",
     "backfill-failed",

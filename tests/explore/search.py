@@ -28,6 +28,8 @@ TABLES = {
     "inbox_file": "dataset_id name content_version status failures not_before run_id epoch alone error afterwards",
     "run": "run_id program_id schedule_id job_id state epoch failures losses triggered_by write_pointer not_before "
     "kill_asked lease_until created_at exit_reason pid first_write_pointer",
+    "workflow_run": "run_id revision holding holds_until resumed_by",
+    "workflow_node": "workflow_id node run_id outcome result",
     "run_input": "run_id dataset_id write_pointer item content_version",
     "slot": "limit_key run_id",
     "slot_limit": "limit_key launches",

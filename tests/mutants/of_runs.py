@@ -129,8 +129,9 @@ MUTANTS: Final = (
         "end_announced_later",
         "that a run has ended is said in a transaction after its end",
         In("DriverProcess._carry_out").swap(
-            "step.commit(prepared, [finish, *announced])",
-            "step.commit(prepared, [finish])\nif announced:\n    self.catalog.apply(announced)",
+            "step.commit(prepared, [*node.before, finish, *node.after, *announced])",
+            "step.commit(prepared, [*node.before, finish, *node.after])\n"
+            "if announced:\n    self.catalog.apply(announced)",
         ),
         first=Killer.SIMULATION,
     ),
@@ -152,5 +153,43 @@ MUTANTS: Final = (
         "a run that has ended keeps its files from being deleted for ever",
         In("Inputs.complete").drop("Unpin(tx.run_id)"),
         first=Killer.SIMULATION,
+    ),
+    # Workflows
+    _mutant(
+        "workflow_moves_unseen",
+        "what follows from the end of a node is decided from a read, and done whatever has ended since",
+        In("_LockWorkflow.guards").drop("SQL.refuse_if_workflow_moved"),
+        scenario="fork",
+    ),
+    _mutant(
+        "nodes_not_started",
+        "the commit that ends a node starts no other node",
+        In("_MoveWorkflow.writes").drop("*insertions(self.starts)"),
+        scenario="fork",
+    ),
+    _mutant(
+        "held_claims_never_completed",
+        "the last node that reads what a workflow holds completes none of the claims",
+        In("decide_node_end").swap("row.holding is Holding.HELD", "False"),
+        scenario="fork",
+    ),
+    _mutant(
+        "held_claims_taken_again",
+        "each node of a workflow takes anew, and gets what has come since",
+        In("HeldInputs.take").swap("lock_workflow(db, self.workflow) is not Holding.NOTHING", "False"),
+        In("take_within").swap("if not held: ...", "if True: ..."),
+        scenario="fork-late",
+    ),
+    _mutant(
+        "failed_workflow_holds_for_ever",
+        "a failed workflow that is not resumed keeps its claims",
+        In("_end_hold").drop("*returned"),
+        scenario="fork",
+    ),
+    _mutant(
+        "killed_workflow_keeps_its_claims",
+        "a workflow that was killed returns nothing",
+        In("_decide_holding").swap("end is RunState.KILLED", "False"),
+        scenario="fork-killed",
     ),
 )

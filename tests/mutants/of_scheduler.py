@@ -269,7 +269,7 @@ MUTANTS: Final = (
     _mutant(
         "run_without_a_slot",
         "a run takes no slot",
-        In("create_pending").drop("SQL.insert_slots"),
+        In("insertions").drop("SQL.insert_slots"),
         scenario="message",
     ),
     _mutant(
@@ -299,19 +299,19 @@ MUTANTS: Final = (
     _mutant(
         "slot_never_freed",
         "the slot of a run that has committed stays taken",
-        In("FinishRun.writes").drop("*_free(self.run_id)"),
+        In("FinishRun.writes").drop("*free_slots(self.run_id)"),
         scenario="message",
     ),
     _mutant(
         "slot_of_a_failed_run_never_freed",
         "the slot of a run that failed or was killed stays taken",
-        In("_EndAttempt.writes").swap("_free(self.run.run_id)", "_free(self.run.run_id)[:1]"),
+        In("_EndAttempt.writes").swap("free_slots(self.run.run_id)", "free_slots(self.run.run_id)[:1]"),
         scenario="retry",
     ),
     _mutant(
         "who_waits_for_a_slot_not_woken",
         "a slot that becomes free wakes nobody",
-        In("_free").drop("SQL.wake_waiting_jobs"),
+        In("free_slots").drop("SQL.wake_waiting_jobs"),
         scenario="limit",
     ),
     _mutant(

@@ -116,7 +116,7 @@ def test_a_function_that_moves_to_another_module_keeps_its_mutants(tmp_path):
     mutant = next(mutant for mutant in MUTANTS if mutant.name == "fenced_attempt_takes")
     ((file, text),) = mutant.texts(SOURCE).items()
     module = ast.parse((SOURCE / file).read_text())
-    (moved,) = (node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "_lock_open")
+    (moved,) = (node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "lock_open")
     module.body.remove(moved)
     (tmp_path / "old.py").write_text(ast.unparse(module))
     (tmp_path / "new.py").write_text(ast.unparse(moved))

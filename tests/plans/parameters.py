@@ -1104,6 +1104,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "runs.list_of_program": {"created_before": _NOW - 150_000_000, "before": "run_15", "since": 0},
     "runs.list_of_schedule": {**_RUNS, "program_id": None, "state": None},
     "runs.list_of_workflow": {**_RUNS, "program_id": None, "namespace": None, "state": None},
+    "run_ends.lock_limits": {"runs": _list("live_1", "live_2")},
     "workflows.end_node": {"outcome": "COMPLETED"},
     "workflows.end_workflow": {"state": "FAILED"},
     "workflows.inherit_workflow": {"run_id": "new_run"},

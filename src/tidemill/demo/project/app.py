@@ -122,6 +122,21 @@ def compare(run, spark):
     numbers = [F.count("*").alias("flights"), F.avg("dep_delay").alias("dep_delay"), F.sum("seats").alias("seats")]
     figures = known.groupBy("day", "carrier").agg(*numbers)
     run.output(by_airline).overwrite(figures.join(run.input(airlines).read(), "carrier", "left"))
+    run.put("compared", True)
+
+
+@app.python()
+def tell(run):
+    """Tell other systems of each comparison of the airlines, once its numbers are published."""
+    run.publish("airlines_compared", {"run": run.id})
+
+
+# The last step: two programs in order, each in a transaction of its own.
+comparison = app.workflow(
+    "comparison",
+    [tm.Node(compare), tm.Node(tell, after=[compare], when=tm.When("compare.compared", "==", True))],
+    holds=[flights_weather],
+)
 
 
 def in_hours(partitions):
@@ -143,6 +158,6 @@ app.schedule("mirror_airlines", "mirror_airlines", trigger=night)
 app.schedule("mirror_planes", "mirror_planes", trigger=night)
 # Six hours at once are cheaper than six times one. What is left is compared when nothing more comes.
 news = tm.NewPartitions(flights_weather, 6) | tm.Silence(tm.NewPartitions(flights_weather), "5s") | tm.Refreshed(planes)
-app.schedule("compare", compare, trigger=news, constraints=[tm.SinceLastRun("2s")])
+app.schedule("compare", comparison, trigger=news, constraints=[tm.SinceLastRun("2s")])
 app.schedule("count_hours", "count_hours", trigger=tm.WatermarkPassed(flights, every="1h"))
 app.schedule("count_24h", "count_24h", trigger=tm.WatermarkPassed(flights, every="1h"))

@@ -334,10 +334,12 @@ def end_attempt(
     """End attempt `epoch` of a run without commit, as one transaction with `also`; the run's state after it.
 
     None, and nothing changed, when the attempt has ended already (a commit that won, a fence), or when its lease was
-    renewed after all.
+    renewed after all; and for the run of a workflow, which has no attempts.
     """
     while True:
         run, program, inputs, claims = catalog.read(lambda db: _read_for_end(db, run_id))
+        if run.kind is RunKind.WORKFLOW:
+            return None  # its nodes end it
         if run.epoch != epoch or not (run.state.live or (run.state is RunState.PENDING and end.cause is Cause.KILLED)):
             return None
         if end.unrenewed is not None and run.lease_until != end.unrenewed:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import tidemill as tm
+from tests.errors import raises_code
 from tests.stage import EMPTY, staged
 from tidemill.cli.main import main
 
@@ -60,9 +62,29 @@ def test_the_commands_of_the_page_work(stage):
     assert [words[1] for words in commands] == ["start", "retry", "kill", "start", "start", "replay"]
 
 
+def test_an_argument_of_the_page_is_a_secret_in_the_driver_alone(tmp_path, sqlite_catalog_url):
+    """A password in the catalog is in each of its backups."""
+    secret = tmp_path / "secret"
+    secret.write_text("swordfish\n")
+    (app,) = (text for kind, text in BLOCKS if kind == "python" and "import tidemill" in text)
+    told = f"    with open({str(tmp_path / 'told')!r}, 'w') as told:\n        told.write(f'{{key}} {{password}}')\n"
+    with staged(tmp_path, sqlite_catalog_url, app + told, environ={"CRM_KEY": "open sesame"}) as stage:
+        stage.mill.runs.start("shop.mirror", {"password": tm.Secret(f"file:{secret}")})
+        (ran,) = stage.work()
+        with raises_code("bad_secret_place") as refused:
+            stage.mill.runs.start("shop.mirror", {"password": "swordfish"})
+        kept = str(stage.mill.project.catalog.dump())
+
+    assert (ran.state, (tmp_path / "told").read_text()) == ("COMPLETED", "open sesame swordfish"), ran.exit_reason
+    assert ran.arguments == {"key": "env:CRM_KEY", "password": f"file:{secret}"}
+    assert "swordfish" not in str(refused.value)
+    assert "swordfish" not in kept
+    assert "open sesame" not in kept
+
+
 def test_the_calls_of_the_page_work(stage):
     """The same in Python."""
-    (text,) = (text for kind, text in BLOCKS if kind == "python")
+    (text,) = (text for kind, text in BLOCKS if kind == "python" and "import tidemill" not in text)
 
     exec(text, {"mill": stage.mill})
 

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from tidemill.schedule.waits import SinceLastRun as SinceLastRun
     from tidemill.schedule.waits import TimeRange as TimeRange
     from tidemill.schedule.window_triggers import WindowsRecomputed as WindowsRecomputed
+    from tidemill.secret_places import Secret as Secret
     from tidemill.shapes.expectation import Arrivals as Arrivals
     from tidemill.shapes.filters import Range as Range
 
@@ -154,6 +155,7 @@ _HOMES = {
     "RunSlow": "alerts.rules",
     "RunTooLong": "alerts.rules",
     "SchedulerBehind": "alerts.rules",
+    "Secret": "secret_places",
     "Silence": "schedule.triggers",
     "SinceLastRun": "schedule.waits",
     "Slack": "alerts.targets",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +42,21 @@ def check_place(what: str, place: str) -> str:
     if kind not in _KINDS or not name:
         raise BadSecretPlace(what, place)
     return place
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Place of a secret, `env:NAME` or `file:PATH`, as the value or default of an argument of a program.
+
+    The catalog, logs and pages have the place. A program finds the secret in `run.arguments`: the driver reads the
+    secret on its machine, when the program asks. `BadSecretPlace`.
+    """
+
+    place: str
+
+    def __post_init__(self) -> None:
+        """Refuse the secret itself."""
+        check_place("a secret", self.place)
 
 
 def read_secret(world: World, what: str, place: str) -> str:

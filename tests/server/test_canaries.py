@@ -30,6 +30,7 @@ ENVIRON = {
     "HOOK": f"{CANARY}-hook",
     "SLACK": f"http://127.0.0.1:9/{CANARY}-slack",
     "ARGUMENT": f"{CANARY}-argument",
+    "KEY": f"{CANARY}-key",
     "AWS_SECRET_ACCESS_KEY": f"{CANARY}-aws",
     "UNUSED": f"{CANARY}-unused",
 }
@@ -44,11 +45,11 @@ crm = tm.Jdbc("postgresql://127.0.0.1:9/app", table="users", user="reader", pass
 app.pipeline("mirror", source=crm, transform="SELECT id FROM source", sink=users)
 
 
-@app.python(writes=[orders], arguments={"password": str})
+@app.python(writes=[orders], arguments={"password": tm.Secret, "key": tm.Secret("env:KEY")})
 def load(run):
     with open(os.environ["TOLD"], "w") as told:
         told.write(os.environ["TIDEMILL_TOKEN"])
-    assert os.environ[run.arguments["password"].removeprefix("env:")]
+    assert run.arguments == {"password": os.environ["ARGUMENT"], "key": os.environ["KEY"]}
     raise ValueError("of the program")
 
 

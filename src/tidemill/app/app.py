@@ -52,6 +52,7 @@ from tidemill.schedule.constraints import Concurrency, Constraint
 from tidemill.schedule.specs import DEFAULT_GRACE, DEFAULT_TIMEOUT, BadSchedule, Misfire, OnTimeout, ScheduleSpec
 from tidemill.schedule.time_triggers import Every
 from tidemill.schedule.triggers import Trigger
+from tidemill.secret_places import Secret
 from tidemill.shapes.column_types import check_types
 from tidemill.shapes.expectation import Arrivals, BadExpectation
 from tidemill.shapes.formats import BadRows, FileFormat, RawFormat, Unknown, columns_of
@@ -67,6 +68,7 @@ _TYPES: Final[Mapping[type, ArgumentType]] = {
     int: ArgumentType.INT,
     float: ArgumentType.FLOAT,
     bool: ArgumentType.BOOL,
+    Secret: ArgumentType.SECRET,
 }
 
 
@@ -293,7 +295,7 @@ class App:
         backoff: str | timedelta = "10s",
         run_on_empty: bool | None = None,
         deliver_own: bool = True,
-        arguments: Mapping[str, type | Value] | None = None,
+        arguments: Mapping[str, type | Value | Secret] | None = None,
         spark_profile: str = "",
     ) -> Callable[[_C], _C]:
         """Register the decorated function as a program that is called with `(run, spark)`.
@@ -302,7 +304,7 @@ class App:
         changed), `writes` those it may publish to (by name, if another app's). A watermark does not pass the times
         of `clicks.span(start, end)` among them while a run is open; they may be the `$name` of arguments.
         A failed attempt is repeated `retries` times, after `backoff`, then twice that.
-        `arguments` are `{"name": default}` or `{"name": type}`.
+        `arguments` are `{"name": default}` or `{"name": type}`. A `Secret` names the place of a secret.
         `run_on_empty` says whether it is called when nothing waits; left out, it is when a time trigger (`Every`) fed
         its job, so that an hour without data is reported too. `deliver_own=False` keeps it from consuming what it
         publishes. `spark_profile` names the settings `[spark.profiles.NAME]` of tidemill.toml with which its Spark
@@ -329,7 +331,7 @@ class App:
         backoff: str | timedelta = "10s",
         run_on_empty: bool | None = None,
         deliver_own: bool = True,
-        arguments: Mapping[str, type | Value] | None = None,
+        arguments: Mapping[str, type | Value | Secret] | None = None,
     ) -> Callable[[_C], _C]:
         """Register the decorated function as a program without Spark, called with `(run)`; see `spark`."""
         return self.add_program(
@@ -348,7 +350,7 @@ class App:
         backoff: str | timedelta = "10s",
         run_on_empty: bool | None = None,
         deliver_own: bool = True,
-        arguments: Mapping[str, type | Value] | None = None,
+        arguments: Mapping[str, type | Value | Secret] | None = None,
         spark_profile: str = "",
     ) -> None:
         """Declare a PySpark file as a program, unchanged: it is executed as `spark-submit` executes it.
@@ -433,7 +435,7 @@ class App:
         retries: int = 0,
         backoff: str | timedelta = "10s",
         deliver_own: bool = True,
-        arguments: Mapping[str, Value] | None = None,
+        arguments: Mapping[str, Value | Secret] | None = None,
         spark_profile: str = "",
     ) -> Callable[[_C], _C]:
         """Register the decorated function as a worker: it runs until it is stopped, and needs no schedule.
@@ -458,7 +460,7 @@ class App:
         retries: int,
         backoff: str | timedelta,
         deliver_own: bool,  # noqa: FBT001  # as below
-        arguments: Mapping[str, type | Value],
+        arguments: Mapping[str, type | Value | Secret],
         *,
         spark_profile: str = "",
     ) -> Callable[[_C], _C]:
@@ -615,7 +617,7 @@ class App:
         *,
         trigger: Trigger,
         constraints: Sequence[Constraint] = (Concurrency(1),),
-        arguments: Mapping[str, Value | From] | None = None,
+        arguments: Mapping[str, Value | Secret | From] | None = None,
         description: str = "",
         timeout: str | timedelta = DEFAULT_TIMEOUT,
         on_timeout: str = "cancel",
@@ -707,7 +709,7 @@ class App:
         backoff: str | timedelta,
         run_on_empty: bool | None,  # noqa: FBT001  # as above
         deliver_own: bool,  # noqa: FBT001  # as above
-        arguments: Mapping[str, type | Value],
+        arguments: Mapping[str, type | Value | Secret],
         *,
         spark_profile: str = "",
     ) -> Callable[[_C], _C]:
@@ -861,9 +863,13 @@ def _one_of(options: type[_E], given: str, subject: str) -> _E:
     return one_of(options, given, lambda why: BadDeclaration(subject, why))
 
 
-def _argument(name: str, given: type | Value) -> Argument:
+def _argument(name: str, given: type | Value | Secret) -> Argument:
     if isinstance(given, type):
         if given not in _TYPES:
-            raise BadDeclaration(f"argument {name!r}", f"has the type {given.__name__}: use str, int, float or bool")
+            raise BadDeclaration(
+                f"argument {name!r}", f"has the type {given.__name__}: use str, int, float, bool or Secret"
+            )
         return Argument(name, _TYPES[given])
+    if isinstance(given, Secret):
+        return Argument(name, ArgumentType.SECRET, given.place)
     return Argument(name, _TYPES[type(given)], given)

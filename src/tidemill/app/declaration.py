@@ -30,11 +30,12 @@ from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.inbox.inbox import InboxSpec, rejects_of
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.names import DEFAULT_NAMESPACE, check_name, qualified
-from tidemill.run.records.programs import Argument, ArgumentType, ProgramKind, WrittenSpan
+from tidemill.run.records.programs import Argument, ArgumentType, ProgramKind, Value, WrittenSpan
 from tidemill.run.records.workflow_spec import WorkflowSpec
 from tidemill.run.step.acceptors import Accept
 from tidemill.run.step.spans import DeclaredSpan
 from tidemill.schedule.specs import ScheduleSpec
+from tidemill.secret_places import Secret
 from tidemill.shapes.column_types import check_types
 from tidemill.shapes.filters import Range, Where
 from tidemill.shapes.formats import BadRows
@@ -45,6 +46,7 @@ _TYPES: Final[Mapping[ArgumentType, type]] = {
     ArgumentType.INT: int,
     ArgumentType.FLOAT: float,
     ArgumentType.BOOL: bool,
+    ArgumentType.SECRET: Secret,
 }
 
 
@@ -276,7 +278,7 @@ def _add_program(app: App, program: _SentProgram) -> None:
         raise BadDeclaration(f"program {program.name!r}", f"has terms for {min(stray)}, which it does not read")
     reads = [_read_terms(name, program.terms.get(name)) for name in program.reads]
     # Without a default, a run must give the argument: the app file says its type then.
-    arguments = {one.name: _TYPES[one.type] if one.default is None else one.default for one in program.arguments}
+    arguments = {one.name: _read_given(one) for one in program.arguments}
     if [(name, _TYPES[one.type]) for name, one in zip(arguments, program.arguments, strict=False)] != [
         (name, value if isinstance(value, type) else type(value)) for name, value in arguments.items()
     ] or len(arguments) != len(program.arguments):
@@ -313,6 +315,12 @@ def _add_program(app: App, program: _SentProgram) -> None:
             spark_profile=program.spark_profile,
         )
     add(_RemoteCode(program.name))
+
+
+def _read_given(one: Argument) -> type | Value | Secret:
+    if one.default is None:
+        return _TYPES[one.type]
+    return Secret(str(one.default)) if one.type is ArgumentType.SECRET else one.default
 
 
 def _add_windows(app: App, program: _SentProgram, statement: str) -> None:

@@ -14,6 +14,7 @@ from tidemill.durations import format_duration
 from tidemill.errors import UserError
 from tidemill.json_specs import has_tag, write_plain
 from tidemill.mill.page import Page
+from tidemill.secret_places import Secret
 from tidemill.shapes.filters import Range
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def _plain(value: Any, levels: int) -> Any:  # noqa: ANN401  # JSON
         raise TooDeep
     if value is None or isinstance(value, str | int | float):
         return value
+    if isinstance(value, Secret):
+        return value.place
     if isinstance(value, Mapping):
         return {str(name): _plain(inner, levels - 1) for name, inner in value.items()}
     if isinstance(value, Collection):

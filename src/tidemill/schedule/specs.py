@@ -23,6 +23,7 @@ from tidemill.schedule.constraints import FACTS, Concurrency, Constraint, limit_
 from tidemill.schedule.time_triggers import CalendarTrigger, TimeTrigger
 from tidemill.schedule.triggers import Trigger
 from tidemill.schedule.waits import Delay, SinceLastRun
+from tidemill.secret_places import Secret
 
 DEFAULT_TIMEOUT: Final = timedelta(hours=24)
 DEFAULT_GRACE: Final = timedelta(minutes=1)
@@ -197,6 +198,8 @@ def _read_given(given: object) -> object:
             return _read_source(path)
         case {"from": _}:
             return read_plain(From, given)
+        case Secret(place):
+            return place
         case _:
             return given
 

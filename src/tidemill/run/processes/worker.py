@@ -91,7 +91,7 @@ class Worker:
     @property
     def arguments(self) -> Mapping[str, Value]:
         """The declared arguments, with their defaults."""
-        return self._steps.record.arguments
+        return self._steps.arguments
 
     @property
     def spark(self) -> SparkSession:
@@ -168,6 +168,11 @@ class Steps:
     def run(self) -> Run:
         """The transaction since the last take, as its program sees it. `NothingTaken` before one."""
         return Run(self._current)
+
+    @property
+    def arguments(self) -> Mapping[str, Value]:
+        """The arguments as the program sees them."""
+        return self._program.reveal(self._catalog.world, self.record.arguments)
 
     def take(self, wait: str | timedelta | None = None) -> bool:
         """Begin the next step; see `Worker.take`."""

@@ -25,7 +25,8 @@ from tidemill.names import Namespace, ProgramId, advise, check_name, nearest, qu
 from tidemill.run.records.modules import find_app, find_module
 from tidemill.run.records.values import Value as Value  # noqa: PLC0414  # programs and values go together
 from tidemill.run.records.workflow_spec import WorkflowSpec
-from tidemill.world import Disk
+from tidemill.secret_places import Secret, check_place, read_secret
+from tidemill.world import Disk, World
 
 if TYPE_CHECKING:
     from tidemill.run.records.programs_sql import Sql
@@ -138,6 +139,8 @@ class ArgumentType(StrEnum):
     INT = "int"
     FLOAT = "float"
     BOOL = "bool"
+    SECRET = "secret"  # noqa: S105  # a type, no secret
+    """The place of a secret. The driver reads the secret."""
 
 
 _PYTHON_TYPES: Final[Mapping[ArgumentType, type[Value]]] = {
@@ -145,6 +148,7 @@ _PYTHON_TYPES: Final[Mapping[ArgumentType, type[Value]]] = {
     ArgumentType.INT: int,
     ArgumentType.FLOAT: float,
     ArgumentType.BOOL: bool,
+    ArgumentType.SECRET: str,
 }
 
 
@@ -171,7 +175,13 @@ class Argument:
             self.check("its declaration", self.default)
 
     def check(self, program: str, value: object) -> Value:
-        """Give `value` back if it has the declared type (an int will do for a float); `BadArgument` otherwise."""
+        """Give `value` back if it has the declared type (an int will do for a float); `BadArgument` otherwise.
+
+        Of a secret, give the place; `BadSecretPlace`, whose message does not have the value: it may be the secret.
+        """
+        if self.type is ArgumentType.SECRET:
+            place = value.place if isinstance(value, Secret) else value
+            return check_place(f"argument {self.name} of {program}", place if isinstance(place, str) else "")
         wanted = _PYTHON_TYPES[self.type]
         if wanted is float and type(value) is int:
             return float(value)
@@ -294,6 +304,12 @@ class Program:
             )
             raise BadArgument(self.qualified_name, max(sizes, key=lambda name: sizes[name]), why)
         return bound
+
+    def reveal(self, world: World, arguments: Mapping[str, Value]) -> Mapping[str, Value]:
+        """Return the arguments of a run as its program sees them: secrets in the place of their places. `NoSecret`."""
+        secrets = [one.name for one in self.arguments if one.type is ArgumentType.SECRET and one.name in arguments]
+        read = {name: read_secret(world, f"argument {name}", str(arguments[name])) for name in secrets}
+        return {**arguments, **read}
 
     def spec(self) -> str:
         """The JSON of all fields but those that are columns; `BadProgram` for a value of a wrong type."""

@@ -78,8 +78,9 @@ class Run:
 
     @property
     def arguments(self) -> Mapping[str, Value]:
-        """The declared arguments, with their values."""
-        return self._step.record.arguments
+        """The declared arguments, with their values; of a `Secret` the secret itself. `NoSecret`."""
+        program, given = self._step.inputs.program, self._step.record.arguments
+        return given if program is None else program.reveal(self._workspace.world, given)
 
     @property
     def triggered_by(self) -> Mapping[str, object]:

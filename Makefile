@@ -13,6 +13,7 @@ LAUNCHES ?= 10000
 CHANGES ?= 5000
 SCHEDULES ?= 5000
 KILLS ?= 200
+RUNS ?= 1000
 DEMO_KILLS ?= 50
 # Spark tests share one session, so they run one after another; the other tests on two cores.
 # pytest names the slowest tests: look at these first when the whole takes too long.
@@ -39,7 +40,7 @@ define together
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-both test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark chaos-cluster chaos-s3 demo-s3-crash launches servers roles day takeover zones s3-course fuzz-rest bench bench-page first-minutes fmt reference screenshots stubs lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-both test-jdbc ui-test test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark chaos-cluster chaos-s3 demo-s3-crash launches servers roles day year takeover zones s3-course fuzz-rest bench bench-page first-minutes fmt reference screenshots stubs lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -122,6 +123,9 @@ servers: set-up-test ## kill -9 two servers while callers make CHANGES=5000 chan
 
 day: set-up-test ## a virtual day of SCHEDULES=5000 schedules with two schedulers that crash, on both databases
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.day --schedules $(SCHEDULES) $(ARGS)
+
+year: set-up-test ## a virtual year at RUNS=1000 runs a day: the catalog stays as large as after 100 days
+	@$(BIN)/python -m tests.upkeep.year --runs $(RUNS) $(ARGS)
 
 roles: set-up-test ## kill -9 nodes with separate roles while files land, KILLS=200 times
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.roles --kills $(KILLS) $(ARGS)

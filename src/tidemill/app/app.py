@@ -488,7 +488,7 @@ class App:
         nodes: Sequence[DeclaredNode],
         *,
         holds: Iterable[DeclaredInbox | DeclaredFileset | Reads | str] = (),
-        arguments: Mapping[str, type | Value] | None = None,
+        arguments: Mapping[str, type | Value | Secret] | None = None,
         resume_within: str | timedelta = "24h",
     ) -> Workflow:
         """Declare a program that runs other programs of the app as its `nodes`, each in a transaction of its own.
@@ -516,7 +516,7 @@ class App:
         name: str,
         spec: WorkflowSpec,
         holds: Iterable[DeclaredInbox | DeclaredFileset | Reads | Changes | str],
-        arguments: Mapping[str, type | Value],
+        arguments: Mapping[str, type | Value | Secret],
     ) -> Workflow:
         """Add a workflow, and have its nodes get what it holds."""
         held = check_holds(name, [one if isinstance(one, Reads | Changes) else Reads(one) for one in holds])

@@ -444,6 +444,8 @@ def _resume(db: Db, run: RunRecord, program: Program, new: NewRun) -> bool:
     from tidemill.run.step.resumption import resume_workflow
 
     return resume_workflow(db, run.run_id, program, new)
+
+
 def repeat(db: Db, pointer: WritePointer, run: RunRecord, replay_id: RunId, how: Replay) -> NewRun:
     """Return the run that is to repeat `run`; `pointer` is a tick that the caller's transaction has taken first."""
     if run.program_id is None or run.state is not RunState.COMPLETED:

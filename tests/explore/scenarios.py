@@ -1,8 +1,9 @@
 """All scenarios, by name."""
 
-from tests.explore import consumers, engines, hands, inboxes, schedules, snapshots, windows
+from tests.explore import chosen, consumers, engines, hands, inboxes, schedules, snapshots, windows
 
 SCENARIOS = {
+    **chosen.SCENARIOS,
     **consumers.SCENARIOS,
     **engines.SCENARIOS,
     **hands.SCENARIOS,
@@ -36,6 +37,7 @@ QUICK = [
     "counted",
     "counted-2",
     "retry",
+    "given",
     "updated",
     "suspended",
     "suspended-hold",

@@ -125,7 +125,7 @@ def take_run(catalog: Catalog) -> tuple[RunRecord, Inputs] | None:
         runs = take_runs(db, most=1, owner="runner", host="here", lease=LEASE)
         for run in runs:
             register(db, Registration(run.run_id, run.epoch, run.epoch, {}, "logs"))
-        return [(run, find_inputs(db, find_program_by_id(db, run.program_id))) for run in runs]
+        return [(run, find_inputs(db, find_program_by_id(db, run.program_id), run)) for run in runs]
 
     return next(iter(catalog.write(take_one)), None)
 
@@ -335,16 +335,24 @@ def _find_unended(stage: Stage) -> list[tuple[RunId, int]]:
 
 
 def lake(
-    *, writers: Sequence[str] = (), runs: Sequence[str] = (), earlier: Sequence[tuple[int, str]] = (), retries: int = 0
+    *,
+    writers: Sequence[str] = (),
+    runs: Sequence[str] = (),
+    earlier: Sequence[tuple[int, str]] = (),
+    retries: int = 0,
+    programs: Sequence[str] = (),
 ) -> Callable[[Stage], None]:
-    """The file set `lines`, external runs for the writers, and for each of `runs` one that waits, of that program."""
+    """The file set `lines`, external runs for the writers, and for each of `runs` one that waits, of that program.
+
+    `programs` are programs without a run.
+    """
 
     def set_up(stage: Stage) -> None:
         def block(db: Db) -> None:
             declare(db, LINES.dataset)
             for name in writers:
                 create_external(db, RunId(f"run_{name}"), owner="me", host="here", pid=1, lease=timedelta(minutes=1))
-            for name in dict.fromkeys(runs):
+            for name in dict.fromkeys((*runs, *programs)):
                 put_program(db, program(name, retries))
                 ensure_consumer(db, LINES.dataset_id, f"default.shop.{name}")
             create_pending(

@@ -1,9 +1,10 @@
 """All scenarios, by name."""
 
-from tests.explore import backfills, consumers, engines, hands, inboxes, schedules, snapshots, windows, workflows
+from tests.explore import backfills, chosen, consumers, engines, hands, inboxes, schedules, snapshots, windows, workflows
 
 SCENARIOS = {
     **backfills.SCENARIOS,
+    **chosen.SCENARIOS,
     **consumers.SCENARIOS,
     **engines.SCENARIOS,
     **hands.SCENARIOS,
@@ -44,6 +45,7 @@ QUICK = [
     "counted",
     "counted-2",
     "retry",
+    "given",
     "updated",
     "suspended",
     "suspended-hold",

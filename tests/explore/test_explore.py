@@ -13,7 +13,7 @@ OF_TODAY = [name for number, name in enumerate(SHORT) if number % DAYS == TODAY 
 """Four days play all; `make explore` plays all of them, and larger ones."""
 LONGEST = {
     "timed-out-small", "lost-replies-2", "inbox-rewritten", "timer-hold", "inbox-small", "queue", "beside",
-    "drivers", "timer", "messages", "suspended", "capped", "engines",
+    "drivers", "timer", "messages", "suspended", "capped", "engines", "given",
     "windows-listed",
 }  # fmt: skip
 """Scenarios of the short form that take three seconds or more: `make test-long` plays them."""

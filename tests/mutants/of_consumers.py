@@ -191,6 +191,24 @@ MUTANTS: Final = (
         first=Killer.SIMULATION,
     ),
     _mutant(
+        "chosen_input_not_pinned",
+        "the files of what a run is given are not kept",
+        In("keep_input").drop("pin"),
+        scenario="given",
+    ),
+    _mutant(
+        "chosen_input_unpinned_between_attempts",
+        "a run with chosen input gives up its pins with its first attempt",
+        In("fail_claims").swap("[] if is_chosen else [Unpin(run_id)]", "[Unpin(run_id)]"),
+        scenario="given",
+    ),
+    _mutant(
+        "chosen_run_takes_of_the_consumer",
+        "a run with chosen input takes what waits for its program",
+        In("find_inputs").swap("run is not None and run.is_chosen", "False"),
+        scenario="given",
+    ),
+    _mutant(
         "backlog_not_announced",
         "the end of a run does not say that work is left",
         In("Announce._changes").swap("(...,)", "(...,) if self.backlog.phase is Phase.FILES else ()"),

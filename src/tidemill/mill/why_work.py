@@ -157,7 +157,8 @@ def explain_readers(db: Db, dataset: Dataset, access: Access) -> tuple[Because, 
 def list_readers(db: Db, dataset: Dataset, access: Access) -> list[Program]:
     """Return the programs that are given what arrives in a data set, of those that the caller may read."""
     seen = (one for one in list_programs(db) if access.sees(one.namespace))
-    return [one for one in seen if dataset.qualified_name in one.reads and not one.retired]
+    name = dataset.qualified_name
+    return [one for one in seen if name in one.reads and name not in one.held and not one.retired]
 
 
 def list_open_jobs(db: Db, schedule_ids: Iterable[ScheduleId]) -> list[Job]:

@@ -48,7 +48,7 @@ from tidemill.run.step.attempts import (
 )
 from tidemill.run.step.context import Run, being_current
 from tidemill.run.step.inputs import Inputs, find_inputs
-from tidemill.run.step.node_end import NO_INPUT, decide_node_end
+from tidemill.run.step.node_end import ALONE, NO_INPUT, decide_node_end
 from tidemill.run.step.outputs import Writer, write_frames
 from tidemill.run.step.replays import check_replay
 from tidemill.run.step.run_ends import announce_end, announce_start
@@ -240,7 +240,7 @@ class DriverProcess:
         announced = [] if empty else [announce_end(run, program, RunState.COMPLETED, published, values)]
         stand = NodeStand(NodeOutcome.NO_INPUT if empty else NodeOutcome.COMPLETED, values)
         while True:
-            node = self.catalog.read(lambda db: decide_node_end(db, run, stand, inputs.held))
+            node = self.catalog.read(lambda db: decide_node_end(db, run, stand, inputs.held)) if run.workflow else ALONE
             try:
                 step.commit(prepared, [*node.before, finish, *node.after, *announced])
             except WorkflowMoved:

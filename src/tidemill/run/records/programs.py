@@ -377,6 +377,8 @@ class Uses:
     program: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    held: frozenset[str] = frozenset()
+    """Data sets of `reads` that a workflow takes."""
 
 
 def list_uses(db: Db) -> list[Uses]:
@@ -389,14 +391,20 @@ def list_uses(db: Db) -> list[Uses]:
             qualified(namespace, app, name),
             tuple(spec.get("reads", ())),
             tuple(spec.get("writes", ())),
+            frozenset(spec.get("held", ())),
         )
         for program_id, namespace, app, name, spec in declared
     ]
 
 
 def list_reads(db: Db) -> frozenset[tuple[str, str]]:
-    """Return the declared programs, each with each data set that it reads, by qualified names. Makes no `Program`."""
-    return frozenset((one.program, dataset) for one in list_uses(db) for dataset in one.reads)
+    """Return the declared programs, each with each data set that it takes, by qualified names. Makes no `Program`.
+
+    A node takes nothing of what its workflow holds: the workflow does.
+    """
+    return frozenset(
+        (one.program, dataset) for one in list_uses(db) for dataset in one.reads if dataset not in one.held
+    )
 
 
 def list_programs(db: Db) -> list[Program]:

@@ -30,7 +30,7 @@ from tidemill.run.records.workflow_spec import NodeOutcome, NodeStand
 from tidemill.run.records.workflows import WorkflowMoved, list_under_way
 from tidemill.run.step.input_kind import Leaving
 from tidemill.run.step.inputs import Inputs, fail_claims, find_claims, find_held_inputs, find_inputs, return_claims
-from tidemill.run.step.node_end import NodeEnd, decide_node_end, fail_held
+from tidemill.run.step.node_end import ALONE, NodeEnd, decide_node_end, fail_held
 from tidemill.run.step.run_ends import announce_end, free_slots
 from tidemill.texts import printable
 
@@ -353,7 +353,7 @@ def end_attempt(
             failed=ending.state is RunState.FAILED,
             wait=min(backoff, LONGEST_BACKOFF),
         )
-        node = catalog.read(partial(_decide_node, run=run, end=end, ending=ending))
+        node = catalog.read(partial(_decide_node, run=run, end=end, ending=ending)) if run.workflow else ALONE
         catalog.world.mark("end_attempt.before_commit")
         try:
             effects = _effects_of_end(run, program, end, ending, claims, inputs.leave(leaving))
@@ -365,9 +365,7 @@ def end_attempt(
 
 
 def _decide_node(db: Db, *, run: RunRecord, end: AttemptEnd, ending: Ending) -> NodeEnd:
-    """Return what the end of an attempt means for the workflow of the run, if the run is a node."""
-    if run.workflow is None:
-        return NodeEnd()
+    """Return what the end of an attempt means for the workflow of the run."""
     if ending.state is RunState.PENDING:
         return NodeEnd(after=fail_held(db, run, end.blame))
     return decide_node_end(db, run, NodeStand(NodeOutcome(ending.state), reason=end.shown_reason), blame=end.blame)

@@ -46,6 +46,10 @@ class NodeEnd:
     after: Sequence[Effect] = ()
 
 
+ALONE: Final = NodeEnd()
+"""The end of a run of no workflow."""
+
+
 @dataclass(frozen=True, slots=True)
 class _LockWorkflow(Effect):
     """Refuse if the workflow has moved since it was read; at its end free its slots."""
@@ -108,13 +112,12 @@ class _MoveWorkflow(Effect):
 def decide_node_end(
     db: Db, run: RunRecord, stand: NodeStand, held: HeldInputs | None = None, blame: Blame | None = None
 ) -> NodeEnd:
-    """Return what follows from the end of a node's run; nothing for a run of no workflow.
+    """Return what follows from the end of a node's run.
 
     `held` is what the node has read of what its workflow holds, if a commit ends the node. `blame` is the failure of
     the node, if one ends it.
     """
-    if run.workflow is None:
-        return NodeEnd()
+    assert run.workflow is not None  # noqa: S101  # the run of a node
     workflow, program = find_with_program(db, run.workflow)
     row = find_workflow(db, run.workflow)
     assert program is not None  # noqa: S101  # runs of workflows have both

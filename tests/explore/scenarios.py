@@ -1,6 +1,17 @@
 """All scenarios, by name."""
 
-from tests.explore import backfills, chosen, consumers, engines, hands, inboxes, schedules, snapshots, windows, workflows
+from tests.explore import (
+    backfills,
+    chosen,
+    consumers,
+    engines,
+    hands,
+    inboxes,
+    schedules,
+    snapshots,
+    windows,
+    workflows,
+)
 
 SCENARIOS = {
     **backfills.SCENARIOS,

@@ -487,3 +487,68 @@ app.schedule("on_lines", steps, trigger=tm.NewPartitions(lines))
         "last [{'n': 3}]",
     ]
     assert stage.mill.catalog.audit().findings == ()
+
+
+UNREAD = """
+raw = app.inbox("raw", "landing", format="text", settle="0s")
+lines = app.fileset("lines", keys={"n": "int"}, format="text")
+
+@app.python(reads=[raw])
+def first(run):
+    run.put("go", Path("go.txt").exists())
+
+@app.python(reads=[lines])
+def last(run):
+    say(run, f"last {run.input(lines).partitions}")
+
+steps = app.workflow("steps", [
+    tm.Node(first),
+    tm.Node(last, after=[first], when=tm.When("first.go", "==", True)),
+], holds=[raw, lines])
+app.schedule("on_data", steps, trigger=tm.NewFiles(raw) | tm.NewPartitions(lines))
+"""
+
+
+@pytest.mark.parametrize("skipped", ["by its condition", "since the node before it had no input"])
+def test_what_no_node_has_read_is_not_completed_and_comes_again_later(stage, skipped):
+    """The first take claims of all that the workflow holds. Announced at once, the same would happen for ever."""
+    stage.declare(SAID + UNREAD)
+    if skipped == "by its condition":
+        land(stage, "1.txt")
+    stage.publish("lines", "n=1")
+    stage.play()
+    left = stage.sql("SELECT state, not_before > 0 FROM consumer_work")
+    (stage.mill.project.config.folder / "go.txt").write_text("")
+    land(stage, "2.txt")
+    stage.pass_time()
+    stage.play()
+
+    assert left in ([("new", 1)], [("new", True)])
+    assert stage.lines_of() == ["last [{'n': 1}]"]
+    assert set(states(stage).values()) == {"SUCCESS"}
+    assert stage.mill.catalog.audit().findings == ()
+
+
+def test_work_whose_only_reader_is_skipped_does_not_start_the_workflow_again_at_once(stage):
+    """No node has taken anything. The files wait, and are announced after the back-off."""
+    reader = STEPS.partition("@app.python(reads=[raw], writes")[0]
+    stage.declare(f"""{reader}
+@app.python()
+def look(run):
+    run.put("go", Path("go.txt").exists())
+
+load = app.workflow("load", [
+    tm.Node(look),
+    tm.Node(fetch, after=[look], when=tm.When("look.go", "==", True)),
+], holds=[raw])
+app.schedule("on_raw", load, trigger=tm.NewFiles(raw))
+""")
+    land(stage, "1.txt", "2.txt")
+    stage.play()
+    left = states(stage)
+    (stage.mill.project.config.folder / "go.txt").write_text("")
+    stage.pass_time("UPDATE inbox_file SET not_before = 1 WHERE not_before > 0")
+    stage.play()
+
+    assert left == {"1.txt": "NEW", "2.txt": "NEW"}
+    assert stage.lines_of() == ["fetch ['1.txt', '2.txt']"]

@@ -529,7 +529,7 @@ class App:
             check_node(name, program, node, of_workflow)
             shared = tuple(one for one in program.reads if one in names)
             self._hold(name, program, shared)
-            nodes.append(replace(node, reads_held=bool(shared)))
+            nodes.append(replace(node, held=shared))
         if unread := names.difference(*(self.programs[node.name].reads for node in nodes)):
             raise BadDeclaration(f"workflow {name!r}", f"holds {min(unread)}, which none of its nodes reads")
         code = Workflow(name, qualified(self.namespace, self.name, name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -10,9 +10,9 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.lake.claims import Blamed, Complete
-from tidemill.lake.consumer.claims import PARTITIONS
+from tidemill.lake.consumer.claims import PARTITIONS, ReturnOfConsumers
 from tidemill.lake.consumer.take import lock_open, read_deliveries, take_within
-from tidemill.lake.inbox.file_checks import FileOutcome, FileRewritten, sort_out, succeeded
+from tidemill.lake.inbox.file_checks import FileOutcome, FileRewritten, returned, sort_out, succeeded
 from tidemill.lake.inbox.file_claims import claim_waiting, read_claims, worst_beside
 from tidemill.lake.inbox.file_endings import CloseFiles
 from tidemill.names import RunId
@@ -131,12 +131,25 @@ class HeldInputs:
         return {(one.dataset_id, one.name, one.content_version): one for one in closed}
 
 
-def complete_held(db: Db, workflow: RunId, epoch: int, held: HeldInputs | None) -> list[Effect]:
-    """Return what completes all claims of a workflow, in the commit of the last node that reads them.
+def close_held(db: Db, workflow: RunId, epoch: int, held: HeldInputs | None, read: Collection[str]) -> list[Effect]:
+    """Return what ends all claims of a workflow, in the commit after which no node reads them.
 
-    `held` is what that node reads, if it reads any. Files that it has not read are as they were claimed.
+    Claims of the data sets `read` are completed, and the others returned. `held` is what the node of the commit reads,
+    if it reads any. Files that the node has not read are as they were claimed.
     """
     known = {} if held is None else held.outcomes()
-    claimed = read_claims(db, workflow)
-    outcomes = [known.get((one.dataset_id, one.name, one.content_version)) or succeeded(one) for one in claimed]
-    return [Complete(PARTITIONS, workflow, epoch), CloseFiles(workflow, epoch, tuple(outcomes))]
+    partitions, files = PartitionInputs.held_by(db, workflow), FileInputs.held_by(db, workflow)
+    filesets = {} if partitions is None else partitions.sources
+    unread = sorted(consumer.consumer_id for name, (_, consumer) in filesets.items() if name not in read)
+    inboxes = {} if files is None else files.sources
+    seen = {inbox.dataset_id for name, inbox in inboxes.items() if name in read}
+    outcomes = [
+        known.get((one.dataset_id, one.name, one.content_version))
+        or (succeeded(one) if one.dataset_id in seen else returned(one))
+        for one in read_claims(db, workflow)
+    ]
+    return [
+        *([ReturnOfConsumers(workflow, epoch, unread)] if unread else []),
+        Complete(PARTITIONS, workflow, epoch),
+        CloseFiles(workflow, epoch, tuple(outcomes)),
+    ]

@@ -19,7 +19,6 @@ from tidemill.names import RunId
 from tidemill.run.records.programs import Program
 from tidemill.run.records.runs import NewRun, find_with_program, insertions, start_nodes
 from tidemill.run.records.workflows import SQL, Holding, WorkflowMoved, find_workflow, list_nodes, plan_course
-from tidemill.run.step.inputs import find_inputs
 from tidemill.run.step.node_end import return_held
 
 
@@ -94,7 +93,7 @@ def _end_hold(db: Db, run_id: RunId) -> list[Effect]:
     assert program is not None  # noqa: S101  # runs of workflows have both
     assert row is not None  # noqa: S101
     blame = Blame(f"{run_id} has failed, and was not resumed: {run.exit_reason}")
-    returned = return_held(db, run, program, find_inputs(db, program), blame)
+    returned = return_held(db, run, program, blame)
     return [_EndHold(run_id, row.revision), *returned]
 
 

@@ -10,8 +10,10 @@ import pytest
 
 import tidemill as tm
 from tests.errors import raises_code
+from tests.run.test_attempts import beside
 from tests.stage import staged
 from tests.yardstick import patience
+from tidemill.run.records.workflows import hold_claims, lock_workflow
 
 SAID = """
 from pathlib import Path
@@ -552,3 +554,61 @@ app.schedule("on_raw", load, trigger=tm.NewFiles(raw))
 
     assert left == {"1.txt": "NEW", "2.txt": "NEW"}
     assert stage.lines_of() == ["fetch ['1.txt', '2.txt']"]
+
+
+PAIR = (
+    SAID
+    + """
+raw = app.inbox("raw", "landing", format="text", settle="0s")
+
+@app.python(reads=[raw], retries=1, backoff="0s")
+def left(run):
+    say(run, f"left {run.input(raw).files}")
+    if not Path("tried.txt").exists():
+        Path("tried.txt").touch()
+        raise RuntimeError("left is broken")
+
+@app.python()
+def right(run):
+    say(run, "right")
+
+load = app.workflow("load", [tm.Node(left), tm.Node(right)], holds=[raw])
+"""
+)
+
+
+def take_pair(stage):
+    """Deploy, let a file arrive, and take the runs of both nodes."""
+    stage.declare(PAIR)
+    land(stage, "1.txt")
+    stage.mill.runs.start("shop.load")
+    return sorted(stage.take(), key=lambda run: run.node)
+
+
+def test_a_node_that_ends_while_another_takes_keeps_what_was_taken(stage):
+    """Forgotten, a second attempt would take again, and close a file that an earlier node has not seen."""
+    left, right = take_pair(stage)
+    stage.at["driver.before_commit"] = lambda: stage.attempt(left)
+    stage.attempt(right)
+    land(stage, "2.txt")
+    stage.play()
+
+    assert stage.lines_of() == ["right", "left ['1.txt']", "left ['1.txt']"]
+    assert states(stage) == {"1.txt": "SUCCESS", "2.txt": "NEW"}
+
+
+@pytest.mark.parametrize("node", ["left", "right"])
+def test_a_node_that_waits_for_the_take_of_another_finds_what_it_took(stage, node):
+    """PostgreSQL compares with what was there before the wait, if one statement waits and compares."""
+    (stage.mill.project.config.folder / "tried.txt").touch()
+    runs = dict(zip(["left", "right"], take_pair(stage), strict=True))
+    workflow = runs[node].workflow
+
+    def take(db):
+        lock_workflow(db, workflow)
+        hold_claims(db, workflow)
+
+    beside(stage.mill.project, take, lambda: stage.attempt(runs[node]))
+
+    ((holding,),) = stage.sql("SELECT holding FROM workflow_run")
+    assert (holding, states(stage)) == ("held" if node == "right" else "closed", {"1.txt": "NEW"})

@@ -847,7 +847,8 @@ CREATE TABLE backfill_item (
 CREATE INDEX backfill_item_state ON backfill_item (backfill_id, state, no);
 CREATE UNIQUE INDEX backfill_item_running ON backfill_item (run_id) WHERE state = 'RUNNING';
 
--- Runs of workflows. spec is the graph as it was when the run was made. Each end of a run of a node raises revision.
+-- Runs of workflows. spec is the graph as it was when the run was made. Each take and each end of a run of a node raises
+-- revision.
 -- holding says what has become of the claims of the nodes: a failed run keeps them until holds_until, for a run that
 -- goes on with them, which is then resumed_by.
 CREATE TABLE workflow_run (

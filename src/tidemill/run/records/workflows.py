@@ -163,8 +163,8 @@ def values_of(nodes: Iterable[NodeRow]) -> dict[str, Value]:
 
 def lock_workflow(db: Db, run_id: RunId) -> Holding:
     """Lock the run of a workflow for a take, and return what its nodes have taken so far."""
-    _, holding = db.records(SQL.lock_workflow, tuple[str, Holding], run_id=run_id)[0]
-    return holding
+    db.run(SQL.lock_run, run_id=run_id)
+    return db.records(SQL.find_holding, Holding, run_id=run_id)[0]
 
 
 def hold_claims(db: Db, run_id: RunId) -> None:

@@ -59,7 +59,8 @@ class _LockWorkflow(Effect):
 
     def guards(self) -> Sequence[Call]:
         run = self.workflow
-        return (SQL.refuse_if_workflow_moved(run_id=run.run_id, state=run.state, revision=self.revision),)
+        moved = SQL.refuse_if_workflow_moved(run_id=run.run_id, state=run.state, revision=self.revision)
+        return SQL.lock_run(run_id=run.run_id), moved
 
     def writes(self) -> Sequence[Call]:
         return free_slots(self.workflow.run_id, [self.node_run]) if self.ends else ()

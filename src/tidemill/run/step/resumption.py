@@ -38,7 +38,7 @@ def resume_workflow(db: Db, failed: RunId, program: Program, new: NewRun) -> boo
 
     In the caller's transaction. Raises `NotResumable`.
     """
-    db.run(SQL.lock_failed, run_id=failed)
+    db.run(SQL.lock_run, run_id=failed)
     row = find_workflow(db, failed)
     if row is None or row.holding is Holding.RETURNED:
         return False
@@ -70,7 +70,8 @@ class _EndHold(Effect):
     revision: int
 
     def guards(self) -> list[Call]:
-        return [SQL.refuse_unless_holding(run_id=self.run_id, revision=self.revision)]
+        held = SQL.refuse_unless_holding(run_id=self.run_id, revision=self.revision)
+        return [SQL.lock_run(run_id=self.run_id), held]
 
     def writes(self) -> list[Call]:
         return [SQL.end_hold(run_id=self.run_id)]

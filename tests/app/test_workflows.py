@@ -612,3 +612,27 @@ def test_a_node_that_waits_for_the_take_of_another_finds_what_it_took(stage, nod
 
     ((holding,),) = stage.sql("SELECT holding FROM workflow_run")
     assert (holding, states(stage)) == ("held" if node == "right" else "closed", {"1.txt": "NEW"})
+
+
+def test_a_node_that_was_deployed_with_other_holds_fails_and_goes_on_with_the_former_ones(stage):
+    """It would take other files than the nodes before it, and the workflow would close what no node has seen."""
+    land(stage, "1.txt")
+    stage.schedule()
+    stage.work()
+    land(stage, "2.txt")
+    stage.declare(STEPS.replace("], holds=[raw])\napp.schedule", "])\n#"))
+    stage.play()
+    failed = next(run for run in stage.runs() if run.kind == "workflow")
+    kept = states(stage)
+    with raises_code("not_resumable", "other data sets"):
+        stage.mill.runs.retry(failed.run_id)
+    stage.declare(STEPS)
+    stage.mill.runs.retry(failed.run_id)
+    stage.work()
+    stage.work()
+
+    assert failed.state == "FAILED"
+    assert "node process: holds_changed" in failed.exit_reason
+    assert kept == {"1.txt": "IN_PROGRESS", "2.txt": "NEW"}
+    assert states(stage) == {"1.txt": "SUCCESS", "2.txt": "NEW"}
+    assert [line for line in stage.lines_of() if "2.txt" in line] == []

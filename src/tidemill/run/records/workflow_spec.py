@@ -151,6 +151,15 @@ class WorkflowSpec:
         """Return whether another node may work on what the workflow holds before this node, or at the same time."""
         return any(one.held and one.name != node and node not in self.ancestors(one.name) for one in self.nodes)
 
+    @property
+    def held(self) -> frozenset[str]:
+        """The data sets that the workflow holds for its nodes."""
+        return frozenset(name for node in self.nodes for name in node.held)
+
+    def find(self, node: str) -> NodeSpec:
+        """Return the node of that name."""
+        return next(one for one in self.nodes if one.name == node)
+
     def list_read(self, nodes: Mapping[str, NodeStand]) -> list[str]:
         """List the held data sets that a node has read, or has found empty: of the others no node has seen anything."""
         saw = {NodeOutcome.COMPLETED, NodeOutcome.NO_INPUT}

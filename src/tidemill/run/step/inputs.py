@@ -161,7 +161,7 @@ def _find_held(db: Db, program: Program, node: str, workflow_id: RunId) -> HeldI
     row = find_workflow(db, workflow_id)
     assert workflow is not None  # noqa: S101  # runs of workflows have both
     assert row is not None  # noqa: S101
-    kinds = _find_kinds(db, workflow, workflow.reads, KINDS)
+    kinds = _find_kinds(db, workflow, [name for name in workflow.reads if name in row.spec.held], KINDS)
     (partitions,) = (kind for kind in kinds if isinstance(kind, PartitionInputs))
     (files,) = (kind for kind in kinds if isinstance(kind, FileInputs))
     read = set(program.held)

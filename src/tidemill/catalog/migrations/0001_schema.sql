@@ -761,7 +761,9 @@ CREATE TABLE run (
     backfill_id         {text},
     -- The bundle whose code each attempt executes, of a replay. NULL: the one that the program has then.
     code                {text},
-    CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')))
+    CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED'))),
+    -- A runner would take it.
+    CHECK (kind <> 'workflow' OR state <> 'PENDING')
 ) {hot};
 CREATE INDEX run_code ON run (code) WHERE code IS NOT NULL AND ended_at IS NULL;
 CREATE UNIQUE INDEX run_job ON run (job_id) WHERE job_id IS NOT NULL;

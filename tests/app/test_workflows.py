@@ -14,6 +14,7 @@ from tests.run.test_attempts import beside
 from tests.stage import staged
 from tests.yardstick import patience
 from tidemill.run.records.workflows import hold_claims, lock_workflow
+from tidemill.upkeep.restore import end_attempts
 
 SAID = """
 from pathlib import Path
@@ -636,3 +637,32 @@ def test_a_node_that_was_deployed_with_other_holds_fails_and_goes_on_with_the_fo
     assert kept == {"1.txt": "IN_PROGRESS", "2.txt": "NEW"}
     assert states(stage) == {"1.txt": "SUCCESS", "2.txt": "NEW"}
     assert [line for line in stage.lines_of() if "2.txt" in line] == []
+
+
+def test_a_restore_leaves_a_workflow_under_way_to_its_nodes(stage):
+    """The run of a workflow has no attempt: as a lost one it would wait for a runner, which has no code to execute."""
+    land(stage, "1.txt")
+    stage.schedule()
+    (taken,) = stage.take()
+    ended = end_attempts(stage.mill.project.catalog)
+    workflow = stage.find(taken.workflow)
+    stage.play()
+
+    assert ended == 1
+    assert workflow.state == "RUNNING"
+    assert stage.find(taken.workflow).state == "COMPLETED"
+    assert states(stage) == {"1.txt": "SUCCESS"}
+
+
+def test_files_beyond_those_of_a_failed_workflow_do_not_wait_for_its_claims(stage):
+    """It keeps its claims for a day, and the files behind them are in no message that is still to come."""
+    stage.declare(STEPS.replace('settle="0s"', 'settle="0s", max_files=1'))
+    (stage.mill.project.config.folder / "broken.txt").write_text("yes")
+    land(stage, "1.txt", "2.txt", "3.txt")
+    stage.schedule()
+    stage.work()
+    stage.work()
+    (stage.mill.project.config.folder / "broken.txt").write_text("")
+    stage.play()
+
+    assert states(stage) == {"1.txt": "IN_PROGRESS", "2.txt": "SUCCESS", "3.txt": "SUCCESS"}

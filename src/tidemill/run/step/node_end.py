@@ -32,7 +32,7 @@ from tidemill.run.records.workflows import (
 )
 from tidemill.run.step.held_inputs import HeldInputs, close_held
 from tidemill.run.step.input_kind import Leaving
-from tidemill.run.step.inputs import find_claims, find_inputs, return_claims
+from tidemill.run.step.inputs import find_claims, find_inputs, holds_any, return_claims
 from tidemill.run.step.run_ends import announce_end, free_slots
 
 NO_INPUT: Final = "no_input"
@@ -158,7 +158,10 @@ def decide_node_end(
     if end in {RunState.FAILED, RunState.KILLED} and holding is not Holding.HELD and open_claims:
         failure = Blame(reason, () if blame is None else blame.claims) if end is RunState.FAILED else None
         return NodeEnd(before, [*after, *return_held(db, workflow, program, failure)])
-    return NodeEnd(before, [*after, *fail_held(db, run, blame)])
+    after += fail_held(db, run, blame)
+    if end is RunState.FAILED and holding is Holding.HELD:
+        after += _leave(db, workflow, program, failed=True)
+    return NodeEnd(before, after)
 
 
 def _decide_end(course: Course, *, killed: bool) -> RunState | None:
@@ -209,15 +212,20 @@ def _announce_rest(db: Db, workflow: RunRecord, program: Program, read: Collecti
 def return_held(db: Db, workflow: RunRecord, program: Program, blame: Blame | None) -> Sequence[Effect]:
     """Return the effects that return the claims of a workflow, and announce what is left."""
     claims = find_claims(db, workflow.run_id)
+    returned = return_claims(workflow.run_id, workflow.epoch, blame, program.backoff, claims)
+    return [*returned, *_leave(db, workflow, program, failed=blame is not None)]
+
+
+def _leave(db: Db, workflow: RunRecord, program: Program, *, failed: bool) -> Sequence[Effect]:
+    """Return what announces the work beside the claims of a workflow that has failed, or was killed."""
     leaving = Leaving(
         launched=workflow.job_id is not None,
-        held=any(one.claims for one in claims.values()),
-        killed=blame is None,
-        failed=blame is not None,
+        held=holds_any(db, workflow.run_id),
+        killed=not failed,
+        failed=failed,
         wait=program.backoff,
     )
-    returned = return_claims(workflow.run_id, workflow.epoch, blame, program.backoff, claims)
-    return [*returned, *find_inputs(db, program).leave(leaving)]
+    return find_inputs(db, program).leave(leaving)
 
 
 def fail_held(db: Db, run: RunRecord, blame: Blame | None) -> list[Effect]:

@@ -401,6 +401,7 @@ REFUSED = [
     ("[tm.Node(needs, arguments={'day': 3})]", "must be of type string"),
     ("[tm.Node(one)], holds=[raw]", "which none of its nodes reads"),
     ("[tm.Node(inner)]", "which is a workflow"),
+    ("[tm.Node(compact)], holds=[lines]", "holds default.lines and has the node 'compact', which writes default.lines"),
     ("[]", "from 1 to 100"),
     ("[tm.Node(one)], resume_within='60d'", "0 to 30 days"),
 ]
@@ -427,6 +428,9 @@ def needs(run): pass
 
 @app.worker(reads=[lines])
 def loop(run): pass
+
+@app.python(reads=[lines], writes=[lines], deliver_own=False)
+def compact(run): pass
 
 inner = app.workflow("inner", [tm.Node(two)])
 app.workflow("outer", {nodes})

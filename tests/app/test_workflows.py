@@ -670,3 +670,34 @@ def test_files_beyond_those_of_a_failed_workflow_do_not_wait_for_its_claims(stag
     stage.play()
 
     assert states(stage) == {"1.txt": "IN_PROGRESS", "2.txt": "SUCCESS", "3.txt": "SUCCESS"}
+
+
+LISTENING = """
+rates = app.snapshot("rates", key=["currency"])
+hours = tm.Watermark("ts", pattern="$day $hour:00:00", interval="1h")
+lines = app.fileset("lines", keys={"day": "date", "hour": "int"}, watermark=hours)
+
+@app.python(reads=[tm.Changes(rates)])
+def left(run): pass
+
+@app.python(reads=[lines])
+def right(run): pass
+
+fork = app.workflow("fork", [tm.Node(left), tm.Node(right)])
+"""
+
+
+@pytest.mark.parametrize(
+    ("trigger", "why"),
+    [
+        ("tm.RunEnded(left)", "would start each other for ever"),
+        ("tm.RunEnded(fork)", "would start each other for ever"),
+        ("tm.RunEnded(fork, 'STARTED')", "name its node left"),
+        ("tm.WatermarkPassed(lines)", "right reads default.lines by itself; name it in holds="),
+        ("tm.Refreshed(rates)", "left reads default.rates by itself; give left a schedule of its own"),
+    ],
+)
+def test_a_schedule_that_a_workflow_could_never_serve_is_refused(stage, trigger, why):
+    """Found at the deployment, and not by a night of runs, or by a night without one."""
+    with raises_code("bad_schedule", why):
+        stage.declare(LISTENING + f"app.schedule('it', fork, trigger={trigger})")

@@ -13,6 +13,7 @@ from tests.errors import raises_code
 from tests.run.test_attempts import beside
 from tests.stage import staged
 from tests.yardstick import patience
+from tidemill.run.records.nodes import SQL as NODES
 from tidemill.run.records.workflows import hold_claims, lock_workflow
 from tidemill.upkeep.restore import end_attempts
 
@@ -701,3 +702,18 @@ def test_a_schedule_that_a_workflow_could_never_serve_is_refused(stage, trigger,
     """Found at the deployment, and not by a night of runs, or by a night without one."""
     with raises_code("bad_schedule", why):
         stage.declare(LISTENING + f"app.schedule('it', fork, trigger={trigger})")
+
+
+def test_the_nodes_of_a_workflow_have_its_deadline_and_its_turn_and_alone_take_slots(stage):
+    """Behind work that came later, a workflow would wait anew for each of its nodes."""
+    stage.declare(STEPS.replace("tm.NewFiles(raw)", "tm.NewFiles(raw), deadline='1h'"))
+    land(stage, "1.txt")
+    stage.schedule()
+    stage.work()
+    stage.take()
+    turns = stage.sql("SELECT DISTINCT deadline, came_at FROM run")
+    taken = stage.mill.project.catalog.read(lambda db: db.value(NODES.count_taken_slots, int))
+
+    assert len(turns) == 1
+    assert turns[0][0] > turns[0][1]
+    assert taken == 1

@@ -717,3 +717,24 @@ def test_the_nodes_of_a_workflow_have_its_deadline_and_its_turn_and_alone_take_s
     assert len(turns) == 1
     assert turns[0][0] > turns[0][1]
     assert taken == 1
+
+
+def test_a_file_that_changes_after_it_was_processed_does_not_fail_the_node_that_closes_it(stage):
+    """All would come again, though it was published. The contents that were processed are on record all the same."""
+    land(stage, "1.txt", "2.txt")
+    stage.schedule()
+    stage.work()
+    stage.work()
+    landing = stage.mill.project.config.folder / "landing"
+    (landing / "1.txt").write_text("written again\n")
+    (landing / "2.txt").unlink()
+    stage.work()
+    ended = states(stage)
+    checksums = stage.sql("SELECT count(*) FROM inbox_file WHERE checksum IS NOT NULL")
+    stage.mill.inboxes.scan("raw")
+    stage.play()
+
+    assert ended == {"1.txt": "SUCCESS", "2.txt": "SUCCESS"}
+    assert checksums == [(2,)]
+    assert stage.lines_of()[-1] == "update ['1.txt'] of 1"
+    assert {run.state for run in stage.runs()} == {"COMPLETED"}

@@ -166,6 +166,11 @@ class WorkflowSpec:
         ended = [node for node in self.nodes if node.name in nodes and nodes[node.name].outcome in saw]
         return sorted({name for node in ended for name in node.held})
 
+    def follows_reader(self, node: str) -> bool:
+        """Return whether a node before this one reads what the workflow holds."""
+        before = self.ancestors(node)
+        return any(one.held for one in self.nodes if one.name in before)
+
     def ancestors(self, node: str) -> frozenset[str]:
         """Return the nodes before a node, at any distance."""
         found: set[str] = set()

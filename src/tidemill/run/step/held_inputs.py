@@ -14,7 +14,7 @@ from tidemill.lake.consumer.claims import PARTITIONS, ReturnOfConsumers
 from tidemill.lake.consumer.take import lock_open, read_deliveries, take_within
 from tidemill.lake.inbox.file_checks import FileOutcome, FileRewritten, returned, sort_out, succeeded
 from tidemill.lake.inbox.file_claims import claim_waiting, read_claims, worst_beside
-from tidemill.lake.inbox.file_endings import CloseFiles
+from tidemill.lake.inbox.file_endings import CloseFiles, NoteContents
 from tidemill.names import RunId
 from tidemill.run.records.workflows import Holding, hold_claims, lock_workflow
 from tidemill.run.step.file_input import FileInputs, TakenFiles
@@ -29,7 +29,9 @@ Taken: TypeAlias = TakenPartitions | TakenFiles
 class HeldInputs:
     """The part of what a workflow holds that one of its nodes reads.
 
-    `shared` says that another node may have worked on the same claims. Then the node refuses none of them.
+    `shared` says that another node may have worked on the same claims. Then the node refuses none of them. `unread`
+    says that a node before it has read them, and that this node publishes nothing: then only a read of the files looks
+    at their contents.
     """
 
     workflow: RunId
@@ -39,6 +41,7 @@ class HeldInputs:
     partitions: PartitionInputs
     files: FileInputs
     shared: bool
+    unread: bool
 
     @property
     def taken(self) -> Mapping[str, Taken]:
@@ -92,7 +95,8 @@ class HeldInputs:
         }
         inboxes = self.files.sources
         ids = {inbox.dataset_id for inbox in inboxes.values()}
-        good, others = sort_out(catalog.world, inboxes.values(), [file for file in claimed if file.dataset_id in ids])
+        files = [file for file in claimed if file.dataset_id in ids]
+        good, others = (files, []) if self.unread else sort_out(catalog.world, inboxes.values(), files)
         if others and self.shared:
             raise FileRewritten(others[0].name, others[0].error or "is not as another node has read it")
         self.files.taken = {
@@ -101,6 +105,7 @@ class HeldInputs:
                 [file for file in good if file.dataset_id == inbox.dataset_id],
                 [outcome for outcome in others if outcome.dataset_id == inbox.dataset_id],
                 shared=self.shared,
+                unread=self.unread,
             )
             for name, inbox in inboxes.items()
         }
@@ -117,13 +122,18 @@ class HeldInputs:
         """Return what records that the run of the node has reported discarded partitions."""
         return self.partitions.report(run_id)
 
-    def refuse(self) -> list[Effect]:
-        """Return what the commit of the node does to files that the node has refused: they leave the workflow."""
-        refused = self._refused()
-        return [CloseFiles(self.workflow, self.epoch, refused, some=True)] if refused else []
+    def keep(self) -> list[Effect]:
+        """Return what the commit of the node does to its files if later nodes read them too.
 
-    def _refused(self) -> tuple[FileOutcome, ...]:
-        return tuple(outcome for taken in self.files.taken.values() for outcome in taken.outcomes)
+        Files that the node has refused leave the workflow. Of the others the commit records what the node was given.
+        """
+        taken = self.files.taken.values()
+        refused = tuple(outcome for one in taken for outcome in one.outcomes)
+        given = tuple(file for one in taken for file in one.files if not one.unread)
+        return [
+            *([CloseFiles(self.workflow, self.epoch, refused, some=True)] if refused else []),
+            *([NoteContents(self.workflow, self.epoch, given)] if given else []),
+        ]
 
     def outcomes(self) -> dict[tuple[str, str, str], FileOutcome]:
         """Return how each file that the node has read ends, by its key."""

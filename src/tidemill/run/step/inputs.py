@@ -172,6 +172,7 @@ def _find_held(db: Db, program: Program, node: str, workflow_id: RunId) -> HeldI
         PartitionInputs(workflow, {name: one for name, one in partitions.sources.items() if name in read}),
         FileInputs({name: one for name, one in files.sources.items() if name in read}, workflow_id),
         row.spec.shares(node),
+        row.spec.follows_reader(node) and not program.writes,
     )
 
 

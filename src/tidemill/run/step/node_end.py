@@ -154,7 +154,7 @@ def decide_node_end(
             after += close_held(db, workflow.run_id, workflow.epoch, held, read)
         return NodeEnd(before, [*after, *_announce_rest(db, workflow, program, read)])
     if held is not None:
-        after += held.refuse()
+        after += held.keep()
     if end in {RunState.FAILED, RunState.KILLED} and holding is not Holding.HELD and open_claims:
         failure = Blame(reason, () if blame is None else blame.claims) if end is RunState.FAILED else None
         return NodeEnd(before, [*after, *return_held(db, workflow, program, failure)])

@@ -143,13 +143,18 @@ def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage
     assert stage.mill.catalog.audit().findings == ()
 
 
-def test_a_failed_workflow_that_is_not_resumed_returns_its_files(stage):
+@pytest.mark.parametrize("returned_by", ["its time", "a kill"])
+def test_a_failed_workflow_that_is_not_resumed_returns_its_files(stage, returned_by):
     """Work never sticks: after the time the files wait for another run, which begins with the first node."""
     (stage.mill.project.config.folder / "broken.txt").write_text("yes")
     land(stage, "1.txt")
     stage.play()
     failed = next(run for run in stage.mill.runs.list().items if run.program.endswith(".load"))
-    stage.end_holds()
+    if returned_by == "a kill":
+        killed = [stage.mill.runs.kill(failed.run_id) for _ in range(2)]
+        assert [(one.state, one.changed) for one in killed] == [("FAILED", True), ("FAILED", False)]
+    else:
+        stage.end_holds()
     returned = states(stage)
     (stage.mill.project.config.folder / "broken.txt").write_text("")
     stage.pass_time("UPDATE inbox_file SET not_before = 1 WHERE not_before > 0")

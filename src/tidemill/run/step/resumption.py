@@ -5,6 +5,7 @@ An end state is final. So the run that goes on is a new run, which inherits what
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -80,19 +81,26 @@ class _EndHold(Effect):
 def end_holds(catalog: Catalog) -> None:
     """Return the claims of failed workflows that were not resumed in time: work never sticks."""
     for run_id in catalog.read(lambda db: db.records(SQL.list_ended_holds, RunId)):
-        effects = catalog.read(lambda db, run_id=run_id: _end_hold(db, run_id))  # type: ignore[misc]
-        catalog.world.mark("end_holds.before_commit")
+        end_hold(catalog, run_id)
+
+
+def end_hold(catalog: Catalog, run_id: RunId, also: Sequence[Effect] = ()) -> bool:
+    """Return the claims of a failed workflow, in one transaction with `also`; False if the run holds nothing."""
+    while effects := catalog.read(lambda db: _end_hold(db, run_id)):
+        catalog.world.mark("end_hold.before_commit")
         try:
-            catalog.apply(effects)
+            catalog.apply([*effects, *also])
         except WorkflowMoved:
-            continue  # it was resumed, or another keeper was faster
+            continue  # it was resumed, or another process was faster
+        return True
+    return False
 
 
 def _end_hold(db: Db, run_id: RunId) -> list[Effect]:
     run, program = find_with_program(db, run_id)
     row = find_workflow(db, run_id)
-    assert program is not None  # noqa: S101  # runs of workflows have both
-    assert row is not None  # noqa: S101
+    if row is None or program is None or row.holds_until is None:
+        return []
     blame = Blame(f"{run_id} has failed, and was not resumed: {run.exit_reason}")
     returned = return_held(db, run, program, blame)
     return [_EndHold(run_id, row.revision), *returned]

@@ -128,7 +128,7 @@ def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage
     kept = states(stage)
     (stage.mill.project.config.folder / "broken.txt").write_text("")
     resumed = stage.mill.runs.retry(failed.run_id)
-    with raises_code("not_resumable", failed.run_id):
+    with raises_code("not_resumable", f"{failed.run_id} .* run retry {resumed.run_id}"):
         stage.mill.runs.retry(failed.run_id)
     while stage.work():
         pass
@@ -137,6 +137,7 @@ def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage
     assert kept == {"1.txt": "IN_PROGRESS", "2.txt": "NEW"}
     assert states(stage) == {"1.txt": "SUCCESS", "2.txt": "NEW"}
     assert stage.mill.runs.show(resumed.run_id).state == "COMPLETED"
+    assert stage.mill.runs.show(failed.run_id).workflow.claims == "resumed"
     assert [line for line in stage.lines_of() if line.startswith("fetch")] == ["fetch ['1.txt']"]
     assert stage.lines_of()[-2:] == ["process ['1.txt'] of 1", "update ['1.txt'] of 1"]
     assert len(stage.mill.datasets.files("out")) == 1

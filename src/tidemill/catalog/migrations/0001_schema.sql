@@ -857,7 +857,8 @@ CREATE TABLE workflow_run (
     run_id      {text} PRIMARY KEY,
     spec        {text} NOT NULL,
     revision    BIGINT NOT NULL DEFAULT 0,
-    holding     {text} NOT NULL DEFAULT 'nothing' CHECK (holding IN ('nothing', 'held', 'closed', 'returned')),
+    holding     {text} NOT NULL DEFAULT 'nothing' CHECK (holding IN
+                    ('nothing', 'held', 'closed', 'returned', 'resumed')),
     holds_until BIGINT,
     resumed_by  {text}
 ) {hot};

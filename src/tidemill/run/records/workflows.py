@@ -66,6 +66,8 @@ class Holding(StrEnum):
     CLOSED = "closed"
     """The last node that reads them has committed."""
     RETURNED = "returned"
+    RESUMED = "resumed"
+    """The run that goes on has them."""
 
 
 @dataclass(frozen=True, slots=True)

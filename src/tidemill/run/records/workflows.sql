@@ -75,7 +75,8 @@ SELECT tidemill_refuse('workflow_moved', CAST(:run_id AS TEXT))
 UPDATE workflow_run SET holding = 'returned', holds_until = NULL, revision = revision + 1 WHERE run_id = :run_id
 
 -- name: note_resumed
-UPDATE workflow_run SET resumed_by = :resumed_by, holds_until = NULL, revision = revision + 1 WHERE run_id = :run_id
+UPDATE workflow_run SET resumed_by = :resumed_by, holding = 'resumed', holds_until = NULL, revision = revision + 1
+ WHERE run_id = :run_id
 
 -- name: inherit_workflow
 -- The graph and the claims of the failed run.

@@ -126,7 +126,7 @@ def decide_node_end(
     course = plan.course
     end = _decide_end(course, killed=killed)
     reason = _describe_end(course, end)
-    open_claims = row.holding in {Holding.NOTHING, Holding.HELD}
+    open_claims = bool(row.spec.held) and row.holding in {Holding.NOTHING, Holding.HELD}
     closes = open_claims and course.frees_claims(row.spec.nodes)
     holding, hold_for = _decide_holding(row, end, closes=closes)
     values = name_values({name: one.values for name, one in nodes.items()})

@@ -28,10 +28,12 @@ class NotResumable(Conflict):
 
     code = "not_resumable"
 
-    def __init__(self, run_id: str, why: str) -> None:
+    def __init__(self, run_id: str, why: str, resumed_by: RunId | None = None) -> None:
         self.run_id = run_id
         self.why = why
-        super().__init__(f"workflow {run_id} cannot go on: {why}", "`tidemill run start` starts another run")
+        self.resumed_by = resumed_by
+        later = f"; `tidemill run retry {resumed_by}` goes on after that run has failed" if resumed_by else ""
+        super().__init__(f"workflow {run_id} cannot go on: {why}", f"`tidemill run start` starts another run{later}")
 
 
 def resume_workflow(db: Db, failed: RunId, program: Program, new: NewRun) -> bool:
@@ -44,7 +46,7 @@ def resume_workflow(db: Db, failed: RunId, program: Program, new: NewRun) -> boo
     if row is None or row.holding is Holding.RETURNED:
         return False
     if row.resumed_by is not None:
-        raise NotResumable(failed, f"{row.resumed_by} goes on with it")
+        raise NotResumable(failed, f"{row.resumed_by} goes on with it", row.resumed_by)
     db.run(SQL.inherit_workflow, run_id=new.run_id, origin=failed)
     db.run(SQL.inherit_nodes, run_id=new.run_id, origin=failed)
     nodes = {one.node: one.stand for one in list_nodes(db, new.run_id)}

@@ -186,6 +186,18 @@ def test_a_killed_workflow_kills_its_node_and_returns_the_files(stage, node):
     assert stage.mill.catalog.audit().findings == ()
 
 
+def test_a_workflow_that_goes_on_without_a_node_is_reported_by_the_audit(stage):
+    """Nothing would ever end it: each end of a node decides what comes next."""
+    land(stage, "1.txt")
+    stage.schedule()
+    under_way = stage.mill.catalog.audit().findings
+    stage.sql("UPDATE workflow_node SET outcome = 'FAILED' RETURNING 1")
+    (found,) = stage.mill.catalog.audit().findings
+
+    assert under_way == ()
+    assert "none of its nodes is under way" in found.what
+
+
 def test_a_workflow_under_way_is_killed_when_its_node_has_ended(stage):
     """The runner ends the driver first; a process that asked and died is replaced by each runner."""
     land(stage, "1.txt")

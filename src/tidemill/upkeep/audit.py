@@ -507,6 +507,9 @@ def _audit_runs(search: Search, chosen: Mapping[str, Dataset]) -> int:
                 search.report(FindingKind.DOUBLED, dataset.qualified_name, what, next_step)
     _audit_left(search)
     _audit_backfills(search)
+    for run_id, state in search.ask(SQL.list_idle_workflows):
+        what = f"workflow {run_id} is {state}, and none of its nodes is under way"
+        search.report(FindingKind.BROKEN, str(run_id), what, "report it as a bug")
     return runs
 
 

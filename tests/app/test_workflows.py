@@ -116,6 +116,9 @@ def test_the_steps_of_a_workflow_get_the_same_files_and_the_last_closes_them(sta
     ]
     assert {state for _, state in runs_of(stage)} == {"COMPLETED"}
     assert stage.mill.catalog.audit().findings == ()
+    writer = next(run.run_id for run in stage.runs() if run.node == "process")
+    above = stage.mill.runs.lineage(writer, direction="upstream").nodes
+    assert [node.name for node in above if node.depth] == ["default.raw/1.txt", "default.raw/2.txt"]
 
 
 def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage):

@@ -9,13 +9,14 @@ from typing import TypeAlias
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
+from tidemill.lake.chosen import InputItem, RecordInput
 from tidemill.lake.claims import Blamed, Complete
 from tidemill.lake.consumer.claims import PARTITIONS, ReturnOfConsumers
 from tidemill.lake.consumer.take import lock_open, read_deliveries, take_within
 from tidemill.lake.inbox.file_checks import FileOutcome, FileRewritten, returned, sort_out, succeeded
 from tidemill.lake.inbox.file_claims import claim_waiting, read_claims, worst_beside
 from tidemill.lake.inbox.file_endings import CloseFiles, NoteContents
-from tidemill.names import RunId
+from tidemill.names import RunId, WritePointer
 from tidemill.run.records.workflows import Holding, hold_claims, lock_workflow
 from tidemill.run.step.file_input import FileInputs, TakenFiles
 from tidemill.run.step.partition_input import PartitionInputs, TakenPartitions
@@ -117,6 +118,21 @@ class HeldInputs:
     def blame(self, run: Workspace, error: str, reason: str) -> Sequence[Blamed]:
         """Find the files that a failure is about; none if another node may have worked on the same files."""
         return () if self.shared else self.files.blame(run, error, reason)
+
+    def record(self, run_id: RunId) -> list[Effect]:
+        """Return what records the claims of the workflow as input of the run of the node, which has read them."""
+        items = [
+            InputItem(taken.fileset.dataset_id, change.write_pointer, delivery.partition_key)
+            for taken in self.partitions.taken.values()
+            for delivery in taken.deliveries
+            for change in delivery.changes
+        ]
+        items += [
+            InputItem(file.dataset_id, WritePointer(0), file.name, file.content_version)
+            for taken in self.files.taken.values()
+            for file in taken.files
+        ]
+        return [RecordInput(run_id, items)] if items else []
 
     def report(self, run_id: RunId) -> list[Effect]:
         """Return what records that the run of the node has reported discarded partitions."""

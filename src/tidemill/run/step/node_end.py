@@ -145,7 +145,7 @@ def decide_node_end(
     before = [_LockWorkflow(workflow, row.revision, run.run_id, end is not None)]
     after: list[Effect] = [move]
     if held is not None:
-        after += held.report(run.run_id)
+        after += [*held.report(run.run_id), *held.record(run.run_id)]
     if end is not None and not (end is RunState.COMPLETED and course.idle):
         after.append(announce_end(workflow, program, end, values=values))
     if closes:

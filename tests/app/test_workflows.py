@@ -129,6 +129,8 @@ def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage
     failed = next(run for run in stage.mill.runs.list().items if run.program.endswith(".load"))
     land(stage, "2.txt")
     kept = states(stage)
+    (of_run,) = stage.mill.why(failed.run_id).because
+    (of_file,) = stage.mill.why("raw/1.txt").because
     (stage.mill.project.config.folder / "broken.txt").write_text("")
     resumed = stage.mill.runs.retry(failed.run_id)
     with raises_code("not_resumable", f"{failed.run_id} .* run retry {resumed.run_id}"):
@@ -137,6 +139,10 @@ def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage
         pass
 
     assert (failed.state, failed.exit_reason) == ("FAILED", "node process: RuntimeError: process is broken")
+    assert "keeps its claims until" in of_run.why
+    for reason in (of_run, of_file):
+        assert reason.next_look_at is not None
+        assert f"run kill {failed.run_id}` returns them" in reason.unblock
     assert kept == {"1.txt": "IN_PROGRESS", "2.txt": "NEW"}
     assert states(stage) == {"1.txt": "SUCCESS", "2.txt": "NEW"}
     assert stage.mill.runs.show(resumed.run_id).state == "COMPLETED"
@@ -208,9 +214,11 @@ def test_a_workflow_under_way_is_killed_when_its_node_has_ended(stage):
     (taken,) = stage.take()
     workflow = stage.mill.runs.kill(taken.workflow)
     asked = stage.find(taken.run_id).state
+    (reason,) = stage.mill.why(taken.workflow).because
     stage.end_attempt(taken, "killed", "killed on request")
 
     assert (workflow.state, asked) == ("STOPPING", "STOPPING")
+    assert f"run list --parent {taken.workflow}" in reason.why
     assert stage.find(taken.workflow).state == "KILLED"
 
 

@@ -13,6 +13,7 @@ from tests.errors import raises_code
 from tests.run.test_attempts import beside
 from tests.stage import staged
 from tests.yardstick import patience
+from tidemill.mill.metrics import Metric, measure
 from tidemill.run.records.nodes import SQL as NODES
 from tidemill.run.records.workflows import hold_claims, lock_workflow
 from tidemill.upkeep.restore import end_attempts
@@ -153,6 +154,12 @@ def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage
     assert stage.mill.catalog.audit().findings == ()
 
 
+def count_holding(stage):
+    """Return the number of failed workflows that keep claims, as the metrics have it."""
+    samples = measure(stage.mill.project).samples
+    return next(one.value for one in samples if one.metric is Metric.WORKFLOWS_HOLDING)
+
+
 @pytest.mark.parametrize("returned_by", ["its time", "a kill"])
 def test_a_failed_workflow_that_is_not_resumed_returns_its_files(stage, returned_by):
     """Work never sticks: after the time the files wait for another run, which begins with the first node."""
@@ -160,6 +167,7 @@ def test_a_failed_workflow_that_is_not_resumed_returns_its_files(stage, returned
     land(stage, "1.txt")
     stage.play()
     failed = next(run for run in stage.mill.runs.list().items if run.program.endswith(".load"))
+    holding = count_holding(stage)
     if returned_by == "a kill":
         killed = [stage.mill.runs.kill(failed.run_id) for _ in range(2)]
         assert [(one.state, one.changed) for one in killed] == [("FAILED", True), ("FAILED", False)]
@@ -171,6 +179,7 @@ def test_a_failed_workflow_that_is_not_resumed_returns_its_files(stage, returned
     stage.play()
     again = stage.mill.runs.retry(failed.run_id)
 
+    assert (holding, count_holding(stage)) == (1, 0)
     assert returned == {"1.txt": "ERROR"}
     assert states(stage) == {"1.txt": "SUCCESS"}
     assert stage.find(again.run_id).triggered_by["retry_of"] == failed.run_id

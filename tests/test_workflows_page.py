@@ -42,8 +42,10 @@ def test_the_branches_of_the_page_join(sqlite_catalog_url, tmp_path, capsys):
     with staged(tmp_path, sqlite_catalog_url, BRANCHES) as stage:
         run_id = stage.mill.runs.start("check", {"day": "2026-01-02"}).run_id
         stage.play()
-        shown = {node.node: (node.state, node.why) for node in stage.mill.runs.show(run_id).workflow.nodes}
+        workflow = stage.mill.runs.show(run_id).workflow
+        shown = {node.node: (node.state, node.why) for node in workflow.nodes}
 
     assert shown["large"] == ("skipped", "count.rows >= 1000 does not hold")
     assert shown["report"] == ("done", "")
+    assert workflow.claims == ""
     assert capsys.readouterr().out.splitlines() == ["a quick look", "10"]

@@ -10,8 +10,13 @@ import pytest
 
 import tidemill as tm
 from tests.errors import raises_code
+from tests.run.test_attempts import beside
 from tests.stage import staged
 from tests.yardstick import patience
+from tidemill.mill.metrics import Metric, measure
+from tidemill.run.records.nodes import SQL as NODES
+from tidemill.run.records.workflows import hold_claims, lock_workflow
+from tidemill.upkeep.restore import end_attempts
 
 SAID = """
 from pathlib import Path
@@ -112,6 +117,9 @@ def test_the_steps_of_a_workflow_get_the_same_files_and_the_last_closes_them(sta
     ]
     assert {state for _, state in runs_of(stage)} == {"COMPLETED"}
     assert stage.mill.catalog.audit().findings == ()
+    writer = next(run.run_id for run in stage.runs() if run.node == "process")
+    above = stage.mill.runs.lineage(writer, direction="upstream").nodes
+    assert [node.name for node in above if node.depth] == ["default.raw/1.txt", "default.raw/2.txt"]
 
 
 def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage):
@@ -122,36 +130,56 @@ def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage
     failed = next(run for run in stage.mill.runs.list().items if run.program.endswith(".load"))
     land(stage, "2.txt")
     kept = states(stage)
+    (of_run,) = stage.mill.why(failed.run_id).because
+    (of_file,) = stage.mill.why("raw/1.txt").because
     (stage.mill.project.config.folder / "broken.txt").write_text("")
     resumed = stage.mill.runs.retry(failed.run_id)
-    with raises_code("not_resumable", failed.run_id):
+    with raises_code("not_resumable", f"{failed.run_id} .* run retry {resumed.run_id}"):
         stage.mill.runs.retry(failed.run_id)
     while stage.work():
         pass
 
     assert (failed.state, failed.exit_reason) == ("FAILED", "node process: RuntimeError: process is broken")
+    assert "keeps its claims until" in of_run.why
+    for reason in (of_run, of_file):
+        assert reason.next_look_at is not None
+        assert f"run kill {failed.run_id}` returns them" in reason.unblock
     assert kept == {"1.txt": "IN_PROGRESS", "2.txt": "NEW"}
     assert states(stage) == {"1.txt": "SUCCESS", "2.txt": "NEW"}
     assert stage.mill.runs.show(resumed.run_id).state == "COMPLETED"
+    assert stage.mill.runs.show(failed.run_id).workflow.claims == "resumed"
     assert [line for line in stage.lines_of() if line.startswith("fetch")] == ["fetch ['1.txt']"]
     assert stage.lines_of()[-2:] == ["process ['1.txt'] of 1", "update ['1.txt'] of 1"]
     assert len(stage.mill.datasets.files("out")) == 1
     assert stage.mill.catalog.audit().findings == ()
 
 
-def test_a_failed_workflow_that_is_not_resumed_returns_its_files(stage):
+def count_holding(stage):
+    """Return the number of failed workflows that keep claims, as the metrics have it."""
+    samples = measure(stage.mill.project).samples
+    return next(one.value for one in samples if one.metric is Metric.WORKFLOWS_HOLDING)
+
+
+@pytest.mark.parametrize("returned_by", ["its time", "a kill"])
+def test_a_failed_workflow_that_is_not_resumed_returns_its_files(stage, returned_by):
     """Work never sticks: after the time the files wait for another run, which begins with the first node."""
     (stage.mill.project.config.folder / "broken.txt").write_text("yes")
     land(stage, "1.txt")
     stage.play()
     failed = next(run for run in stage.mill.runs.list().items if run.program.endswith(".load"))
-    stage.end_holds()
+    holding = count_holding(stage)
+    if returned_by == "a kill":
+        killed = [stage.mill.runs.kill(failed.run_id) for _ in range(2)]
+        assert [(one.state, one.changed) for one in killed] == [("FAILED", True), ("FAILED", False)]
+    else:
+        stage.end_holds()
     returned = states(stage)
     (stage.mill.project.config.folder / "broken.txt").write_text("")
     stage.pass_time("UPDATE inbox_file SET not_before = 1 WHERE not_before > 0")
     stage.play()
     again = stage.mill.runs.retry(failed.run_id)
 
+    assert (holding, count_holding(stage)) == (1, 0)
     assert returned == {"1.txt": "ERROR"}
     assert states(stage) == {"1.txt": "SUCCESS"}
     assert stage.find(again.run_id).triggered_by["retry_of"] == failed.run_id
@@ -176,6 +204,18 @@ def test_a_killed_workflow_kills_its_node_and_returns_the_files(stage, node):
     assert stage.mill.catalog.audit().findings == ()
 
 
+def test_a_workflow_that_goes_on_without_a_node_is_reported_by_the_audit(stage):
+    """Nothing would ever end it: each end of a node decides what comes next."""
+    land(stage, "1.txt")
+    stage.schedule()
+    under_way = stage.mill.catalog.audit().findings
+    stage.sql("UPDATE workflow_node SET outcome = 'FAILED' RETURNING 1")
+    (found,) = stage.mill.catalog.audit().findings
+
+    assert under_way == ()
+    assert "none of its nodes is under way" in found.what
+
+
 def test_a_workflow_under_way_is_killed_when_its_node_has_ended(stage):
     """The runner ends the driver first; a process that asked and died is replaced by each runner."""
     land(stage, "1.txt")
@@ -183,9 +223,11 @@ def test_a_workflow_under_way_is_killed_when_its_node_has_ended(stage):
     (taken,) = stage.take()
     workflow = stage.mill.runs.kill(taken.workflow)
     asked = stage.find(taken.run_id).state
+    (reason,) = stage.mill.why(taken.workflow).because
     stage.end_attempt(taken, "killed", "killed on request")
 
     assert (workflow.state, asked) == ("STOPPING", "STOPPING")
+    assert f"run list --parent {taken.workflow}" in reason.why
     assert stage.find(taken.workflow).state == "KILLED"
 
 
@@ -398,6 +440,7 @@ REFUSED = [
     ("[tm.Node(needs, arguments={'day': 3})]", "must be of type string"),
     ("[tm.Node(one)], holds=[raw]", "which none of its nodes reads"),
     ("[tm.Node(inner)]", "which is a workflow"),
+    ("[tm.Node(compact)], holds=[lines]", "holds default.lines and has the node 'compact', which writes default.lines"),
     ("[]", "from 1 to 100"),
     ("[tm.Node(one)], resume_within='60d'", "0 to 30 days"),
 ]
@@ -424,6 +467,9 @@ def needs(run): pass
 
 @app.worker(reads=[lines])
 def loop(run): pass
+
+@app.python(reads=[lines], writes=[lines], deliver_own=False)
+def compact(run): pass
 
 inner = app.workflow("inner", [tm.Node(two)])
 app.workflow("outer", {nodes})
@@ -487,3 +533,246 @@ app.schedule("on_lines", steps, trigger=tm.NewPartitions(lines))
         "last [{'n': 3}]",
     ]
     assert stage.mill.catalog.audit().findings == ()
+
+
+UNREAD = """
+raw = app.inbox("raw", "landing", format="text", settle="0s")
+lines = app.fileset("lines", keys={"n": "int"}, format="text")
+
+@app.python(reads=[raw])
+def first(run):
+    run.put("go", Path("go.txt").exists())
+
+@app.python(reads=[lines])
+def last(run):
+    say(run, f"last {run.input(lines).partitions}")
+
+steps = app.workflow("steps", [
+    tm.Node(first),
+    tm.Node(last, after=[first], when=tm.When("first.go", "==", True)),
+], holds=[raw, lines])
+app.schedule("on_data", steps, trigger=tm.NewFiles(raw) | tm.NewPartitions(lines))
+"""
+
+
+@pytest.mark.parametrize("skipped", ["by its condition", "since the node before it had no input"])
+def test_what_no_node_has_read_is_not_completed_and_comes_again_later(stage, skipped):
+    """The first take claims of all that the workflow holds. Announced at once, the same would happen for ever."""
+    stage.declare(SAID + UNREAD)
+    if skipped == "by its condition":
+        land(stage, "1.txt")
+    stage.publish("lines", "n=1")
+    stage.play()
+    left = stage.sql("SELECT state, not_before > 0 FROM consumer_work")
+    (stage.mill.project.config.folder / "go.txt").write_text("")
+    land(stage, "2.txt")
+    stage.pass_time()
+    stage.play()
+
+    assert left in ([("new", 1)], [("new", True)])
+    assert stage.lines_of() == ["last [{'n': 1}]"]
+    assert set(states(stage).values()) == {"SUCCESS"}
+    assert stage.mill.catalog.audit().findings == ()
+
+
+def test_work_whose_only_reader_is_skipped_does_not_start_the_workflow_again_at_once(stage):
+    """No node has taken anything. The files wait, and are announced after the back-off."""
+    reader = STEPS.partition("@app.python(reads=[raw], writes")[0]
+    stage.declare(f"""{reader}
+@app.python()
+def look(run):
+    run.put("go", Path("go.txt").exists())
+
+load = app.workflow("load", [
+    tm.Node(look),
+    tm.Node(fetch, after=[look], when=tm.When("look.go", "==", True)),
+], holds=[raw])
+app.schedule("on_raw", load, trigger=tm.NewFiles(raw))
+""")
+    land(stage, "1.txt", "2.txt")
+    stage.play()
+    left = states(stage)
+    (stage.mill.project.config.folder / "go.txt").write_text("")
+    stage.pass_time("UPDATE inbox_file SET not_before = 1 WHERE not_before > 0")
+    stage.play()
+
+    assert left == {"1.txt": "NEW", "2.txt": "NEW"}
+    assert stage.lines_of() == ["fetch ['1.txt', '2.txt']"]
+
+
+PAIR = (
+    SAID
+    + """
+raw = app.inbox("raw", "landing", format="text", settle="0s")
+
+@app.python(reads=[raw], retries=1, backoff="0s")
+def left(run):
+    say(run, f"left {run.input(raw).files}")
+    if not Path("tried.txt").exists():
+        Path("tried.txt").touch()
+        raise RuntimeError("left is broken")
+
+@app.python()
+def right(run):
+    say(run, "right")
+
+load = app.workflow("load", [tm.Node(left), tm.Node(right)], holds=[raw])
+"""
+)
+
+
+def take_pair(stage):
+    """Deploy, let a file arrive, and take the runs of both nodes."""
+    stage.declare(PAIR)
+    land(stage, "1.txt")
+    stage.mill.runs.start("shop.load")
+    return sorted(stage.take(), key=lambda run: run.node)
+
+
+def test_a_node_that_ends_while_another_takes_keeps_what_was_taken(stage):
+    """Forgotten, a second attempt would take again, and close a file that an earlier node has not seen."""
+    left, right = take_pair(stage)
+    stage.at["driver.before_commit"] = lambda: stage.attempt(left)
+    stage.attempt(right)
+    land(stage, "2.txt")
+    stage.play()
+
+    assert stage.lines_of() == ["right", "left ['1.txt']", "left ['1.txt']"]
+    assert states(stage) == {"1.txt": "SUCCESS", "2.txt": "NEW"}
+
+
+@pytest.mark.parametrize("node", ["left", "right"])
+def test_a_node_that_waits_for_the_take_of_another_finds_what_it_took(stage, node):
+    """PostgreSQL compares with what was there before the wait, if one statement waits and compares."""
+    (stage.mill.project.config.folder / "tried.txt").touch()
+    runs = dict(zip(["left", "right"], take_pair(stage), strict=True))
+    workflow = runs[node].workflow
+
+    def take(db):
+        lock_workflow(db, workflow)
+        hold_claims(db, workflow)
+
+    beside(stage.mill.project, take, lambda: stage.attempt(runs[node]))
+
+    ((holding,),) = stage.sql("SELECT holding FROM workflow_run")
+    assert (holding, states(stage)) == ("held" if node == "right" else "closed", {"1.txt": "NEW"})
+
+
+def test_a_node_that_was_deployed_with_other_holds_fails_and_goes_on_with_the_former_ones(stage):
+    """It would take other files than the nodes before it, and the workflow would close what no node has seen."""
+    land(stage, "1.txt")
+    stage.schedule()
+    stage.work()
+    land(stage, "2.txt")
+    stage.declare(STEPS.replace("], holds=[raw])\napp.schedule", "])\n#"))
+    stage.play()
+    failed = next(run for run in stage.runs() if run.kind == "workflow")
+    kept = states(stage)
+    with raises_code("not_resumable", "other data sets"):
+        stage.mill.runs.retry(failed.run_id)
+    stage.declare(STEPS)
+    stage.mill.runs.retry(failed.run_id)
+    stage.work()
+    stage.work()
+
+    assert failed.state == "FAILED"
+    assert "node process: holds_changed" in failed.exit_reason
+    assert kept == {"1.txt": "IN_PROGRESS", "2.txt": "NEW"}
+    assert states(stage) == {"1.txt": "SUCCESS", "2.txt": "NEW"}
+    assert [line for line in stage.lines_of() if "2.txt" in line] == []
+
+
+def test_a_restore_leaves_a_workflow_under_way_to_its_nodes(stage):
+    """The run of a workflow has no attempt: as a lost one it would wait for a runner, which has no code to execute."""
+    land(stage, "1.txt")
+    stage.schedule()
+    (taken,) = stage.take()
+    ended = end_attempts(stage.mill.project.catalog)
+    workflow = stage.find(taken.workflow)
+    stage.play()
+
+    assert ended == 1
+    assert workflow.state == "RUNNING"
+    assert stage.find(taken.workflow).state == "COMPLETED"
+    assert states(stage) == {"1.txt": "SUCCESS"}
+
+
+def test_files_beyond_those_of_a_failed_workflow_do_not_wait_for_its_claims(stage):
+    """It keeps its claims for a day, and the files behind them are in no message that is still to come."""
+    stage.declare(STEPS.replace('settle="0s"', 'settle="0s", max_files=1'))
+    (stage.mill.project.config.folder / "broken.txt").write_text("yes")
+    land(stage, "1.txt", "2.txt", "3.txt")
+    stage.schedule()
+    stage.work()
+    stage.work()
+    (stage.mill.project.config.folder / "broken.txt").write_text("")
+    stage.play()
+
+    assert states(stage) == {"1.txt": "IN_PROGRESS", "2.txt": "SUCCESS", "3.txt": "SUCCESS"}
+
+
+LISTENING = """
+rates = app.snapshot("rates", key=["currency"])
+hours = tm.Watermark("ts", pattern="$day $hour:00:00", interval="1h")
+lines = app.fileset("lines", keys={"day": "date", "hour": "int"}, watermark=hours)
+
+@app.python(reads=[tm.Changes(rates)])
+def left(run): pass
+
+@app.python(reads=[lines])
+def right(run): pass
+
+fork = app.workflow("fork", [tm.Node(left), tm.Node(right)])
+"""
+
+
+@pytest.mark.parametrize(
+    ("trigger", "why"),
+    [
+        ("tm.RunEnded(left)", "would start each other for ever"),
+        ("tm.RunEnded(fork)", "would start each other for ever"),
+        ("tm.RunEnded(fork, 'STARTED')", "name its node left"),
+        ("tm.WatermarkPassed(lines)", "right reads default.lines by itself; name it in holds="),
+        ("tm.Refreshed(rates)", "left reads default.rates by itself; give left a schedule of its own"),
+    ],
+)
+def test_a_schedule_that_a_workflow_could_never_serve_is_refused(stage, trigger, why):
+    """Found at the deployment, and not by a night of runs, or by a night without one."""
+    with raises_code("bad_schedule", why):
+        stage.declare(LISTENING + f"app.schedule('it', fork, trigger={trigger})")
+
+
+def test_the_nodes_of_a_workflow_have_its_deadline_and_its_turn_and_alone_take_slots(stage):
+    """Behind work that came later, a workflow would wait anew for each of its nodes."""
+    stage.declare(STEPS.replace("tm.NewFiles(raw)", "tm.NewFiles(raw), deadline='1h'"))
+    land(stage, "1.txt")
+    stage.schedule()
+    stage.work()
+    stage.take()
+    turns = stage.sql("SELECT DISTINCT deadline, came_at FROM run")
+    taken = stage.mill.project.catalog.read(lambda db: db.value(NODES.count_taken_slots, int))
+
+    assert len(turns) == 1
+    assert turns[0][0] > turns[0][1]
+    assert taken == 1
+
+
+def test_a_file_that_changes_after_it_was_processed_does_not_fail_the_node_that_closes_it(stage):
+    """All would come again, though it was published. The contents that were processed are on record all the same."""
+    land(stage, "1.txt", "2.txt")
+    stage.schedule()
+    stage.work()
+    stage.work()
+    landing = stage.mill.project.config.folder / "landing"
+    (landing / "1.txt").write_text("written again\n")
+    (landing / "2.txt").unlink()
+    stage.work()
+    ended = states(stage)
+    checksums = stage.sql("SELECT count(*) FROM inbox_file WHERE checksum IS NOT NULL")
+    stage.mill.inboxes.scan("raw")
+    stage.play()
+
+    assert ended == {"1.txt": "SUCCESS", "2.txt": "SUCCESS"}
+    assert checksums == [(2,)]
+    assert stage.lines_of()[-1] == "update ['1.txt'] of 1"
+    assert {run.state for run in stage.runs()} == {"COMPLETED"}

@@ -42,9 +42,9 @@ from tidemill.run.step.resumption import end_holds
 WORKFLOW = RunId("run_w")
 FORK = WorkflowSpec(
     (
-        NodeSpec("left", reads_held=True),
-        NodeSpec("right", reads_held=True),
-        NodeSpec("join", ("left", "right"), reads_held=True),
+        NodeSpec("left", held=("default.lines",)),
+        NodeSpec("right", held=("default.lines",)),
+        NodeSpec("join", ("left", "right"), held=("default.lines",)),
     ),
     timedelta(hours=1),
 )

@@ -141,6 +141,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "consumer_id": "wide",
     "content": b"zip",
     "consumers": _list("wide", "deep", "small_1"),
+    "contents": _OUTCOMES,
     "content_version": "",
     "copies": _files(_WAITING, known_etag="e", etag="f"),
     "dataset": "default.wide",

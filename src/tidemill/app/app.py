@@ -499,7 +499,8 @@ class App:
 
         `holds` names inboxes and file sets whose claims belong to the workflow. The first node that reads one of them
         takes of all of them. Each later node that reads them gets the same. The commit of the last such node completes
-        the claims. A failed workflow keeps its claims for `resume_within`, and then returns them.
+        the claims. A failed workflow keeps its claims for `resume_within`, and then returns them. No node may write
+        what the workflow holds.
         `arguments` are as in `spark`.
         """
         ordered = in_order(
@@ -527,9 +528,12 @@ class App:
             self.find_program(node.name)
             program = self.programs[node.name]
             check_node(name, program, node, of_workflow)
+            if own := names.intersection(program.writes):
+                why = f"has the node {node.name!r}, which writes {min(own)}: the workflow would start itself for ever"
+                raise BadDeclaration(f"workflow {name!r}", f"holds {min(own)} and {why}")
             shared = tuple(one for one in program.reads if one in names)
             self._hold(name, program, shared)
-            nodes.append(replace(node, reads_held=bool(shared)))
+            nodes.append(replace(node, held=shared))
         if unread := names.difference(*(self.programs[node.name].reads for node in nodes)):
             raise BadDeclaration(f"workflow {name!r}", f"holds {min(unread)}, which none of its nodes reads")
         code = Workflow(name, qualified(self.namespace, self.name, name))

@@ -171,10 +171,14 @@ def _show_comparison(outputs: Sequence[Mapping[str, Any]]) -> None:
 @click.argument("run_id")
 @json_option
 def kill(run_id: str, *, as_json: bool) -> None:
-    """Kill a run: end its processes, and publish nothing. No effect on a run that has ended."""
+    """Kill a run: end its processes, and publish nothing. No effect on a run that has ended.
+
+    A failed workflow that keeps claims returns them.
+    """
     with open_mill() as mill:
         asked = mill.runs.kill(run_id)
-    say(asked, f"{run_id} is {asked.state}", as_json=as_json)
+    returned = ", and has returned its claims" if asked.changed and asked.state == "FAILED" else ""
+    say(asked, f"{run_id} is {asked.state}{returned}", as_json=as_json)
 
 
 @command.command()

@@ -13,7 +13,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import load_sql
+from tidemill.catalog.effects import Effect, Phase
+from tidemill.catalog.named import Call, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import UserError
@@ -59,6 +60,20 @@ class InputItem:
     write_pointer: WritePointer
     item: str
     content_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordInput(Effect):
+    """Record the input of a run which other runs have taken, or which another run holds."""
+
+    phase = Phase.CLAIMS
+
+    run_id: RunId
+    items: Sequence[InputItem]
+
+    def writes(self) -> Sequence[Call]:
+        """Insert the items."""
+        return (SQL.record_input(items=to_json([{"run_id": self.run_id, **asdict(item)} for item in self.items])),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ SELECT name, content_version, afterwards, archive FROM inbox_file
  ORDER BY name, modified_at DESC, first_seen DESC
 
 -- name: record_input
--- With the run, before its first attempt.
+-- With the run, before its first attempt. Of the node of a workflow with its commit.
 INSERT INTO run_input (run_id, dataset_id, write_pointer, item, content_version)
 SELECT r.run_id, r.dataset_id, r.write_pointer, r.item, r.content_version
   FROM {rows:items(run_id text, dataset_id text, write_pointer bigint, item text, content_version text)} AS r

@@ -57,6 +57,7 @@ class Metric(StrEnum):
     NODES = "tidemill_nodes"
     SLOTS_FREE = "tidemill_slots_free"
     BACKFILL_ITEMS = "tidemill_backfill_items"
+    WORKFLOWS_HOLDING = "tidemill_workflows_holding"
     JOBS_WAITING = "tidemill_jobs_waiting"
     JOBS_BY_REASON = "tidemill_jobs_waiting_by_reason"
     JOB_OLDEST = "tidemill_job_oldest_waiting_seconds"
@@ -99,6 +100,7 @@ HELP: Final[Mapping[Metric, str]] = {
     Metric.NODES: "Nodes that work or drain, by role. A node of several roles counts in each.",
     Metric.SLOTS_FREE: "Free slots of all runners together.",
     Metric.BACKFILL_ITEMS: "Items of backfills that run or are paused, by program and state of the item.",
+    Metric.WORKFLOWS_HOLDING: "Failed workflows that keep claims until they are resumed, or their time comes.",
     Metric.JOBS_WAITING: "Jobs that wait, by state.",
     Metric.JOBS_BY_REASON: "Jobs that wait, by reason: of each state the 500 oldest. A job may have several reasons.",
     Metric.JOB_OLDEST: "Longest time for which a job has waited for its constraints, since its trigger was satisfied.",
@@ -235,6 +237,7 @@ def _work(db: Db, at: datetime) -> Iterator[Sample]:
         yield Sample(Metric.NODES, {"role": role}, sum(role in one.roles for one in nodes))
     yield Sample(Metric.SLOTS_FREE, {}, count_free_slots(db))
     yield from _backfills(db)
+    yield Sample(Metric.WORKFLOWS_HOLDING, {}, db.value(SQL.count_holding_workflows, int) or 0)
     for state, number in db.records(SQL.count_jobs, tuple[str, int], limit=_MOST):
         yield Sample(Metric.JOBS_WAITING, {"state": state}, number)
     yield from _reasons(db, at)

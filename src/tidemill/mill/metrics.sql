@@ -13,6 +13,10 @@ SELECT program_id, state, count(*) AS runs
 -- gives: runs
 SELECT count(*) AS runs FROM (SELECT 1 FROM run WHERE state = 'PENDING' LIMIT :limit) AS pending
 
+-- name: count_holding_workflows
+-- gives: workflows
+SELECT count(*) AS workflows FROM workflow_run WHERE holds_until IS NOT NULL
+
 -- name: count_jobs
 -- gives: state, jobs
 SELECT 'PENDING_TRIGGER' AS state, count(*) AS jobs

@@ -32,6 +32,7 @@ from tidemill.run.records.logs import LogLine, LogReader
 from tidemill.run.records.programs import Program, find_program_by_id
 from tidemill.run.records.runs import HANDED_ON, NewRun, Replay, RunKind, RunRecord, RunState, count_under_way
 from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
+from tidemill.run.records.workflows import Holding
 from tidemill.schedule.schedules import list_limits
 
 if TYPE_CHECKING:
@@ -398,9 +399,13 @@ class Runs(Noun):
 
     @operation(Right.OPERATE)
     def kill(self, run_id: str) -> KilledRun:
-        """Ask for the end of a run. No effect on a run that has ended. `NotFound`."""
+        """Ask for the end of a run. No effect on a run that has ended. `NotFound`.
+
+        A failed workflow that keeps claims stays FAILED, and returns them.
+        """
         # Half of what this module loads, and only a kill needs it: a list would wait for it.
         from tidemill.run.step.attempts import kill_run
+        from tidemill.run.step.resumption import end_hold
 
         self._catalog.read(lambda db: self._project.check_run(db, run_id))
 
@@ -408,6 +413,9 @@ class Runs(Noun):
             return self._keep(KilledRun(RunId(run_id), state, changed=True))
 
         state, changed = kill_run(self._catalog, RunId(run_id), self._note("kill", run_id), keep)
+        if state is RunState.FAILED and not changed:
+            note = self._note("kill", run_id).between({"claims": Holding.HELD}, {"claims": Holding.RETURNED})
+            changed = end_hold(self._catalog, RunId(run_id), [note, *keep(state)])
         return KilledRun(RunId(run_id), state, changed)
 
     @operation(Right.READ)

@@ -27,7 +27,7 @@ from tidemill.lake.window.watermark import WatermarkRow, find_watermark
 from tidemill.lake.window.window_plan import Grid, Window, WindowShape
 from tidemill.lake.window.windows import WindowState, list_inputs, list_states, read_input, read_reaches
 from tidemill.mill.access import Access
-from tidemill.mill.why_work import Explained, explain_reader, explain_readers
+from tidemill.mill.why_work import Explained, explain_reader, explain_readers, find_end_of_claims
 from tidemill.names import RunId, WritePointer
 from tidemill.reasons import Because, Reason
 from tidemill.run.records.programs import Program, list_programs
@@ -256,7 +256,8 @@ def _of_consumer(
     by_state = {work.state: work for work in reversed(works)}
     if work := by_state.get(WorkState.IN_PROGRESS):
         why = f"{shown} is in {work.run_id} of {consumer.name}: `tidemill why {work.run_id}`"
-        yield Because(Reason.PARTITION_IN_RUN, why, {**evidence, "run_id": work.run_id}, "the run ends")
+        cure, until = find_end_of_claims(db, RunId(str(work.run_id)))
+        yield Because(Reason.PARTITION_IN_RUN, why, {**evidence, "run_id": work.run_id}, cure, until)
         return
     if work := by_state.get(WorkState.DISCARDED):
         why = f"{consumer.name} has discarded {shown} after {work.failures} failures: {work.error}"

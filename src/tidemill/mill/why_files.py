@@ -16,8 +16,8 @@ from tidemill.lake.inbox.in_flight import held_back
 from tidemill.lake.inbox.inbox import FileState, Inbox, InboxFile
 from tidemill.mill.access import Access
 from tidemill.mill.why_data import SQL
-from tidemill.mill.why_work import Explained, explain_readers
-from tidemill.names import DatasetId, nearest
+from tidemill.mill.why_work import Explained, explain_readers, find_end_of_claims
+from tidemill.names import DatasetId, RunId, nearest
 from tidemill.reasons import Because, Reason
 from tidemill.storage.file_names import check_file_name
 from tidemill.storage.files import FileStatus, StorageUnavailable, find_file
@@ -134,7 +134,8 @@ def _of_content(db: Db, inbox: Inbox, file: InboxFile, thing: str, access: Acces
                 yield Because(Reason.FILE_UNREAD, f"{thing} waits: no program reads the inbox", evidence, cure)
         case FileState.IN_PROGRESS:
             why = f"{thing} is in {file.run_id}: `tidemill why {file.run_id}`"
-            yield Because(Reason.FILE_IN_RUN, why, {**evidence, "run_id": file.run_id}, "the run ends")
+            cure, until = find_end_of_claims(db, RunId(str(file.run_id)))
+            yield Because(Reason.FILE_IN_RUN, why, {**evidence, "run_id": file.run_id}, cure, until)
         case FileState.ERROR:
             why = f"{thing} has failed in {file.failures} of {attempts} attempts: {file.error}"
             cure = f"the time of the next attempt comes, or `tidemill inbox retry {name} {quote(file.name)}`"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message, MessageRow, Position, Topic, find_position, to_message
 from tidemill.catalog.named import Param, load_sql
+from tidemill.epoch import show_time
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.access import Access
@@ -19,7 +20,8 @@ from tidemill.names import JobId, RunId, ScheduleId, dataset_events, program_lim
 from tidemill.reasons import Because, Reason
 from tidemill.run.records.explain import explain_run
 from tidemill.run.records.programs import Program, find_program_by_id, list_programs
-from tidemill.run.records.runs import RunRecord, RunState, count_under_way, find_run, find_runs
+from tidemill.run.records.runs import RunKind, RunRecord, RunState, count_under_way, find_run, find_runs
+from tidemill.run.records.workflows import find_workflow
 from tidemill.schedule import schedules
 from tidemill.schedule.explain import (
     SlotHolder,
@@ -177,7 +179,23 @@ def _of_open_job(db: Db, job: Job) -> tuple[Because, ...]:
 
 def _of_run(db: Db, run: RunRecord) -> Because:
     because = explain_run(run, db.now(), lambda: count_under_way(db))
-    return replace(because, why=f"{run.run_id} {because.why}")
+    because = replace(because, why=f"{run.run_id} {because.why}")
+    cure, until = find_end_of_claims(db, run.run_id) if run.kind is RunKind.WORKFLOW else ("", None)
+    if until is None:
+        return because
+    why = f"{because.why}; the run keeps its claims until {show_time(until)}"
+    return replace(
+        because, why=why, evidence={**because.evidence, "holds_until": until}, unblock=cure, next_look_at=until
+    )
+
+
+def find_end_of_claims(db: Db, run_id: RunId) -> tuple[str, datetime | None]:
+    """Return what ends the claims of a run. With the time at which a failed workflow returns them by itself."""
+    row = find_workflow(db, run_id)
+    if row is None or row.holds_until is None:
+        return "the run ends", None
+    retry, kill = f"`tidemill run retry {run_id}` goes on with them", f"`tidemill run kill {run_id}` returns them"
+    return f"{retry}; {kill}", row.holds_until
 
 
 def _list_holders(db: Db, limit_keys: list[str]) -> list[SlotHolder]:

@@ -19,7 +19,9 @@ from tidemill.catalog.records import to_json
 from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, NotFound
 from tidemill.json_specs import write_text
+from tidemill.lake.datasets import DatasetKind
 from tidemill.names import (
+    STARTED,
     CommitSeq,
     EventKey,
     Namespace,
@@ -27,6 +29,7 @@ from tidemill.names import (
     ScheduleId,
     check_name,
     launches_limit,
+    qualified,
     split_qualified,
     topic_event,
 )
@@ -39,11 +42,11 @@ from tidemill.run.records.programs import (
     find_programs,
 )
 from tidemill.run.step.counted import find_flaw
-from tidemill.run.step.inputs import announce_waiting
+from tidemill.run.step.inputs import announce_waiting, follows_changes
 from tidemill.run.step.watermarks import has_watermark
 from tidemill.run.step.window_input import computes_windows
 from tidemill.schedule.answers import Satisfied
-from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger, NewData, NewPartitions, WatermarkPassed
+from tidemill.schedule.data_triggers import DatasetTrigger, DataTrigger, MessageTrigger, NewPartitions, WatermarkPassed
 from tidemill.schedule.expectation_triggers import Missing
 from tidemill.schedule.jobs import Outcome, drop_jobs, hold_jobs, release_jobs
 from tidemill.schedule.not_installed import TriggerNotInstalled
@@ -262,15 +265,25 @@ def check_trigger(db: Db, name: str, program: Program, trigger: Trigger) -> None
 
 
 def _check_held(db: Db, name: str, program: Program, trigger: Trigger) -> None:
-    """Refuse a trigger on a data set that a node takes for itself: what its run leaves would not start another."""
+    """Refuse a trigger on a data set that a node takes for itself: what its run leaves would not start another.
+
+    Files that a run leaves are announced to all that listen to their inbox.
+    """
     if program.workflow is None:
         return
-    counted = [one for one in trigger.leaves if isinstance(one, NewPartitions | NewData)]
-    for leaf in (one for one in counted if one.dataset not in program.reads):
+    taken = [one for one in trigger.leaves if isinstance(one, DataTrigger) and one.of_kind != DatasetKind.INBOX]
+    for leaf in (one for one in taken if one.dataset not in program.reads):
         for node in program.workflow.nodes:
-            if leaf.dataset in find_program(db, program.namespace, program.app, node.name).reads:
+            reader = find_program(db, program.namespace, program.app, node.name)
+            if leaf.dataset not in reader.reads:
+                continue
+            if leaf.of_kind == DatasetKind.FILESET and not computes_windows(db, reader):
                 why = f"the node {node.name} reads {leaf.dataset} by itself; name it in holds= of the workflow"
-                raise BadSchedule(f"{name} has {leaf}: {why}")
+            elif leaf.of_kind == DatasetKind.FILESET or follows_changes(db, reader, leaf.dataset):
+                why = f"the node {node.name} reads {leaf.dataset} by itself; give {node.name} a schedule of its own"
+            else:
+                continue  # each run reads the version that is current then
+            raise BadSchedule(f"{name} has {leaf}: {why}")
 
 
 def _check_watched(db: Db, name: str, leaf: RunEnded | WindowsRecomputed) -> None:
@@ -278,6 +291,9 @@ def _check_watched(db: Db, name: str, leaf: RunEnded | WindowsRecomputed) -> Non
     found = find_program(db, namespace, app, watched)
     if found.retired:
         raise ProgramRetired(leaf.program)
+    if isinstance(leaf, RunEnded) and found.workflow is not None and STARTED in leaf.states:
+        first = next(node.name for node in found.workflow.nodes if not node.after)
+        raise BadSchedule(f"{name} has {leaf}, but the start of a workflow is not announced; name its node {first}")
     if isinstance(leaf, WindowsRecomputed) and not computes_windows(db, found):
         raise BadSchedule(f"{name} has {leaf}, but {leaf.program} is no window program; name one (`window_sql`)")
 
@@ -308,14 +324,20 @@ def _refuse_cycles(db: Db, changed: Iterable[Schedule]) -> None:
         return
     listening = list_schedules(db, event_key=topic_event(Topic.PROGRAM))
     programs = find_programs(db, {schedule.program_id for schedule in listening})
-    starting = [(programs[schedule.program_id].qualified_name, schedule) for schedule in listening]
+    starting = [(name, one) for one in listening for name in _list_started(programs[one.program_id])]
     going = _endless(starting)
     if going:
-        links = [f"{one.qualified_name} ({one.spec.trigger})" for program, one in starting if program in going]
+        links = {f"{one.qualified_name} ({one.spec.trigger})": None for program, one in starting if program in going}
         raise BadSchedule(
             f"{', '.join(sorted(going))} would start each other for ever, by {', '.join(links)}; join one of these "
             "triggers with a trigger of data (`&`)"
         )
+
+
+def _list_started(program: Program) -> list[str]:
+    """List the programs that a start of `program` runs: a workflow runs its nodes too."""
+    nodes = [] if program.workflow is None else program.workflow.nodes
+    return [program.qualified_name, *(qualified(program.namespace, program.app, node.name) for node in nodes)]
 
 
 def _endless(starting: Sequence[tuple[str, Schedule]]) -> set[str]:

@@ -498,8 +498,10 @@ def _audit_runs(search: Search, chosen: Mapping[str, Dataset]) -> int:
     for after, bound in search.windows(SQL.find_bound_of_inputs, "", last=last_input):
         unheld = search.ask(SQL.find_unheld_inputs, after=after, bound=bound)
         named = sorted({RunId(str(row[0])) for row in unheld})
-        # A run with chosen input works on what other runs have completed, or no run at all.
-        given = {run.run_id for run in search.catalog.read(partial(find_runs, runs=named)) if run.is_chosen}
+        # A run with chosen input works on what other runs have completed, or no run at all. What a node reads, its
+        # workflow completes.
+        found = search.catalog.read(partial(find_runs, runs=named))
+        given = {run.run_id for run in found if run.is_chosen or run.workflow is not None}
         for run_id, dataset_id, write_pointer, item, version in unheld:
             if run_id not in given and (dataset := chosen.get(str(dataset_id))) is not None:
                 what = f"{item} ({version or write_pointer}) is in the input of {run_id}; another run has completed it"
@@ -507,6 +509,9 @@ def _audit_runs(search: Search, chosen: Mapping[str, Dataset]) -> int:
                 search.report(FindingKind.DOUBLED, dataset.qualified_name, what, next_step)
     _audit_left(search)
     _audit_backfills(search)
+    for run_id, state in search.ask(SQL.list_idle_workflows):
+        what = f"workflow {run_id} is {state}, and none of its nodes is under way"
+        search.report(FindingKind.BROKEN, str(run_id), what, "report it as a bug")
     return runs
 
 

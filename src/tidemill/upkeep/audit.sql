@@ -195,6 +195,14 @@ SELECT tx.write_pointer, tx.run_id,
  WHERE tx.state = 'in_progress'
  ORDER BY tx.write_pointer
 
+-- name: list_idle_workflows
+-- gives: run_id, state
+-- Each end of a node starts the next nodes or ends the workflow. Cost: the runs under way.
+SELECT run.run_id, run.state FROM run {indexed_by:run_live}
+ WHERE run.state IN ('STARTING', 'RUNNING', 'STOPPING') AND run.kind = 'workflow'
+   AND (SELECT 1 FROM workflow_node AS node WHERE node.workflow_id = run.run_id AND node.outcome IS NULL LIMIT 1) IS NULL
+ ORDER BY run.run_id
+
 -- name: list_declarations
 -- gives: dataset_id, write_pointer, tx_state
 SELECT declared.dataset_id, declared.write_pointer,

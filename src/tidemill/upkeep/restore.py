@@ -155,11 +155,13 @@ def restore(
 
 
 def end_attempts(catalog: Catalog) -> int:
-    """End the attempts that were under way in another life, as lost; how many. Programs' runs are tried again."""
-    live = catalog.read(list_live)
-    for run in live:
-        end_attempt(catalog, run.run_id, run.epoch, AttemptEnd(Cause.LOST, _REASON, zombie=True))
-    return len(live)
+    """End the attempts that were under way in another life, as lost; return their number.
+
+    Programs' runs are tried again. Workflows go on with the runs of their nodes.
+    """
+    end = AttemptEnd(Cause.LOST, _REASON, zombie=True)
+    ended = [end_attempt(catalog, run.run_id, run.epoch, end) for run in catalog.read(list_live)]
+    return sum(state is not None for state in ended)
 
 
 def _find_pointers(catalog: Catalog, db: Db, data: str | None) -> Iterable[int]:

@@ -761,7 +761,9 @@ CREATE TABLE run (
     backfill_id         {text},
     -- The bundle whose code each attempt executes, of a replay. NULL: the one that the program has then.
     code                {text},
-    CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')))
+    CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED'))),
+    -- A runner would take it.
+    CHECK (kind <> 'workflow' OR state <> 'PENDING')
 ) {hot};
 CREATE INDEX run_code ON run (code) WHERE code IS NOT NULL AND ended_at IS NULL;
 CREATE UNIQUE INDEX run_job ON run (job_id) WHERE job_id IS NOT NULL;
@@ -847,14 +849,16 @@ CREATE TABLE backfill_item (
 CREATE INDEX backfill_item_state ON backfill_item (backfill_id, state, no);
 CREATE UNIQUE INDEX backfill_item_running ON backfill_item (run_id) WHERE state = 'RUNNING';
 
--- Runs of workflows. spec is the graph as it was when the run was made. Each end of a run of a node raises revision.
+-- Runs of workflows. spec is the graph as it was when the run was made. Each take and each end of a run of a node raises
+-- revision.
 -- holding says what has become of the claims of the nodes: a failed run keeps them until holds_until, for a run that
 -- goes on with them, which is then resumed_by.
 CREATE TABLE workflow_run (
     run_id      {text} PRIMARY KEY,
     spec        {text} NOT NULL,
     revision    BIGINT NOT NULL DEFAULT 0,
-    holding     {text} NOT NULL DEFAULT 'nothing' CHECK (holding IN ('nothing', 'held', 'closed', 'returned')),
+    holding     {text} NOT NULL DEFAULT 'nothing' CHECK (holding IN
+                    ('nothing', 'held', 'closed', 'returned', 'resumed')),
     holds_until BIGINT,
     resumed_by  {text}
 ) {hot};

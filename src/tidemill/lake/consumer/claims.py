@@ -74,6 +74,22 @@ PARTITIONS: Final = ClaimTable(
 
 
 @dataclass(frozen=True, slots=True)
+class ReturnOfConsumers(Effect):
+    """Return what a run holds by these consumers, without a failure; belongs before its `Complete`."""
+
+    phase = Phase.CLAIMS
+
+    run_id: RunId
+    epoch: int
+    consumers: Sequence[ConsumerId]
+
+    def writes(self) -> Sequence[Call]:
+        """Return the partitions."""
+        consumers = json.dumps(list(self.consumers))
+        return (SQL.return_of_consumers(run_id=self.run_id, epoch=self.epoch, consumers=consumers),)
+
+
+@dataclass(frozen=True, slots=True)
 class SkipOwn(Effect):
     """Mark what `tx` adds to the data set of one of its own consumers as done; belongs behind its `AddPartitions`.
 

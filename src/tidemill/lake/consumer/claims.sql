@@ -28,6 +28,11 @@ UPDATE consumer_work
                 (SELECT returned.consumer_id, returned.partition_key
                    FROM {rows:returned(consumer_id text, partition_key text)} AS returned), FALSE)
 
+-- name: return_of_consumers
+-- locks: consumer_work
+UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, not_before = 0
+ WHERE run_id = :run_id AND state = 'in_progress' AND epoch = :epoch AND consumer_id IN ({texts:consumers})
+
 -- name: find_held
 -- gives: claims, failures
 -- A partition with several changes is one claim.

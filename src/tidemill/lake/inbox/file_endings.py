@@ -71,6 +71,22 @@ class CloseFiles(Effect):
         return {"run_id": self.run_id, "epoch": self.epoch, "outcomes": to_json(rows)}
 
 
+@dataclass(frozen=True, slots=True)
+class NoteContents(Effect):
+    """Record the contents that an attempt was given, of files that the run keeps."""
+
+    phase = Phase.FILES
+
+    run_id: RunId
+    epoch: int
+    files: tuple[ClaimedFile, ...]
+
+    def writes(self) -> Sequence[Call]:
+        """Set the etags and checksums."""
+        contents = to_json([asdict(file) for file in self.files])
+        return (SQL.note_contents(run_id=self.run_id, epoch=self.epoch, contents=contents),)
+
+
 FILES: Final = ClaimTable(
     phase=Phase.FILES,
     find_held=CLAIMS.find_held,

@@ -48,6 +48,14 @@ UPDATE inbox_file
    AND inbox_file.content_version = outcome.content_version
    AND coalesce(inbox_file.status = 'IN_PROGRESS' AND inbox_file.run_id = :run_id AND inbox_file.epoch = :epoch, FALSE)
 
+-- name: note_contents
+-- locks: inbox_file
+UPDATE inbox_file SET etag = content.etag, checksum = coalesce(content.checksum, inbox_file.checksum)
+  FROM {rows:contents(dataset_id text, name text, content_version text, etag text, checksum text)} AS content
+ WHERE inbox_file.dataset_id = content.dataset_id AND inbox_file.name = content.name
+   AND inbox_file.content_version = content.content_version
+   AND coalesce(inbox_file.status = 'IN_PROGRESS' AND inbox_file.run_id = :run_id AND inbox_file.epoch = :epoch, FALSE)
+
 -- name: note_skipped
 -- quiet
 -- Listings that remember these files are wrong from here on: a file that was away for a moment is there again.

@@ -37,7 +37,7 @@ from tidemill.run.records.programs import (
 from tidemill.run.records.runs import Cause, RunRecord, RunState, find_with_program
 from tidemill.run.records.workers import PostponeStarts
 from tidemill.run.records.workflow_spec import NodeOutcome, NodeStand
-from tidemill.run.records.workflows import WorkflowMoved
+from tidemill.run.records.workflows import WorkflowMoved, check_held, find_workflow
 from tidemill.run.step.attempts import (
     AttemptEnd,
     FinishRun,
@@ -401,6 +401,8 @@ def _is_away(error: BaseException) -> bool:
 def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, dict[str, Fileset]]:
     run, program = find_with_program(db, assignment.run_id)
     assert program is not None, "drivers work on runs of programs"  # noqa: S101
+    if run.workflow is not None and (workflow := find_workflow(db, run.workflow)) is not None:
+        check_held(workflow.spec.find(run.node), program)
     outputs = {name: Fileset.of(find_dataset(db, name)) for name in program.writes}
     inputs = find_inputs(db, program, run)
     return run, program, inputs, outputs | inputs.outputs(db)

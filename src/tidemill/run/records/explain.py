@@ -54,6 +54,14 @@ def _explain_pending(run: RunRecord, now: datetime, under_way: Callable[[], Mapp
 
 
 def _explain_live(run: RunRecord, now: datetime) -> Because:
+    if run.kind is RunKind.WORKFLOW:
+        begun: dict[str, object] = {"started_at": run.started_at}
+        nodes = f"`tidemill run list --parent {run.run_id}` lists the runs of its nodes"
+        if run.state is RunState.STOPPING:
+            why = f"is ending: a kill was asked for; {nodes}"
+            return Because(Reason.RUN_STOPPING, why, begun, "the runs of its nodes have ended")
+        cure = f"its nodes end, or `tidemill run kill {run.run_id}`"
+        return Because(Reason.RUN_RUNNING, f"waits for its nodes; {nodes}", begun, cure)
     evidence: dict[str, object] = {
         "attempt": run.epoch,
         "host": run.host,

@@ -32,8 +32,9 @@ DELETE FROM node WHERE seen_at < tidemill_now() - :keep
 
 -- name: count_taken_slots
 -- gives: runs
--- Workers take no slot. Cost: the runs with an attempt under way.
+-- Workers and workflows take no slot. Cost: the runs with an attempt under way.
 SELECT count(*) AS runs
   FROM run {indexed_by:run_live}
  WHERE state IN ('STARTING', 'RUNNING', 'STOPPING')
-   AND (SELECT kind FROM program WHERE program.program_id = run.program_id) <> 'worker'
+   AND (SELECT kind FROM program WHERE program.program_id = run.program_id)
+       NOT IN ('worker', 'spark_worker', 'workflow')

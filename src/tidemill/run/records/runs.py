@@ -258,6 +258,7 @@ def insertions(runs: Sequence[NewRun]) -> tuple[Call, Call]:
                 "triggered_by": to_json(run.cause),
                 "came_at": run.came_at,
                 "backfill_id": run.backfill_id,
+                "workflow": run.triggered_by.get(WORKFLOW),
                 "code": (run.replay.code or None) if run.replay else None,
             }
             for run in runs

@@ -1,16 +1,18 @@
 -- name: insert_runs
 -- gives: run_id, kind
--- The run of a workflow has no process: it is under way at once.
+-- The run of a workflow has no process: it is under way at once. The run of a node has the turn of its workflow.
 INSERT INTO run (run_id, kind, program_id, namespace, schedule_id, job_id, state, epoch, priority, deadline, arguments,
                  triggered_by, spark, created_at, started_at, came_at, backfill_id, code)
 SELECT r.run_id, CASE p.kind WHEN 'workflow' THEN 'workflow' ELSE 'program' END, r.program_id, p.namespace, r.schedule_id, r.job_id,
        CASE p.kind WHEN 'workflow' THEN 'RUNNING' ELSE 'PENDING' END, CASE p.kind WHEN 'workflow' THEN 1 ELSE 0 END,
-       r.priority, r.deadline, r.arguments, r.triggered_by, CASE p.kind WHEN 'spark' THEN 1 ELSE 0 END,
-       tidemill_now(), CASE p.kind WHEN 'workflow' THEN tidemill_now() END, coalesce(r.came_at, tidemill_now()), r.backfill_id,
-       r.code
+       r.priority, coalesce(r.deadline, whole.deadline), r.arguments, r.triggered_by, CASE p.kind WHEN 'spark' THEN 1 ELSE 0 END,
+       tidemill_now(), CASE p.kind WHEN 'workflow' THEN tidemill_now() END, coalesce(r.came_at, whole.came_at, tidemill_now()),
+       r.backfill_id, r.code
   FROM {rows:runs(run_id text, program_id text, schedule_id text, job_id text, priority bigint, deadline bigint,
-                  arguments text, triggered_by text, came_at bigint, backfill_id text, code text)} AS r
+                  arguments text, triggered_by text, came_at bigint, backfill_id text, code text,
+                  workflow text)} AS r
   LEFT JOIN program AS p ON p.program_id = r.program_id
+  LEFT JOIN run AS whole ON whole.run_id = r.workflow
  WHERE TRUE
 RETURNING run_id, kind
 

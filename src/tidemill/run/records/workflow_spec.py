@@ -101,8 +101,8 @@ class When:
 class NodeSpec:
     """A node of a workflow: a program of the same app, named like the node.
 
-    `after` are the nodes before it. `values` are arguments that other nodes put. `reads_held` says whether the node
-    reads data sets that the workflow holds.
+    `after` are the nodes before it. `values` are arguments that other nodes put. `held` are the data sets that the node
+    reads and the workflow holds.
     """
 
     name: str
@@ -110,7 +110,7 @@ class NodeSpec:
     when: tuple[When, ...] = ()
     arguments: Mapping[str, Value] = field(default_factory=dict)
     values: Mapping[str, NodeValue] = field(default_factory=dict)
-    reads_held: bool = False
+    held: tuple[str, ...] = ()
 
 
 @sparse
@@ -149,7 +149,27 @@ class WorkflowSpec:
 
     def shares(self, node: str) -> bool:
         """Return whether another node may work on what the workflow holds before this node, or at the same time."""
-        return any(one.reads_held and one.name != node and node not in self.ancestors(one.name) for one in self.nodes)
+        return any(one.held and one.name != node and node not in self.ancestors(one.name) for one in self.nodes)
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The data sets that the workflow holds for its nodes."""
+        return frozenset(name for node in self.nodes for name in node.held)
+
+    def find(self, node: str) -> NodeSpec:
+        """Return the node of that name."""
+        return next(one for one in self.nodes if one.name == node)
+
+    def list_read(self, nodes: Mapping[str, NodeStand]) -> list[str]:
+        """List the held data sets that a node has read, or has found empty: of the others no node has seen anything."""
+        saw = {NodeOutcome.COMPLETED, NodeOutcome.NO_INPUT}
+        ended = [node for node in self.nodes if node.name in nodes and nodes[node.name].outcome in saw]
+        return sorted({name for node in ended for name in node.held})
+
+    def follows_reader(self, node: str) -> bool:
+        """Return whether a node before this one reads what the workflow holds."""
+        before = self.ancestors(node)
+        return any(one.held for one in self.nodes if one.name in before)
 
     def ancestors(self, node: str) -> frozenset[str]:
         """Return the nodes before a node, at any distance."""
@@ -244,7 +264,7 @@ class Course:
     def frees_claims(self, nodes: Iterable[NodeSpec]) -> bool:
         """Return whether no node of `nodes` will read what the workflow holds any more, and none has failed."""
         ended = {Stand.DONE, Stand.SKIPPED}
-        return all(self.stands[node.name] in ended for node in nodes if node.reads_held)
+        return all(self.stands[node.name] in ended for node in nodes if node.held)
 
 
 def decide_course(

@@ -16,7 +16,7 @@ from tidemill.json_specs import write_text
 from tidemill.names import RunId
 from tidemill.run.records.programs import Program, ProgramRetired, find_program
 from tidemill.run.records.values import Value, name_values
-from tidemill.run.records.workflow_spec import Course, NodeOutcome, NodeStand, WorkflowSpec, decide_course
+from tidemill.run.records.workflow_spec import Course, NodeOutcome, NodeSpec, NodeStand, WorkflowSpec, decide_course
 
 if TYPE_CHECKING:
     from tidemill.run.records.workflows_sql import Sql
@@ -36,6 +36,28 @@ class WorkflowMoved(Conflict):
         super().__init__(f"workflow {run_id} changed meanwhile")
 
 
+class HoldsChanged(UserError):
+    """A node of a workflow under way was deployed again, and gets other data sets from its workflow."""
+
+    code = "holds_changed"
+
+    def __init__(self, node: NodeSpec, program: Program) -> None:
+        self.node = node.name
+        self.held = tuple(sorted(node.held))
+        self.deployed = tuple(sorted(program.held))
+        super().__init__(
+            f"node {node.name} was deployed again, and gets other data sets from its workflow: "
+            f"{', '.join(self.deployed) or 'none'}, and {', '.join(self.held) or 'none'} when the workflow was started",
+            "deploy the former `holds=` and retry the workflow, or start another run",
+        )
+
+
+def check_held(node: NodeSpec, program: Program) -> None:
+    """Refuse a program that gets other data sets from its workflow than the node did when the workflow was started."""
+    if set(node.held) != set(program.held):
+        raise HoldsChanged(node, program)
+
+
 class Holding(StrEnum):
     """State of the claims of a workflow."""
 
@@ -44,6 +66,8 @@ class Holding(StrEnum):
     CLOSED = "closed"
     """The last node that reads them has committed."""
     RETURNED = "returned"
+    RESUMED = "resumed"
+    """The run that goes on has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +144,8 @@ def plan_course(
     """Decide which nodes of a workflow start now, and bind the arguments of their programs.
 
     A node gets the arguments of the workflow that its program declares under the same name. A node whose program is
-    retired, or refuses its arguments, has failed. Cost: a look-up for each node that starts.
+    retired, refuses its arguments, or gets other data sets from its workflow by now, has failed. Cost: a look-up for
+    each node that starts.
     """
     faults: dict[str, str] = {}
     while True:
@@ -131,10 +156,11 @@ def plan_course(
                 program = find_program(db, workflow.namespace, workflow.app, node.name)
                 if program.retired:
                     raise ProgramRetired(program.qualified_name)  # as the look-up would
+                check_held(node, program)
                 passed = {one.name: arguments[one.name] for one in program.arguments if one.name in arguments}
                 starts.append(NodeStart(node.name, program, program.bind({**passed, **given})))
             except UserError as error:
-                faults[node.name] = str(error)
+                faults[node.name] = f"{error.code}: {error}"
         if len(starts) == len(course.ready):
             return WorkflowPlan(course, tuple(starts))
 
@@ -163,8 +189,8 @@ def values_of(nodes: Iterable[NodeRow]) -> dict[str, Value]:
 
 def lock_workflow(db: Db, run_id: RunId) -> Holding:
     """Lock the run of a workflow for a take, and return what its nodes have taken so far."""
-    _, holding = db.records(SQL.lock_workflow, tuple[str, Holding], run_id=run_id)[0]
-    return holding
+    db.run(SQL.lock_run, run_id=run_id)
+    return db.records(SQL.find_holding, Holding, run_id=run_id)[0]
 
 
 def hold_claims(db: Db, run_id: RunId) -> None:

@@ -18,11 +18,17 @@ SELECT node, run_id, outcome, reason, result FROM workflow_node WHERE workflow_i
 -- gives: run_id
 SELECT run_id FROM workflow_node WHERE workflow_id = :run_id AND outcome IS NULL ORDER BY run_id
 
--- name: refuse_if_workflow_moved
+-- name: lock_run
+-- gives: run_id
 -- locks: run
--- What was decided about a workflow must still hold. Locked: a kill takes no clock, and would come between.
+-- Before a look at the row of a workflow: of two that change it at once the second waits. A statement of its own, since
+-- PostgreSQL would compare with what was there before the wait. A take and a kill hold no clock, and come between else.
+SELECT run_id FROM run WHERE run_id = :run_id {for_update}
+
+-- name: refuse_if_workflow_moved
+-- After lock_run: what was decided about a workflow must still hold.
 SELECT tidemill_refuse('workflow_moved', CAST(:run_id AS TEXT))
- WHERE NOT EXISTS (SELECT 1 FROM run WHERE run_id = :run_id AND state = :state {for_update})
+ WHERE NOT EXISTS (SELECT 1 FROM run WHERE run_id = :run_id AND state = :state)
     OR NOT EXISTS (SELECT 1 FROM workflow_run WHERE run_id = :run_id AND revision = :revision)
 
 -- name: move_workflow
@@ -43,15 +49,13 @@ UPDATE run
    SET state = :state, ended_at = tidemill_now(), exit_cause = :cause, exit_reason = :reason, facts = :facts
  WHERE run_id = :run_id
 
--- name: lock_workflow
--- gives: state, holding
--- locks: run
--- A take for a workflow. Of two nodes that take at once the second waits, and finds what the first has taken.
-SELECT run.state, (SELECT workflow_run.holding FROM workflow_run WHERE workflow_run.run_id = run.run_id) AS holding
-  FROM run WHERE run.run_id = :run_id {for_update}
+-- name: find_holding
+-- gives: holding
+SELECT holding FROM workflow_run WHERE run_id = :run_id
 
 -- name: hold_claims
-UPDATE workflow_run SET holding = 'held' WHERE run_id = :run_id AND holding = 'nothing'
+-- What another node has decided meanwhile is decided again.
+UPDATE workflow_run SET holding = 'held', revision = revision + 1 WHERE run_id = :run_id AND holding = 'nothing'
 
 -- name: find_next_end_of_hold
 -- gives: holds_until
@@ -62,24 +66,17 @@ SELECT min(holds_until) AS holds_until FROM workflow_run WHERE holds_until IS NO
 SELECT run_id FROM workflow_run WHERE holds_until IS NOT NULL AND holds_until <= tidemill_now() ORDER BY run_id
 
 -- name: refuse_unless_holding
--- locks: run
+-- After lock_run.
 SELECT tidemill_refuse('workflow_moved', CAST(:run_id AS TEXT))
- WHERE NOT EXISTS (SELECT 1 FROM run WHERE run_id = :run_id {for_update})
-    OR NOT EXISTS (SELECT 1 FROM workflow_run
+ WHERE NOT EXISTS (SELECT 1 FROM workflow_run
                     WHERE run_id = :run_id AND revision = :revision AND resumed_by IS NULL)
 
 -- name: end_hold
 UPDATE workflow_run SET holding = 'returned', holds_until = NULL, revision = revision + 1 WHERE run_id = :run_id
 
--- name: lock_failed
--- gives: run_id
--- locks: run
--- Before a look at its row: of two that resume a run at once the second waits. So does the end of the time for which
--- the run keeps its claims.
-SELECT run_id FROM run WHERE run_id = :run_id {for_update}
-
 -- name: note_resumed
-UPDATE workflow_run SET resumed_by = :resumed_by, holds_until = NULL, revision = revision + 1 WHERE run_id = :run_id
+UPDATE workflow_run SET resumed_by = :resumed_by, holding = 'resumed', holds_until = NULL, revision = revision + 1
+ WHERE run_id = :run_id
 
 -- name: inherit_workflow
 -- The graph and the claims of the failed run.

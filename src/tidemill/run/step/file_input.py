@@ -91,6 +91,9 @@ class FileInput:
         from tidemill.frames.raw_rows import read_files
 
         run, taken = self._run, self._taken
+        if taken.unread:
+            verify_claims(run.world, [taken.inbox], taken.files)
+            taken.unread = False
         inbox = taken.inbox if schema is None else taken.inbox.read_as(schema)
         if schema not in taken.reads:
             is_first = not taken.reads
@@ -177,6 +180,8 @@ class TakenFiles(TakenInput):
     """True if the run was given them, and has no claims."""
     shared: bool = False
     """True if another node of the workflow may work on the same files."""
+    unread: bool = False
+    """True while nothing has looked at the contents of the files, which a node before this one has read."""
 
     @property
     def rejected(self) -> int:
@@ -279,7 +284,8 @@ class FileInputs(InputKind):
 
     def verify(self, world: World) -> None:
         """Refuse if a file is no longer what was claimed (`FileRewritten`)."""
-        verify_claims(world, self.sources.values(), [file for taken in self.taken.values() for file in taken.files])
+        read = [taken for taken in self.taken.values() if not taken.unread]
+        verify_claims(world, self.sources.values(), [file for taken in read for file in taken.files])
 
     def complete(self, tx: Transaction) -> Sequence[Effect]:
         """Close each file."""

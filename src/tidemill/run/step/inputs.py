@@ -161,7 +161,7 @@ def _find_held(db: Db, program: Program, node: str, workflow_id: RunId) -> HeldI
     row = find_workflow(db, workflow_id)
     assert workflow is not None  # noqa: S101  # runs of workflows have both
     assert row is not None  # noqa: S101
-    kinds = _find_kinds(db, workflow, workflow.reads, KINDS)
+    kinds = _find_kinds(db, workflow, [name for name in workflow.reads if name in row.spec.held], KINDS)
     (partitions,) = (kind for kind in kinds if isinstance(kind, PartitionInputs))
     (files,) = (kind for kind in kinds if isinstance(kind, FileInputs))
     read = set(program.held)
@@ -172,6 +172,7 @@ def _find_held(db: Db, program: Program, node: str, workflow_id: RunId) -> HeldI
         PartitionInputs(workflow, {name: one for name, one in partitions.sources.items() if name in read}),
         FileInputs({name: one for name, one in files.sources.items() if name in read}, workflow_id),
         row.spec.shares(node),
+        row.spec.follows_reader(node) and not program.writes,
     )
 
 

@@ -7,8 +7,8 @@ node has ended meanwhile (`WorkflowMoved`). Guards roll everything back: the cal
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -30,9 +30,9 @@ from tidemill.run.records.workflows import (
     list_nodes,
     plan_course,
 )
-from tidemill.run.step.held_inputs import HeldInputs, complete_held
+from tidemill.run.step.held_inputs import HeldInputs, close_held
 from tidemill.run.step.input_kind import Leaving
-from tidemill.run.step.inputs import Inputs, find_claims, find_inputs, return_claims
+from tidemill.run.step.inputs import find_claims, find_inputs, holds_any, return_claims
 from tidemill.run.step.run_ends import announce_end, free_slots
 
 NO_INPUT: Final = "no_input"
@@ -63,7 +63,8 @@ class _LockWorkflow(Effect):
 
     def guards(self) -> Sequence[Call]:
         run = self.workflow
-        return (SQL.refuse_if_workflow_moved(run_id=run.run_id, state=run.state, revision=self.revision),)
+        moved = SQL.refuse_if_workflow_moved(run_id=run.run_id, state=run.state, revision=self.revision)
+        return SQL.lock_run(run_id=run.run_id), moved
 
     def writes(self) -> Sequence[Call]:
         return free_slots(self.workflow.run_id, [self.node_run]) if self.ends else ()
@@ -128,7 +129,7 @@ def decide_node_end(
     course = plan.course
     end = _decide_end(course, killed=killed)
     reason = _describe_end(course, end)
-    open_claims = row.holding in {Holding.NOTHING, Holding.HELD}
+    open_claims = bool(row.spec.held) and row.holding in {Holding.NOTHING, Holding.HELD}
     closes = open_claims and course.frees_claims(row.spec.nodes)
     holding, hold_for = _decide_holding(row, end, closes=closes)
     values = name_values({name: one.values for name, one in nodes.items()})
@@ -147,20 +148,23 @@ def decide_node_end(
     before = [_LockWorkflow(workflow, row.revision, run.run_id, end is not None)]
     after: list[Effect] = [move]
     if held is not None:
-        after += held.report(run.run_id)
+        after += [*held.report(run.run_id), *held.record(run.run_id)]
     if end is not None and not (end is RunState.COMPLETED and course.idle):
         after.append(announce_end(workflow, program, end, values=values))
-    inputs = find_inputs(db, program)
     if closes:
+        read = row.spec.list_read(nodes)
         if row.holding is Holding.HELD:
-            after += complete_held(db, workflow.run_id, workflow.epoch, held)
-        return NodeEnd(before, [*after, *inputs.announce()])
+            after += close_held(db, workflow.run_id, workflow.epoch, held, read)
+        return NodeEnd(before, [*after, *_announce_rest(db, workflow, program, read)])
     if held is not None:
-        after += held.refuse()
+        after += held.keep()
     if end in {RunState.FAILED, RunState.KILLED} and holding is not Holding.HELD and open_claims:
         failure = Blame(reason, () if blame is None else blame.claims) if end is RunState.FAILED else None
-        return NodeEnd(before, [*after, *return_held(db, workflow, program, inputs, failure)])
-    return NodeEnd(before, [*after, *fail_held(db, run, blame)])
+        return NodeEnd(before, [*after, *return_held(db, workflow, program, failure)])
+    after += fail_held(db, run, blame)
+    if end is RunState.FAILED and holding is Holding.HELD:
+        after += _leave(db, workflow, program, failed=True)
+    return NodeEnd(before, after)
 
 
 def _decide_end(course: Course, *, killed: bool) -> RunState | None:
@@ -195,18 +199,36 @@ def _decide_holding(row: WorkflowRow, end: RunState | None, *, closes: bool) -> 
     return row.holding, None
 
 
-def return_held(db: Db, workflow: RunRecord, program: Program, inputs: Inputs, blame: Blame | None) -> Sequence[Effect]:
+def _announce_rest(db: Db, workflow: RunRecord, program: Program, read: Collection[str]) -> Sequence[Effect]:
+    """Return what announces the rest of the data sets `read` at once, and that of the others later.
+
+    No node has looked at the others: at once, the next run would leave them too, and so on.
+    """
+    seen = replace(program, reads=tuple(name for name in program.reads if name in read))
+    unseen = replace(program, reads=tuple(name for name in program.reads if name not in read))
+    leaving = Leaving(
+        launched=workflow.job_id is not None, held=False, killed=False, failed=False, wait=program.backoff
+    )
+    return [*find_inputs(db, seen).announce(), *find_inputs(db, unseen).leave(leaving)]
+
+
+def return_held(db: Db, workflow: RunRecord, program: Program, blame: Blame | None) -> Sequence[Effect]:
     """Return the effects that return the claims of a workflow, and announce what is left."""
     claims = find_claims(db, workflow.run_id)
+    returned = return_claims(workflow.run_id, workflow.epoch, blame, program.backoff, claims)
+    return [*returned, *_leave(db, workflow, program, failed=blame is not None)]
+
+
+def _leave(db: Db, workflow: RunRecord, program: Program, *, failed: bool) -> Sequence[Effect]:
+    """Return what announces the work beside the claims of a workflow that has failed, or was killed."""
     leaving = Leaving(
         launched=workflow.job_id is not None,
-        held=any(one.claims for one in claims.values()),
-        killed=blame is None,
-        failed=blame is not None,
+        held=holds_any(db, workflow.run_id),
+        killed=not failed,
+        failed=failed,
         wait=program.backoff,
     )
-    returned = return_claims(workflow.run_id, workflow.epoch, blame, program.backoff, claims)
-    return [*returned, *inputs.leave(leaving)]
+    return find_inputs(db, program).leave(leaving)
 
 
 def fail_held(db: Db, run: RunRecord, blame: Blame | None) -> list[Effect]:

@@ -5,6 +5,7 @@ An end state is final. So the run that goes on is a new run, which inherits what
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,7 +20,6 @@ from tidemill.names import RunId
 from tidemill.run.records.programs import Program
 from tidemill.run.records.runs import NewRun, find_with_program, insertions, start_nodes
 from tidemill.run.records.workflows import SQL, Holding, WorkflowMoved, find_workflow, list_nodes, plan_course
-from tidemill.run.step.inputs import find_inputs
 from tidemill.run.step.node_end import return_held
 
 
@@ -28,10 +28,12 @@ class NotResumable(Conflict):
 
     code = "not_resumable"
 
-    def __init__(self, run_id: str, why: str) -> None:
+    def __init__(self, run_id: str, why: str, resumed_by: RunId | None = None) -> None:
         self.run_id = run_id
         self.why = why
-        super().__init__(f"workflow {run_id} cannot go on: {why}", "`tidemill run start` starts another run")
+        self.resumed_by = resumed_by
+        later = f"; `tidemill run retry {resumed_by}` goes on after that run has failed" if resumed_by else ""
+        super().__init__(f"workflow {run_id} cannot go on: {why}", f"`tidemill run start` starts another run{later}")
 
 
 def resume_workflow(db: Db, failed: RunId, program: Program, new: NewRun) -> bool:
@@ -39,12 +41,12 @@ def resume_workflow(db: Db, failed: RunId, program: Program, new: NewRun) -> boo
 
     In the caller's transaction. Raises `NotResumable`.
     """
-    db.run(SQL.lock_failed, run_id=failed)
+    db.run(SQL.lock_run, run_id=failed)
     row = find_workflow(db, failed)
     if row is None or row.holding is Holding.RETURNED:
         return False
     if row.resumed_by is not None:
-        raise NotResumable(failed, f"{row.resumed_by} goes on with it")
+        raise NotResumable(failed, f"{row.resumed_by} goes on with it", row.resumed_by)
     db.run(SQL.inherit_workflow, run_id=new.run_id, origin=failed)
     db.run(SQL.inherit_nodes, run_id=new.run_id, origin=failed)
     nodes = {one.node: one.stand for one in list_nodes(db, new.run_id)}
@@ -71,7 +73,8 @@ class _EndHold(Effect):
     revision: int
 
     def guards(self) -> list[Call]:
-        return [SQL.refuse_unless_holding(run_id=self.run_id, revision=self.revision)]
+        held = SQL.refuse_unless_holding(run_id=self.run_id, revision=self.revision)
+        return [SQL.lock_run(run_id=self.run_id), held]
 
     def writes(self) -> list[Call]:
         return [SQL.end_hold(run_id=self.run_id)]
@@ -80,21 +83,28 @@ class _EndHold(Effect):
 def end_holds(catalog: Catalog) -> None:
     """Return the claims of failed workflows that were not resumed in time: work never sticks."""
     for run_id in catalog.read(lambda db: db.records(SQL.list_ended_holds, RunId)):
-        effects = catalog.read(lambda db, run_id=run_id: _end_hold(db, run_id))  # type: ignore[misc]
-        catalog.world.mark("end_holds.before_commit")
+        end_hold(catalog, run_id)
+
+
+def end_hold(catalog: Catalog, run_id: RunId, also: Sequence[Effect] = ()) -> bool:
+    """Return the claims of a failed workflow, in one transaction with `also`; False if the run holds nothing."""
+    while effects := catalog.read(lambda db: _end_hold(db, run_id)):
+        catalog.world.mark("end_hold.before_commit")
         try:
-            catalog.apply(effects)
+            catalog.apply([*effects, *also])
         except WorkflowMoved:
-            continue  # it was resumed, or another keeper was faster
+            continue  # it was resumed, or another process was faster
+        return True
+    return False
 
 
 def _end_hold(db: Db, run_id: RunId) -> list[Effect]:
     run, program = find_with_program(db, run_id)
     row = find_workflow(db, run_id)
-    assert program is not None  # noqa: S101  # runs of workflows have both
-    assert row is not None  # noqa: S101
+    if row is None or program is None or row.holds_until is None:
+        return []
     blame = Blame(f"{run_id} has failed, and was not resumed: {run.exit_reason}")
-    returned = return_held(db, run, program, find_inputs(db, program), blame)
+    returned = return_held(db, run, program, blame)
     return [_EndHold(run_id, row.revision), *returned]
 
 

@@ -20,6 +20,7 @@ from tidemill.mill.run_course import MOST_PUBLISHED, AttemptView
 from tidemill.mill.runs import RunDetail, read_log
 from tidemill.mill.workflow_view import WorkflowView
 from tidemill.run.records.logs import LogElsewhere, LogLine
+from tidemill.run.records.workflows import Holding
 from tidemill.server.pages.columns import BYTES, DATASET, ROWS, Column
 from tidemill.server.pages.data_view import count_of, number_of
 from tidemill.server.pages.flow import draw
@@ -128,9 +129,15 @@ def _actions(run: RunDetail) -> list[Action]:
     if run.state not in _ENDED:
         ask = f"This ends {run.run_id}. What it has written stays invisible. {_say_claimed(run)}"
         return [Action("Kill", f"{path}:kill", ask, "the run is asked to end", danger=True)]
-    if run.state == "FAILED" and run.workflow is not None and run.workflow.claims != "returned":
+    if run.state == "FAILED" and run.workflow is not None and run.workflow.claims != Holding.RETURNED:
+        if run.workflow.resumed_by is not None:
+            return []
         ask = "This starts the nodes that have not completed, with the same claims and arguments."
-        return [Action("Resume", f"{path}:retry", ask, "a new run goes on")]
+        actions = [Action("Resume", f"{path}:retry", ask, "a new run goes on")]
+        if run.workflow.holds_until is not None:
+            ask = "This returns the claims of the workflow: another run takes them, and begins with the first node."
+            actions.append(Action("Return claims", f"{path}:kill", ask, "the claims are returned", danger=True))
+        return actions
     if run.state != "COMPLETED":
         ask = f"This starts a new run of {run.program} with the same arguments. It takes what waits now."
         return [Action("Retry", f"{path}:retry", ask, "a new run is pending")]

@@ -55,6 +55,7 @@ def follow(run):
         said.write(f"{[partition['day'] for partition in run.input(sums).partitions]}\\n")
 
 
+app.schedule("nightly", daily, trigger=tm.Cron("0 3 * * *"))
 app.schedule("on_days", daily, trigger=tm.NewPartitions(days), constraints=[tm.Concurrency(1)])
 app.schedule("on_sums", follow, trigger=tm.NewPartitions(sums))
 app.schedule("after", follow, trigger=tm.RunEnded(daily))
@@ -246,6 +247,16 @@ def test_a_backfill_by_partitions_takes_those_that_no_run_took(past, quiet):
     followed = {int(day) for line in past.lines_of("followed.txt") for day in line.strip("[]").split(", ") if day}
     assert followed == ({6} if quiet else {0, 2, 3, 4, 6})
     assert past.mill.catalog.audit().findings == ()
+
+
+def test_a_backfill_by_times_leaves_what_waits_to_the_schedule(past):
+    """Its first run would take all that waits today, and a quiet one would hide the results from downstream."""
+    past.publish("days", "day=6")
+
+    with raises_code("takes_work", "default.days"):
+        past.mill.backfills.start("shop.daily", **JANUARY)
+    with raises_code("takes_work", "default.days"):
+        past.mill.runs.start("shop.daily", quiet=True)
 
 
 def test_runs_and_consumer_say_whether_a_partition_needs_a_run(past):

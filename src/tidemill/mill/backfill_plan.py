@@ -26,6 +26,7 @@ from tidemill.names import DatasetId, RunId, advise, one_of
 from tidemill.run.records.declared import find_dataset
 from tidemill.run.records.programs import Program
 from tidemill.run.records.runs import RunRecord, RunState, find_runs, list_runs
+from tidemill.run.step.inputs import refuse_taking
 from tidemill.schedule.argument_sources import From, LogicalTime, MissingSource
 from tidemill.schedule.backfills import MOST_ITEMS, By
 from tidemill.schedule.specs import Schedule
@@ -184,7 +185,9 @@ def plan_backfill(db: Db, project: Project, program: Program, choice: Choice) ->
     Cost: what the choice names; by times, the runs of the program; by versions, the changes between the versions.
     """
     dataset_id, arguments = None, {}
-    if choice.by is not By.TIMES:
+    if choice.by is By.TIMES:
+        refuse_taking(db, program)
+    else:
         check_choosable(db, program)
     match choice.by:
         case By.TIMES:

@@ -138,7 +138,7 @@ class Backfills(Noun):
         `by="runs"` names runs of the program, or those made in [since, until), whose inputs are taken again.
 
         Of these, `select` takes `missing` ones, `failed` ones, `unfinished` ones (both), or `all`. `BadBackfill`,
-        `BadKey`, `BadPeriod`, `NotFound`. Cost: what the choice names; by times, the runs of the program.
+        `BadKey`, `BadPeriod`, `NotFound`, `TakesWork`. Cost: what the choice names; by times, the runs of the program.
         """
         choice = Choice.read(
             by,

@@ -316,7 +316,8 @@ class Runs(Noun):
         inbox. No consumer gets what a `quiet` run publishes, and its messages start no run.
 
         The program sees `logical_time` as if a time trigger had fired then: it works for a day of the past. A time
-        without a zone is in UTC. `BadLogicalTime`, `BadArgument`, `NotFound`, `MissingInput`, `BadChoice`, `BadKey`.
+        without a zone is in UTC. `BadLogicalTime`, `BadArgument`, `NotFound`, `MissingInput`, `BadChoice`, `BadKey`,
+        `TakesWork` for a quiet run without chosen input whose program takes what waits.
         """
         run_id = RunId(self._world.new_id("run"))
         times = [] if logical_time is None else [_read_logical_time(logical_time)]
@@ -327,6 +328,8 @@ class Runs(Noun):
             found = self._project.startable(db, program)
             if found.kind.is_worker:
                 raise StartsByItself(found.qualified_name)
+            if quiet and chosen is None:
+                _refuse_taking(db, found)
             bound = found.bind(arguments or {})
             limits = list_limits(db, found.program_id)
             new = NewRun(run_id, found.program_id, bound, cause, limits=limits, chosen=chosen, quiet=quiet)
@@ -363,6 +366,8 @@ class Runs(Noun):
                 new = replace(new, triggered_by={**new.triggered_by, **asked}, quiet=run.quiet)
             else:
                 chosen = choose_again(db, pointer, run.run_id) if run.is_chosen else None
+                if run.quiet and chosen is None:
+                    _refuse_taking(db, program)
                 new = NewRun(retry_id, run.program_id, bound, asked, chosen=chosen, quiet=run.quiet)
             new = replace(new, priority=run.priority, limits=limits)
             if program.workflow is None or run.state is not RunState.FAILED or not _resume(db, run, program, new):
@@ -437,6 +442,13 @@ class Runs(Noun):
         while every is not None and not reader.ended:
             self._world.clock.sleep(every)
             yield from reader.read_on()
+
+
+def _refuse_taking(db: Db, program: Program) -> None:
+    # As in `kill`: few runs are quiet.
+    from tidemill.run.step.inputs import refuse_taking
+
+    refuse_taking(db, program)
 
 
 def _resume(db: Db, run: RunRecord, program: Program, new: NewRun) -> bool:

@@ -24,6 +24,7 @@ from tidemill.names import BackfillId, DatasetId, Namespace, ProgramId, RunId, W
 from tidemill.run.records.programs import Program, ProgramRetired, find_program_by_id
 from tidemill.run.records.runs import NewRun, RunState, create_pending, find_run
 from tidemill.run.step.chosen_input import choose_partitions, repeat_input
+from tidemill.run.step.inputs import refuse_taking
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -410,12 +411,13 @@ def _launch(
 def _make_run(  # a run is made of all of these
     db: Db, pointer: WritePointer, found: Backfill, program: Program, run_id: RunId, no: int, item: str
 ) -> NewRun:
-    """Return the run of an item. `MissingInput`, `BadArgument`, `NothingToRepeat`, `NotFound`."""
+    """Return the run of an item. `MissingInput`, `BadArgument`, `NothingToRepeat`, `TakesWork`, `NotFound`."""
     cause: dict[str, object] = {"asked": "by a backfill", "backfill": found.backfill_id, "item": no}
     arguments = dict(found.arguments)
     chosen = None
     match found.by:
         case By.TIMES:
+            refuse_taking(db, program)  # it may be another than at the start
             logical_time = datetime.fromisoformat(item)
             cause |= {"logical_time": logical_time, "logical_times": [logical_time]}
             shown = show_time(logical_time)

@@ -464,7 +464,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "watermark.raise_target_waiting": {"dataset_id": "deep"},
     "watermark.find_old_moves": {"keep": -1000},
     "watermark.forget_moves": {"dataset_id": "wide"},
-    "watermark.move": {"dataset_id": "deep"},
+    "watermark.move": {"dataset_id": "deep", "quiet": 0},
     "watermark.publish_move": {"dataset_id": "deep", "zone": "UTC"},
     "watermark.delete_slots": {"dataset_id": "small_1"},
     "watermark.delete_members": {"dataset_id": "small_1"},

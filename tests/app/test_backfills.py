@@ -9,6 +9,7 @@ import pytest
 from tests.errors import raises_code
 from tests.manual_clock import ManualClock
 from tests.stage import staged
+from tidemill.run.processes.external import outputs_of
 
 APP = """
 import tidemill as tm
@@ -279,6 +280,40 @@ def test_runs_and_consumer_say_whether_a_partition_needs_a_run(past):
     ]  # fmt: skip
     assert (planned.items, planned.bytes, planned.rows) == (8, 8 * len("day=0\n"), 8)
     assert past.mill.backfills.plan("shop.daily").items == 5
+
+
+def test_the_current_content_of_a_partition_says_whether_it_needs_a_run(past):
+    """A run that took an earlier content, or a part of the content, has not processed what is there now."""
+    past.publish("days", "day=6", "day=7", "day=8")
+    past.play()
+    past.publish("days", "day=6", op="overwrite")
+    past.play()
+    (changed,) = past.mill.datasets.partitions("days", where=["day=6"])
+    past.sql(f"UPDATE consumer_work SET state = 'discarded' WHERE write_pointer = {changed.write_pointer} RETURNING 1")
+    past.sql(f"DELETE FROM run_input WHERE write_pointer = {changed.write_pointer} RETURNING 1")
+    quietly(past, "day=7", "overwrite")
+    past.publish("days", "day=9")
+    quietly(past, "day=9", "append")
+
+    planned = past.mill.backfills.plan("shop.daily", where=["day>=6"], select="all")
+
+    assert [(one.item, one.need) for one in planned.first] == [
+        ("day=6", "failed"), ("day=7", "missing"), ("day=8", "done"), ("day=9", "waiting")
+    ]  # fmt: skip
+
+
+def quietly(stage, path, op):
+    """Commit a partition as a quiet run does."""
+    with stage.transaction("days") as tx:
+        outputs_of(tx)._quiet = True
+        getattr(tx.fileset("default.days"), op)({path: "quiet\n"})
+
+
+def test_partitions_that_the_program_does_not_want_are_no_items(past):
+    """The filter of its input holds for backfills too."""
+    past.declare(DATA.replace("reads=[days]", 'reads=[tm.Reads(days, where={"day": tm.Range(3)})]'))
+
+    assert [one.item for one in past.mill.backfills.plan("shop.daily").first] == ["day=3", "day=4", "day=5"]
 
 
 def test_a_backfill_by_versions_takes_what_transactions_have_changed(past):

@@ -769,11 +769,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "backfill_plan.list_partitions": {"dataset_id": "wide", "lower": "k1", "after": "", "upper": "k2"},
     "backfill_plan.list_named": {"dataset_id": "wide", "keys": _list(*_KEYS)},
     "backfill_plan.list_changed": {"dataset_id": "wide", "first": 1, "last": 200},
-    "backfill_plan.list_course": {
+    "needs.list_course": {
         "dataset_id": "wide",
         "program_id": "program_1",
         "consumer_id": "wide",
-        "partitions": _changes(range(299_000, 299_100)),
+        "keys": _list(*_KEYS),
     },
     "subscribers.insert_subscriber": {
         "name": "new",

@@ -15,7 +15,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import GREATEST, load_sql
 from tidemill.epoch import EPOCH, show_second, show_time
 from tidemill.errors import NotFound, UserError
-from tidemill.lake.consumer.managed import Consumer, WorkState, find_readers
+from tidemill.lake.consumer.managed import Consumer, find_readers
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.mill.choosing import check_choosable
@@ -27,11 +27,12 @@ from tidemill.run.records.declared import find_dataset
 from tidemill.run.records.programs import Program
 from tidemill.run.records.runs import RunRecord, RunState, find_runs, list_runs
 from tidemill.run.step.inputs import refuse_taking
+from tidemill.run.step.needs import ItemNeed, find_needs, need_of_run
 from tidemill.schedule.argument_sources import From, LogicalTime, MissingSource
 from tidemill.schedule.backfills import MOST_ITEMS, By
 from tidemill.schedule.specs import Schedule
 from tidemill.schedule.time_triggers import CalendarTrigger
-from tidemill.shapes.filters import Where, choose
+from tidemill.shapes.filters import KeyFilter, Where, choose
 from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:
@@ -41,19 +42,6 @@ SQL: Sql = load_sql(__file__)
 
 _PART: Final = 1000
 _SECOND: Final = timedelta(seconds=1)
-
-
-class ItemNeed(StrEnum):
-    """Course of an item so far: whether a backfill is of use for it."""
-
-    MISSING = "missing"
-    """No run of the program has taken it, as far as records go back."""
-    FAILED = "failed"
-    """The program's newest run of it ended without a commit, or its consumer has discarded it."""
-    DONE = "done"
-    WAITING = "waiting"
-    """The program's consumer has it for the next run."""
-    RUNNING = "running"
 
 
 class Selection(StrEnum):
@@ -172,9 +160,6 @@ class Planned:
 
 class _Partition(NamedTuple):
     partition_key: KeyText
-    write_pointer: int
-    commit_seq: int
-    delivered: int
     bytes: int
     row_count: int
 
@@ -237,25 +222,18 @@ def _plan_partitions(
     db: Db, program: Program, fileset: Fileset, consumer: Consumer, choice: Choice
 ) -> Iterator[PlannedItem]:
     accepted = choose(fileset.keys, choice.where)
+    # The program never gets other partitions.
+    taken = KeyFilter.from_json(fileset.keys, consumer.terms.where or {})
     changed = choice.by is By.VERSIONS
     parts = _list_changed(db, fileset, choice) if changed else _list_current(db, fileset, accepted.bounds)
     for part in parts:
-        wanted = [one for one in part if accepted.accepts(one.partition_key)]
-        rows = [{"partition_key": one.partition_key, "write_pointer": one.write_pointer} for one in wanted]
-        course = {
-            key: (run, work)
-            for key, run, work in db.records(
-                SQL.list_course,
-                tuple[KeyText, RunState | None, WorkState | None],
-                partitions=json.dumps(rows),
-                dataset_id=fileset.dataset_id,
-                program_id=program.program_id,
-                consumer_id=consumer.consumer_id,
-            )
-        }
-        for one in wanted:
-            need = _need_of_partition(*course[one.partition_key], unseen=_is_unseen(consumer, one))
-            yield PlannedItem(one.partition_key, fileset.show(one.partition_key), need, one.bytes, one.row_count)
+        keys = [one.partition_key for one in part]
+        wanted = {key for key in keys if accepted.accepts(key) and taken.accepts(key)}
+        needs = find_needs(db, program.program_id, consumer, sorted(wanted))
+        for one in part:
+            if one.partition_key in wanted:
+                shown = fileset.show(one.partition_key)
+                yield PlannedItem(one.partition_key, shown, needs[one.partition_key], one.bytes, one.row_count)
 
 
 def _list_current(db: Db, fileset: Fileset, bounds: tuple[str, str]) -> Iterator[list[_Partition]]:
@@ -282,27 +260,6 @@ def _list_changed(db: Db, fileset: Fileset, choice: Choice) -> Iterator[list[_Pa
     for start in range(0, len(changed), _PART):
         keys = json.dumps(changed[start : start + _PART])
         yield db.records(SQL.list_named, _Partition, dataset_id=fileset.dataset_id, keys=keys)
-
-
-def _is_unseen(consumer: Consumer, one: _Partition) -> bool:
-    """Return whether a take of the consumer will find the newest change of a partition."""
-    state = consumer.state
-    concerned = one.delivered > 0 and one.commit_seq >= consumer.since_seq
-    return concerned and (one.delivered >= state.start_version or one.delivered in state.versions_to_check)
-
-
-def _need_of_partition(run: RunState | None, work: WorkState | None, *, unseen: bool) -> ItemNeed:
-    """Decide what a partition needs, by the newest run that took it, and by the state of its newest change. Pure."""
-    if run is not None and not run.ended:
-        return ItemNeed.RUNNING
-    if work in {WorkState.NEW, WorkState.IN_PROGRESS} or (work is None and unseen):
-        return ItemNeed.WAITING
-    if run is RunState.COMPLETED:
-        return ItemNeed.DONE
-    if run is not None or work is WorkState.DISCARDED:
-        return ItemNeed.FAILED
-    # Retention has deleted the run, and kept the work.
-    return ItemNeed.DONE if work is WorkState.COMPLETED else ItemNeed.MISSING
 
 
 def _find_schedule(db: Db, project: Project, program: Program, name: str | None) -> Schedule:
@@ -341,7 +298,7 @@ def _plan_times(db: Db, program: Program, schedule: Schedule, choice: Choice) ->
     times = {at for leaf in leaves for at in islice(_times_of(leaf, since, until), MOST_ITEMS + 1)}
     states = _list_logical_times(db, program)
     for at in sorted(times):
-        yield PlannedItem(at.isoformat(), show_second(at), _need_of_state(states.get(at)))
+        yield PlannedItem(at.isoformat(), show_second(at), need_of_run(states.get(at)))
 
 
 def _times_of(leaf: CalendarTrigger, since: datetime, until: datetime) -> Iterator[datetime]:
@@ -366,14 +323,6 @@ def _list_all(read: Callable[..., list[RunRecord]]) -> Iterator[RunRecord]:
         part = read(before=(part[-1].created_at, part[-1].run_id))
 
 
-def _need_of_state(state: RunState | None) -> ItemNeed:
-    if state is None:
-        return ItemNeed.MISSING
-    if not state.ended:
-        return ItemNeed.RUNNING
-    return ItemNeed.DONE if state is RunState.COMPLETED else ItemNeed.FAILED
-
-
 def _plan_runs(db: Db, program: Program, choice: Choice) -> Iterator[PlannedItem]:
     if choice.runs is not None:
         found = {run.run_id: run for run in find_runs(db, [RunId(one) for one in choice.runs])}
@@ -381,7 +330,7 @@ def _plan_runs(db: Db, program: Program, choice: Choice) -> Iterator[PlannedItem
             run = found.get(RunId(run_id))
             if run is None or run.program_id != program.program_id:
                 raise NotFound("run", run_id, hint=f"name runs of {program.qualified_name}")
-            yield PlannedItem(run.run_id, run.run_id, _need_of_state(run.state))
+            yield PlannedItem(run.run_id, run.run_id, need_of_run(run.state))
         return
     if choice.since is None or choice.until is None:
         raise BadBackfill("name the runs, or give `since` and `until`: the period in which the runs were made")
@@ -389,4 +338,4 @@ def _plan_runs(db: Db, program: Program, choice: Choice) -> Iterator[PlannedItem
     place = {"since": since, "before": (until, "")}
     of = list(_list_all(lambda **at: list_runs(db, program_id=program.program_id, most=_PART, **{**place, **at})))
     for run in reversed(of):
-        yield PlannedItem(run.run_id, run.run_id, _need_of_state(run.state))
+        yield PlannedItem(run.run_id, run.run_id, need_of_run(run.state))

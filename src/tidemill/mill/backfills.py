@@ -12,13 +12,14 @@ from tidemill.catalog.named import FROM_LATEST
 from tidemill.epoch import show_second
 from tidemill.lake.datasets import find_some
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.mill.backfill_plan import BadBackfill, Choice, ItemNeed, Planned, plan_backfill
+from tidemill.mill.backfill_plan import BadBackfill, Choice, Planned, plan_backfill
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, program_names
 from tidemill.mill.runs import StartsByItself
 from tidemill.names import BackfillId, ProgramId, RunId, WritePointer
 from tidemill.run.records.programs import Program
+from tidemill.run.step.needs import ItemNeed
 from tidemill.schedule import backfills
 from tidemill.schedule.backfills import MOST_AT_ONCE, Backfill, BackfillState, By, Item, ItemState, NewBackfill
 from tidemill.shapes.filters import Where

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -114,6 +114,20 @@ def test_what_is_done_is_no_part_of_the_next_backfill(stage):
         "missing": 7, "failed": 1, "done": 1, "running": 1
     }  # fmt: skip
     assert [items(select) for select in ("unfinished", "missing", "failed", "all")] == [8, 7, 1, 10]
+
+
+def test_times_that_wait_for_the_schedule_are_no_items(stage):
+    """The scheduler was down for three days, and makes their runs when it comes back."""
+    stage.world.clock.move("3d")
+    (now,) = stage.sql("SELECT tidemill_now() FROM clock")[0]
+    day = datetime.fromtimestamp(now / 1000, UTC)
+    choice = {**JANUARY, "since": day - timedelta(days=5), "until": day}
+    before = stage.mill.backfills.plan("shop.daily", **choice).named
+    stage.mill.runs.start("shop.daily", {"day": "busy"})
+    stage.schedule()
+    queued = stage.mill.backfills.plan("shop.daily", **choice).named
+
+    assert (before, queued) == ({"missing": 2, "waiting": 3}, {"missing": 2, "waiting": 3})
 
 
 def test_a_paused_backfill_makes_no_more_runs_until_it_is_resumed(stage):
@@ -314,6 +328,32 @@ def test_partitions_that_the_program_does_not_want_are_no_items(past):
     past.declare(DATA.replace("reads=[days]", 'reads=[tm.Reads(days, where={"day": tm.Range(3)})]'))
 
     assert [one.item for one in past.mill.backfills.plan("shop.daily").first] == ["day=3", "day=4", "day=5"]
+
+
+def test_a_backfill_that_is_started_twice_takes_nothing_twice(past):
+    """The reply to the first start was lost."""
+    past.mill.backfills.start("shop.daily")
+
+    with raises_code("bad_backfill", "1 running, 5 waiting"):
+        past.mill.backfills.start("shop.daily")
+
+
+def test_what_was_processed_while_a_backfill_was_paused_is_not_processed_again(past):
+    """The schedule went on for a day."""
+    backfill_id = past.mill.backfills.start("shop.daily").backfill_id
+    past.mill.backfills.pause(backfill_id)
+    past.publish("days", "day=2", op="overwrite")
+    past.play()
+    past.publish("days", "day=3", op="overwrite")
+    past.mill.backfills.resume(backfill_id)
+    past.work()
+    past.play()
+    items = past.mill.backfills.items(backfill_id)
+
+    assert [(one.item, one.state) for one in items if one.run_id is None] == [
+        ("day=2", "DROPPED"), ("day=3", "FAILED")
+    ]  # fmt: skip
+    assert sorted(past.lines_of()) == [f"[{day}] 1" for day in range(6)]
 
 
 def test_a_backfill_by_versions_takes_what_transactions_have_changed(past):

@@ -764,10 +764,12 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "backfills.list_of_namespace": {**_BEFORE, "namespace": "default", "state": ""},
     "backfills.list_in_state": {**_BEFORE, "state": "COMPLETED"},
     "backfills.list_next": {"after": -1},
+    "backfills.list_open_items": {"program_id": "program_1", "dataset_id": ""},
     "backfills.list_items": {"after": 100},
     "backfills.list_items_in_state": {"state": "FAILED", "after": 100},
     "backfill_plan.list_partitions": {"dataset_id": "wide", "lower": "k1", "after": "", "upper": "k2"},
     "backfill_plan.list_named": {"dataset_id": "wide", "keys": _list(*_KEYS)},
+    "backfill_plan.list_open_times": {"schedule_id": "schedule_1", "since": 1},
     "backfill_plan.list_changed": {"dataset_id": "wide", "first": 1, "last": 200},
     "needs.list_course": {
         "dataset_id": "wide",

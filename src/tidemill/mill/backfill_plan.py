@@ -29,8 +29,9 @@ from tidemill.run.records.runs import RunRecord, RunState, find_runs, list_runs
 from tidemill.run.step.inputs import refuse_taking
 from tidemill.run.step.needs import ItemNeed, find_needs, need_of_run
 from tidemill.schedule.argument_sources import From, LogicalTime, MissingSource
-from tidemill.schedule.backfills import MOST_ITEMS, By
-from tidemill.schedule.specs import Schedule
+from tidemill.schedule.backfills import MOST_ITEMS, By, list_open_items
+from tidemill.schedule.schedules import read_timers
+from tidemill.schedule.specs import Misfire, Schedule
 from tidemill.schedule.time_triggers import CalendarTrigger
 from tidemill.shapes.filters import KeyFilter, Where, choose
 from tidemill.shapes.keys import KeyText
@@ -187,7 +188,9 @@ def plan_backfill(db: Db, project: Project, program: Program, choice: Choice) ->
             found = _plan_partitions(db, program, fileset, consumer, choice)
     named: Counter[ItemNeed] = Counter()
     items: list[PlannedItem] = []
-    for one in found:
+    others = list_open_items(db, program.program_id, dataset_id)
+    for item in found:
+        one = item if item.need is ItemNeed.RUNNING else item._replace(need=others.get(item.item, item.need))
         named[one.need] += 1
         if choice.select.takes(one.need):
             items.append(one)
@@ -294,11 +297,25 @@ def _plan_times(db: Db, program: Program, schedule: Schedule, choice: Choice) ->
     since, until = read_period(choice.since, choice.until)
     # A time that has not come is the schedule's.
     until = min(until, db.now())
-    leaves = [leaf for leaf in schedule.time_leaves.values() if isinstance(leaf, CalendarTrigger)]
-    times = {at for leaf in leaves for at in islice(_times_of(leaf, since, until), MOST_ITEMS + 1)}
-    states = _list_logical_times(db, program)
-    for at in sorted(times):
-        yield PlannedItem(at.isoformat(), show_second(at), need_of_run(states.get(at)))
+    leaves = {no: leaf for no, leaf in schedule.time_leaves.items() if isinstance(leaf, CalendarTrigger)}
+    times = {(at, no) for no, leaf in leaves.items() for at in islice(_times_of(leaf, since, until), MOST_ITEMS + 1)}
+    states, due = _list_logical_times(db, program), _find_due(db, schedule)
+    waiting = {at for at, no in times if no in due and at >= due[no]}
+    waiting |= {*db.records(SQL.list_open_times, datetime, schedule_id=schedule.schedule_id, since=since)}
+    for at in sorted({at for at, _ in times}):
+        need = need_of_run(states.get(at))
+        if at in waiting and need in {ItemNeed.MISSING, ItemNeed.FAILED}:
+            need = ItemNeed.WAITING
+        yield PlannedItem(at.isoformat(), show_second(at), need)
+
+
+def _find_due(db: Db, schedule: Schedule) -> dict[int, datetime]:
+    """Return for each time trigger the time from which on the schedule makes the runs by itself."""
+    due = read_timers(db, schedule.schedule_id)
+    if schedule.spec.misfire is not Misfire.SKIP:
+        return due
+    kept = db.now() - schedule.spec.grace
+    return {no: max(at, kept) for no, at in due.items()}
 
 
 def _times_of(leaf: CalendarTrigger, since: datetime, until: datetime) -> Iterator[datetime]:

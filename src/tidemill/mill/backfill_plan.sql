@@ -20,3 +20,11 @@ SELECT partition_key, CAST(sum(bytes) AS BIGINT) AS bytes, CAST(sum(coalesce(row
 SELECT DISTINCT partition_key FROM partition_change
  WHERE dataset_id = :dataset_id AND write_pointer >= :first AND write_pointer <= :last
  ORDER BY partition_key LIMIT :most
+
+-- name: list_open_times
+-- gives: fire_time
+-- The logical times of the open job of a schedule. Cost: the fires of this generation of the schedule.
+SELECT fire.fire_time
+  FROM job JOIN fire ON fire.schedule_id = job.schedule_id AND fire.generation = job.generation
+                    AND fire.job_id = job.job_id
+ WHERE job.schedule_id = :schedule_id AND fire.fire_time >= :since

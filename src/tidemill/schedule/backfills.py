@@ -25,6 +25,7 @@ from tidemill.run.records.programs import Program, ProgramRetired, find_program_
 from tidemill.run.records.runs import NewRun, RunState, create_pending, find_run
 from tidemill.run.step.chosen_input import choose_partitions, repeat_input
 from tidemill.run.step.inputs import refuse_taking
+from tidemill.run.step.needs import ItemNeed, find_needs_again
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ MOST_AT_ONCE: Final = 100
 """The highest concurrency of a backfill."""
 _HANDED_ON: Final = ("logical_time", "logical_times")
 """Fields of the cause of a run that a repetition has too."""
+_TAKEN_MEANWHILE: Final = "by now the next run of the program takes it, or another run has it"
+_DONE_MEANWHILE: Final = "another run of the program has taken it meanwhile"
+TAKES_ALL: Final = "all"
+"""The selection of a choice that takes items whatever they need."""
 _REFUSED_IN_A_ROW: Final = 20
 """After so many items in a row for which no run could be made, a backfill pauses by itself."""
 
@@ -57,7 +62,7 @@ class BackfillState(StrEnum):
 
 
 class ItemState(StrEnum):
-    """WAITING → RUNNING → DONE | FAILED. A cancelled backfill drops its waiting items."""
+    """WAITING → RUNNING → DONE | FAILED. Items are DROPPED that are cancelled, or that another run has processed."""
 
     WAITING = "WAITING"
     RUNNING = "RUNNING"
@@ -269,6 +274,15 @@ def list_running(db: Db, backfill_id: BackfillId) -> list[RunId]:
     return db.records(SQL.list_running, RunId, backfill_id=backfill_id)
 
 
+def list_open_items(db: Db, program_id: ProgramId, dataset_id: DatasetId | None) -> dict[str, ItemNeed]:
+    """Return the items of the program's other backfills that wait or run: partitions of a file set, or other items.
+
+    Cost: the backfills of the program, and these items.
+    """
+    items = db.records(SQL.list_open_items, tuple[str, ItemState], program_id=program_id, dataset_id=dataset_id or "")
+    return {item: ItemNeed.WAITING if state is ItemState.WAITING else ItemNeed.RUNNING for item, state in items}
+
+
 def lock_backfill(db: Db, backfill_id: BackfillId) -> Backfill:
     """Return a backfill, locked; `NotFound`."""
     found = db.record(SQL.lock_backfill, Backfill, backfill_id=backfill_id)
@@ -389,8 +403,18 @@ def _launch(
     while found.waiting and (free := found.concurrency - found.running) > 0:
         place: dict[str, Param] = {"backfill_id": found.backfill_id, "after": after, "most": free}
         following = db.records(SQL.list_next, tuple[int, str], **place)
+        needs = _find_needs(db, found, program, [item for _, item in following])
         # In the order of the items: only the ids order runs of one millisecond.
         for (no, item), run_id in zip(following, map(RunId, world.new_ids("run", len(following))), strict=True):
+            match needs.get(item):
+                case ItemNeed.DONE:
+                    changed.append(_ItemChange(no, ItemState.DROPPED, None, _DONE_MEANWHILE))
+                    found = replace(found, waiting=found.waiting - 1, dropped=found.dropped + 1)
+                    continue
+                case ItemNeed.WAITING | ItemNeed.RUNNING:
+                    changed.append(_ItemChange(no, ItemState.FAILED, None, _TAKEN_MEANWHILE))
+                    found = replace(found, waiting=found.waiting - 1, failed=found.failed + 1)
+                    continue
             try:
                 runs.append(_make_run(db, pointer, found, program, run_id, no, item))
             except UserError as error:
@@ -406,6 +430,14 @@ def _launch(
             reason = f"no run could be made of the last {refused} items: {changed[-1].why}"
             return replace(found, state=BackfillState.PAUSED, reason=reason), changed, runs
     return found, changed, runs
+
+
+def _find_needs(db: Db, found: Backfill, program: Program, items: Sequence[str]) -> Mapping[str, ItemNeed]:
+    """Return what partitions need by now: a backfill may have been paused for days. Nothing if it takes all."""
+    if found.dataset_id is None or found.choice.get("select") == TAKES_ALL:
+        return {}
+    needs = find_needs_again(db, program, found.dataset_id, items)
+    return {str(key): need for key, need in needs.items()}
 
 
 def _make_run(  # a run is made of all of these

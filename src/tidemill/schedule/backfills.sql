@@ -41,6 +41,15 @@ SELECT no, item FROM backfill_item {indexed_by:backfill_item_state}
 SELECT run_id FROM backfill_item {indexed_by:backfill_item_state}
  WHERE backfill_id = :backfill_id AND state = 'RUNNING' ORDER BY no
 
+-- name: list_open_items
+-- gives: item, state
+-- Cost: the backfills of the program, and the items.
+SELECT item.item, item.state
+  FROM backfill {indexed_by:backfill_program}
+  JOIN backfill_item AS item {indexed_by:backfill_item_state} ON item.backfill_id = backfill.backfill_id
+ WHERE backfill.program_id = :program_id AND backfill.ended_at IS NULL
+   AND coalesce(backfill.dataset_id, '') = :dataset_id AND item.state IN ('WAITING', 'RUNNING')
+
 -- name: store_items
 -- locks: backfill_item, at slot_limit
 -- Items change under the lock of their backfill, which the transaction holds.

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
-from tidemill.lake.consumer.managed import Consumer, WorkState
-from tidemill.names import ProgramId
+from tidemill.lake.consumer.managed import Consumer, WorkState, find_readers
+from tidemill.lake.datasets import find_by_id
+from tidemill.names import DatasetId, ProgramId
+from tidemill.run.records.programs import Program
 from tidemill.run.records.runs import RunState
 from tidemill.shapes.keys import KeyText
 
@@ -64,6 +66,14 @@ def find_needs(db: Db, program_id: ProgramId, consumer: Consumer, keys: Sequence
         need = _need_of_change(change.run_state, change.work_state, unseen=_is_unseen(consumer, change))
         needs[change.partition_key] = min(need, needs.get(change.partition_key, need), key=_FIRST.index)
     return needs
+
+
+def find_needs_again(db: Db, program: Program, dataset_id: DatasetId, keys: Sequence[str]) -> dict[KeyText, ItemNeed]:
+    """Return as `find_needs` does; nothing if the program does not read the file set any more."""
+    named = find_by_id(db, dataset_id).qualified_name
+    for consumer in find_readers(db, [(named, program.qualified_name)] if named in program.reads else []):
+        return find_needs(db, program.program_id, consumer, [KeyText(key) for key in keys])
+    return {}
 
 
 def need_of_run(state: RunState | None) -> ItemNeed:

@@ -356,6 +356,18 @@ def test_what_was_processed_while_a_backfill_was_paused_is_not_processed_again(p
     assert sorted(past.lines_of()) == [f"[{day}] 1" for day in range(6)]
 
 
+def test_an_item_that_its_program_does_not_read_any_more_fails(past):
+    """A deployment changed the inputs during the backfill: nothing was processed, and all items were done."""
+    backfill_id = past.mill.backfills.start("shop.daily", where=["day=1"]).backfill_id
+    past.declare(DATA.replace("reads=[days]", "reads=[other]").replace("run.input(days)", "run.input(other)").replace(
+        "sums =", 'other = app.fileset("other", keys={"day": "int"}, format="text")\nsums =', 1))  # fmt: skip
+    ended = finish(past, backfill_id)
+    (failed,) = past.mill.backfills.items(backfill_id)
+
+    assert counts(ended) == ("COMPLETED", 0, 0, 0, 1, 0)
+    assert "input_not_read: the run was given input of default.days" in failed.why
+
+
 def test_a_backfill_by_versions_takes_what_transactions_have_changed(past):
     """A source was wrong for an afternoon, and was corrected: all that came meanwhile is processed again."""
     past.publish("days", "day=3", "day=8", op="overwrite")

@@ -1027,6 +1027,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "chosen.read_changes": {"run_id": "pending_9"},
     "chosen.read_files": {"run_id": "pending_9", "dataset_id": "landing"},
     "chosen.read_items": {"run_id": "pending_9"},
+    "chosen.list_given": {"run_id": "pending_9"},
     "chosen.find_replaced": {"run_id": "pending_9"},
     "chosen.find_left": {"run_id": "pending_9"},
     "chosen.find_published": {"write_pointer": 598_001},

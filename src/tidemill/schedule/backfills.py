@@ -26,6 +26,7 @@ from tidemill.run.records.runs import NewRun, RunState, create_pending, find_run
 from tidemill.run.step.chosen_input import choose_partitions, repeat_input
 from tidemill.run.step.inputs import refuse_taking
 from tidemill.run.step.needs import ItemNeed, find_needs_again
+from tidemill.run.step.node_end import NO_INPUT
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -369,7 +370,7 @@ def _settle(db: Db, found: Backfill) -> tuple[Backfill, list[_ItemChange]]:
     ended = db.records(SQL.list_ended, _Ended, backfill_id=found.backfill_id)
     changed = [
         _ItemChange(one.no, ItemState.DONE, one.run_id)
-        if one.state is RunState.COMPLETED
+        if one.state is RunState.COMPLETED and one.exit_reason != NO_INPUT
         else _ItemChange(one.no, ItemState.FAILED, one.run_id, _why_failed(one))
         for one in ended
     ]

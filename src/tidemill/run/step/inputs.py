@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, TypeAlias
 
 from tidemill.catalog.db import Catalog, Db
@@ -24,7 +25,7 @@ from tidemill.run.records.programs import Code, Program, find_program
 from tidemill.run.records.runs import RunRecord, find_with_program
 from tidemill.run.records.workflows import find_workflow
 from tidemill.run.step.change_input import ChangeInputs, ChangesInput, TakenChanges
-from tidemill.run.step.chosen_input import GIVEN_KINDS
+from tidemill.run.step.chosen_input import GIVEN_KINDS, refuse_unread
 from tidemill.run.step.file_input import FileInput, FileInputs, TakenFiles
 from tidemill.run.step.held_inputs import HeldInputs
 from tidemill.run.step.input_kind import ConsumerKind, InputKind, Leaving
@@ -67,12 +68,13 @@ class TakesWork(UserError):
 class Inputs:
     """Inputs of a program, by kind. `program` is None for an external caller, whose claims belong to no program.
 
-    `held` are the inputs of a node whose claims belong to its workflow.
+    `held` are the inputs of a node whose claims belong to its workflow. With `is_chosen` the run was given its input.
     """
 
     program: Program | None = None
     kinds: Sequence[Kind] = ()
     held: HeldInputs | None = None
+    is_chosen: bool = False
 
     @property
     def taken(self) -> Mapping[str, Taken]:
@@ -100,7 +102,9 @@ class Inputs:
         return [effect for kind in self.kinds for effect in kind.begin(record, world)]
 
     def take(self, catalog: Catalog, tx: Transaction) -> None:
-        """Take of all inputs."""
+        """Take of all inputs; `NotRead`."""
+        if self.is_chosen and self.program is not None:
+            catalog.read(partial(refuse_unread, run_id=tx.run_id, program=self.program))
         beside: list[ClaimTable] = []
         for kind in self.kinds:
             kind.take(catalog, tx, beside)
@@ -160,7 +164,7 @@ def find_inputs(db: Db, program: Program, record: RunRecord | None = None) -> In
     For the run of a node also what its workflow holds.
     """
     if record is not None and record.is_chosen:
-        return Inputs(program, _find_kinds(db, program, program.reads, GIVEN_KINDS))
+        return Inputs(program, _find_kinds(db, program, program.reads, GIVEN_KINDS), is_chosen=True)
     workflow = None if record is None or not program.held else record.workflow
     held = None if record is None or workflow is None else _find_held(db, program, record.node, workflow)
     names = [name for name in program.reads if name not in program.held]

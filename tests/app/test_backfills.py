@@ -171,6 +171,8 @@ def test_failed_items_are_shown_and_tried_again(stage):
     failed = finish(stage, backfill_id)
     (shown,) = stage.mill.backfills.items(backfill_id, state="failed")
     broken.unlink()
+    with raises_code("retried_by_backfill", backfill_id):
+        stage.mill.runs.retry(shown.run_id)
     stage.mill.backfills.retry(backfill_id)
     ended = finish(stage, backfill_id)
 

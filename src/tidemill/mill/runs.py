@@ -12,7 +12,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.named import FROM_LATEST, Row, load_sql
 from tidemill.epoch import EPOCH
-from tidemill.errors import Conflict, UserError
+from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.lake.chosen import MissingInput, choose_again
 from tidemill.lake.datasets import Dataset, find_some
 from tidemill.mill.access import Access
@@ -24,7 +24,7 @@ from tidemill.mill.period import read_period
 from tidemill.mill.project import MOST_SHOWN, Noun, Project, check_startable, fields_of, program_names
 from tidemill.mill.run_course import AnnouncedMessage, AttemptView, read_attempts, read_published
 from tidemill.mill.workflow_view import WorkflowView, view_workflow
-from tidemill.names import DatasetId, ProgramId, RunId, ScheduleId, WritePointer
+from tidemill.names import BackfillId, DatasetId, ProgramId, RunId, ScheduleId, WritePointer
 from tidemill.run.records import runs
 from tidemill.run.records.bundles import is_kept
 from tidemill.run.records.explain import explain_run
@@ -76,6 +76,20 @@ class NothingToRetry(Conflict):
         super().__init__(
             f"run {run_id} is {state}: only runs of programs that ended FAILED, KILLED or REJECTED are retried",
             "`tidemill run start` starts another",
+        )
+
+
+class RetriedByBackfill(Conflict):
+    """A run of a backfill was to be retried outside of the backfill, which would process its item twice."""
+
+    code = "retried_by_backfill"
+
+    def __init__(self, run_id: str, backfill_id: str) -> None:
+        self.run_id = run_id
+        self.backfill_id = backfill_id
+        super().__init__(
+            f"run {run_id} is of backfill {backfill_id}, which tries its failed items again by itself",
+            f"`tidemill backfill retry {backfill_id}`",
         )
 
 
@@ -341,7 +355,7 @@ class Runs(Noun):
 
     @operation(Right.OPERATE, in_block=True)
     def retry(self, run_id: str) -> RetriedRun:
-        """Make a new run like a run that ended without a commit. `NotFound`, `NothingToRetry`.
+        """Make a new run like a run that ended without a commit. `NotFound`, `NothingToRetry`, `RetriedByBackfill`.
 
         It takes what waits for the program now; what the failed run had claimed is there again. A run with chosen input
         has the same input again (`MissingInput`). `triggers` and logical times of the new run are those of the failed
@@ -356,6 +370,7 @@ class Runs(Noun):
             run = runs.find_run(db, RunId(run_id))
             if run.program_id is None or not run.state.ended or run.state is RunState.COMPLETED:
                 raise NothingToRetry(run_id, run.state)
+            _leave_to_backfill(db, run)
             program = check_startable(find_program_by_id(db, run.program_id))
             bound = program.bind(run.arguments)
             cause = {name: run.triggered_by[name] for name in HANDED_ON if name in run.triggered_by}
@@ -442,6 +457,21 @@ class Runs(Noun):
         while every is not None and not reader.ended:
             self._world.clock.sleep(every)
             yield from reader.read_on()
+
+
+def _leave_to_backfill(db: Db, run: RunRecord) -> None:
+    """Raise `RetriedByBackfill` for a run of a backfill that may still try the item of the run again."""
+    if (backfill_id := run.triggered_by.get("backfill")) is None:
+        return
+    # As in `kill`: few retries are of backfills.
+    from tidemill.schedule.backfills import BackfillState, find_backfill
+
+    try:
+        found = find_backfill(db, BackfillId(str(backfill_id)))
+    except NotFound:  # retention has deleted it
+        return
+    if found.state is not BackfillState.CANCELLED:
+        raise RetriedByBackfill(run.run_id, found.backfill_id)
 
 
 def _refuse_taking(db: Db, program: Program) -> None:

@@ -9,7 +9,6 @@ import pytest
 from tests.errors import raises_code
 from tests.manual_clock import ManualClock
 from tests.stage import staged
-from tidemill.run.processes.external import outputs_of
 
 APP = """
 import tidemill as tm
@@ -307,22 +306,15 @@ def test_the_current_content_of_a_partition_says_whether_it_needs_a_run(past):
     (changed,) = past.mill.datasets.partitions("days", where=["day=6"])
     past.sql(f"UPDATE consumer_work SET state = 'discarded' WHERE write_pointer = {changed.write_pointer} RETURNING 1")
     past.sql(f"DELETE FROM run_input WHERE write_pointer = {changed.write_pointer} RETURNING 1")
-    quietly(past, "day=7", "overwrite")
+    past.commit("days", {"day=7": "quiet\n"}, "overwrite", quiet=True)
     past.publish("days", "day=9")
-    quietly(past, "day=9", "append")
+    past.commit("days", {"day=9": "quiet\n"}, quiet=True)
 
     planned = past.mill.backfills.plan("shop.daily", where=["day>=6"], select="all")
 
     assert [(one.item, one.need) for one in planned.first] == [
         ("day=6", "failed"), ("day=7", "missing"), ("day=8", "done"), ("day=9", "waiting")
     ]  # fmt: skip
-
-
-def quietly(stage, path, op):
-    """Commit a partition as a quiet run does."""
-    with stage.transaction("days") as tx:
-        outputs_of(tx)._quiet = True
-        getattr(tx.fileset("default.days"), op)({path: "quiet\n"})
 
 
 def test_partitions_that_the_program_does_not_want_are_no_items(past):

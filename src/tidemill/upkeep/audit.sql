@@ -212,7 +212,8 @@ SELECT kept.backfill_id,
                || count(CASE state WHEN 'DONE' THEN 1 END) || ' ' || count(CASE state WHEN 'FAILED' THEN 1 END) || ' '
                || count(CASE state WHEN 'DROPPED' THEN 1 END)
           FROM backfill_item AS item WHERE item.backfill_id = kept.backfill_id) AS found,
-       (SELECT count(*) FROM run WHERE run.backfill_id = kept.backfill_id AND run.state = 'COMPLETED') AS completed,
+       (SELECT count(*) FROM run WHERE run.backfill_id = kept.backfill_id AND run.state = 'COMPLETED'
+           AND coalesce(run.exit_reason, '') <> 'no_input') AS completed,
        kept.done + kept.running AS done
   FROM backfill AS kept
  WHERE kept.ended_at IS NULL OR kept.ended_at >= :horizon_at

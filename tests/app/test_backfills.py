@@ -205,6 +205,39 @@ def test_a_backfill_of_a_retired_program_pauses_by_itself(stage):
     assert "retired" in paused.reason
 
 
+def test_a_backfill_ends_though_its_program_is_retired(stage):
+    """Its last run was under way at the deployment."""
+    backfill_id = stage.mill.backfills.start("shop.daily", **{**JANUARY, "until": "2026-01-02"}).backfill_id
+    (run,) = stage.take()
+    stage.declare("")
+    stage.end_attempt(run, "killed", "by a test")
+    stage.schedule()
+
+    assert stage.mill.backfills.show(backfill_id).state == "COMPLETED"
+
+
+def test_the_retry_of_a_paused_backfill_waits_for_its_resumption(stage):
+    """The machine is still needed for something else."""
+    backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY).backfill_id
+    stage.mill.backfills.pause(backfill_id)
+    (run,) = stage.take()
+    stage.end_attempt(run, "killed", "by a test")
+    stage.schedule()
+    retried = stage.mill.backfills.retry(backfill_id)
+
+    assert (retried.state, counts(stage.mill.backfills.show(backfill_id))) == ("PAUSED", ("PAUSED", 10, 0, 0, 0, 0))
+
+
+def test_a_scheduler_advances_a_backfill_once_a_step(stage):
+    """Runs that end at once must not keep it from its schedules."""
+    backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY).backfill_id
+    stage.work()
+    stage.at["backfill.advanced"] = stage.work
+    stage.scheduler().step()
+
+    assert counts(stage.mill.backfills.show(backfill_id)) == ("RUNNING", 8, 1, 1, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [

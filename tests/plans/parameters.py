@@ -764,6 +764,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "backfills.list_of_namespace": {**_BEFORE, "namespace": "default", "state": ""},
     "backfills.list_in_state": {**_BEFORE, "state": "COMPLETED"},
     "backfills.list_next": {"after": -1},
+    "backfills.list_due": {},
     "backfills.list_open_items": {"program_id": "program_1", "dataset_id": ""},
     "backfills.list_items": {"after": 100},
     "backfills.list_items_in_state": {"state": "FAILED", "after": 100},

@@ -335,7 +335,10 @@ class Backfills(Noun):
 
     @operation(Right.OPERATE, in_block=True)
     def retry(self, backfill_id: str) -> ChangedBackfill:
-        """Try the failed items of a backfill again. `NotFound`, `BackfillOver`, `NothingFailed`."""
+        """Try the failed items of a backfill again: of a paused one after `resume`.
+
+        `NotFound`, `BackfillOver`, `NothingFailed`.
+        """
 
         def block(db: Db) -> ChangedBackfill:
             pointer = WritePointer(db.tick())

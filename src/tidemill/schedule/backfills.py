@@ -208,14 +208,17 @@ def start_backfill(db: Db, world: World, pointer: WritePointer, new: NewBackfill
 
 
 def advance_due(catalog: Catalog, world: World) -> int:
-    """Advance the backfills of which runs have ended; return their number. Several schedulers may do so at once."""
-    advanced = 0
-    while (backfill_id := catalog.read(lambda db: db.value(SQL.find_due, BackfillId))) is not None:
+    """Advance the backfills of which runs have ended, each once, and return their number.
+
+    Runs may end faster than a scheduler advances: between two calls the scheduler looks after schedules. Several
+    schedulers may do so at once.
+    """
+    due = catalog.read(lambda db: db.records(SQL.list_due, BackfillId))
+    for backfill_id in due:
         world.mark("backfill.before_advance")
         catalog.write(partial(_advance_one, world=world, backfill_id=backfill_id))
         world.mark("backfill.advanced")
-        advanced += 1
-    return advanced
+    return len(due)
 
 
 def pause_backfill(db: Db, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
@@ -258,7 +261,8 @@ def cancel_backfill(db: Db, backfill_id: BackfillId) -> tuple[Backfill, Backfill
 def retry_backfill(db: Db, world: World, pointer: WritePointer, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
     """Have the failed items of a backfill wait again, and go on; return as `pause_backfill` does.
 
-    `pointer` as for `start_backfill`. `BackfillOver` for a cancelled backfill, `NothingFailed`.
+    A paused backfill stays paused. `pointer` as for `start_backfill`. `BackfillOver` for a cancelled backfill,
+    `NothingFailed`.
     """
     found = lock_backfill(db, backfill_id)
     if found.state is BackfillState.CANCELLED:
@@ -266,7 +270,9 @@ def retry_backfill(db: Db, world: World, pointer: WritePointer, backfill_id: Bac
     if not found.failed:
         raise NothingFailed(backfill_id)
     db.run(SQL.move_items, backfill_id=backfill_id, before=ItemState.FAILED, after=ItemState.WAITING)
-    again = replace(found, state=BackfillState.RUNNING, reason="", waiting=found.waiting + found.failed, failed=0)
+    again = replace(found, waiting=found.waiting + found.failed, failed=0)
+    if found.state is not BackfillState.PAUSED:
+        again = replace(again, state=BackfillState.RUNNING)
     return found, _advance(db, world, pointer, again)
 
 
@@ -396,6 +402,8 @@ def _launch(
     """Decide on runs of the next items, until as many are under way as may be; return them with the changed items."""
     changed: list[_ItemChange] = []
     runs: list[NewRun] = []
+    if not found.waiting:
+        return found, changed, runs
     program = find_program_by_id(db, found.program_id)
     if program.retired:
         reason = str(ProgramRetired(program.qualified_name))

@@ -16,6 +16,14 @@ SELECT item.backfill_id FROM backfill_item AS item {indexed_by:backfill_item_run
    AND (SELECT 1 FROM run WHERE run.run_id = item.run_id AND run.ended_at IS NULL) IS NULL
  LIMIT 1
 
+-- name: list_due
+-- gives: backfill_id
+-- Cost: as find_due.
+SELECT DISTINCT item.backfill_id FROM backfill_item AS item {indexed_by:backfill_item_running}
+ WHERE item.state = 'RUNNING'
+   AND (SELECT 1 FROM run WHERE run.run_id = item.run_id AND run.ended_at IS NULL) IS NULL
+ ORDER BY item.backfill_id
+
 -- name: lock_backfill
 -- gives: backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority,
 --   quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at

@@ -263,6 +263,8 @@ def test_a_backfill_has_a_largest_size(stage, monkeypatch):
     monkeypatch.setattr("tidemill.mill.backfill_plan.MOST_ITEMS", 9)
     with raises_code("bad_backfill", "more than 9 items"):
         stage.mill.backfills.start("shop.daily", **JANUARY)
+    with raises_code("bad_backfill", "more than 9 items"):
+        stage.mill.backfills.plan("shop.daily", **JANUARY, select="failed")
 
 
 @pytest.fixture
@@ -415,8 +417,8 @@ def test_a_backfill_by_runs_takes_their_inputs_again(past):
     past.publish("days", "day=6", op="overwrite")
     past.play()
     since, until = run.created_at - timedelta(days=1), run.created_at + timedelta(days=1)
-    planned = past.mill.backfills.plan("shop.daily", by="runs", since=since, until=until, select="all")
-    started = past.mill.backfills.start("shop.daily", {"rate": 2}, by="runs", runs=[run.run_id], select="all")
+    planned = past.mill.backfills.plan("shop.daily", by="runs", since=since, until=until)
+    started = past.mill.backfills.start("shop.daily", {"rate": 2}, by="runs", runs=[run.run_id])
     ended = finish(past, started.backfill_id)
 
     assert planned.items == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -43,6 +43,9 @@ SQL: Sql = load_sql(__file__)
 
 _PART: Final = 1000
 _SECOND: Final = timedelta(seconds=1)
+_EARLY: Final = timedelta(days=1)
+"""A person may start a run for a time that has not come."""
+_SHORTER: Final = "items; name a shorter period"
 
 
 class Selection(StrEnum):
@@ -100,11 +103,13 @@ class Choice:
                 raise BadBackfill(f"{name} goes with {takers}, not with by={self.by}")
 
     @classmethod
-    def read(cls, by: str, select: str, **given: object) -> Choice:
+    def read(cls, by: str, select: str | None, **given: object) -> Choice:
         """Return the choice of a caller. `BadBackfill`."""
+        kind = one_of(By, by, lambda why: BadBackfill(f"by {why}"))
+        default = Selection.ALL if kind is By.RUNS else Selection.UNFINISHED
         return cls(
-            one_of(By, by, lambda why: BadBackfill(f"by {why}")),
-            one_of(Selection, select, lambda why: BadBackfill(f"select {why}")),
+            kind,
+            one_of(Selection, select or default, lambda why: BadBackfill(f"select {why}")),
             **given,  # type: ignore[arg-type]  # the callers have the types
         )
 
@@ -168,7 +173,7 @@ class _Partition(NamedTuple):
 def plan_backfill(db: Db, project: Project, program: Program, choice: Choice) -> Planned:
     """Return the items of `choice`, with their needs. Changes nothing.
 
-    Cost: what the choice names; by times, the runs of the program; by versions, the changes between the versions.
+    Cost: what the choice names; by times, the runs since the first time; by versions, the changes between the versions.
     """
     dataset_id, arguments = None, {}
     if choice.by is By.TIMES:
@@ -260,9 +265,16 @@ def _list_changed(db: Db, fileset: Fileset, choice: Choice) -> Iterator[list[_Pa
     changed = db.records(
         SQL.list_changed, KeyText, dataset_id=fileset.dataset_id, first=first, last=last, most=MOST_ITEMS + 1
     )
+    _check_number(changed, "partitions; name fewer versions")
     for start in range(0, len(changed), _PART):
         keys = json.dumps(changed[start : start + _PART])
         yield db.records(SQL.list_named, _Partition, dataset_id=fileset.dataset_id, keys=keys)
+
+
+def _check_number(named: Collection[object], cure: str) -> None:
+    """Raise `BadBackfill` if a list of what a choice names was cut: its rest would be left out without a word."""
+    if len(named) > MOST_ITEMS:
+        raise BadBackfill(f"it names more than {MOST_ITEMS:,} {cure}")
 
 
 def _find_schedule(db: Db, project: Project, program: Program, name: str | None) -> Schedule:
@@ -298,8 +310,11 @@ def _plan_times(db: Db, program: Program, schedule: Schedule, choice: Choice) ->
     # A time that has not come is the schedule's.
     until = min(until, db.now())
     leaves = {no: leaf for no, leaf in schedule.time_leaves.items() if isinstance(leaf, CalendarTrigger)}
-    times = {(at, no) for no, leaf in leaves.items() for at in islice(_times_of(leaf, since, until), MOST_ITEMS + 1)}
-    states, due = _list_logical_times(db, program), _find_due(db, schedule)
+    times: set[tuple[datetime, int]] = set()
+    for no, leaf in leaves.items():
+        times |= {(at, no) for at in islice(_times_of(leaf, since, until), MOST_ITEMS + 1)}
+        _check_number(times, _SHORTER)
+    states, due = _list_logical_times(db, program, since), _find_due(db, schedule)
     waiting = {at for at, no in times if no in due and at >= due[no]}
     waiting |= {*db.records(SQL.list_open_times, datetime, schedule_id=schedule.schedule_id, since=since)}
     for at in sorted({at for at, _ in times}):
@@ -324,10 +339,11 @@ def _times_of(leaf: CalendarTrigger, since: datetime, until: datetime) -> Iterat
     return takewhile(lambda at: at < until, dropwhile(lambda at: at < since, fires))
 
 
-def _list_logical_times(db: Db, program: Program) -> dict[datetime, RunState]:
-    """Return the state of the newest run of each logical time."""
+def _list_logical_times(db: Db, program: Program, since: datetime) -> dict[datetime, RunState]:
+    """Return the state of the newest run of each logical time from `since` on, of runs not made long before."""
     states: dict[datetime, RunState] = {}
-    for run in _list_all(lambda **place: list_runs(db, program_id=program.program_id, most=_PART, **place)):
+    place = {"program_id": program.program_id, "since": max(since, EPOCH + _EARLY) - _EARLY, "most": _PART}
+    for run in _list_all(lambda **at: list_runs(db, **{**place, **at})):
         for at in run.logical_times:
             states.setdefault(at, run.state)
     return states
@@ -353,6 +369,8 @@ def _plan_runs(db: Db, program: Program, choice: Choice) -> Iterator[PlannedItem
         raise BadBackfill("name the runs, or give `since` and `until`: the period in which the runs were made")
     since, until = read_period(choice.since, choice.until)
     place = {"since": since, "before": (until, "")}
-    of = list(_list_all(lambda **at: list_runs(db, program_id=program.program_id, most=_PART, **{**place, **at})))
+    runs = _list_all(lambda **at: list_runs(db, program_id=program.program_id, most=_PART, **{**place, **at}))
+    of = list(islice(runs, MOST_ITEMS + 1))
+    _check_number(of, _SHORTER)
     for run in reversed(of):
         yield PlannedItem(run.run_id, run.run_id, need_of_run(run.state))

@@ -60,6 +60,20 @@ app.schedule("on_days", daily, trigger=tm.NewPartitions(days), constraints=[tm.C
 app.schedule("on_sums", follow, trigger=tm.NewPartitions(sums))
 app.schedule("after", follow, trigger=tm.RunEnded(daily))
 """
+FLOW = """
+import tidemill as tm
+
+app = tm.App("shop")
+
+
+@app.python(arguments={"day": str})
+def one(run):
+    pass
+
+
+flow = app.workflow("flow", [tm.Node(one)], arguments={"day": str})
+app.schedule("nightly", flow, trigger=tm.Cron("0 3 * * *"), arguments={"day": tm.From("logical_time")})
+"""
 JANUARY = {"by": "times", "schedule": "shop.nightly", "since": "2026-01-01", "until": "2026-01-11"}
 
 
@@ -190,6 +204,18 @@ def test_the_schedule_goes_on_beside_a_backfill(stage):
 
     assert stage.schedule() == ["default.shop.nightly"]
     assert [run.priority for run in stage.take()] == [0, -1, -1]
+
+
+def test_a_backfill_of_a_workflow_takes_no_slot_either(stage):
+    """Its nodes do the work."""
+    stage.declare(FLOW)
+    started = stage.mill.backfills.start("shop.flow", **JANUARY, concurrency=2)
+    slots = stage.sql("SELECT * FROM slot")
+    ended = finish(stage, started.backfill_id)
+
+    assert slots == []
+    assert counts(ended) == ("COMPLETED", 0, 0, 10, 0, 0)
+    assert stage.mill.catalog.audit().findings == ()
 
 
 def test_a_backfill_of_a_retired_program_pauses_by_itself(stage):

@@ -24,7 +24,7 @@ from tidemill.mill.period import read_period
 from tidemill.mill.project import MOST_SHOWN, Noun, Project, check_startable, fields_of, program_names
 from tidemill.mill.run_course import AnnouncedMessage, AttemptView, read_attempts, read_published
 from tidemill.mill.workflow_view import WorkflowView, view_workflow
-from tidemill.names import BackfillId, DatasetId, ProgramId, RunId, ScheduleId, WritePointer
+from tidemill.names import DatasetId, ProgramId, RunId, ScheduleId, WritePointer
 from tidemill.run.records import runs
 from tidemill.run.records.bundles import is_kept
 from tidemill.run.records.explain import explain_run
@@ -461,13 +461,13 @@ class Runs(Noun):
 
 def _leave_to_backfill(db: Db, run: RunRecord) -> None:
     """Raise `RetriedByBackfill` for a run of a backfill that may still try the item of the run again."""
-    if (backfill_id := run.triggered_by.get("backfill")) is None:
+    if run.backfill_id is None:
         return
     # As in `kill`: few retries are of backfills.
     from tidemill.schedule.backfills import BackfillState, find_backfill
 
     try:
-        found = find_backfill(db, BackfillId(str(backfill_id)))
+        found = find_backfill(db, run.backfill_id)
     except NotFound:  # retention has deleted it
         return
     if found.state is not BackfillState.CANCELLED:

@@ -22,7 +22,7 @@ from tidemill.epoch import show_time
 from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.names import BackfillId, DatasetId, Namespace, ProgramId, RunId, WritePointer
 from tidemill.run.records.programs import Program, ProgramRetired, find_program_by_id
-from tidemill.run.records.runs import NewRun, RunState, create_pending, find_run
+from tidemill.run.records.runs import BACKFILL, NewRun, RunState, create_pending, find_run
 from tidemill.run.step.chosen_input import choose_partitions, repeat_input
 from tidemill.run.step.inputs import refuse_taking
 from tidemill.run.step.needs import ItemNeed, find_needs_again
@@ -453,7 +453,7 @@ def _make_run(  # a run is made of all of these
     db: Db, pointer: WritePointer, found: Backfill, program: Program, run_id: RunId, no: int, item: str
 ) -> NewRun:
     """Return the run of an item. `MissingInput`, `BadArgument`, `NothingToRepeat`, `TakesWork`, `NotFound`."""
-    cause: dict[str, object] = {"asked": "by a backfill", "backfill": found.backfill_id, "item": no}
+    cause: dict[str, object] = {"asked": "by a backfill", BACKFILL: found.backfill_id, "item": no}
     arguments = dict(found.arguments)
     chosen = None
     match found.by:

@@ -284,6 +284,13 @@ def test_a_wrong_choice_is_refused_with_the_reason(stage, wrong, why):
         stage.mill.backfills.start("shop.daily", **wrong)
 
 
+@pytest.mark.parametrize("day", [{"a": 1}, {"from": "trigger.day"}])
+def test_only_the_logical_time_is_an_argument_of_each_item(stage, day):
+    """Another mapping is no text."""
+    with raises_code("bad_argument", "day"):
+        stage.mill.backfills.start("shop.daily", {"day": day}, **JANUARY)
+
+
 def test_a_backfill_has_a_largest_size(stage, monkeypatch):
     """Its start is one transaction."""
     monkeypatch.setattr("tidemill.mill.backfill_plan.MOST_ITEMS", 9)

@@ -29,7 +29,7 @@ from tidemill.run.records.runs import RunRecord, RunState, find_runs, list_runs
 from tidemill.run.step.inputs import refuse_taking
 from tidemill.run.step.needs import ItemNeed, find_needs, need_of_run
 from tidemill.schedule.argument_sources import From, LogicalTime, MissingSource
-from tidemill.schedule.backfills import MOST_ITEMS, By, list_open_items
+from tidemill.schedule.backfills import LOGICAL_TIME, MOST_ITEMS, By, list_open_items
 from tidemill.schedule.schedules import read_timers
 from tidemill.schedule.specs import Misfire, Schedule
 from tidemill.schedule.time_triggers import CalendarTrigger
@@ -295,7 +295,7 @@ def _taken_over(schedule: Schedule) -> dict[str, object]:
         if not isinstance(given, From):
             taken[name] = given
         elif isinstance(given.source, LogicalTime):
-            taken[name] = {"from": given.path}
+            taken[name] = LOGICAL_TIME
         elif given.default is None:
             raise MissingSource(name, given.path, "a backfill by times has a logical time alone")
         else:

@@ -21,7 +21,16 @@ from tidemill.names import BackfillId, ProgramId, RunId, WritePointer
 from tidemill.run.records.programs import Program
 from tidemill.run.step.needs import ItemNeed
 from tidemill.schedule import backfills
-from tidemill.schedule.backfills import MOST_AT_ONCE, Backfill, BackfillState, By, Item, ItemState, NewBackfill
+from tidemill.schedule.backfills import (
+    LOGICAL_TIME,
+    MOST_AT_ONCE,
+    Backfill,
+    BackfillState,
+    By,
+    Item,
+    ItemState,
+    NewBackfill,
+)
 from tidemill.shapes.filters import Where
 from tidemill.shapes.keys import KeyText
 
@@ -213,7 +222,7 @@ class Backfills(Noun):
             pointer = WritePointer(db.tick())
             found = self._project.startable(db, program)
             given = {**planned.arguments, **(arguments or {})}
-            later = {name for name, value in given.items() if isinstance(value, Mapping)}
+            later = {name for name, value in given.items() if choice.by is By.TIMES and value == LOGICAL_TIME}
             if choice.by is By.RUNS:  # each run has those of the run that it repeats
                 later |= {one.name for one in found.arguments} - set(given)
             found.bind({name: value for name, value in given.items() if name not in later}, later)

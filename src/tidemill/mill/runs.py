@@ -338,7 +338,8 @@ class Runs(Noun):
         cause = {**self._asked, **({"logical_time": times[0], "logical_times": times} if times else {})}
 
         def block(db: Db) -> StartedRun:
-            chosen = choose_input(db, self._project, program, partitions, files) if partitions or files else None
+            is_chosen = partitions is not None or files is not None
+            chosen = choose_input(db, self._project, program, partitions, files) if is_chosen else None
             found = self._project.startable(db, program)
             if found.kind.is_worker:
                 raise StartsByItself(found.qualified_name)

@@ -42,6 +42,8 @@ _HANDED_ON: Final = ("logical_time", "logical_times")
 """Fields of the cause of a run that a repetition has too."""
 _TAKEN_MEANWHILE: Final = "by now the next run of the program takes it, or another run has it"
 _DONE_MEANWHILE: Final = "another run of the program has taken it meanwhile"
+LOGICAL_TIME: Final[Mapping[str, object]] = {"from": "logical_time"}
+"""The argument that is the logical time of each item."""
 TAKES_ALL: Final = "all"
 """The selection of a choice that takes items whatever they need."""
 _REFUSED_IN_A_ROW: Final = 20
@@ -462,7 +464,7 @@ def _make_run(  # a run is made of all of these
             logical_time = datetime.fromisoformat(item)
             cause |= {"logical_time": logical_time, "logical_times": [logical_time]}
             shown = show_time(logical_time)
-            arguments = {name: shown if isinstance(given, Mapping) else given for name, given in arguments.items()}
+            arguments = {name: shown if given == LOGICAL_TIME else given for name, given in arguments.items()}
         case By.PARTITIONS | By.VERSIONS:
             chosen = choose_partitions(db, pointer, found.dataset_id or DatasetId(""), [item])
         case By.RUNS:

@@ -215,7 +215,7 @@ class Backfills(Noun):
             raise BadBackfill(f"concurrency {concurrency} is not a number from 1 to {MOST_AT_ONCE}")
         backfill_id = BackfillId(self._world.new_id("backfill"))
 
-        # Before the transaction of the start: a plan reads much, and a commit waits for whoever has the clock.
+        # Before the transaction of the start: a plan reads much, and commits wait for the clock.
         planned = self._catalog.read(lambda db: self._choose(db, program, choice))[1]
 
         def block(db: Db) -> BackfillView:

@@ -23,7 +23,7 @@ from tidemill.roles.janitor import Janitor
 from tidemill.roles.up import UntilIdle, run_node
 from tidemill.run.processes.assignments import Assignment, DriverSetup
 from tidemill.run.processes.driver import DriverProcess
-from tidemill.run.processes.external import ExternalTransaction, open_transaction
+from tidemill.run.processes.external import ExternalTransaction, open_transaction, outputs_of
 from tidemill.run.records.bundles import find_code
 from tidemill.run.records.programs import find_program_by_id
 from tidemill.run.records.runs import Cause, RunRecord, find_run, list_runs
@@ -72,9 +72,10 @@ class Stage:
         """Commit partitions of a file set, in one transaction."""
         self.commit(dataset, {path: f"{path}\n" for path in paths}, op)
 
-    def commit(self, dataset: str, rows: Any, op: str = "append") -> None:
-        """Commit rows of any kind (`write_plain`) to a file set, in one transaction."""
+    def commit(self, dataset: str, rows: Any, op: str = "append", *, quiet: bool = False) -> None:
+        """Commit rows of any kind (`write_plain`) to a file set, in one transaction, or as a quiet run does."""
         with self.transaction(dataset) as tx:
+            outputs_of(tx)._quiet = quiet
             getattr(tx.fileset(f"default.{dataset}"), op)(rows)
 
     def transaction(

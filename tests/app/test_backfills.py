@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -56,9 +56,24 @@ def follow(run):
         said.write(f"{[partition['day'] for partition in run.input(sums).partitions]}\\n")
 
 
+app.schedule("nightly", daily, trigger=tm.Cron("0 3 * * *"))
 app.schedule("on_days", daily, trigger=tm.NewPartitions(days), constraints=[tm.Concurrency(1)])
 app.schedule("on_sums", follow, trigger=tm.NewPartitions(sums))
 app.schedule("after", follow, trigger=tm.RunEnded(daily))
+"""
+FLOW = """
+import tidemill as tm
+
+app = tm.App("shop")
+
+
+@app.python(arguments={"day": str})
+def one(run):
+    pass
+
+
+flow = app.workflow("flow", [tm.Node(one)], arguments={"day": str})
+app.schedule("nightly", flow, trigger=tm.Cron("0 3 * * *"), arguments={"day": tm.From("logical_time")})
 """
 JANUARY = {"by": "times", "schedule": "shop.nightly", "since": "2026-01-01", "until": "2026-01-11"}
 
@@ -115,6 +130,20 @@ def test_what_is_done_is_no_part_of_the_next_backfill(stage):
     assert [items(select) for select in ("unfinished", "missing", "failed", "all")] == [8, 7, 1, 10]
 
 
+def test_times_that_wait_for_the_schedule_are_no_items(stage):
+    """The scheduler was down for three days, and makes their runs when it comes back."""
+    stage.world.clock.move("3d")
+    (now,) = stage.sql("SELECT tidemill_now() FROM clock")[0]
+    day = datetime.fromtimestamp(now / 1000, UTC)
+    choice = {**JANUARY, "since": day - timedelta(days=5), "until": day}
+    before = stage.mill.backfills.plan("shop.daily", **choice).named
+    stage.mill.runs.start("shop.daily", {"day": "busy"})
+    stage.schedule()
+    queued = stage.mill.backfills.plan("shop.daily", **choice).named
+
+    assert (before, queued) == ({"missing": 2, "waiting": 3}, {"missing": 2, "waiting": 3})
+
+
 def test_a_paused_backfill_makes_no_more_runs_until_it_is_resumed(stage):
     """The machine is needed for something else for a while."""
     backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY, concurrency=2).backfill_id
@@ -156,6 +185,8 @@ def test_failed_items_are_shown_and_tried_again(stage):
     failed = finish(stage, backfill_id)
     (shown,) = stage.mill.backfills.items(backfill_id, state="failed")
     broken.unlink()
+    with raises_code("retried_by_backfill", backfill_id):
+        stage.mill.runs.retry(shown.run_id)
     stage.mill.backfills.retry(backfill_id)
     ended = finish(stage, backfill_id)
 
@@ -176,6 +207,18 @@ def test_the_schedule_goes_on_beside_a_backfill(stage):
     assert [run.priority for run in stage.take()] == [0, -1, -1]
 
 
+def test_a_backfill_of_a_workflow_takes_no_slot_either(stage):
+    """Its nodes do the work."""
+    stage.declare(FLOW)
+    started = stage.mill.backfills.start("shop.flow", **JANUARY, concurrency=2)
+    slots = stage.sql("SELECT * FROM slot")
+    ended = finish(stage, started.backfill_id)
+
+    assert slots == []
+    assert counts(ended) == ("COMPLETED", 0, 0, 10, 0, 0)
+    assert stage.mill.catalog.audit().findings == ()
+
+
 def test_a_backfill_of_a_retired_program_pauses_by_itself(stage):
     """The app was deployed without the program."""
     backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY).backfill_id
@@ -187,6 +230,39 @@ def test_a_backfill_of_a_retired_program_pauses_by_itself(stage):
 
     assert counts(paused) == ("PAUSED", 9, 0, 0, 1, 0)
     assert "retired" in paused.reason
+
+
+def test_a_backfill_ends_though_its_program_is_retired(stage):
+    """Its last run was under way at the deployment."""
+    backfill_id = stage.mill.backfills.start("shop.daily", **{**JANUARY, "until": "2026-01-02"}).backfill_id
+    (run,) = stage.take()
+    stage.declare("")
+    stage.end_attempt(run, "killed", "by a test")
+    stage.schedule()
+
+    assert stage.mill.backfills.show(backfill_id).state == "COMPLETED"
+
+
+def test_the_retry_of_a_paused_backfill_waits_for_its_resumption(stage):
+    """The machine is still needed for something else."""
+    backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY).backfill_id
+    stage.mill.backfills.pause(backfill_id)
+    (run,) = stage.take()
+    stage.end_attempt(run, "killed", "by a test")
+    stage.schedule()
+    retried = stage.mill.backfills.retry(backfill_id)
+
+    assert (retried.state, counts(stage.mill.backfills.show(backfill_id))) == ("PAUSED", ("PAUSED", 10, 0, 0, 0, 0))
+
+
+def test_a_scheduler_advances_a_backfill_once_a_step(stage):
+    """Runs that end at once must not keep it from its schedules."""
+    backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY).backfill_id
+    stage.work()
+    stage.at["backfill.advanced"] = stage.work
+    stage.scheduler().step()
+
+    assert counts(stage.mill.backfills.show(backfill_id)) == ("RUNNING", 8, 1, 1, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -209,11 +285,20 @@ def test_a_wrong_choice_is_refused_with_the_reason(stage, wrong, why):
         stage.mill.backfills.start("shop.daily", **wrong)
 
 
+@pytest.mark.parametrize("day", [{"a": 1}, {"from": "trigger.day"}])
+def test_only_the_logical_time_is_an_argument_of_each_item(stage, day):
+    """Another mapping is no text."""
+    with raises_code("bad_argument", "day"):
+        stage.mill.backfills.start("shop.daily", {"day": day}, **JANUARY)
+
+
 def test_a_backfill_has_a_largest_size(stage, monkeypatch):
     """Its start is one transaction."""
     monkeypatch.setattr("tidemill.mill.backfill_plan.MOST_ITEMS", 9)
     with raises_code("bad_backfill", "more than 9 items"):
         stage.mill.backfills.start("shop.daily", **JANUARY)
+    with raises_code("bad_backfill", "more than 9 items"):
+        stage.mill.backfills.plan("shop.daily", **JANUARY, select="failed")
 
 
 @pytest.fixture
@@ -249,6 +334,16 @@ def test_a_backfill_by_partitions_takes_those_that_no_run_took(past, quiet):
     assert past.mill.catalog.audit().findings == ()
 
 
+def test_a_backfill_by_times_leaves_what_waits_to_the_schedule(past):
+    """Its first run would take all that waits today, and a quiet one would hide the results from downstream."""
+    past.publish("days", "day=6")
+
+    with raises_code("takes_work", "default.days"):
+        past.mill.backfills.start("shop.daily", **JANUARY)
+    with raises_code("takes_work", "default.days"):
+        past.mill.runs.start("shop.daily", quiet=True)
+
+
 def test_runs_and_consumer_say_whether_a_partition_needs_a_run(past):
     """A partition that waits for the schedule is no part of a backfill: it would be processed twice."""
     past.publish("days", "day=6")
@@ -271,6 +366,71 @@ def test_runs_and_consumer_say_whether_a_partition_needs_a_run(past):
     assert past.mill.backfills.plan("shop.daily").items == 5
 
 
+def test_the_current_content_of_a_partition_says_whether_it_needs_a_run(past):
+    """A run that took an earlier content, or a part of the content, has not processed what is there now."""
+    past.publish("days", "day=6", "day=7", "day=8")
+    past.play()
+    past.publish("days", "day=6", op="overwrite")
+    past.play()
+    (changed,) = past.mill.datasets.partitions("days", where=["day=6"])
+    past.sql(f"UPDATE consumer_work SET state = 'discarded' WHERE write_pointer = {changed.write_pointer} RETURNING 1")
+    past.sql(f"DELETE FROM run_input WHERE write_pointer = {changed.write_pointer} RETURNING 1")
+    past.commit("days", {"day=7": "quiet\n"}, "overwrite", quiet=True)
+    past.publish("days", "day=9")
+    past.commit("days", {"day=9": "quiet\n"}, quiet=True)
+
+    planned = past.mill.backfills.plan("shop.daily", where=["day>=6"], select="all")
+
+    assert [(one.item, one.need) for one in planned.first] == [
+        ("day=6", "failed"), ("day=7", "missing"), ("day=8", "done"), ("day=9", "waiting")
+    ]  # fmt: skip
+
+
+def test_partitions_that_the_program_does_not_want_are_no_items(past):
+    """The filter of its input holds for backfills too."""
+    past.declare(DATA.replace("reads=[days]", 'reads=[tm.Reads(days, where={"day": tm.Range(3)})]'))
+
+    assert [one.item for one in past.mill.backfills.plan("shop.daily").first] == ["day=3", "day=4", "day=5"]
+
+
+def test_a_backfill_that_is_started_twice_takes_nothing_twice(past):
+    """The reply to the first start was lost."""
+    past.mill.backfills.start("shop.daily")
+
+    with raises_code("bad_backfill", "1 running, 5 waiting"):
+        past.mill.backfills.start("shop.daily")
+
+
+def test_what_was_processed_while_a_backfill_was_paused_is_not_processed_again(past):
+    """The schedule went on for a day."""
+    backfill_id = past.mill.backfills.start("shop.daily").backfill_id
+    past.mill.backfills.pause(backfill_id)
+    past.publish("days", "day=2", op="overwrite")
+    past.play()
+    past.publish("days", "day=3", op="overwrite")
+    past.mill.backfills.resume(backfill_id)
+    past.work()
+    past.play()
+    items = past.mill.backfills.items(backfill_id)
+
+    assert [(one.item, one.state) for one in items if one.run_id is None] == [
+        ("day=2", "DROPPED"), ("day=3", "FAILED")
+    ]  # fmt: skip
+    assert sorted(past.lines_of()) == [f"[{day}] 1" for day in range(6)]
+
+
+def test_an_item_that_its_program_does_not_read_any_more_fails(past):
+    """A deployment changed the inputs during the backfill: nothing was processed, and all items were done."""
+    backfill_id = past.mill.backfills.start("shop.daily", where=["day=1"]).backfill_id
+    past.declare(DATA.replace("reads=[days]", "reads=[other]").replace("run.input(days)", "run.input(other)").replace(
+        "sums =", 'other = app.fileset("other", keys={"day": "int"}, format="text")\nsums =', 1))  # fmt: skip
+    ended = finish(past, backfill_id)
+    (failed,) = past.mill.backfills.items(backfill_id)
+
+    assert counts(ended) == ("COMPLETED", 0, 0, 0, 1, 0)
+    assert "input_not_read: the run was given input of default.days" in failed.why
+
+
 def test_a_backfill_by_versions_takes_what_transactions_have_changed(past):
     """A source was wrong for an afternoon, and was corrected: all that came meanwhile is processed again."""
     past.publish("days", "day=3", "day=8", op="overwrite")
@@ -291,8 +451,8 @@ def test_a_backfill_by_runs_takes_their_inputs_again(past):
     past.publish("days", "day=6", op="overwrite")
     past.play()
     since, until = run.created_at - timedelta(days=1), run.created_at + timedelta(days=1)
-    planned = past.mill.backfills.plan("shop.daily", by="runs", since=since, until=until, select="all")
-    started = past.mill.backfills.start("shop.daily", {"rate": 2}, by="runs", runs=[run.run_id], select="all")
+    planned = past.mill.backfills.plan("shop.daily", by="runs", since=since, until=until)
+    started = past.mill.backfills.start("shop.daily", {"rate": 2}, by="runs", runs=[run.run_id])
     ended = finish(past, started.backfill_id)
 
     assert planned.items == 3

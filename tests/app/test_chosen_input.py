@@ -190,10 +190,21 @@ def test_a_choice_that_is_not_there_names_all_that_is_missing(stage):
         stage.mill.runs.start("shop.report", files={"raw": ["b.csv"]})
     with raises_code("bad_choice", "does not read default.sums"):
         stage.mill.runs.start("shop.report", partitions={"sums": ["hour=3"]})
+    for nothing in ({"partitions": {}}, {"files": {}}, {"partitions": {"lines": []}}):
+        with raises_code("bad_choice", "was given nothing"):
+            stage.mill.runs.start("shop.report", **nothing)
     with raises_code("bad_choice", "kind inbox, not fileset"):
         stage.mill.runs.start("shop.report", partitions={"raw": ["a.csv"]})
 
     assert len(stage.runs()) == before
+
+
+def test_a_data_set_that_is_named_twice_is_one(stage):
+    """By its short and its qualified name."""
+    named = {"lines": [f"{DAY} hour=4"], "default.lines": [f"{DAY} hour=4", f"{DAY} hour=5"]}
+    made = stage.mill.runs.start("shop.report", partitions=named)
+
+    assert sorted(one.item for one in stage.mill.runs.show(made.run_id).inputs) == [f"{DAY} hour=4", f"{DAY} hour=5"]
 
 
 def test_the_command_line_chooses_partitions_and_files(stage, monkeypatch, capsys):

@@ -65,11 +65,11 @@ class Lake:
         """Commit `tx` with `writes`."""
         return commit(self.catalog, tx, [*(self.publishing(tx, *writes) if writes else []), *effects])
 
-    def publishing(self, tx: Transaction, *writes: PartitionWrite) -> list[Effect]:
+    def publishing(self, tx: Transaction, *writes: PartitionWrite, quiet: bool = False) -> list[Effect]:
         """The effects that publish `writes`, and bring the watermark up to them."""
         changes = fold(self.lines, writes)
         existing = self.catalog.read(lambda db: find_existing(db, self.lines, changes, tx))
-        return publish_partitions(tx, self.lines, changes, SCHEMA, existing)
+        return publish_partitions(tx, self.lines, changes, SCHEMA, existing, quiet=quiet)
 
     def publish(self, hour: int, op: str = "append", rows: int = 1) -> Transaction:
         """Commit one change in a transaction of its own."""

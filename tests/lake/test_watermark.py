@@ -176,6 +176,20 @@ def test_under_wait_a_hole_holds_it(catalog):
     assert tide.catalog.read(lambda db: list_holes(db, tide.lines.dataset_id, 10)) == []
 
 
+def test_the_times_that_a_quiet_commit_frees_are_announced_with_the_next_move(catalog):
+    """A quiet run fills the hole that held the hours of other runs: their ends would never be announced."""
+    tide = make_tide(catalog, {"partition.gap-policy": "wait"})
+    for hour in (8, 10):
+        tide.publish(hour)
+    tx = tide.begin()
+    tide.commit(tx, effects=tide.publishing(tx, tide.write(9), quiet=True))
+    quietly = tide.value
+    tide.publish(11)
+
+    assert (quietly, tide.value) == (11, 12)
+    assert [(m["from"] and hours(m["from"]), hours(m["to"])) for m in tide.messages()] == [(None, 9), (9, 12)]
+
+
 def let_an_hour_pass(tide, *hours):
     """Have time slots completed an hour ago, and the keeper look at what is due."""
     times = ", ".join(str(MIDNIGHT + hour * HOUR) for hour in hours)

@@ -463,7 +463,7 @@ MUTANTS: Final = (
     _mutant(
         "backfill_takes_slots",
         "a run of a backfill has a slot of its program",
-        In("create_pending").swap("run.backfill_id is None", "True"),
+        In("insertions").swap("run.backfill_id is None", "True"),
         scenario="backfill-paused",
     ),
     _mutant(

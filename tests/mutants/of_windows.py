@@ -33,7 +33,7 @@ MUTANTS: Final = (
     _mutant(
         "watermark_moves_in_silence",
         "a move is told in the commit that makes it",
-        In("_settle").drop("SQL.publish_move"),
+        In("watermark._settle").drop("SQL.publish_move"),
         first=Killer.SIMULATION,
     ),
     _mutant(

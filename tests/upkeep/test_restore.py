@@ -19,7 +19,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.janitor import sweep
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, SnapshotSpec, find_visible
 from tidemill.names import DatasetId, Namespace, WritePointer
-from tidemill.run.processes.external import open_transaction
+from tidemill.run.processes.external import open_transaction, outputs_of
 from tidemill.shapes.manifest import DamagedManifest
 from tidemill.storage.locations import open_files
 from tidemill.testing.plain import write_texts
@@ -245,6 +245,20 @@ def test_the_janitor_goes_on_with_the_garbage_of_the_life_before(house_anywhere)
     assert house_anywhere.directories().keys() == {
         f"tx-{pointer}" for pointer in house_anywhere.pointers if pointer != aborted
     }
+
+
+def test_what_a_quiet_run_has_published_is_adopted_quietly(house, tmp_path):
+    """The backfill of a year would start everything downstream again, after a restore of all times."""
+    write_backup(house.catalog, tmp_path / "catalog.backup")
+    with open_transaction(house.catalog, house.catalog.world, ["default.lines"], writer=write_texts) as tx:
+        outputs_of(tx)._quiet = True
+        tx.fileset("default.lines").append({"s0": "quiet\n"})
+    restore(house.catalog, tmp_path / "catalog.backup", replace=True)
+    adopt(house.catalog)
+
+    assert house.content() == {"s0": ["quiet\n"]}
+    assert house.consume() == []
+    assert audit(house.catalog).findings == ()
 
 
 def test_an_older_overwrite_does_not_hide_new_work(house_anywhere):

@@ -31,8 +31,8 @@ _CHOICE = (
     click.option("--to-version", type=int, metavar="N", help="By versions: up to this write pointer."),
     click.option(
         "--select",
-        default="unfinished",
-        help="Of these, only missing, failed or unfinished (missing or failed) items, or all. Default: unfinished.",
+        help="Of these, only missing, failed or unfinished (missing or failed) items, or all. Default: unfinished, and "
+        "all by runs.",
     ),
 )
 

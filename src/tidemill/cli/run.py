@@ -98,7 +98,12 @@ def start(
     chosen = _group("--partitions", "clicks:day=2026-01-01", partitions), _group("--files", "raw:a.csv", files)
     with open_mill() as mill:
         made = mill.runs.start(
-            program, given, partitions=chosen[0], files=chosen[1], logical_time=logical_time, quiet=quiet
+            program,
+            given,
+            partitions=chosen[0] or None,
+            files=chosen[1] or None,
+            logical_time=logical_time,
+            quiet=quiet,
         )
     say(made, f"{made.run_id} is pending; `tidemill run show {made.run_id}`", as_json=as_json)
 

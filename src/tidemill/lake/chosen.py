@@ -216,6 +216,11 @@ def keep_input(db: Db, chosen: Iterable[tuple[RunId, ChosenInput]]) -> None:
         db.run(SQL.record_input, items=to_json(rows))
 
 
+def list_given(db: Db, run_id: RunId) -> list[DatasetId]:
+    """Return the data sets of the input that a run was given. Cost: the input."""
+    return db.records(SQL.list_given, DatasetId, run_id=run_id)
+
+
 class _GivenChange(NamedTuple):
     change: Change
     existed: bool

@@ -19,6 +19,10 @@ INSERT INTO run_input (run_id, dataset_id, write_pointer, item, content_version)
 SELECT r.run_id, r.dataset_id, r.write_pointer, r.item, r.content_version
   FROM {rows:items(run_id text, dataset_id text, write_pointer bigint, item text, content_version text)} AS r
 
+-- name: list_given
+-- gives: dataset_id
+SELECT DISTINCT dataset_id FROM run_input WHERE run_id = :run_id ORDER BY dataset_id
+
 -- name: read_changes
 -- gives: partition_key, write_pointer, commit_seq, op, location, manifest, existed
 -- The changes of one file set that a run was given, and whether the key had been there before.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -15,7 +15,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import GREATEST, load_sql
 from tidemill.epoch import EPOCH, show_second, show_time
 from tidemill.errors import NotFound, UserError
-from tidemill.lake.consumer.managed import Consumer, WorkState, find_readers
+from tidemill.lake.consumer.managed import Consumer, find_readers
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.mill.choosing import check_choosable
@@ -26,11 +26,14 @@ from tidemill.names import DatasetId, RunId, advise, one_of
 from tidemill.run.records.declared import find_dataset
 from tidemill.run.records.programs import Program
 from tidemill.run.records.runs import RunRecord, RunState, find_runs, list_runs
+from tidemill.run.step.inputs import refuse_taking
+from tidemill.run.step.needs import ItemNeed, find_needs, need_of_run
 from tidemill.schedule.argument_sources import From, LogicalTime, MissingSource
-from tidemill.schedule.backfills import MOST_ITEMS, By
-from tidemill.schedule.specs import Schedule
+from tidemill.schedule.backfills import LOGICAL_TIME, MOST_ITEMS, By, list_open_items
+from tidemill.schedule.schedules import read_timers
+from tidemill.schedule.specs import Misfire, Schedule
 from tidemill.schedule.time_triggers import CalendarTrigger
-from tidemill.shapes.filters import Where, choose
+from tidemill.shapes.filters import KeyFilter, Where, choose
 from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:
@@ -40,19 +43,9 @@ SQL: Sql = load_sql(__file__)
 
 _PART: Final = 1000
 _SECOND: Final = timedelta(seconds=1)
-
-
-class ItemNeed(StrEnum):
-    """Course of an item so far: whether a backfill is of use for it."""
-
-    MISSING = "missing"
-    """No run of the program has taken it, as far as records go back."""
-    FAILED = "failed"
-    """The program's newest run of it ended without a commit, or its consumer has discarded it."""
-    DONE = "done"
-    WAITING = "waiting"
-    """The program's consumer has it for the next run."""
-    RUNNING = "running"
+_EARLY: Final = timedelta(days=1)
+"""A person may start a run for a time that has not come."""
+_SHORTER: Final = "items; name a shorter period"
 
 
 class Selection(StrEnum):
@@ -110,11 +103,13 @@ class Choice:
                 raise BadBackfill(f"{name} goes with {takers}, not with by={self.by}")
 
     @classmethod
-    def read(cls, by: str, select: str, **given: object) -> Choice:
+    def read(cls, by: str, select: str | None, **given: object) -> Choice:
         """Return the choice of a caller. `BadBackfill`."""
+        kind = one_of(By, by, lambda why: BadBackfill(f"by {why}"))
+        default = Selection.ALL if kind is By.RUNS else Selection.UNFINISHED
         return cls(
-            one_of(By, by, lambda why: BadBackfill(f"by {why}")),
-            one_of(Selection, select, lambda why: BadBackfill(f"select {why}")),
+            kind,
+            one_of(Selection, select or default, lambda why: BadBackfill(f"select {why}")),
             **given,  # type: ignore[arg-type]  # the callers have the types
         )
 
@@ -171,9 +166,6 @@ class Planned:
 
 class _Partition(NamedTuple):
     partition_key: KeyText
-    write_pointer: int
-    commit_seq: int
-    delivered: int
     bytes: int
     row_count: int
 
@@ -181,10 +173,12 @@ class _Partition(NamedTuple):
 def plan_backfill(db: Db, project: Project, program: Program, choice: Choice) -> Planned:
     """Return the items of `choice`, with their needs. Changes nothing.
 
-    Cost: what the choice names; by times, the runs of the program; by versions, the changes between the versions.
+    Cost: what the choice names; by times, the runs since the first time; by versions, the changes between the versions.
     """
     dataset_id, arguments = None, {}
-    if choice.by is not By.TIMES:
+    if choice.by is By.TIMES:
+        refuse_taking(db, program)
+    else:
         check_choosable(db, program)
     match choice.by:
         case By.TIMES:
@@ -199,7 +193,9 @@ def plan_backfill(db: Db, project: Project, program: Program, choice: Choice) ->
             found = _plan_partitions(db, program, fileset, consumer, choice)
     named: Counter[ItemNeed] = Counter()
     items: list[PlannedItem] = []
-    for one in found:
+    others = list_open_items(db, program.program_id, dataset_id)
+    for item in found:
+        one = item if item.need is ItemNeed.RUNNING else item._replace(need=others.get(item.item, item.need))
         named[one.need] += 1
         if choice.select.takes(one.need):
             items.append(one)
@@ -234,25 +230,18 @@ def _plan_partitions(
     db: Db, program: Program, fileset: Fileset, consumer: Consumer, choice: Choice
 ) -> Iterator[PlannedItem]:
     accepted = choose(fileset.keys, choice.where)
+    # The program never gets other partitions.
+    taken = KeyFilter.from_json(fileset.keys, consumer.terms.where or {})
     changed = choice.by is By.VERSIONS
     parts = _list_changed(db, fileset, choice) if changed else _list_current(db, fileset, accepted.bounds)
     for part in parts:
-        wanted = [one for one in part if accepted.accepts(one.partition_key)]
-        rows = [{"partition_key": one.partition_key, "write_pointer": one.write_pointer} for one in wanted]
-        course = {
-            key: (run, work)
-            for key, run, work in db.records(
-                SQL.list_course,
-                tuple[KeyText, RunState | None, WorkState | None],
-                partitions=json.dumps(rows),
-                dataset_id=fileset.dataset_id,
-                program_id=program.program_id,
-                consumer_id=consumer.consumer_id,
-            )
-        }
-        for one in wanted:
-            need = _need_of_partition(*course[one.partition_key], unseen=_is_unseen(consumer, one))
-            yield PlannedItem(one.partition_key, fileset.show(one.partition_key), need, one.bytes, one.row_count)
+        keys = [one.partition_key for one in part]
+        wanted = {key for key in keys if accepted.accepts(key) and taken.accepts(key)}
+        needs = find_needs(db, program.program_id, consumer, sorted(wanted))
+        for one in part:
+            if one.partition_key in wanted:
+                shown = fileset.show(one.partition_key)
+                yield PlannedItem(one.partition_key, shown, needs[one.partition_key], one.bytes, one.row_count)
 
 
 def _list_current(db: Db, fileset: Fileset, bounds: tuple[str, str]) -> Iterator[list[_Partition]]:
@@ -276,30 +265,16 @@ def _list_changed(db: Db, fileset: Fileset, choice: Choice) -> Iterator[list[_Pa
     changed = db.records(
         SQL.list_changed, KeyText, dataset_id=fileset.dataset_id, first=first, last=last, most=MOST_ITEMS + 1
     )
+    _check_number(changed, "partitions; name fewer versions")
     for start in range(0, len(changed), _PART):
         keys = json.dumps(changed[start : start + _PART])
         yield db.records(SQL.list_named, _Partition, dataset_id=fileset.dataset_id, keys=keys)
 
 
-def _is_unseen(consumer: Consumer, one: _Partition) -> bool:
-    """Return whether a take of the consumer will find the newest change of a partition."""
-    state = consumer.state
-    concerned = one.delivered > 0 and one.commit_seq >= consumer.since_seq
-    return concerned and (one.delivered >= state.start_version or one.delivered in state.versions_to_check)
-
-
-def _need_of_partition(run: RunState | None, work: WorkState | None, *, unseen: bool) -> ItemNeed:
-    """Decide what a partition needs, by the newest run that took it, and by the state of its newest change. Pure."""
-    if run is not None and not run.ended:
-        return ItemNeed.RUNNING
-    if work in {WorkState.NEW, WorkState.IN_PROGRESS} or (work is None and unseen):
-        return ItemNeed.WAITING
-    if run is RunState.COMPLETED:
-        return ItemNeed.DONE
-    if run is not None or work is WorkState.DISCARDED:
-        return ItemNeed.FAILED
-    # Retention has deleted the run, and kept the work.
-    return ItemNeed.DONE if work is WorkState.COMPLETED else ItemNeed.MISSING
+def _check_number(named: Collection[object], cure: str) -> None:
+    """Raise `BadBackfill` if a list of what a choice names was cut: its rest would be left out without a word."""
+    if len(named) > MOST_ITEMS:
+        raise BadBackfill(f"it names more than {MOST_ITEMS:,} {cure}")
 
 
 def _find_schedule(db: Db, project: Project, program: Program, name: str | None) -> Schedule:
@@ -320,7 +295,7 @@ def _taken_over(schedule: Schedule) -> dict[str, object]:
         if not isinstance(given, From):
             taken[name] = given
         elif isinstance(given.source, LogicalTime):
-            taken[name] = {"from": given.path}
+            taken[name] = LOGICAL_TIME
         elif given.default is None:
             raise MissingSource(name, given.path, "a backfill by times has a logical time alone")
         else:
@@ -334,11 +309,28 @@ def _plan_times(db: Db, program: Program, schedule: Schedule, choice: Choice) ->
     since, until = read_period(choice.since, choice.until)
     # A time that has not come is the schedule's.
     until = min(until, db.now())
-    leaves = [leaf for leaf in schedule.time_leaves.values() if isinstance(leaf, CalendarTrigger)]
-    times = {at for leaf in leaves for at in islice(_times_of(leaf, since, until), MOST_ITEMS + 1)}
-    states = _list_logical_times(db, program)
-    for at in sorted(times):
-        yield PlannedItem(at.isoformat(), show_second(at), _need_of_state(states.get(at)))
+    leaves = {no: leaf for no, leaf in schedule.time_leaves.items() if isinstance(leaf, CalendarTrigger)}
+    times: set[tuple[datetime, int]] = set()
+    for no, leaf in leaves.items():
+        times |= {(at, no) for at in islice(_times_of(leaf, since, until), MOST_ITEMS + 1)}
+        _check_number(times, _SHORTER)
+    states, due = _list_logical_times(db, program, since), _find_due(db, schedule)
+    waiting = {at for at, no in times if no in due and at >= due[no]}
+    waiting |= {*db.records(SQL.list_open_times, datetime, schedule_id=schedule.schedule_id, since=since)}
+    for at in sorted({at for at, _ in times}):
+        need = need_of_run(states.get(at))
+        if at in waiting and need in {ItemNeed.MISSING, ItemNeed.FAILED}:
+            need = ItemNeed.WAITING
+        yield PlannedItem(at.isoformat(), show_second(at), need)
+
+
+def _find_due(db: Db, schedule: Schedule) -> dict[int, datetime]:
+    """Return for each time trigger the time from which on the schedule makes the runs by itself."""
+    due = read_timers(db, schedule.schedule_id)
+    if schedule.spec.misfire is not Misfire.SKIP:
+        return due
+    kept = db.now() - schedule.spec.grace
+    return {no: max(at, kept) for no, at in due.items()}
 
 
 def _times_of(leaf: CalendarTrigger, since: datetime, until: datetime) -> Iterator[datetime]:
@@ -347,10 +339,11 @@ def _times_of(leaf: CalendarTrigger, since: datetime, until: datetime) -> Iterat
     return takewhile(lambda at: at < until, dropwhile(lambda at: at < since, fires))
 
 
-def _list_logical_times(db: Db, program: Program) -> dict[datetime, RunState]:
-    """Return the state of the newest run of each logical time."""
+def _list_logical_times(db: Db, program: Program, since: datetime) -> dict[datetime, RunState]:
+    """Return the state of the newest run of each logical time from `since` on, of runs not made long before."""
     states: dict[datetime, RunState] = {}
-    for run in _list_all(lambda **place: list_runs(db, program_id=program.program_id, most=_PART, **place)):
+    place = {"program_id": program.program_id, "since": max(since, EPOCH + _EARLY) - _EARLY, "most": _PART}
+    for run in _list_all(lambda **at: list_runs(db, **{**place, **at})):
         for at in run.logical_times:
             states.setdefault(at, run.state)
     return states
@@ -363,14 +356,6 @@ def _list_all(read: Callable[..., list[RunRecord]]) -> Iterator[RunRecord]:
         part = read(before=(part[-1].created_at, part[-1].run_id))
 
 
-def _need_of_state(state: RunState | None) -> ItemNeed:
-    if state is None:
-        return ItemNeed.MISSING
-    if not state.ended:
-        return ItemNeed.RUNNING
-    return ItemNeed.DONE if state is RunState.COMPLETED else ItemNeed.FAILED
-
-
 def _plan_runs(db: Db, program: Program, choice: Choice) -> Iterator[PlannedItem]:
     if choice.runs is not None:
         found = {run.run_id: run for run in find_runs(db, [RunId(one) for one in choice.runs])}
@@ -378,12 +363,14 @@ def _plan_runs(db: Db, program: Program, choice: Choice) -> Iterator[PlannedItem
             run = found.get(RunId(run_id))
             if run is None or run.program_id != program.program_id:
                 raise NotFound("run", run_id, hint=f"name runs of {program.qualified_name}")
-            yield PlannedItem(run.run_id, run.run_id, _need_of_state(run.state))
+            yield PlannedItem(run.run_id, run.run_id, need_of_run(run.state))
         return
     if choice.since is None or choice.until is None:
         raise BadBackfill("name the runs, or give `since` and `until`: the period in which the runs were made")
     since, until = read_period(choice.since, choice.until)
     place = {"since": since, "before": (until, "")}
-    of = list(_list_all(lambda **at: list_runs(db, program_id=program.program_id, most=_PART, **{**place, **at})))
+    runs = _list_all(lambda **at: list_runs(db, program_id=program.program_id, most=_PART, **{**place, **at}))
+    of = list(islice(runs, MOST_ITEMS + 1))
+    _check_number(of, _SHORTER)
     for run in reversed(of):
-        yield PlannedItem(run.run_id, run.run_id, _need_of_state(run.state))
+        yield PlannedItem(run.run_id, run.run_id, need_of_run(run.state))

@@ -12,15 +12,25 @@ from tidemill.catalog.named import FROM_LATEST
 from tidemill.epoch import show_second
 from tidemill.lake.datasets import find_some
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.mill.backfill_plan import BadBackfill, Choice, ItemNeed, Planned, plan_backfill
+from tidemill.mill.backfill_plan import BadBackfill, Choice, Planned, Selection, plan_backfill
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, program_names
 from tidemill.mill.runs import StartsByItself
 from tidemill.names import BackfillId, ProgramId, RunId, WritePointer
 from tidemill.run.records.programs import Program
+from tidemill.run.step.needs import ItemNeed
 from tidemill.schedule import backfills
-from tidemill.schedule.backfills import MOST_AT_ONCE, Backfill, BackfillState, By, Item, ItemState, NewBackfill
+from tidemill.schedule.backfills import (
+    LOGICAL_TIME,
+    MOST_AT_ONCE,
+    Backfill,
+    BackfillState,
+    By,
+    Item,
+    ItemState,
+    NewBackfill,
+)
 from tidemill.shapes.filters import Where
 from tidemill.shapes.keys import KeyText
 
@@ -128,7 +138,7 @@ class Backfills(Noun):
         runs: Sequence[str] | None = None,
         from_version: int | None = None,
         to_version: int | None = None,
-        select: str = "unfinished",
+        select: str | None = None,
     ) -> BackfillPlan:
         """Count the runs that a backfill would make, and their input. Changes nothing.
 
@@ -137,8 +147,9 @@ class Backfills(Noun):
         `from_version` to `to_version` have changed. `by="times"` names the times of `schedule` in [since, until).
         `by="runs"` names runs of the program, or those made in [since, until), whose inputs are taken again.
 
-        Of these, `select` takes `missing` ones, `failed` ones, `unfinished` ones (both), or `all`. `BadBackfill`,
-        `BadKey`, `BadPeriod`, `NotFound`. Cost: what the choice names; by times, the runs of the program.
+        Of these, `select` takes `missing` ones, `failed` ones, `unfinished` ones (both), or `all`. The default is
+        `unfinished`, and `all` of `by="runs"`: a run that has failed took no input. `BadBackfill`, `BadKey`,
+        `BadPeriod`, `NotFound`, `TakesWork`. Cost: what the choice names; by times, the runs since the first time.
         """
         choice = Choice.read(
             by,
@@ -177,7 +188,7 @@ class Backfills(Noun):
         runs: Sequence[str] | None = None,
         from_version: int | None = None,
         to_version: int | None = None,
-        select: str = "unfinished",
+        select: str | None = None,
         concurrency: int = 1,
         priority: int = PRIORITY,
         quiet: bool = False,
@@ -204,15 +215,22 @@ class Backfills(Noun):
             raise BadBackfill(f"concurrency {concurrency} is not a number from 1 to {MOST_AT_ONCE}")
         backfill_id = BackfillId(self._world.new_id("backfill"))
 
+        # Before the transaction of the start: a plan reads much, and commits wait for the clock.
+        planned = self._catalog.read(lambda db: self._choose(db, program, choice))[1]
+
         def block(db: Db) -> BackfillView:
             pointer = WritePointer(db.tick())
-            found, planned = self._choose(db, program, choice)
+            found = self._project.startable(db, program)
             given = {**planned.arguments, **(arguments or {})}
-            later = {name for name, value in given.items() if isinstance(value, Mapping)}
+            later = {name for name, value in given.items() if choice.by is By.TIMES and value == LOGICAL_TIME}
             if choice.by is By.RUNS:  # each run has those of the run that it repeats
                 later |= {one.name for one in found.arguments} - set(given)
             found.bind({name: value for name, value in given.items() if name not in later}, later)
-            if not planned.items:
+            items = [one.item for one in planned.items]
+            if choice.select is not Selection.ALL:
+                others = backfills.list_open_items(db, found.program_id, planned.dataset_id)
+                items = [item for item in items if item not in others]
+            if not items:
                 named = ", ".join(f"{number} {need}" for need, number in sorted(planned.named.items())) or "none"
                 raise BadBackfill(f"no item needs a run (named: {named}); select='all' takes all that it names")
             new = NewBackfill(
@@ -225,7 +243,7 @@ class Backfills(Noun):
                 priority,
                 quiet,
                 self._project.actor,
-                [one.item for one in planned.items],
+                items,
             )
             made = backfills.start_backfill(db, self._world, pointer, new)
             self._note("start", found.qualified_name, backfill_id=backfill_id, items=len(new.items)).write(db)
@@ -334,7 +352,10 @@ class Backfills(Noun):
 
     @operation(Right.OPERATE, in_block=True)
     def retry(self, backfill_id: str) -> ChangedBackfill:
-        """Try the failed items of a backfill again. `NotFound`, `BackfillOver`, `NothingFailed`."""
+        """Try the failed items of a backfill again: of a paused one after `resume`.
+
+        `NotFound`, `BackfillOver`, `NothingFailed`.
+        """
 
         def block(db: Db) -> ChangedBackfill:
             pointer = WritePointer(db.tick())

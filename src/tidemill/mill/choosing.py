@@ -46,6 +46,8 @@ def choose_input(
     pointer = WritePointer(db.tick())
     found = project.startable(db, program)
     check_choosable(db, found)
+    if not partitions and not files:
+        raise BadChoice(found.qualified_name, "was given nothing", "leave out `partitions` and `files`, or fill them")
     filesets = [(Fileset.of(one), keys) for one, keys in _find(db, project, found, DatasetKind.FILESET, partitions)]
     inboxes = [(Inbox.of(one), names) for one, names in _find(db, project, found, DatasetKind.INBOX, files)]
     wanted = [(fileset, [_read_key(fileset, key) for key in keys]) for fileset, keys in filesets]
@@ -71,7 +73,7 @@ def _find(
     kind: DatasetKind,
     chosen: Mapping[str, Sequence[T]] | None,
 ) -> list[tuple[Dataset, Sequence[T]]]:
-    found = []
+    found: dict[str, tuple[Dataset, list[T]]] = {}
     for name, things in (chosen or {}).items():
         dataset = project.dataset(db, name)
         if dataset.qualified_name not in program.reads:
@@ -87,8 +89,15 @@ def _find(
                 f"reads {dataset.qualified_name}, a data set of kind {dataset.kind}, not {kind}",
                 "choose `partitions` of file sets and `files` of inboxes; a snapshot is read in its current version",
             )
-        found.append((dataset, things))
-    return found
+        if not things:
+            raise BadChoice(
+                program.qualified_name,
+                f"was given nothing of {dataset.qualified_name}",
+                "name partitions or files, or leave out the data set: the run gets nothing of what is not named",
+            )
+        # clicks and default.clicks are one.
+        found.setdefault(dataset.dataset_id, (dataset, []))[1].extend(things)
+    return [*found.values()]
 
 
 def _read_key(fileset: Fileset, key: object) -> KeyText:

@@ -12,7 +12,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.named import FROM_LATEST, Row, load_sql
 from tidemill.epoch import EPOCH
-from tidemill.errors import Conflict, UserError
+from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.lake.chosen import MissingInput, choose_again
 from tidemill.lake.datasets import Dataset, find_some
 from tidemill.mill.access import Access
@@ -77,6 +77,20 @@ class NothingToRetry(Conflict):
         super().__init__(
             f"run {run_id} is {state}: only runs of programs that ended FAILED, KILLED or REJECTED are retried",
             "`tidemill run start` starts another",
+        )
+
+
+class RetriedByBackfill(Conflict):
+    """A run of a backfill was to be retried outside of the backfill, which would process its item twice."""
+
+    code = "retried_by_backfill"
+
+    def __init__(self, run_id: str, backfill_id: str) -> None:
+        self.run_id = run_id
+        self.backfill_id = backfill_id
+        super().__init__(
+            f"run {run_id} is of backfill {backfill_id}, which tries its failed items again by itself",
+            f"`tidemill backfill retry {backfill_id}`",
         )
 
 
@@ -317,17 +331,21 @@ class Runs(Noun):
         inbox. No consumer gets what a `quiet` run publishes, and its messages start no run.
 
         The program sees `logical_time` as if a time trigger had fired then: it works for a day of the past. A time
-        without a zone is in UTC. `BadLogicalTime`, `BadArgument`, `NotFound`, `MissingInput`, `BadChoice`, `BadKey`.
+        without a zone is in UTC. `BadLogicalTime`, `BadArgument`, `NotFound`, `MissingInput`, `BadChoice`, `BadKey`,
+        `TakesWork` for a quiet run without chosen input whose program takes what waits.
         """
         run_id = RunId(self._world.new_id("run"))
         times = [] if logical_time is None else [_read_logical_time(logical_time)]
         cause = {**self._asked, **({"logical_time": times[0], "logical_times": times} if times else {})}
 
         def block(db: Db) -> StartedRun:
-            chosen = choose_input(db, self._project, program, partitions, files) if partitions or files else None
+            is_chosen = partitions is not None or files is not None
+            chosen = choose_input(db, self._project, program, partitions, files) if is_chosen else None
             found = self._project.startable(db, program)
             if found.kind.is_worker:
                 raise StartsByItself(found.qualified_name)
+            if quiet and chosen is None:
+                _refuse_taking(db, found)
             bound = found.bind(arguments or {})
             limits = list_limits(db, found.program_id)
             new = NewRun(run_id, found.program_id, bound, cause, limits=limits, chosen=chosen, quiet=quiet)
@@ -339,7 +357,7 @@ class Runs(Noun):
 
     @operation(Right.OPERATE, in_block=True)
     def retry(self, run_id: str) -> RetriedRun:
-        """Make a new run like a run that ended without a commit. `NotFound`, `NothingToRetry`.
+        """Make a new run like a run that ended without a commit. `NotFound`, `NothingToRetry`, `RetriedByBackfill`.
 
         It takes what waits for the program now; what the failed run had claimed is there again. A run with chosen input
         has the same input again (`MissingInput`). `triggers` and logical times of the new run are those of the failed
@@ -354,6 +372,7 @@ class Runs(Noun):
             run = runs.find_run(db, RunId(run_id))
             if run.program_id is None or not run.state.ended or run.state is RunState.COMPLETED:
                 raise NothingToRetry(run_id, run.state)
+            _leave_to_backfill(db, run)
             program = check_startable(find_program_by_id(db, run.program_id))
             bound = program.bind(run.arguments)
             cause = {name: run.triggered_by[name] for name in HANDED_ON if name in run.triggered_by}
@@ -364,6 +383,8 @@ class Runs(Noun):
                 new = replace(new, triggered_by={**new.triggered_by, **asked}, quiet=run.quiet)
             else:
                 chosen = choose_again(db, pointer, run.run_id) if run.is_chosen else None
+                if run.quiet and chosen is None:
+                    _refuse_taking(db, program)
                 new = NewRun(retry_id, run.program_id, bound, asked, chosen=chosen, quiet=run.quiet)
             new = replace(new, priority=run.priority, limits=limits)
             if program.workflow is None or run.state is not RunState.FAILED or not _resume(db, run, program, new):
@@ -445,6 +466,28 @@ class Runs(Noun):
         while every is not None and not reader.ended:
             self._world.clock.sleep(every)
             yield from reader.read_on()
+
+
+def _leave_to_backfill(db: Db, run: RunRecord) -> None:
+    """Raise `RetriedByBackfill` for a run of a backfill that may still try the item of the run again."""
+    if run.backfill_id is None:
+        return
+    # As in `kill`: few retries are of backfills.
+    from tidemill.schedule.backfills import BackfillState, find_backfill
+
+    try:
+        found = find_backfill(db, run.backfill_id)
+    except NotFound:  # retention has deleted it
+        return
+    if found.state is not BackfillState.CANCELLED:
+        raise RetriedByBackfill(run.run_id, found.backfill_id)
+
+
+def _refuse_taking(db: Db, program: Program) -> None:
+    # As in `kill`: few runs are quiet.
+    from tidemill.run.step.inputs import refuse_taking
+
+    refuse_taking(db, program)
 
 
 def _resume(db: Db, run: RunRecord, program: Program, new: NewRun) -> bool:

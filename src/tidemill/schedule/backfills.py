@@ -22,8 +22,11 @@ from tidemill.epoch import show_time
 from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.names import BackfillId, DatasetId, Namespace, ProgramId, RunId, WritePointer
 from tidemill.run.records.programs import Program, ProgramRetired, find_program_by_id
-from tidemill.run.records.runs import NewRun, RunState, create_pending, find_run
+from tidemill.run.records.runs import BACKFILL, NewRun, RunState, create_pending, find_run
 from tidemill.run.step.chosen_input import choose_partitions, repeat_input
+from tidemill.run.step.inputs import refuse_taking
+from tidemill.run.step.needs import ItemNeed, find_needs_again
+from tidemill.run.step.node_end import NO_INPUT
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -37,6 +40,12 @@ MOST_AT_ONCE: Final = 100
 """The highest concurrency of a backfill."""
 _HANDED_ON: Final = ("logical_time", "logical_times")
 """Fields of the cause of a run that a repetition has too."""
+_TAKEN_MEANWHILE: Final = "by now the next run of the program takes it, or another run has it"
+_DONE_MEANWHILE: Final = "another run of the program has taken it meanwhile"
+LOGICAL_TIME: Final[Mapping[str, object]] = {"from": "logical_time"}
+"""The argument that is the logical time of each item."""
+TAKES_ALL: Final = "all"
+"""The selection of a choice that takes items whatever they need."""
 _REFUSED_IN_A_ROW: Final = 20
 """After so many items in a row for which no run could be made, a backfill pauses by itself."""
 
@@ -56,7 +65,7 @@ class BackfillState(StrEnum):
 
 
 class ItemState(StrEnum):
-    """WAITING → RUNNING → DONE | FAILED. A cancelled backfill drops its waiting items."""
+    """WAITING → RUNNING → DONE | FAILED. Items are DROPPED that are cancelled, or that another run has processed."""
 
     WAITING = "WAITING"
     RUNNING = "RUNNING"
@@ -201,14 +210,17 @@ def start_backfill(db: Db, world: World, pointer: WritePointer, new: NewBackfill
 
 
 def advance_due(catalog: Catalog, world: World) -> int:
-    """Advance the backfills of which runs have ended; return their number. Several schedulers may do so at once."""
-    advanced = 0
-    while (backfill_id := catalog.read(lambda db: db.value(SQL.find_due, BackfillId))) is not None:
+    """Advance the backfills of which runs have ended, each once, and return their number.
+
+    Runs may end faster than a scheduler advances: between two calls the scheduler looks after schedules. Several
+    schedulers may do so at once.
+    """
+    due = catalog.read(lambda db: db.records(SQL.list_due, BackfillId))
+    for backfill_id in due:
         world.mark("backfill.before_advance")
         catalog.write(partial(_advance_one, world=world, backfill_id=backfill_id))
         world.mark("backfill.advanced")
-        advanced += 1
-    return advanced
+    return len(due)
 
 
 def pause_backfill(db: Db, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
@@ -251,7 +263,8 @@ def cancel_backfill(db: Db, backfill_id: BackfillId) -> tuple[Backfill, Backfill
 def retry_backfill(db: Db, world: World, pointer: WritePointer, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
     """Have the failed items of a backfill wait again, and go on; return as `pause_backfill` does.
 
-    `pointer` as for `start_backfill`. `BackfillOver` for a cancelled backfill, `NothingFailed`.
+    A paused backfill stays paused. `pointer` as for `start_backfill`. `BackfillOver` for a cancelled backfill,
+    `NothingFailed`.
     """
     found = lock_backfill(db, backfill_id)
     if found.state is BackfillState.CANCELLED:
@@ -259,13 +272,24 @@ def retry_backfill(db: Db, world: World, pointer: WritePointer, backfill_id: Bac
     if not found.failed:
         raise NothingFailed(backfill_id)
     db.run(SQL.move_items, backfill_id=backfill_id, before=ItemState.FAILED, after=ItemState.WAITING)
-    again = replace(found, state=BackfillState.RUNNING, reason="", waiting=found.waiting + found.failed, failed=0)
+    again = replace(found, waiting=found.waiting + found.failed, failed=0)
+    if found.state is not BackfillState.PAUSED:
+        again = replace(again, state=BackfillState.RUNNING)
     return found, _advance(db, world, pointer, again)
 
 
 def list_running(db: Db, backfill_id: BackfillId) -> list[RunId]:
     """List the runs of a backfill that no scheduler has seen ended, in the order of their items."""
     return db.records(SQL.list_running, RunId, backfill_id=backfill_id)
+
+
+def list_open_items(db: Db, program_id: ProgramId, dataset_id: DatasetId | None) -> dict[str, ItemNeed]:
+    """Return the items of the program's other backfills that wait or run: partitions of a file set, or other items.
+
+    Cost: the backfills of the program, and these items.
+    """
+    items = db.records(SQL.list_open_items, tuple[str, ItemState], program_id=program_id, dataset_id=dataset_id or "")
+    return {item: ItemNeed.WAITING if state is ItemState.WAITING else ItemNeed.RUNNING for item, state in items}
 
 
 def lock_backfill(db: Db, backfill_id: BackfillId) -> Backfill:
@@ -354,7 +378,7 @@ def _settle_items(db: Db, found: Backfill) -> tuple[Backfill, list[_ItemChange]]
     ended = db.records(SQL.list_ended, _Ended, backfill_id=found.backfill_id)
     changed = [
         _ItemChange(one.no, ItemState.DONE, one.run_id)
-        if one.state is RunState.COMPLETED
+        if one.state is RunState.COMPLETED and one.exit_reason != NO_INPUT
         else _ItemChange(one.no, ItemState.FAILED, one.run_id, _why_failed(one))
         for one in ended
     ]
@@ -380,6 +404,8 @@ def _start_items(
     """Decide on runs of the next items, until as many are under way as may be; return them with the changed items."""
     changed: list[_ItemChange] = []
     runs: list[NewRun] = []
+    if not found.waiting:
+        return found, changed, runs
     program = find_program_by_id(db, found.program_id)
     if program.retired:
         reason = str(ProgramRetired(program.qualified_name))
@@ -388,8 +414,18 @@ def _start_items(
     while found.waiting and (free := found.concurrency - found.running) > 0:
         place: dict[str, Param] = {"backfill_id": found.backfill_id, "after": after, "most": free}
         following = db.records(SQL.list_next, tuple[int, str], **place)
+        needs = _find_needs(db, found, program, [item for _, item in following])
         # In the order of the items: only the ids order runs of one millisecond.
         for (no, item), run_id in zip(following, map(RunId, world.new_ids("run", len(following))), strict=True):
+            match needs.get(item):
+                case ItemNeed.DONE:
+                    changed.append(_ItemChange(no, ItemState.DROPPED, None, _DONE_MEANWHILE))
+                    found = replace(found, waiting=found.waiting - 1, dropped=found.dropped + 1)
+                    continue
+                case ItemNeed.WAITING | ItemNeed.RUNNING:
+                    changed.append(_ItemChange(no, ItemState.FAILED, None, _TAKEN_MEANWHILE))
+                    found = replace(found, waiting=found.waiting - 1, failed=found.failed + 1)
+                    continue
             try:
                 runs.append(_make_run(db, pointer, found, program, run_id, no, item))
             except UserError as error:
@@ -407,19 +443,28 @@ def _start_items(
     return found, changed, runs
 
 
+def _find_needs(db: Db, found: Backfill, program: Program, items: Sequence[str]) -> Mapping[str, ItemNeed]:
+    """Return what partitions need by now: a backfill may have been paused for days. Nothing if it takes all."""
+    if found.dataset_id is None or found.choice.get("select") == TAKES_ALL:
+        return {}
+    needs = find_needs_again(db, program, found.dataset_id, items)
+    return {str(key): need for key, need in needs.items()}
+
+
 def _make_run(  # a run is made of all of these
     db: Db, pointer: WritePointer, found: Backfill, program: Program, run_id: RunId, no: int, item: str
 ) -> NewRun:
-    """Return the run of an item. `MissingInput`, `BadArgument`, `NothingToRepeat`, `NotFound`."""
-    cause: dict[str, object] = {"asked": "by a backfill", "backfill": found.backfill_id, "item": no}
+    """Return the run of an item. `MissingInput`, `BadArgument`, `NothingToRepeat`, `TakesWork`, `NotFound`."""
+    cause: dict[str, object] = {"asked": "by a backfill", BACKFILL: found.backfill_id, "item": no}
     arguments = dict(found.arguments)
     chosen = None
     match found.by:
         case By.TIMES:
+            refuse_taking(db, program)  # it may be another than at the start
             logical_time = datetime.fromisoformat(item)
             cause |= {"logical_time": logical_time, "logical_times": [logical_time]}
             shown = show_time(logical_time)
-            arguments = {name: shown if isinstance(given, Mapping) else given for name, given in arguments.items()}
+            arguments = {name: shown if given == LOGICAL_TIME else given for name, given in arguments.items()}
         case By.PARTITIONS | By.VERSIONS:
             chosen = choose_partitions(db, pointer, found.dataset_id or DatasetId(""), [item])
         case By.RUNS:

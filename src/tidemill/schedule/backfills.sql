@@ -16,6 +16,14 @@ SELECT item.backfill_id FROM backfill_item AS item {indexed_by:backfill_item_run
    AND (SELECT 1 FROM run WHERE run.run_id = item.run_id AND run.ended_at IS NULL) IS NULL
  LIMIT 1
 
+-- name: list_due
+-- gives: backfill_id
+-- Cost: as find_due.
+SELECT DISTINCT item.backfill_id FROM backfill_item AS item {indexed_by:backfill_item_running}
+ WHERE item.state = 'RUNNING'
+   AND (SELECT 1 FROM run WHERE run.run_id = item.run_id AND run.ended_at IS NULL) IS NULL
+ ORDER BY item.backfill_id
+
 -- name: lock_backfill
 -- gives: backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority,
 --   quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
@@ -40,6 +48,15 @@ SELECT no, item FROM backfill_item {indexed_by:backfill_item_state}
 -- gives: run_id
 SELECT run_id FROM backfill_item {indexed_by:backfill_item_state}
  WHERE backfill_id = :backfill_id AND state = 'RUNNING' ORDER BY no
+
+-- name: list_open_items
+-- gives: item, state
+-- Cost: the backfills of the program, and the items.
+SELECT item.item, item.state
+  FROM backfill {indexed_by:backfill_program}
+  JOIN backfill_item AS item {indexed_by:backfill_item_state} ON item.backfill_id = backfill.backfill_id
+ WHERE backfill.program_id = :program_id AND backfill.ended_at IS NULL
+   AND coalesce(backfill.dataset_id, '') = :dataset_id AND item.state IN ('WAITING', 'RUNNING')
 
 -- name: store_items
 -- locks: backfill_item, at slot_limit

@@ -213,14 +213,15 @@ SELECT declared.dataset_id, declared.write_pointer,
 -- name: list_backfills
 -- gives: backfill_id, counts, found, completed, done
 -- The kept and the counted numbers of items by state, and the completed runs beside the items that they are for. Runs
--- are deleted before their backfill.
+-- are deleted before their backfill. The id of a node's run has a hyphen behind that of its workflow's run.
 SELECT kept.backfill_id,
        kept.waiting || ' ' || kept.running || ' ' || kept.done || ' ' || kept.failed || ' ' || kept.dropped AS counts,
        (SELECT count(CASE state WHEN 'WAITING' THEN 1 END) || ' ' || count(CASE state WHEN 'RUNNING' THEN 1 END) || ' '
                || count(CASE state WHEN 'DONE' THEN 1 END) || ' ' || count(CASE state WHEN 'FAILED' THEN 1 END) || ' '
                || count(CASE state WHEN 'DROPPED' THEN 1 END)
           FROM backfill_item AS item WHERE item.backfill_id = kept.backfill_id) AS found,
-       (SELECT count(*) FROM run WHERE run.backfill_id = kept.backfill_id AND run.state = 'COMPLETED') AS completed,
+       (SELECT count(*) FROM run WHERE run.backfill_id = kept.backfill_id AND run.state = 'COMPLETED'
+           AND coalesce(run.exit_reason, '') <> 'no_input' AND run.run_id NOT LIKE '%-%') AS completed,
        kept.done + kept.running AS done
   FROM backfill AS kept
  WHERE kept.ended_at IS NULL OR kept.ended_at >= :horizon_at

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db
@@ -199,23 +199,29 @@ def adopt(catalog: Catalog, note: Callable[[], NoteChange] | None = None) -> Ado
     for name, grouped in groupby(adoptable, key=lambda one: one[0].name):
         group = list(grouped)
         try:
-            writes = [(fileset, *_read_content(catalog.world, fileset, directory)) for directory, fileset in group]
-            content = {fileset.qualified_name: len(changes) for fileset, changes, _ in writes}
+            writes = [(fileset, _read_content(catalog.world, fileset, directory)) for directory, fileset in group]
+            content = {fileset.qualified_name: len(written.changes) for fileset, written in writes}
             also = [] if note is None else [note().between(None, {"directory": name, "partitions": content})]
             _publish(catalog, name, writes, also)
         except TidemillError as error:
             left += [NotAdopted(directory.dataset, name, str(error)) for directory, _ in group]
             continue
         transactions += 1
-        partitions += sum(len(changes) for _, changes, _ in writes)
-        rows += sum(change.manifest.total_rows for _, changes, _ in writes for change in changes)
+        partitions += sum(len(written.changes) for _, written in writes)
+        rows += sum(change.manifest.total_rows for _, written in writes for change in written.changes)
         catalog.world.mark("adopt.adopted")
     return Adopted(transactions, partitions, rows, tuple(left))
 
 
-def _read_content(
-    world: World, fileset: Fileset, directory: Directory
-) -> tuple[list[PartitionWrite], ColumnSchema | None]:
+class _Written(NamedTuple):
+    """Content of a transaction of another life. What was `quiet` then was delivered to no consumer."""
+
+    changes: list[PartitionWrite]
+    schema: ColumnSchema | None
+    quiet: bool
+
+
+def _read_content(world: World, fileset: Fileset, directory: Directory) -> _Written:
     """Return what the transaction had committed to the file set, by its side-car, with all files there."""
     files = open_files(fileset.dataset.location, world)
     content = read_side_car(files, directory.snapshot)
@@ -228,7 +234,7 @@ def _read_content(
         raise NotAdoptable(directory.name, f"its _manifest.json cannot be read: {error!r}") from None
     for change in changes:
         check_files(files, fileset.qualified_name, fileset.keys.show(change.key), directory.name, change.manifest)
-    return changes, schema
+    return _Written(changes, schema, bool(content.get("quiet")))
 
 
 def _read_change(fileset: Fileset, directory: str, change: Mapping[str, Any]) -> PartitionWrite:
@@ -240,26 +246,30 @@ def _read_change(fileset: Fileset, directory: str, change: Mapping[str, Any]) ->
 def _publish(
     catalog: Catalog,
     directory: str,
-    writes: Sequence[tuple[Fileset, list[PartitionWrite], ColumnSchema | None]],
+    writes: Sequence[tuple[Fileset, _Written]],
     also: Sequence[Effect],
 ) -> None:
     """Commit what a transaction of another life had committed, in one of this, under a run of its own."""
     world = catalog.world
     run_id = RunId(world.new_id("run"))
     host, pid = world.spawner.host(), world.spawner.pid()
-    catalog.write(lambda db: create_external(db, run_id, owner=f"{host}:{pid}", host=host, pid=pid, lease=LEASE))
+    owner, cause = f"{host}:{pid}", {"asked": "by an adoption"}
+    quiet = {"quiet": True} if any(written.quiet for _, written in writes) else {}  # all, since they are of one run
+    catalog.write(
+        lambda db: create_external(db, run_id, owner=owner, host=host, pid=pid, lease=LEASE, cause={**cause, **quiet})
+    )
     try:
         tx = begin(
             catalog,
             run_id=run_id,
             epoch=1,
-            writes=[fileset.dataset_id for fileset, _, _ in writes],
-            effects=[AttachTransaction(run_id, 1), OrderRefreshes([fileset for fileset, _, _ in writes])],
+            writes=[fileset.dataset_id for fileset, _ in writes],
+            effects=[AttachTransaction(run_id, 1), OrderRefreshes([fileset for fileset, _ in writes])],
         )
         effects: list[Effect] = []
-        for fileset, changes, schema in writes:
-            _refuse_newer(catalog, fileset, changes, tx, directory)
-            effects += _readd(catalog, fileset, changes, schema, tx)
+        for fileset, written in writes:
+            _refuse_newer(catalog, fileset, written.changes, tx, directory)
+            effects += _readd(catalog, fileset, written, tx)
         finish = FinishRun(run_id, 1, "", {"adopted": directory})
         world.mark("adopt.before_commit")
         commit(catalog, tx, [*effects, finish, *also])
@@ -268,13 +278,8 @@ def _publish(
         raise
 
 
-def _readd(
-    catalog: Catalog,
-    fileset: Fileset,
-    changes: list[PartitionWrite],
-    schema: ColumnSchema | None,
-    tx: Transaction,
-) -> list[Effect]:
+def _readd(catalog: Catalog, fileset: Fileset, written: _Written, tx: Transaction) -> list[Effect]:
+    changes, schema, quiet = written
     if fileset.dataset.kind is DatasetKind.SNAPSHOT:
         (change,) = changes
         assert schema is not None, "a refresh has columns, if no rows"  # noqa: S101
@@ -282,14 +287,14 @@ def _readd(
         now = catalog.read(lambda db: find_order(db, fileset.dataset_id, tx))
         order = RefreshOrder(before.logical_time, now.order_time)
         snapshot = SnapshotDataset.of(fileset.dataset)
-        return [PublishVersion(tx, snapshot, change.manifest, schema, order, change.location)]
+        return [PublishVersion(tx, snapshot, change.manifest, schema, order, change.location, quiet=quiet)]
     existing = catalog.read(lambda db: find_existing(db, fileset, changes, tx))
     base = catalog.read(lambda db: find_schema(db, fileset.dataset_id))
     if schema and base and fileset.storing.policy is SchemaPolicy.EVOLVE:
         # The new life may be further: columns never go.
         schema = evolve(base, schema) or schema
     known = catalog.read(lambda db: find_known_times(db, fileset, (change.key for change in changes)))
-    return publish_partitions(tx, fileset, changes, schema, existing, base=base, known=known)
+    return publish_partitions(tx, fileset, changes, schema, existing, base=base, known=known, quiet=quiet)
 
 
 def _refuse_newer(

@@ -459,6 +459,8 @@ CREATE TABLE watermark (
     -- Time without a commit (milliseconds) after which queries over several tables do not wait for this one. NULL: never.
     idle_timeout  BIGINT,
     value         BIGINT,
+    -- The value up to which messages have announced the moves. Quiet runs move value alone.
+    announced     BIGINT,
     target        BIGINT,
     next_time     BIGINT,
     next_check_at BIGINT,

@@ -157,7 +157,7 @@ class MoveWatermark(Effect):
     """Move W of a file set to its current value, and publish the move if there is one.
 
     With `rereads` W may move back: the times of the partitions are read in another way than before. If `quiet`, the
-    move is not published.
+    move is not published: the next message begins where the previous one ended.
     """
 
     phase = Phase.WATERMARK
@@ -254,7 +254,7 @@ def _end_waits(fileset: Fileset) -> tuple[Call, ...]:
 
 def _settle(fileset: Fileset, *, quiet: bool = False) -> tuple[Call, ...]:
     dataset = fileset.dataset
-    moved = SQL.move(dataset_id=dataset.dataset_id)
+    moved = SQL.move(dataset_id=dataset.dataset_id, quiet=int(quiet))
     if quiet:
         return (moved,)
     message: dict[str, Param] = {
@@ -263,7 +263,7 @@ def _settle(fileset: Fileset, *, quiet: bool = False) -> tuple[Call, ...]:
         "event_key": watermark_event(dataset.namespace, dataset.name),
         "zone": _spec(fileset).window_zone.name,
     }
-    return moved, SQL.publish_move(**message)
+    return SQL.publish_move(**message), moved
 
 
 def guard_declaration(fileset: Fileset) -> Call:

@@ -244,12 +244,14 @@ SELECT partition_time FROM partition_change {indexed_by:partition_by_time}
 
 -- name: move
 -- locks: watermark
-UPDATE watermark SET value = m.value
+-- After publish_move, which begins where the previous message ended.
+UPDATE watermark SET value = m.value, announced = CASE WHEN :quiet = 1 THEN watermark.announced ELSE m.value END
   FROM watermark_move AS m
  WHERE watermark.dataset_id = :dataset_id AND m.dataset_id = :dataset_id AND m.commit_seq = {commit_seq}
 
 -- name: publish_move
 -- wakes: message, time
+-- from: where the previous message ended. A quiet run may have moved the watermark since, past times of other runs.
 -- since: where rows of the first time slot may begin, in the message of a first move only. zone: the time zone of the
 -- windows, on whose wall clock triggers count periods. One message a commit: a watermark that follows window programs is
 -- moved by their commits, and asked for by the partitions of these commits.
@@ -258,13 +260,14 @@ SELECT 'data', m.commit_seq,
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}),
        tidemill_now(), 'watermark', :event_key,
        '{"dataset":"' || CAST(:dataset AS TEXT) || '","zone":"' || CAST(:zone AS TEXT) || '"'
-           || ',"from":' || coalesce(CAST(m.previous AS TEXT), 'null') || ',"to":' || coalesce(CAST(m.value AS TEXT), 'null')
+           || ',"from":' || coalesce(CAST(moved.announced AS TEXT), 'null') || ',"to":' || coalesce(CAST(m.value AS TEXT), 'null')
            || coalesce(',"since":' || CAST((SELECT s.begins_at - w.row_lag FROM watermark AS w CROSS JOIN time_slot AS s
-                                             WHERE m.previous IS NULL AND w.dataset_id = m.dataset_id
+                                             WHERE moved.announced IS NULL AND w.dataset_id = m.dataset_id
                                                AND s.dataset_id = m.dataset_id
                                              ORDER BY s.slot_time LIMIT 1) AS TEXT), '') || '}'
-  FROM watermark_move AS m
+  FROM watermark_move AS m JOIN watermark AS moved ON moved.dataset_id = m.dataset_id
  WHERE m.dataset_id = :dataset_id AND m.commit_seq = {commit_seq}
+   AND coalesce(m.value, moved.announced) IS NOT NULL
    AND NOT EXISTS (SELECT 1 FROM message AS sent
                     WHERE sent.topic = 'data' AND sent.seq = {commit_seq} AND sent.event_type = 'watermark'
                       AND sent.event_key = :event_key)

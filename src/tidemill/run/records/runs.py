@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
+BACKFILL: Final = "backfill"
+"""Field of the cause of a run of a backfill."""
 WORKFLOW: Final = "workflow"
 NODE: Final = "node"
 """Fields of the cause of a node's run: the run of its workflow, and the name of the node."""
@@ -208,6 +210,12 @@ class RunRecord:
         return bool(self.triggered_by.get("quiet"))
 
     @property
+    def backfill_id(self) -> BackfillId | None:
+        """The backfill that made the run, or the run of its workflow; None for other runs."""
+        found = self.triggered_by.get(BACKFILL)
+        return None if found is None else BackfillId(str(found))
+
+    @property
     def workflow(self) -> RunId | None:
         """The run of the workflow of which this run is a node; None for other runs."""
         found = self.triggered_by.get(WORKFLOW)
@@ -298,6 +306,7 @@ def new_node_run(workflow: NewRun | RunRecord, start: NodeStart) -> NewRun:
         {"asked": "by its workflow", WORKFLOW: workflow.run_id, NODE: start.node, **cause},
         priority=workflow.priority,
         quiet=workflow.quiet,
+        backfill_id=workflow.backfill_id,
     )
 
 

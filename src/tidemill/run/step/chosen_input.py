@@ -16,10 +16,18 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.errors import UserError
-from tidemill.lake.chosen import ChosenInput, choose, choose_again, read_deliveries, read_files, read_versions
+from tidemill.lake.chosen import (
+    ChosenInput,
+    choose,
+    choose_again,
+    list_given,
+    read_deliveries,
+    read_files,
+    read_versions,
+)
 from tidemill.lake.claims import Blamed, ClaimTable
 from tidemill.lake.consumer.terms import Order
-from tidemill.lake.datasets import find_by_id
+from tidemill.lake.datasets import find_by_id, find_some
 from tidemill.lake.fileset.fileset import Fileset, lock_kept
 from tidemill.lake.inbox.file_checks import sort_out
 from tidemill.lake.snapshot.changes import FeedChange
@@ -56,6 +64,20 @@ class NothingToRepeat(UserError):
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         super().__init__(f"run {run_id} has taken no input", "choose what it should have taken by partitions")
+
+
+class NotRead(UserError):
+    """A run was given input of data sets that its program does not read: another program was deployed meanwhile."""
+
+    code = "input_not_read"
+
+    def __init__(self, program: str, datasets: Sequence[str]) -> None:
+        self.program = program
+        self.datasets = list(datasets)
+        super().__init__(
+            f"the run was given input of {', '.join(datasets)}, which {program} does not read any more",
+            "start a run with input of data sets that the program reads",
+        )
 
 
 @dataclass(eq=False)
@@ -150,6 +172,13 @@ class GivenChanges(ChangeInputs):
         """Move no feed."""
         del tx
         return ()
+
+
+def refuse_unread(db: Db, run_id: RunId, program: Program) -> None:
+    """Raise `NotRead` if a run was given input that `program` would never see."""
+    given = find_some(db, list_given(db, run_id)).values()
+    if unread := sorted({one.qualified_name for one in given} - {*program.reads}):
+        raise NotRead(program.qualified_name, unread)
 
 
 def choose_partitions(db: Db, pointer: WritePointer, dataset_id: DatasetId, keys: Sequence[str]) -> ChosenInput:

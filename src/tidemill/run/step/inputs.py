@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, TypeAlias
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
+from tidemill.errors import UserError
 from tidemill.lake import backlog
 from tidemill.lake.backlog import Backlog
 from tidemill.lake.claims import Blame, ClaimTable, Fail, Held, RefuseMoved, Return, find_held
@@ -19,17 +21,17 @@ from tidemill.lake.fileset.fileset import Fileset, Unpin
 from tidemill.lake.snapshot.changes import find_feed
 from tidemill.names import RunId, ScheduleId
 from tidemill.run.records.declared import find_dataset
-from tidemill.run.records.programs import Code, Program
+from tidemill.run.records.programs import Code, Program, find_program
 from tidemill.run.records.runs import RunRecord, find_with_program
 from tidemill.run.records.workflows import find_workflow
 from tidemill.run.step.change_input import ChangeInputs, ChangesInput, TakenChanges
-from tidemill.run.step.chosen_input import GIVEN_KINDS
+from tidemill.run.step.chosen_input import GIVEN_KINDS, refuse_unread
 from tidemill.run.step.file_input import FileInput, FileInputs, TakenFiles
 from tidemill.run.step.held_inputs import HeldInputs
 from tidemill.run.step.input_kind import ConsumerKind, InputKind, Leaving
 from tidemill.run.step.partition_input import PartitionInput, PartitionInputs, TakenPartitions
 from tidemill.run.step.version_input import SnapshotInput, TakenVersion, VersionInputs
-from tidemill.run.step.window_input import WindowInputs
+from tidemill.run.step.window_input import WindowInputs, computes_windows
 from tidemill.run.step.workspace import Workspace
 from tidemill.world import World
 
@@ -44,16 +46,35 @@ Partitions come before files, since consumers are locked before files.
 """
 
 
+class TakesWork(UserError):
+    """A run that takes what waits for its program was to be quiet, or part of a backfill by times.
+
+    The runs of schedules would miss the work, and consumers of the output its results.
+    """
+
+    code = "takes_work"
+
+    def __init__(self, program: str, datasets: Sequence[str]) -> None:
+        self.program = program
+        self.datasets = list(datasets)
+        super().__init__(
+            f"a run of {program} takes what waits in {', '.join(datasets)}, so the run can neither be quiet nor part "
+            "of a backfill by times",
+            "choose the input: by `partitions` or `files` of a run, or by=partitions of a backfill",
+        )
+
+
 @dataclass(eq=False)
 class Inputs:
     """Inputs of a program, by kind. `program` is None for an external caller, whose claims belong to no program.
 
-    `held` are the inputs of a node whose claims belong to its workflow.
+    `held` are the inputs of a node whose claims belong to its workflow. With `is_chosen` the run was given its input.
     """
 
     program: Program | None = None
     kinds: Sequence[Kind] = ()
     held: HeldInputs | None = None
+    is_chosen: bool = False
 
     @property
     def taken(self) -> Mapping[str, Taken]:
@@ -81,7 +102,9 @@ class Inputs:
         return [effect for kind in self.kinds for effect in kind.begin(record, world)]
 
     def take(self, catalog: Catalog, tx: Transaction) -> None:
-        """Take of all inputs."""
+        """Take of all inputs; `NotRead`."""
+        if self.is_chosen and self.program is not None:
+            catalog.read(partial(refuse_unread, run_id=tx.run_id, program=self.program))
         beside: list[ClaimTable] = []
         for kind in self.kinds:
             kind.take(catalog, tx, beside)
@@ -141,11 +164,24 @@ def find_inputs(db: Db, program: Program, record: RunRecord | None = None) -> In
     For the run of a node also what its workflow holds.
     """
     if record is not None and record.is_chosen:
-        return Inputs(program, _find_kinds(db, program, program.reads, GIVEN_KINDS))
+        return Inputs(program, _find_kinds(db, program, program.reads, GIVEN_KINDS), is_chosen=True)
     workflow = None if record is None or not program.held else record.workflow
     held = None if record is None or workflow is None else _find_held(db, program, record.node, workflow)
     names = [name for name in program.reads if name not in program.held]
     return Inputs(program, _find_kinds(db, program, names, KINDS), held)
+
+
+def refuse_taking(db: Db, program: Program) -> None:
+    """Raise `TakesWork` if a run of `program` takes work that waits, or a run of a node of the workflow does.
+
+    Work is partitions, files, changes of snapshots, and windows. A snapshot that is read whole is none.
+    """
+    nodes = () if program.workflow is None else program.workflow.nodes
+    for one in (program, *(find_program(db, program.namespace, program.app, node.name) for node in nodes)):
+        kinds = find_inputs(db, one).kinds
+        read = {name for kind in kinds if not isinstance(kind, VersionInputs | WindowInputs) for name in kind.sources}
+        if taken := read | {*(one.reads if computes_windows(db, one) else ())}:
+            raise TakesWork(program.qualified_name, sorted(taken))
 
 
 def _find_kinds(db: Db, program: Program, names: Iterable[str], kinds: Iterable[type[Kind]]) -> list[Kind]:

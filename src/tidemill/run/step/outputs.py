@@ -524,6 +524,7 @@ class Outputs:
                     for change in changes
                 ],
                 **({"order": write_plain(output.order)} if output.order else {}),
+                **({"quiet": True} if self._quiet else {}),
             }
             if output.is_ours:
                 write_side_car(files, self.tx, content)

@@ -138,13 +138,19 @@ def _actions(run: RunDetail) -> list[Action]:
             ask = "This returns the claims of the workflow: another run takes them, and begins with the first node."
             actions.append(Action("Return claims", f"{path}:kill", ask, "the claims are returned", danger=True))
         return actions
+    is_chosen = "chosen" in run.triggered_by
     if run.state != "COMPLETED":
-        ask = f"This starts a new run of {run.program} with the same arguments. It takes what waits now."
+        taken = "It works on the same chosen input." if is_chosen else "It takes what waits now."
+        ask = f"This starts a new run of {run.program} with the same arguments. {taken}"
         return [Action("Retry", f"{path}:retry", ask, "a new run is pending")]
     if run.program is None:
         return []
-    ask = f"This starts a new run of {run.program} with the same arguments. It takes what waits now."
-    body = json.dumps({"program": run.program, "arguments": dict(run.arguments)})
+    if is_chosen:  # another one would take what waits: `run replay` repeats this one
+        return []
+    quiet = {"quiet": True} if run.triggered_by.get("quiet") else {}
+    taken = "It publishes quietly." if quiet else "It takes what waits now."
+    ask = f"This starts a new run of {run.program} with the same arguments. {taken}"
+    body = json.dumps({"program": run.program, "arguments": dict(run.arguments), **quiet})
     return [Action("Start another", "/v1/runs", ask, "a new run is pending", body=body)]
 
 

@@ -148,7 +148,6 @@ _VALUES: Final[Mapping[str, object]] = {
     "payload": {"door": 1},
     "position": "42-0",
     "program": "shop.load",
-    "quiet": False,
     "reconcile": False,
     "remove": ["checked"],
     "repeat": "2h",

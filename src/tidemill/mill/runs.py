@@ -80,7 +80,7 @@ class NothingToRetry(Conflict):
 
 
 class NothingToReplay(Conflict):
-    """A run that has not committed, or that no program can repeat."""
+    """A run that has not committed, that no program can repeat, or that is a node of a workflow."""
 
     code = "nothing_to_replay"
 
@@ -88,7 +88,7 @@ class NothingToReplay(Conflict):
         self.run_id = run_id
         self.why = why
         super().__init__(
-            f"run {run_id} {why}: only runs of programs that have committed are replayed",
+            f"run {run_id} {why}: only committed runs of programs outside of workflows are replayed",
             "`tidemill run retry` repeats one that has failed",
         )
 
@@ -452,6 +452,8 @@ def repeat(db: Db, pointer: WritePointer, run: RunRecord, replay_id: RunId, how:
         raise NothingToReplay(run.run_id, f"is {run.state}" if run.program_id else "has no program")
     if run.is_sandbox:
         raise NothingToReplay(run.run_id, "was a sandbox")
+    if run.workflow is not None:
+        raise NothingToReplay(run.run_id, f"is a node of {run.workflow}")
     program = check_startable(find_program_by_id(db, run.program_id))
     if program.kind.is_worker:
         raise StartsByItself(program.qualified_name)

@@ -187,6 +187,19 @@ def test_a_replay_that_failed_is_retried_as_a_replay(stage):
     assert made.run_id == ran.run_id
 
 
+def test_a_replay_whose_code_no_longer_loads_fails(stage):
+    """For ever waiting, the replay would keep the slot of its program, and the bundle away from runs of today."""
+    stage.declare(APP + 'if (HERE / "broken").exists(): raise OSError("no such library")')
+    run = run_once(stage)
+    move_on(stage)
+    run_once(stage)
+    (stage.mill.project.config.folder / "broken").touch()
+
+    ran = replay(stage, run, sandbox=True)
+
+    assert (ran.state, "no such library" in str(ran.exit_reason)) == ("FAILED", True)
+
+
 def test_the_command_line_prints_the_comparison(stage, monkeypatch, capsys):
     """And ends with 6 when rows differ."""
     run = run_once(stage)

@@ -183,7 +183,7 @@ class DriverProcess:
         if program.kind.needs_spark:
             home = self._spark(Path(assignment.logs) / "spark.log")
             facts |= self._describe(home)
-        loaded = self._load(program)
+        loaded = self._load(program, is_replay=run.replay is not None)
         if program.kind.is_worker:
             self._register()
             self._work_until_stopped(run, program, loaded, outputs, home, facts)
@@ -310,9 +310,10 @@ class DriverProcess:
             self._say(LAST)
             self.world.spawner.complain(f"this driver takes no other run: the program has left {left} running\n")
 
-    def _load(self, program: Program) -> LoadedProgram:
+    def _load(self, program: Program, *, is_replay: bool) -> LoadedProgram:
         """Load the code of `program`; `CodeUnavailable`, since what was deployed has loaded once: this node differs.
 
+        Code of a replay may be too old for any node: its `BrokenApp` or `NotFound` fails the attempt.
         An app file of a bundle is executed once in the life of the process: no other process changes it.
         """
         code = self.start.code
@@ -323,6 +324,8 @@ class DriverProcess:
                 self._apps = load_apps(app_file, bundle)
             return choose_program(self._apps, app_file, program)
         except UserError as error:
+            if is_replay:
+                raise
             raise CodeUnavailable(code.digest, self.world.spawner.host(), str(error)) from error
 
     @contextmanager

@@ -184,11 +184,11 @@ class DriverProcess:
             home = self._spark(Path(assignment.logs) / "spark.log")
             facts |= self._describe(home)
         loaded = self._load(program, is_replay=run.replay is not None)
+        program.reveal(self.world, run.arguments)  # a node that lacks a secret takes nothing
         if program.kind.is_worker:
             self._register()
             self._work_until_stopped(run, program, loaded, outputs, home, facts)
             return
-        allowed = parse_allowed(str(run.arguments.get(ALLOW, "")))
         starts = announce_start(run, program)
         step = Step.begin(
             "driver",
@@ -197,7 +197,7 @@ class DriverProcess:
             outputs,
             self.writer,
             inputs=inputs,
-            allowed=allowed,
+            allowed=parse_allowed(str(run.arguments.get(ALLOW, ""))),
             spans=bind_spans(outputs, program.spans, run.arguments),
             announced=starts,
             registration=self._unregistered,
@@ -264,7 +264,7 @@ class DriverProcess:
             loaded.code(*([worker] if session is None else [worker, session]))
             if steps.step is not None:
                 raise NotCommitted  # noqa: TRY301  # as if its last line had raised it
-        except Fenced:
+        except (Fenced, NotOnThisNode):
             raise
         except (Exception, SystemExit) as error:  # whatever user code raises
             if steps.lost is not None:

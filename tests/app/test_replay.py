@@ -239,6 +239,42 @@ def make(run, spark):
 """
 
 
+READS = """
+seen = app.fileset("seen", keys={"hour": "int"})
+out = app.fileset("out", keys={"hour": "int"})
+
+
+@app.spark(writes=[seen])
+def fill(run, spark):
+    run.output(seen).append(spark.sql("SELECT 1 AS id, 1 AS hour"))
+
+
+@app.spark(writes=[out])
+def copy(run, spark):
+    run.output(out).overwrite(run.read(seen).groupBy("hour").count())
+"""
+
+
+@pytest.mark.spark
+def test_a_replay_of_a_replay_reads_what_the_run_saw(tmp_path, sqlite_catalog_url, spark):
+    """The snapshot of the first replay has what came after the run."""
+
+    def start(program):
+        stage.mill.runs.start(f"shop.{program}")
+        (run,) = stage.work()
+        return run
+
+    with staged(tmp_path, sqlite_catalog_url, EMPTY + READS, spark=spark) as stage:
+        start("fill")
+        run = start("copy")
+        start("fill")
+        again = replay(stage, run)
+        ran = replay(stage, again, sandbox=True, diff=True)
+
+    assert again.state == "COMPLETED", again.exit_reason
+    assert ran.facts["comparison"]["same"] is True
+
+
 @pytest.mark.spark
 def test_rows_are_compared_and_not_files(tmp_path, sqlite_catalog_url, spark):
     """The rows of hour 1 come in other files, since Spark spreads them in another way; in hour 0 a row is missing."""

@@ -388,7 +388,9 @@ class Runs(Noun):
             pointer = WritePointer(db.tick())
             self._project.check_run(db, run_id)
             run = runs.find_run(db, RunId(run_id))
-            how = Replay(run.run_id, WritePointer(run.write_pointer or 0), sandbox, diff, run.bundle)
+            of_run = WritePointer(run.write_pointer or 0)
+            saw = run.replay.saw if run.replay else of_run
+            how = Replay(run.run_id, of_run, saw, sandbox, diff, run.bundle)
             new = repeat(db, pointer, run, replay_id, how)
             runs.create_pending(db, [replace(new, triggered_by={**self._asked, **new.triggered_by}, quiet=quiet)])
             self._note("replay", run_id, run_id=replay_id).write(db)

@@ -135,7 +135,7 @@ class Workspace:
     def _seen(self) -> Snapshot:
         """The snapshot that programs look at: that of the transaction, of a replay that of the run which it repeats."""
         replay = self.record.replay
-        return self.tx if replay is None else Snapshot(replay.write_pointer, self.tx.incarnation)
+        return self.tx if replay is None else Snapshot(replay.saw, self.tx.incarnation)
 
     def ask(self, block: Callable[[Db, Transaction], T]) -> T:
         """Return what `block` reads of the catalog; `block` gets the transaction, whose snapshot it looks by."""

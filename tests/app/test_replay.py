@@ -146,6 +146,18 @@ def test_a_replay_publishes_again_what_no_other_run_has_written(stage):
     assert stage.mill.catalog.audit().findings == ()
 
 
+def test_a_replay_does_not_bring_back_what_was_dropped_since(stage):
+    """The rows were deleted on purpose, perhaps because a law demands it."""
+    run = run_once(stage, level=2)
+    with stage.transaction("sums") as tx:
+        tx.fileset("default.sums").drop({"hour": 5})
+
+    ran = replay(stage, run)
+
+    assert ran.state == "FAILED"
+    assert f"hour=5 of default.sums: {tx.run_id} has dropped it" in str(ran.exit_reason)
+
+
 def test_a_replay_does_not_append_rows_twice(stage):
     """The rows of the run are there."""
     run = run_once(stage, level=2)

@@ -235,9 +235,17 @@ def read_written(db: Db, write_pointer: WritePointer, dataset_id: DatasetId) -> 
     return db.records(SQL.read_written, WrittenChange, write_pointer=write_pointer, dataset_id=dataset_id)
 
 
-def find_writers(db: Db, dataset_id: DatasetId, keys: Sequence[KeyText]) -> list[tuple[KeyText, RunId]]:
-    """Return the runs whose changes these partitions have now, by key."""
-    return db.records(SQL.find_writers, tuple[KeyText, RunId], dataset_id=dataset_id, keys=to_json(list(keys)))
+class PartitionWriter(NamedTuple):
+    """Run whose change a partition has now, or, if the partition `is_dropped`, that has dropped the partition."""
+
+    partition_key: KeyText
+    run_id: RunId
+    is_dropped: bool
+
+
+def find_writers(db: Db, dataset_id: DatasetId, keys: Sequence[KeyText]) -> list[PartitionWriter]:
+    """Return the runs that have written or dropped what these partitions are now, by key."""
+    return db.records(SQL.find_writers, PartitionWriter, dataset_id=dataset_id, keys=to_json(list(keys)))
 
 
 def read_files(db: Db, run_id: RunId, inbox: Inbox) -> list[ClaimedFile]:

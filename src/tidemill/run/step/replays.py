@@ -105,19 +105,20 @@ def compare_outputs(run: Workspace, replay: Replay, filesets: Mapping[str, Files
 def refuse_unsafe(run: Workspace, replay: Replay, filesets: Mapping[str, Fileset]) -> None:
     """Raise `ReplayRefused` unless each written partition is as the run, or a replay of it, has left it.
 
-    Appended rows are there already, unless the partition was dropped since. What commits after this look is found by
+    Appended rows are there already, unless such a run has dropped the partition since. What commits after this look is found by
     the commit. Cost: a look-up a partition.
     """
     for name, fileset in filesets.items():
         writes = {fileset.keys.encode(write.key): write for write in run.written(name)}
         rows = run.catalog.read(partial(find_writers, dataset_id=fileset.dataset_id, keys=[*writes]))
-        known = _find_same(run, replay, {run_id for _, run_id in rows})
-        for key, run_id in rows:
+        known = _find_same(run, replay, {row.run_id for row in rows})
+        for key, run_id, is_dropped in rows:
             shown = f"partition {fileset.show(key)}"
-            if writes[key].op is WriteOp.APPEND and writes[key].brings_rows:
+            if writes[key].op is WriteOp.APPEND and writes[key].brings_rows and not is_dropped:
                 raise ReplayRefused(replay.of, shown, name, "its rows would be there twice")
-            if run_id not in known:
-                raise ReplayRefused(replay.of, shown, name, f"{run_id} has written it too")
+            if run_id not in known and not (is_dropped and writes[key].op is WriteOp.DROP):
+                why = "has dropped it" if is_dropped else "has written it too"
+                raise ReplayRefused(replay.of, shown, name, f"{run_id} {why}")
 
 
 def _find_same(run: Workspace, replay: Replay, run_ids: Iterable[RunId]) -> set[RunId]:

@@ -212,6 +212,27 @@ def test_a_replay_whose_code_no_longer_loads_fails(stage):
     assert (ran.state, "no such library" in str(ran.exit_reason)) == ("FAILED", True)
 
 
+@pytest.mark.parametrize(
+    ("then", "now", "code", "why"),
+    [
+        (
+            "reads=[lines, raw,",
+            "reads=[lines,",
+            "missing_input",
+            "default.raw, which default.shop.report reads no more",
+        ),
+        ('"level": 1', '"level": "high"', "bad_argument", "'level' .* must be of type string, not 1"),
+    ],
+)
+def test_a_program_that_was_declared_otherwise_since_is_not_replayed(stage, then, now, code, why):
+    """The old code would get no files, and nobody would be told; or a text where it counts with a number."""
+    run = run_once(stage)
+    stage.declare(APP.replace(then, now))
+
+    with raises_code(code, why):
+        stage.mill.runs.replay(run.run_id)
+
+
 def test_the_command_line_prints_the_comparison(stage, monkeypatch, capsys):
     """And ends with 6 when rows differ."""
     run = run_once(stage)

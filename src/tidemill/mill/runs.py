@@ -380,7 +380,8 @@ class Runs(Noun):
         what the run saw. No consumer and no inbox changes. `diff` compares its rows with those that the run has
         published; `tidemill run show` has the comparison. A `sandbox` publishes nothing. A replay that publishes may
         overwrite what the run has published, and nothing that later runs have written. `NothingToReplay`, `NotFound`,
-        `MissingInput` for what is not kept any more, `BadChoice` for a window program.
+        `MissingInput` for what is not kept or read any more, `BadArgument` for an argument that has another type now,
+        `BadChoice` for a window program.
         """
         replay_id = RunId(self._world.new_id("run"))
 
@@ -462,14 +463,20 @@ def repeat(db: Db, pointer: WritePointer, run: RunRecord, replay_id: RunId, how:
     check_choosable(db, program)
     if how.code and not is_kept(db, how.code):
         raise MissingInput([f"the code {how.code} of {run.run_id}"])
-    published = WritePointer(how.write_pointer) if how.diff else None
+    # The old code is called with the declaration of now.
+    for argument in program.arguments:
+        if argument.name in run.arguments:
+            argument.check(program.qualified_name, run.arguments[argument.name])
+    chosen = choose_again(db, pointer, run.run_id, WritePointer(how.write_pointer) if how.diff else None)
+    if lost := sorted(chosen.counts.keys() - {*program.reads}):
+        raise MissingInput([f"{name}, which {program.qualified_name} reads no more" for name in lost])
     return NewRun(
         replay_id,
         run.program_id,
         run.arguments,
         triggered_by={name: run.triggered_by[name] for name in HANDED_ON if name in run.triggered_by},
         limits=list_limits(db, run.program_id),
-        chosen=choose_again(db, pointer, run.run_id, published),
+        chosen=chosen,
         replay=how,
     )
 

@@ -233,6 +233,19 @@ def test_a_program_that_was_declared_otherwise_since_is_not_replayed(stage, then
         stage.mill.runs.replay(run.run_id)
 
 
+def test_a_sandbox_starts_no_schedule(stage):
+    """Neither by its begin nor by its failure."""
+    run = run_once(stage)
+    states = '["STARTED", "COMPLETED", "FAILED"]'
+    stage.declare(APP + f'app.schedule("after", follow, trigger=tm.RunEnded(report, {states}))')
+    stage.play()
+    (stage.mill.project.config.folder / "more").mkdir()
+
+    ran = replay(stage, run, sandbox=True)
+
+    assert (ran.state, stage.schedule()) == ("FAILED", [])
+
+
 def test_the_command_line_prints_the_comparison(stage, monkeypatch, capsys):
     """And ends with 6 when rows differ."""
     run = run_once(stage)

@@ -393,7 +393,9 @@ class Runs(Noun):
             saw = run.replay.saw if run.replay else of_run
             how = Replay(run.run_id, of_run, saw, sandbox, diff, run.bundle)
             new = repeat(db, pointer, run, replay_id, how)
-            runs.create_pending(db, [replace(new, triggered_by={**self._asked, **new.triggered_by}, quiet=quiet)])
+            runs.create_pending(
+                db, [replace(new, triggered_by={**self._asked, **new.triggered_by}, quiet=quiet or sandbox)]
+            )
             self._note("replay", run_id, run_id=replay_id).write(db)
             return ReplayedRun(replay_id, run.run_id)
 

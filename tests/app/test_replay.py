@@ -321,6 +321,48 @@ def test_a_replay_of_a_replay_reads_what_the_run_saw(tmp_path, sqlite_catalog_ur
     assert ran.facts["comparison"]["same"] is True
 
 
+GROWS = """
+orders = app.inbox("orders", "landing", schema="id INT", bad_rows="reject", max_rejects="60%", settle="0s")
+grown = app.fileset("grown", keys={"part": "int"}, schema="evolve")
+
+
+@app.spark(reads=[orders], writes=[grown])
+def load(run, spark):
+    run.output(grown).overwrite(run.input(orders).read().selectExpr("*", "1 AS part"))
+
+
+@app.spark(writes=[grown])
+def grow(run, spark):
+    run.output(grown).append(spark.sql("SELECT 1 AS id, 2 AS more, 2 AS part"))
+"""
+
+
+@pytest.mark.spark
+def test_rejects_and_columns_that_came_later_are_no_difference(tmp_path, sqlite_catalog_url, spark):
+    """Rejects have the run and the time of their discovery; the rows have no value in the new column."""
+
+    def start(program):
+        stage.mill.runs.start(f"shop.{program}")
+        (run,) = stage.work()
+        return run
+
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing" / "a.csv").write_text("id\n1\nx\n")
+    with staged(tmp_path, sqlite_catalog_url, EMPTY + GROWS, spark=spark) as stage:
+        stage.mill.inboxes.scan("orders")
+        run = start("load")
+        start("grow")
+        compared = replay(stage, run, sandbox=True, diff=True)
+        again = replay(stage, run)
+        named = "SELECT dataset_id FROM dataset WHERE name = 'orders_rejects'"
+        (rejects,) = stage.sql(f"SELECT count(*) FROM partition_change WHERE dataset_id = ({named})")
+
+    assert run.state == "COMPLETED", run.exit_reason
+    assert compared.facts["comparison"]["same"] is True, compared.facts
+    assert again.state == "COMPLETED", again.exit_reason
+    assert rejects == (1,)
+
+
 @pytest.mark.spark
 def test_rows_are_compared_and_not_files(tmp_path, sqlite_catalog_url, spark):
     """The rows of hour 1 come in other files, since Spark spreads them in another way; in hour 0 a row is missing."""

@@ -213,7 +213,7 @@ class DriverProcess:
         if empty:
             step.outputs.complete_nothing()
         else:
-            self._call(loaded, step, home, facts)
+            self._call(program, loaded, step, home, facts)
         open_for = self.world.clock.monotonic() - begun
         if run.is_sandbox:
             seconds = round((self.world.clock.monotonic() - started).total_seconds(), 3)
@@ -278,7 +278,9 @@ class DriverProcess:
         self.world.mark("driver.worker_returned")
         self.catalog.apply([postponed, finish, announce_end(run, program, RunState.COMPLETED)])
 
-    def _call(self, loaded: LoadedProgram, step: Step, home: SparkHome | None, facts: dict[str, object]) -> None:
+    def _call(
+        self, program: Program, loaded: LoadedProgram, step: Step, home: SparkHome | None, facts: dict[str, object]
+    ) -> None:
         """Call the program's code; `ProgramFailed` whatever it raises. A replay adds its comparison to `facts`."""
         run = Run(step)
         session = step.workspace.session = home.new_session() if home else None
@@ -290,7 +292,7 @@ class DriverProcess:
                     with home.watched(session, partial(self._note_stages, step.record, dict(facts))):
                         loaded.code(run, session)
             if (replay := step.record.replay) is not None:
-                facts |= check_replay(step.workspace, replay)
+                facts |= check_replay(step.workspace, replay, program.writes)
         finally:
             if home and session and home.usable:
                 home.stop_jobs(session)

@@ -253,8 +253,9 @@ class Workspace:
         return_claims(self.catalog, tx or self.tx, consumer_id, keys, wait)
 
     def publish_rejects(self, inbox: Inbox, rows: DataFrame) -> None:
-        """Append bad rows of an inbox to its file set of rejects, with the commit."""
-        self.outputs.write(inbox.rejects, WriteOp.APPEND, rows)
+        """Append bad rows of an inbox to its file set of rejects, with the commit; those of a replay are there."""
+        if self.record.replay is None:
+            self.outputs.write(inbox.rejects, WriteOp.APPEND, rows)
 
     def output(self, dataset: Declared | str) -> Output:
         """Return where to write one of the outputs; `NotAnOutput` for others."""

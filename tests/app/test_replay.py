@@ -74,6 +74,12 @@ def run_once(stage, **arguments):
     return ran
 
 
+def refresh(stage, text):
+    """Give the feed of the program another version."""
+    with stage.transaction("users") as tx:
+        tx.snapshot("default.users").replace({"": text})
+
+
 def move_on(stage):
     """Have newer content in each input, and other defaults and code in the program."""
     stage.publish("lines", "hour=3", "hour=9")
@@ -244,6 +250,22 @@ def test_a_sandbox_starts_no_schedule(stage):
     ran = replay(stage, run, sandbox=True)
 
     assert (ran.state, stage.schedule()) == ("FAILED", [])
+
+
+def test_a_replay_keeps_both_versions_of_its_feed(stage):
+    """The newer one would expire before the replay begins, if the older one alone were pinned."""
+    run_once(stage)
+    refresh(stage, "b\n")
+    refresh(stage, "c\n")
+    run = run_once(stage)
+    refresh(stage, "d\n")
+    refresh(stage, "e\n")
+
+    made = stage.mill.runs.replay(run.run_id, sandbox=True)
+    _, _, newer, _, older = stage.mill.snapshots.versions("users")
+
+    assert made.run_id in str(older.kept_for)
+    assert made.run_id in str(newer.kept_for)
 
 
 REFRESHES = """

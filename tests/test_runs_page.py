@@ -82,6 +82,17 @@ def test_an_argument_of_the_page_is_a_secret_in_the_driver_alone(tmp_path, sqlit
     assert "open sesame" not in kept
 
 
+def test_a_node_without_the_secret_leaves_the_run_to_other_nodes(tmp_path, sqlite_catalog_url):
+    """Each attempt there would count against the program, and against the partitions that the attempt has taken."""
+    (app,) = (text for kind, text in BLOCKS if kind == "python" and "import tidemill" in text)
+    with staged(tmp_path, sqlite_catalog_url, app, environ={"CRM_KEY": "open sesame"}) as stage:
+        stage.mill.runs.start("shop.mirror", {"password": tm.Secret(f"file:{tmp_path}")})
+        (ran,) = stage.work()
+
+    assert (ran.state, ran.failures, ran.write_pointer) == ("PENDING", 0, None)
+    assert f"no_secret: there is no secret at file:{tmp_path}" in ran.exit_reason
+
+
 def test_the_calls_of_the_page_work(stage):
     """The same in Python."""
     (text,) = (text for kind, text in BLOCKS if kind == "python" and "import tidemill" not in text)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tidemill.errors import UserError
+from tidemill.errors import NotOnThisNode, UserError
 from tidemill.world import World
 
 _KINDS: Final = ("env", "file")
@@ -24,8 +25,8 @@ class BadSecretPlace(UserError):
         del place
 
 
-class NoSecret(UserError):
-    """A place that holds no secret on this machine."""
+class NoSecret(NotOnThisNode):
+    """A place that holds no secret on this machine, or one that this process may not read."""
 
     code = "no_secret"
 
@@ -49,7 +50,7 @@ class Secret:
     """Place of a secret, `env:NAME` or `file:PATH`, as the value or default of an argument of a program.
 
     The catalog, logs and pages have the place. A program finds the secret in `run.arguments`: the driver reads the
-    secret on its machine, when the program asks. `BadSecretPlace`.
+    secret on its machine. Runs wait for a node that has the secret. `BadSecretPlace`.
     """
 
     place: str
@@ -64,6 +65,7 @@ def read_secret(world: World, what: str, place: str) -> str:
     kind, _, name = check_place(what, place).partition(":")
     if kind == "env" and name in world.environ:
         return world.environ[name]
-    if kind == "file" and world.disk.exists(path := Path(name)):
-        return world.disk.read_bytes(path).decode(errors="replace").strip()
+    if kind == "file":
+        with suppress(OSError):
+            return world.disk.read_bytes(Path(name)).decode(errors="replace").strip()
     raise NoSecret(place)

@@ -74,6 +74,12 @@ def run_once(stage, **arguments):
     return ran
 
 
+def refresh(stage, text):
+    """Give the feed of the program another version."""
+    with stage.transaction("users") as tx:
+        tx.snapshot("default.users").replace({"": text})
+
+
 def move_on(stage):
     """Have newer content in each input, and other defaults and code in the program."""
     stage.publish("lines", "hour=3", "hour=9")
@@ -146,6 +152,18 @@ def test_a_replay_publishes_again_what_no_other_run_has_written(stage):
     assert stage.mill.catalog.audit().findings == ()
 
 
+def test_a_replay_does_not_bring_back_what_was_dropped_since(stage):
+    """The rows were deleted on purpose, perhaps because a law demands it."""
+    run = run_once(stage, level=2)
+    with stage.transaction("sums") as tx:
+        tx.fileset("default.sums").drop({"hour": 5})
+
+    ran = replay(stage, run)
+
+    assert ran.state == "FAILED"
+    assert f"hour=5 of default.sums: {tx.run_id} has dropped it" in str(ran.exit_reason)
+
+
 def test_a_replay_does_not_append_rows_twice(stage):
     """The rows of the run are there."""
     run = run_once(stage, level=2)
@@ -187,6 +205,92 @@ def test_a_replay_that_failed_is_retried_as_a_replay(stage):
     assert made.run_id == ran.run_id
 
 
+def test_a_replay_whose_code_no_longer_loads_fails(stage):
+    """For ever waiting, the replay would keep the slot of its program, and the bundle away from runs of today."""
+    stage.declare(APP + 'if (HERE / "broken").exists(): raise OSError("no such library")')
+    run = run_once(stage)
+    move_on(stage)
+    run_once(stage)
+    (stage.mill.project.config.folder / "broken").touch()
+
+    ran = replay(stage, run, sandbox=True)
+
+    assert (ran.state, "no such library" in str(ran.exit_reason)) == ("FAILED", True)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "code", "why"),
+    [
+        (
+            "reads=[lines, raw,",
+            "reads=[lines,",
+            "missing_input",
+            "default.raw, which default.shop.report reads no more",
+        ),
+        ('"level": 1', '"level": "high"', "bad_argument", "'level' .* must be of type string, not 1"),
+    ],
+)
+def test_a_program_that_was_declared_otherwise_since_is_not_replayed(stage, then, now, code, why):
+    """The old code would get no files, and nobody would be told; or a text where it counts with a number."""
+    run = run_once(stage)
+    stage.declare(APP.replace(then, now))
+
+    with raises_code(code, why):
+        stage.mill.runs.replay(run.run_id)
+
+
+def test_a_sandbox_starts_no_schedule(stage):
+    """Neither by its begin nor by its failure."""
+    run = run_once(stage)
+    states = '["STARTED", "COMPLETED", "FAILED"]'
+    stage.declare(APP + f'app.schedule("after", follow, trigger=tm.RunEnded(report, {states}))')
+    stage.play()
+    (stage.mill.project.config.folder / "more").mkdir()
+
+    ran = replay(stage, run, sandbox=True)
+
+    assert (ran.state, stage.schedule()) == ("FAILED", [])
+
+
+def test_a_replay_keeps_both_versions_of_its_feed(stage):
+    """The newer one would expire before the replay begins, if the older one alone were pinned."""
+    run_once(stage)
+    refresh(stage, "b\n")
+    refresh(stage, "c\n")
+    run = run_once(stage)
+    refresh(stage, "d\n")
+    refresh(stage, "e\n")
+
+    made = stage.mill.runs.replay(run.run_id, sandbox=True)
+    _, _, newer, _, older = stage.mill.snapshots.versions("users")
+
+    assert made.run_id in str(older.kept_for)
+    assert made.run_id in str(newer.kept_for)
+
+
+REFRESHES = """
+mirror = app.snapshot("mirror", key=["line"])
+
+
+@app.python(writes=[mirror])
+def refresh(run):
+    run.output(mirror).replace({"": "a\\n"})
+"""
+
+
+def test_a_sandbox_of_a_refresh_is_not_measured_by_the_guards_of_today(tmp_path, catalog_url):
+    """The snapshot has grown since, and the guard against lost rows would refuse what is not published at all."""
+    with staged(tmp_path, catalog_url, EMPTY + REFRESHES) as stage:
+        stage.mill.runs.start("shop.refresh")
+        (run,) = stage.work()
+        with stage.transaction("mirror") as tx:
+            tx.snapshot("default.mirror").replace({"": "a\n" * 9})
+        ran = replay(stage, run, sandbox=True, diff=True)
+
+    assert ran.state == "COMPLETED", ran.exit_reason
+    assert ran.facts["comparison"]["same"] is True
+
+
 def test_the_command_line_prints_the_comparison(stage, monkeypatch, capsys):
     """And ends with 6 when rows differ."""
     run = run_once(stage)
@@ -224,6 +328,84 @@ def make(run, spark):
     )
     run.output(made).overwrite(rows.repartition(int(tasks), "id"))
 """
+
+
+READS = """
+seen = app.fileset("seen", keys={"hour": "int"})
+out = app.fileset("out", keys={"hour": "int"})
+
+
+@app.spark(writes=[seen])
+def fill(run, spark):
+    run.output(seen).append(spark.sql("SELECT 1 AS id, 1 AS hour"))
+
+
+@app.spark(writes=[out])
+def copy(run, spark):
+    run.output(out).overwrite(run.read(seen).groupBy("hour").count())
+"""
+
+
+@pytest.mark.spark
+def test_a_replay_of_a_replay_reads_what_the_run_saw(tmp_path, sqlite_catalog_url, spark):
+    """The snapshot of the first replay has what came after the run."""
+
+    def start(program):
+        stage.mill.runs.start(f"shop.{program}")
+        (run,) = stage.work()
+        return run
+
+    with staged(tmp_path, sqlite_catalog_url, EMPTY + READS, spark=spark) as stage:
+        start("fill")
+        run = start("copy")
+        start("fill")
+        again = replay(stage, run)
+        ran = replay(stage, again, sandbox=True, diff=True)
+
+    assert again.state == "COMPLETED", again.exit_reason
+    assert ran.facts["comparison"]["same"] is True
+
+
+GROWS = """
+orders = app.inbox("orders", "landing", schema="id INT", bad_rows="reject", max_rejects="60%", settle="0s")
+grown = app.fileset("grown", keys={"part": "int"}, schema="evolve")
+
+
+@app.spark(reads=[orders], writes=[grown])
+def load(run, spark):
+    run.output(grown).overwrite(run.input(orders).read().selectExpr("*", "1 AS part"))
+
+
+@app.spark(writes=[grown])
+def grow(run, spark):
+    run.output(grown).append(spark.sql("SELECT 1 AS id, 2 AS more, 2 AS part"))
+"""
+
+
+@pytest.mark.spark
+def test_rejects_and_columns_that_came_later_are_no_difference(tmp_path, sqlite_catalog_url, spark):
+    """Rejects have the run and the time of their discovery; the rows have no value in the new column."""
+
+    def start(program):
+        stage.mill.runs.start(f"shop.{program}")
+        (run,) = stage.work()
+        return run
+
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing" / "a.csv").write_text("id\n1\nx\n")
+    with staged(tmp_path, sqlite_catalog_url, EMPTY + GROWS, spark=spark) as stage:
+        stage.mill.inboxes.scan("orders")
+        run = start("load")
+        start("grow")
+        compared = replay(stage, run, sandbox=True, diff=True)
+        again = replay(stage, run)
+        named = "SELECT dataset_id FROM dataset WHERE name = 'orders_rejects'"
+        (rejects,) = stage.sql(f"SELECT count(*) FROM partition_change WHERE dataset_id = ({named})")
+
+    assert run.state == "COMPLETED", run.exit_reason
+    assert compared.facts["comparison"]["same"] is True, compared.facts
+    assert again.state == "COMPLETED", again.exit_reason
+    assert rejects == (1,)
 
 
 @pytest.mark.spark

@@ -122,6 +122,18 @@ def test_the_steps_of_a_workflow_get_the_same_files_and_the_last_closes_them(sta
     assert [node.name for node in above if node.depth] == ["default.raw/1.txt", "default.raw/2.txt"]
 
 
+def test_a_node_is_not_replayed(stage):
+    """Its input is on record as that of its workflow: a replay would write the output of no input over good rows."""
+    land(stage, "a.csv")
+    stage.mill.runs.start("shop.load")
+    ran = [*stage.work(), *stage.work(), *stage.work()]
+
+    assert [run.state for run in ran] == ["COMPLETED"] * 3
+    for node in ran:
+        with raises_code("nothing_to_replay", "is a node of run_"):
+            stage.mill.runs.replay(node.run_id)
+
+
 def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage):
     """Its first node is not repeated, and what arrived meanwhile stays for the next run."""
     (stage.mill.project.config.folder / "broken.txt").write_text("yes")

@@ -14,7 +14,7 @@ from tidemill.app.deploy import Deployed
 from tidemill.catalog.db import Catalog
 from tidemill.run.records.bundles import find_sums
 from tidemill.run.records.programs import BrokenApp
-from tidemill.shapes.custom_time import forget_modules, load
+from tidemill.shapes.custom_time import forget_modules, import_from, load, read_custom
 from tidemill.shapes.time_formats import BadPartitionTime
 from tidemill.world import World
 
@@ -219,6 +219,31 @@ def test_a_deployment_releases_partitions_of_a_table_that_a_statement_made(proje
 
     shown = project.mill.watermarks.show("visits")
     assert (shown.watermark, shown.parked) == ("2021-03-19 09:00:00", ())
+
+
+def test_a_module_that_is_imported_late_has_no_other_imported_again(tmp_path):
+    """The top module of a package connects to a service, perhaps before each partition."""
+    package = tmp_path / "late_times"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import tests.sql.test_custom_times as watch\nwatch.calls.append(('top', 0))\n"
+    )
+    (package / "hours.py").write_text("")
+    (package / "days.py").write_text(
+        "def read_time(values):\n    import late_times.hours\n    from datetime import datetime\n"
+        "    return datetime(2026, 1, values['day'])\n"
+    )
+    import_from(tmp_path)
+    calls.clear()
+
+    times = []
+    for day in (1, 2, 3):
+        load("late_times.days:read_time")
+        times.append(read_custom("late_times.days:read_time", {"day": day}))
+    forget_modules()
+
+    assert [time.day for time in times] == [1, 2, 3]
+    assert calls == [("top", 0)]
 
 
 def test_a_module_that_is_refused_stays_imported():

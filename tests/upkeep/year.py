@@ -43,7 +43,7 @@ _TABLES: Final = (
     *("audit", "reader_pin", "slot", "timer"),
 )
 _ALLOWED: Final = 1.02
-"""How much larger than after 100 days the catalog may be at the end: the day is not at the same hour."""
+"""The greatest growth of the catalog between day 100 and the end: the day is not at the same hour."""
 
 
 def live(stage: Stage, clock: ManualClock, janitor: Janitor) -> int:

@@ -7,7 +7,7 @@ files of partitions and versions until the run has ended.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -85,7 +85,7 @@ class ChosenInput:
     """
 
     items: tuple[InputItem, ...]
-    pins: Mapping[DatasetId, WritePointer]
+    pins: Mapping[DatasetId, Collection[WritePointer]]
     counts: Mapping[str, int]
 
 
@@ -102,7 +102,7 @@ def choose(
     """
     items: list[InputItem] = []
     missing: list[str] = []
-    pins: dict[DatasetId, WritePointer] = {}
+    pins: dict[DatasetId, Collection[WritePointer]] = {}
     counts: dict[str, int] = {}
     for fileset, keys in partitions:
         wanted = list(dict.fromkeys(keys))
@@ -112,7 +112,7 @@ def choose(
         items += [InputItem(fileset.dataset_id, write_pointer, key) for key, write_pointer in found]
         there = {key for key, _ in found}
         missing += [_show_partition(fileset, key) for key in wanted if key not in there]
-        pins[fileset.dataset_id] = pointer
+        pins[fileset.dataset_id] = [pointer]
         counts[fileset.qualified_name] = len(wanted)
     for inbox, names in files:
         wanted_files = list(dict.fromkeys(names))
@@ -174,7 +174,7 @@ def choose_again(db: Db, pointer: WritePointer, run_id: RunId, published: WriteP
     written = [] if published is None else db.records(SQL.find_published, _Replaced, write_pointer=published)
     datasets = find_some(db, {*(one.dataset_id for one in items), *(one.dataset_id for one in written)})
     missing: dict[str, None] = {}
-    pins: dict[DatasetId, WritePointer] = {}
+    needed: dict[DatasetId, set[WritePointer]] = {}
     counted: set[tuple[str, str]] = set()
     for one in items:
         dataset = datasets.get(one.dataset_id)
@@ -195,10 +195,16 @@ def choose_again(db: Db, pointer: WritePointer, run_id: RunId, published: WriteP
         if not row.is_kept and row.dataset_id in datasets:
             missing[_show_change(datasets[row.dataset_id], InputItem(*row[:3]))] = None
         # A snapshot at the tick that replaced a change is the last that sees the change.
-        needed = pointer if row.superseded_seq is None else row.superseded_seq
-        pins[row.dataset_id] = min(needed, pins.get(row.dataset_id, pointer))
+        last = pointer if row.superseded_seq is None else row.superseded_seq
+        needed.setdefault(row.dataset_id, set()).add(last)
     if missing:
         raise MissingInput(sorted(missing))
+    # The oldest pin of a file set keeps all that was replaced since; a pin of a snapshot keeps one version.
+    pins = {
+        one: at if datasets[one].kind is DatasetKind.SNAPSHOT else {min(at)}
+        for one, at in needed.items()
+        if one in datasets
+    }
     return ChosenInput(tuple(items), pins, dict(Counter(name for name, _ in sorted(counted))))
 
 
@@ -210,8 +216,8 @@ def keep_input(db: Db, chosen: Iterable[tuple[RunId, ChosenInput]]) -> None:
     rows = []
     for run_id, one in chosen:
         rows += [{"run_id": run_id, **asdict(item)} for item in one.items]
-        for dataset_id, pointer in sorted(one.pins.items()):
-            pin(db, PinId(f"{run_id} {dataset_id}"), dataset_id, Snapshot(pointer, ""), run_id)
+        for dataset_id, pointer in sorted((dataset_id, at) for dataset_id, some in one.pins.items() for at in some):
+            pin(db, PinId(f"{run_id} {dataset_id} {pointer}"), dataset_id, Snapshot(pointer, ""), run_id)
     if rows:
         db.run(SQL.record_input, items=to_json(rows))
 
@@ -255,9 +261,17 @@ def read_written(db: Db, write_pointer: WritePointer, dataset_id: DatasetId) -> 
     return db.records(SQL.read_written, WrittenChange, write_pointer=write_pointer, dataset_id=dataset_id)
 
 
-def find_writers(db: Db, dataset_id: DatasetId, keys: Sequence[KeyText]) -> list[tuple[KeyText, RunId]]:
-    """Return the runs whose changes these partitions have now, by key."""
-    return db.records(SQL.find_writers, tuple[KeyText, RunId], dataset_id=dataset_id, keys=to_json(list(keys)))
+class PartitionWriter(NamedTuple):
+    """Run whose change a partition has now, or, if the partition `is_dropped`, that has dropped the partition."""
+
+    partition_key: KeyText
+    run_id: RunId
+    is_dropped: bool
+
+
+def find_writers(db: Db, dataset_id: DatasetId, keys: Sequence[KeyText]) -> list[PartitionWriter]:
+    """Return the runs that have written or dropped what these partitions are now, by key."""
+    return db.records(SQL.find_writers, PartitionWriter, dataset_id=dataset_id, keys=to_json(list(keys)))
 
 
 def read_files(db: Db, run_id: RunId, inbox: Inbox) -> list[ClaimedFile]:

@@ -88,11 +88,19 @@ SELECT change.partition_key, change.write_pointer, change.commit_seq, change.op,
  ORDER BY change.partition_key
 
 -- name: find_writers
--- gives: partition_key, run_id
--- The runs whose changes some partitions, or a snapshot, have now.
-SELECT partition_key, run_id FROM partition_change {indexed_by:partition_current}
+-- gives: partition_key, run_id, is_dropped
+-- The runs whose changes some partitions, or a snapshot, have now, and the runs that have dropped others of them.
+-- (As in `find_keys`: one look-up by key each, the last change of it.)
+SELECT partition_key, run_id, 0 AS is_dropped FROM partition_change {indexed_by:partition_current}
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_key IN ({texts:keys})
- ORDER BY partition_key, commit_seq
+ UNION ALL
+SELECT dropped.partition_key, dropped.run_id, 1 AS is_dropped
+  FROM ({texts:keys}) AS wanted CROSS JOIN partition_change AS dropped
+ WHERE dropped.dataset_id = :dataset_id AND dropped.partition_key = wanted.value AND dropped.op || '' = 'drop'
+   AND dropped.write_pointer = (SELECT change.write_pointer FROM partition_change AS change
+                                 WHERE change.dataset_id = :dataset_id AND change.partition_key = wanted.value
+                                 ORDER BY change.commit_seq DESC LIMIT 1)
+ ORDER BY partition_key, run_id
 
 -- name: read_versions
 -- gives: version

@@ -95,7 +95,7 @@ class RetriedByBackfill(Conflict):
 
 
 class NothingToReplay(Conflict):
-    """A run that has not committed, or that no program can repeat."""
+    """A run that has not committed, that no program can repeat, or that is a node of a workflow."""
 
     code = "nothing_to_replay"
 
@@ -103,7 +103,7 @@ class NothingToReplay(Conflict):
         self.run_id = run_id
         self.why = why
         super().__init__(
-            f"run {run_id} {why}: only runs of programs that have committed are replayed",
+            f"run {run_id} {why}: only committed runs of programs outside of workflows are replayed",
             "`tidemill run retry` repeats one that has failed",
         )
 
@@ -402,7 +402,8 @@ class Runs(Noun):
         what the run saw. No consumer and no inbox changes. `diff` compares its rows with those that the run has
         published; `tidemill run show` has the comparison. A `sandbox` publishes nothing. A replay that publishes may
         overwrite what the run has published, and nothing that later runs have written. `NothingToReplay`, `NotFound`,
-        `MissingInput` for what is not kept any more, `BadChoice` for a window program.
+        `MissingInput` for what is not kept or read any more, `BadArgument` for an argument that has another type now,
+        `BadChoice` for a window program.
         """
         replay_id = RunId(self._world.new_id("run"))
 
@@ -410,9 +411,13 @@ class Runs(Noun):
             pointer = WritePointer(db.tick())
             self._project.check_run(db, run_id)
             run = runs.find_run(db, RunId(run_id))
-            how = Replay(run.run_id, WritePointer(run.write_pointer or 0), sandbox, diff, run.bundle)
+            of_run = WritePointer(run.write_pointer or 0)
+            saw = run.replay.saw if run.replay else of_run
+            how = Replay(run.run_id, of_run, saw, sandbox, diff, run.bundle)
             new = repeat(db, pointer, run, replay_id, how)
-            runs.create_pending(db, [replace(new, triggered_by={**self._asked, **new.triggered_by}, quiet=quiet)])
+            runs.create_pending(
+                db, [replace(new, triggered_by={**self._asked, **new.triggered_by}, quiet=quiet or sandbox)]
+            )
             self._note("replay", run_id, run_id=replay_id).write(db)
             return ReplayedRun(replay_id, run.run_id)
 
@@ -503,20 +508,28 @@ def repeat(db: Db, pointer: WritePointer, run: RunRecord, replay_id: RunId, how:
         raise NothingToReplay(run.run_id, f"is {run.state}" if run.program_id else "has no program")
     if run.is_sandbox:
         raise NothingToReplay(run.run_id, "was a sandbox")
+    if run.workflow is not None:
+        raise NothingToReplay(run.run_id, f"is a node of {run.workflow}")
     program = check_startable(find_program_by_id(db, run.program_id))
     if program.kind.is_worker:
         raise StartsByItself(program.qualified_name)
     check_choosable(db, program)
     if how.code and not is_kept(db, how.code):
         raise MissingInput([f"the code {how.code} of {run.run_id}"])
-    published = WritePointer(how.write_pointer) if how.diff else None
+    # The old code is called with the declaration of now.
+    for argument in program.arguments:
+        if argument.name in run.arguments:
+            argument.check(program.qualified_name, run.arguments[argument.name])
+    chosen = choose_again(db, pointer, run.run_id, WritePointer(how.write_pointer) if how.diff else None)
+    if lost := sorted(chosen.counts.keys() - {*program.reads}):
+        raise MissingInput([f"{name}, which {program.qualified_name} reads no more" for name in lost])
     return NewRun(
         replay_id,
         run.program_id,
         run.arguments,
         triggered_by={name: run.triggered_by[name] for name in HANDED_ON if name in run.triggered_by},
         limits=list_limits(db, run.program_id),
-        chosen=choose_again(db, pointer, run.run_id, published),
+        chosen=chosen,
         replay=how,
     )
 

@@ -68,9 +68,11 @@ class _TimesRead:
         return found
 
     def read_missing(self) -> None:
+        for name in {name for name, _ in self.missing}:
+            _reload_changed(name)
         for name, values in self.missing:
             try:
-                load(name)
+                _find_function(name)
                 self.known[name, values] = None if values is None else _call(name, dict(values))
             except BadPartitionTime as error:
                 self.known[name, values] = error
@@ -120,8 +122,8 @@ def import_from(folder: Path) -> None:
 
 def forget_modules() -> None:
     """Have modules that were imported here first imported again: their files may have changed."""
-    for name in [name for name in sys.modules if name.partition(".")[0] in _imported]:
-        del sys.modules[name]
+    for name in [name for name in list(sys.modules) if name.partition(".")[0] in _imported]:
+        sys.modules.pop(name, None)  # another thread may forget it too
     _imported.clear()
     _files.clear()
 
@@ -231,8 +233,12 @@ def _reload_changed(name: str) -> None:
     A process may live for months, and the project is deployed again meanwhile.
     """
     top = name.partition(":")[0].partition(".")[0]
-    if top in _imported and top in _files and _files[top] != _states_of(top):
-        forget_modules()
+    known = _files.get(top)
+    if top in _imported and known is not None:
+        states = _states_of(top)
+        # A module that was imported later, as by a call, is no change.
+        if any(states.get(module) != state for module, state in known.items()):
+            forget_modules()
 
 
 def _find(top: str) -> ModuleSpec | None:

@@ -183,12 +183,12 @@ class DriverProcess:
         if program.kind.needs_spark:
             home = self._spark(Path(assignment.logs) / "spark.log")
             facts |= self._describe(home)
-        loaded = self._load(program)
+        loaded = self._load(program, is_replay=run.replay is not None)
+        program.reveal(self.world, run.arguments)  # a node that lacks a secret takes nothing
         if program.kind.is_worker:
             self._register()
             self._work_until_stopped(run, program, loaded, outputs, home, facts)
             return
-        allowed = parse_allowed(str(run.arguments.get(ALLOW, "")))
         starts = announce_start(run, program)
         step = Step.begin(
             "driver",
@@ -197,7 +197,7 @@ class DriverProcess:
             outputs,
             self.writer,
             inputs=inputs,
-            allowed=allowed,
+            allowed=parse_allowed(str(run.arguments.get(ALLOW, ""))),
             spans=bind_spans(outputs, program.spans, run.arguments),
             announced=starts,
             registration=self._unregistered,
@@ -213,7 +213,7 @@ class DriverProcess:
         if empty:
             step.outputs.complete_nothing()
         else:
-            self._call(loaded, step, home, facts)
+            self._call(program, loaded, step, home, facts)
         open_for = self.world.clock.monotonic() - begun
         if run.is_sandbox:
             seconds = round((self.world.clock.monotonic() - started).total_seconds(), 3)
@@ -264,7 +264,7 @@ class DriverProcess:
             loaded.code(*([worker] if session is None else [worker, session]))
             if steps.step is not None:
                 raise NotCommitted  # noqa: TRY301  # as if its last line had raised it
-        except Fenced:
+        except (Fenced, NotOnThisNode):
             raise
         except (Exception, SystemExit) as error:  # whatever user code raises
             if steps.lost is not None:
@@ -278,7 +278,9 @@ class DriverProcess:
         self.world.mark("driver.worker_returned")
         self.catalog.apply([postponed, finish, announce_end(run, program, RunState.COMPLETED)])
 
-    def _call(self, loaded: LoadedProgram, step: Step, home: SparkHome | None, facts: dict[str, object]) -> None:
+    def _call(
+        self, program: Program, loaded: LoadedProgram, step: Step, home: SparkHome | None, facts: dict[str, object]
+    ) -> None:
         """Call the program's code; `ProgramFailed` whatever it raises. A replay adds its comparison to `facts`."""
         run = Run(step)
         session = step.workspace.session = home.new_session() if home else None
@@ -290,7 +292,7 @@ class DriverProcess:
                     with home.watched(session, partial(self._note_stages, step.record, dict(facts))):
                         loaded.code(run, session)
             if (replay := step.record.replay) is not None:
-                facts |= check_replay(step.workspace, replay)
+                facts |= check_replay(step.workspace, replay, program.writes)
         finally:
             if home and session and home.usable:
                 home.stop_jobs(session)
@@ -310,9 +312,10 @@ class DriverProcess:
             self._say(LAST)
             self.world.spawner.complain(f"this driver takes no other run: the program has left {left} running\n")
 
-    def _load(self, program: Program) -> LoadedProgram:
+    def _load(self, program: Program, *, is_replay: bool) -> LoadedProgram:
         """Load the code of `program`; `CodeUnavailable`, since what was deployed has loaded once: this node differs.
 
+        Code of a replay may be too old for any node: its `BrokenApp` or `NotFound` fails the attempt.
         An app file of a bundle is executed once in the life of the process: no other process changes it.
         """
         code = self.start.code
@@ -323,6 +326,8 @@ class DriverProcess:
                 self._apps = load_apps(app_file, bundle)
             return choose_program(self._apps, app_file, program)
         except UserError as error:
+            if is_replay:
+                raise
             raise CodeUnavailable(code.digest, self.world.spawner.host(), str(error)) from error
 
     @contextmanager

@@ -94,14 +94,16 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Repetition of the run `of`, whose transaction was `write_pointer`: what `Run.read` reads is as that one saw it.
+    """Repetition of the run `of`, whose transaction was `write_pointer`.
 
+    `Run.read` reads what the transaction `saw` could see: `write_pointer`, or of a replay what that replay saw.
     A `sandbox` publishes nothing. With `diff` the rows are compared with those that the run has published. `code` is
     the bundle of the run, empty for a program without one.
     """
 
     of: RunId
     write_pointer: WritePointer
+    saw: WritePointer
     sandbox: bool = False
     diff: bool = False
     code: str = ""

@@ -201,8 +201,8 @@ def repeat_input(db: Db, pointer: WritePointer, program: Program, run_id: RunId)
 
 
 def _lock(db: Db, chosen: ChosenInput) -> ChosenInput:
-    for dataset_id, pointer in sorted(chosen.pins.items()):
-        lock_kept(db, dataset_id, Snapshot(pointer, ""))
+    for dataset_id, pointers in sorted(chosen.pins.items()):
+        lock_kept(db, dataset_id, Snapshot(min(pointers), ""))
     return chosen
 
 

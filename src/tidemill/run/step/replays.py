@@ -75,16 +75,17 @@ class OutputComparison:
     only_replayed: tuple[str, ...] = ()
 
 
-def check_replay(run: Workspace, replay: Replay) -> dict[str, object]:
+def check_replay(run: Workspace, replay: Replay, writes: Iterable[str]) -> dict[str, object]:
     """Check what a replay has written, before its commit, and return the facts of the comparison that was asked for.
 
+    The declared outputs `writes` are compared, and no rejects: these have the run and the time of their discovery.
     `ReplayRefused` for a replay that would publish what it must not.
     """
     if not replay.sandbox:
         refuse_unsafe(run, replay, run.outputs.filesets)
     if not replay.diff:
         return {}
-    compared = compare_outputs(run, replay, run.outputs.filesets)
+    compared = compare_outputs(run, replay, {name: run.outputs.filesets[name] for name in writes})
     same = not any(one.differing_partitions for one in compared)
     return {"comparison": {"same": same, "outputs": write_plain(compared)}}
 
@@ -105,19 +106,20 @@ def compare_outputs(run: Workspace, replay: Replay, filesets: Mapping[str, Files
 def refuse_unsafe(run: Workspace, replay: Replay, filesets: Mapping[str, Fileset]) -> None:
     """Raise `ReplayRefused` unless each written partition is as the run, or a replay of it, has left it.
 
-    Appended rows are there already, unless the partition was dropped since. What commits after this look is found by
-    the commit. Cost: a look-up a partition.
+    Appended rows are there already, unless such a run has dropped the partition since. What commits after this look is
+    found by the commit. Cost: a look-up a partition.
     """
     for name, fileset in filesets.items():
         writes = {fileset.keys.encode(write.key): write for write in run.written(name)}
         rows = run.catalog.read(partial(find_writers, dataset_id=fileset.dataset_id, keys=[*writes]))
-        known = _find_same(run, replay, {run_id for _, run_id in rows})
-        for key, run_id in rows:
+        known = _find_same(run, replay, {row.run_id for row in rows})
+        for key, run_id, is_dropped in rows:
             shown = f"partition {fileset.show(key)}"
-            if writes[key].op is WriteOp.APPEND and writes[key].brings_rows:
+            if writes[key].op is WriteOp.APPEND and writes[key].brings_rows and not is_dropped:
                 raise ReplayRefused(replay.of, shown, name, "its rows would be there twice")
-            if run_id not in known:
-                raise ReplayRefused(replay.of, shown, name, f"{run_id} has written it too")
+            if run_id not in known and not (is_dropped and writes[key].op is WriteOp.DROP):
+                why = "has dropped it" if is_dropped else "has written it too"
+                raise ReplayRefused(replay.of, shown, name, f"{run_id} {why}")
 
 
 def _find_same(run: Workspace, replay: Replay, run_ids: Iterable[RunId]) -> set[RunId]:
@@ -174,7 +176,8 @@ class _ReplayedOutput:
         changed = [key for key in both if _contents(before[key].manifest) != _contents(after[key].manifest)]
         columns = next((one.columns for one in self.published if one.columns), None)
         own = self.run.outputs.columns_of(self.name)
-        if changed and (columns is None or own is None or columns.types != own.types):
+        # Columns may have been added since: the rows of the run have no values in them.
+        if changed and (columns is None or own is None or not columns.types.items() <= own.types.items()):
             for key in changed:
                 why = "its columns are others, or have other types"
                 differing[key] = self._differ(key, why, _rows_of(before[key]), _rows_of(after[key]))

@@ -80,7 +80,7 @@ class Step:
             first=registration is not None,
         )
         catalog.world.mark(f"{who}.begun")
-        written = Outputs(catalog, tx, outputs, writer, allowed, spans, quiet=record.quiet)
+        written = Outputs(catalog, tx, outputs, writer, allowed, spans, quiet=record.quiet, sandbox=record.is_sandbox)
         return cls(who, catalog, record, tx, written, inputs)
 
     def take(self) -> None:

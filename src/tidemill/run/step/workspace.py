@@ -135,7 +135,7 @@ class Workspace:
     def _seen(self) -> Snapshot:
         """The snapshot that programs look at: that of the transaction, of a replay that of the run which it repeats."""
         replay = self.record.replay
-        return self.tx if replay is None else Snapshot(replay.write_pointer, self.tx.incarnation)
+        return self.tx if replay is None else Snapshot(replay.saw, self.tx.incarnation)
 
     def ask(self, block: Callable[[Db, Transaction], T]) -> T:
         """Return what `block` reads of the catalog; `block` gets the transaction, whose snapshot it looks by."""
@@ -253,8 +253,9 @@ class Workspace:
         return_claims(self.catalog, tx or self.tx, consumer_id, keys, wait)
 
     def publish_rejects(self, inbox: Inbox, rows: DataFrame) -> None:
-        """Append bad rows of an inbox to its file set of rejects, with the commit."""
-        self.outputs.write(inbox.rejects, WriteOp.APPEND, rows)
+        """Append bad rows of an inbox to its file set of rejects, with the commit; those of a replay are there."""
+        if self.record.replay is None:
+            self.outputs.write(inbox.rejects, WriteOp.APPEND, rows)
 
     def output(self, dataset: Declared | str) -> Output:
         """Return where to write one of the outputs; `NotAnOutput` for others."""

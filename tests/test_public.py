@@ -80,7 +80,7 @@ def test_a_notebook_publishes_and_follows_what_it_published(sqlite_catalog_url, 
 
 INSIDE: Final = {
     "tests/acceptance": 114,
-    "tests/app": 88,
+    "tests/app": 94,
     "tests/cli": 4,
     "tests/demo": 49,
     "tests/testing": 13,

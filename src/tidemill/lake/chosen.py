@@ -23,13 +23,12 @@ from tidemill.lake.datasets import Dataset, DatasetKind, find_some
 from tidemill.lake.fileset.fileset import Change, ColumnSchema, Fileset, kind_of, pin
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Afterwards, Inbox
-from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version
-from tidemill.lake.snapshot.versions import find_version
 from tidemill.names import DatasetId, PinId, RunId, WritePointer
 from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:
     from tidemill.lake.chosen_sql import Sql
+    from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version
 
 SQL: Sql = load_sql(__file__)
 
@@ -245,6 +244,8 @@ def read_deliveries(db: Db, run_id: RunId, dataset_id: DatasetId) -> list[Delive
 
 def read_versions(db: Db, run_id: RunId, snapshot: SnapshotDataset) -> list[Version]:
     """Return the versions of a snapshot that the run was given, in the order of their commits; `VersionGone`."""
+    from tidemill.lake.snapshot.versions import find_version  # a list of runs does not load the room of snapshots
+
     numbers = db.records(SQL.read_versions, int, run_id=run_id, dataset_id=snapshot.dataset_id)
     return [find_version(db, snapshot, number) for number in numbers]
 

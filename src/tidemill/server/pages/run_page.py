@@ -130,28 +130,31 @@ def _actions(run: RunDetail) -> list[Action]:
         ask = f"This ends {run.run_id}. What it has written stays invisible. {_say_claimed(run)}"
         return [Action("Kill", f"{path}:kill", ask, "the run is asked to end", danger=True)]
     if run.state == "FAILED" and run.workflow is not None and run.workflow.claims != Holding.RETURNED:
-        if run.workflow.resumed_by is not None:
-            return []
-        ask = "This starts the nodes that have not completed, with the same claims and arguments."
-        actions = [Action("Resume", f"{path}:retry", ask, "a new run goes on")]
-        if run.workflow.holds_until is not None:
-            ask = "This returns the claims of the workflow: another run takes them, and begins with the first node."
-            actions.append(Action("Return claims", f"{path}:kill", ask, "the claims are returned", danger=True))
-        return actions
+        return _actions_of_failed(path, run.workflow)
     is_chosen = "chosen" in run.triggered_by
     if run.state != "COMPLETED":
         taken = "It works on the same chosen input." if is_chosen else "It takes what waits now."
         ask = f"This starts a new run of {run.program} with the same arguments. {taken}"
         return [Action("Retry", f"{path}:retry", ask, "a new run is pending")]
-    if run.program is None:
-        return []
-    if is_chosen:  # another one would take what waits: `run replay` repeats this one
+    if run.program is None or is_chosen:  # another one would take what waits: `run replay` repeats this one
         return []
     quiet = {"quiet": True} if run.triggered_by.get("quiet") else {}
     taken = "It publishes quietly." if quiet else "It takes what waits now."
     ask = f"This starts a new run of {run.program} with the same arguments. {taken}"
     body = json.dumps({"program": run.program, "arguments": dict(run.arguments), **quiet})
     return [Action("Start another", "/v1/runs", ask, "a new run is pending", body=body)]
+
+
+def _actions_of_failed(path: str, workflow: WorkflowView) -> list[Action]:
+    """Return the actions on a failed workflow that has not returned its claims."""
+    if workflow.resumed_by is not None:
+        return []
+    ask = "This starts the nodes that have not completed, with the same claims and arguments."
+    actions = [Action("Resume", f"{path}:retry", ask, "a new run goes on")]
+    if workflow.holds_until is not None:
+        ask = "This returns the claims of the workflow: another run takes them, and begins with the first node."
+        actions.append(Action("Return claims", f"{path}:kill", ask, "the claims are returned", danger=True))
+    return actions
 
 
 def _draw_nodes(workflow: WorkflowView | None, mill: Mill) -> Mapping[str, Any]:

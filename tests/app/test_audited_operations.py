@@ -15,7 +15,7 @@ from pyarrow import parquet, table
 
 from tests.run.conftest import rows_of
 from tests.stage import Stage, staged
-from tidemill import Cron, Mill, RunFailed
+from tidemill import Mill, RunFailed
 from tidemill.mill.operation import Right
 from tidemill.mill.operations import OPERATIONS
 
@@ -226,10 +226,8 @@ PLAYS = {
     ),
     "backfill.start": Play(
         LOOK,
-        lambda stage: stage.mill.schedules.create("shop.nightly", "shop.look", trigger=Cron("0 3 * * *")),
-        lambda mill, _: mill.backfills.start(
-            "shop.look", by="times", schedule="shop.nightly", since="2026-01-01", until="2026-01-03"
-        ),
+        lambda stage: stage.publish("lines", "hour=1"),
+        lambda mill, _: mill.backfills.start("shop.look", select="all"),
     ),
     "catalog.adopt": Play("catalog", go_back, lambda mill, _: mill.catalog.adopt()),
     "catalog.restore": Play("catalog", back_up, lambda mill, backup: mill.catalog.restore(backup, replace=True)),

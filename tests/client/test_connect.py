@@ -34,6 +34,8 @@ ANY_PORT = {"TIDEMILL_SERVER_PORT": "0"}
 READS: dict[str, Callable[[Mill], object]] = {
     "alert.show": lambda mill: mill.alerts.show(open_alert_of(mill)),
     "app.show": lambda mill: mill.apps.show("shop"),
+    "backfill.plan": lambda mill: mill.backfills.plan("shop.sift", dataset="orders", select="all"),
+    "backfill.show": lambda mill: mill.backfills.show(next(iter(mill.backfills.list())).backfill_id),
     "catalog.audit": lambda mill: replace(mill.catalog.audit(["orders"]), tick=0),
     "consumer.show": lambda mill: mill.consumers.show("orders", "default.shop.sift"),
     "catalog.fsck": lambda mill: mill.catalog.fsck(),

@@ -233,10 +233,10 @@ def test_one_namespace_tells_nothing_of_another(stage, clients):
                 assert answer.status_code in {404, 422}, (path, answer.status_code, said)
     assert asked > 600
     assert answered > 200
-    # Each other page was looked at with something on it. These seven need other names: see test_namespaces.py.
+    # Each other page was looked at with something on it. These eight need other names: see test_namespaces.py.
     assert pages - shown == {
         *("/runs", "/schedules", "/consumers", "/alerts/{alert_id}", "/transactions/{write_pointer}"),
-        *("/consumers/{dataset}/{name}", "/datasets/{name}/{key:path}"),
+        *("/consumers/{dataset}/{name}", "/datasets/{name}/{key:path}", "/backfills/{backfill_id}"),
     }
     assert len(pages) > 20
 

@@ -231,7 +231,7 @@ def test_a_replay_whose_code_no_longer_loads_fails(stage):
     ],
 )
 def test_a_program_that_was_declared_otherwise_since_is_not_replayed(stage, then, now, code, why):
-    """The old code would get no files, and nobody would be told; or a text where it counts with a number."""
+    """The old code would silently get no files, or a text where the code counts with a number."""
     run = run_once(stage)
     stage.declare(APP.replace(then, now))
 

@@ -93,6 +93,23 @@ def test_a_node_without_the_secret_leaves_the_run_to_other_nodes(tmp_path, sqlit
     assert f"no_secret: there is no secret at file:{tmp_path}" in ran.exit_reason
 
 
+def test_an_error_with_a_secret_in_its_text_shows_the_place(tmp_path, sqlite_catalog_url):
+    """Libraries write the arguments of a call into their errors, also by `repr`, which escapes some characters."""
+    (app,) = (text for kind, text in BLOCKS if kind == "python" and "import tidemill" in text)
+    fails = "    raise ValueError(f'no such login: {key}, {password!r}')\n"
+    with staged(
+        tmp_path, sqlite_catalog_url, app + fails, environ={"CRM_KEY": "open sesame", "PW": "sword'\"fish"}
+    ) as stage:
+        stage.mill.runs.start("shop.mirror", {"password": tm.Secret("env:PW")})
+        (ran,) = stage.work()
+        complaints = "".join(stage.spawner.complaints)
+
+    assert ran.exit_reason == "ValueError: no such login: env:CRM_KEY, 'env:PW'"
+    assert "no such login: env:CRM_KEY" in complaints
+    assert "fish" not in complaints.replace(fails, "")
+    assert "sesame" not in complaints
+
+
 def test_the_calls_of_the_page_work(stage):
     """The same in Python."""
     (text,) = (text for kind, text in BLOCKS if kind == "python" and "import tidemill" not in text)

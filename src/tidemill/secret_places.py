@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,8 @@ from tidemill.errors import NotOnThisNode, UserError
 from tidemill.world import World
 
 _KINDS: Final = ("env", "file")
+_LEAST_HIDDEN: Final = 4
+"""The least characters of a secret that is hidden in texts: a shorter one stands in many words by chance."""
 
 
 class BadSecretPlace(UserError):
@@ -69,3 +73,15 @@ def read_secret(world: World, what: str, place: str) -> str:
         with suppress(OSError):
             return world.disk.read_bytes(Path(name)).decode(errors="replace").strip()
     raise NoSecret(place)
+
+
+def hide_secrets(text: str, places: Mapping[str, str]) -> str:
+    """Return `text` with the place of each secret in its stead; `places` are by the secrets.
+
+    Also a secret as `repr` or JSON writes it. A secret that a program has changed, as by a hash, is not found.
+    """
+    for secret in sorted(places, key=len, reverse=True):
+        if len(secret) >= _LEAST_HIDDEN:
+            for form in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]):
+                text = text.replace(form, places[secret])
+    return text

@@ -51,6 +51,14 @@ def stage(tmp_path, catalog_url):
         yield stage
 
 
+def test_a_zone_that_is_left_out_again_stays(stage):
+    """Else the hours of the file set would move by the offset of the zone, without a word."""
+    stage.mill.project.config.app.write_text(APP.replace(', zone="Europe/Berlin"', ""), encoding="utf-8")
+    stage.mill.deploy()
+
+    assert stage.mill.watermarks.show("lines").zone == "Europe/Berlin"
+
+
 def play(stage):
     """Return the deliveries to the program since the last call."""
     before = len(stage.lines_of())

@@ -205,7 +205,7 @@ MUTANTS: Final = (
     _mutant(
         "chosen_run_takes_of_the_consumer",
         "a run with chosen input takes what waits for its program",
-        In("find_inputs").swap("run is not None and run.is_chosen", "False"),
+        In("find_inputs").swap("record is not None and record.is_chosen", "False"),
         scenario="given",
     ),
     _mutant(

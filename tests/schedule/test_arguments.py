@@ -211,6 +211,27 @@ def test_a_message_without_a_fitting_value_ends_the_job_with_the_reason(stage, p
     assert why in ended.detail["why"]
 
 
+def test_the_place_of_a_secret_goes_to_secrets_alone(stage):
+    """A text argument would have the place as its text, and the program would use that as a password."""
+    stage.declare(
+        APP.split("\n", 3)[3] + RUNS.replace('"eu"', 'tm.Secret("env:EU")').replace('"cause": ""', '"to": tm.Secret')
+    )
+
+    def chain(**arguments):
+        trigger = tm.RunEnded("shop.load")
+        stage.mill.schedules.create("shop.follow", "shop.follow", trigger=trigger, arguments=arguments)
+
+    with raises_code("bad_argument", match="is of type secret, but the argument of type string"):
+        chain(region=tm.From("run.arguments.region"), to="env:TO")
+    chain(to=tm.From("run.arguments.region"))
+    stage.mill.runs.start("shop.load", {"region": "file:/dev/null"})
+    stage.work()
+    stage.schedule()
+    (follows,) = stage.mill.runs.list(program="shop.follow")
+
+    assert follows.arguments["to"] == "file:/dev/null"
+
+
 def test_without_a_run_the_default_counts(stage):
     """The hour has passed, and no run has ended."""
     trigger = tm.RunEnded("shop.load") | tm.Every("1h")

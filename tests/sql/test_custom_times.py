@@ -98,6 +98,9 @@ def test_no_function_of_the_project_runs_in_a_transaction(project, monkeypatch):
     shown = project.mill.watermarks.show("clicks").watermark
     deployed = list(calls)
     calls.clear()
+    taken = project.mill.consumers.take("clicks", "mirror")
+    project.mill.transactions.abort(taken.write_pointer)
+    project.mill.consumers.reset("clicks", "mirror", "beginning", time_from="2021-03-19")
     project.mill.sql("ALTER TABLE clicks SET ('streaming-source.enable'='false')")
     hours = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
     project.mill.sql(f"EXPLAIN SELECT window_start FROM {hours}")

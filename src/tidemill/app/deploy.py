@@ -519,15 +519,17 @@ def _refuse_app(config: Config, app: App, present: AppSpec | None) -> None:
 def _with_zone(db: Db, config: Config, dataset: Dataset) -> Dataset:
     """Return a data set whose watermark has the time zone of the project, if its declaration names none.
 
-    A watermark that is there keeps its zone: a later change of the project's zone changes nothing. A time column
-    without a zone has none to keep.
+    A watermark that is there keeps its zone, also a declared one. A later change of the project's zone changes nothing.
+    A time column without a zone has none to keep.
     """
     fileset = Fileset.of(dataset) if "watermark" in dataset.spec else None
     if fileset is None or fileset.watermark is None or ZONE in fileset.watermark.options:
         return dataset
     present = find_present(db, dataset.namespace, dataset.name)
     before = None if present is None or present.altered else present.spec.get("watermark")
-    zone = before.get("default_zone", UTC) if isinstance(before, Mapping) else config.time_zone
+    zone = config.time_zone
+    if isinstance(before, Mapping):
+        zone = before.get("options", {}).get(ZONE, before.get("default_zone", UTC))
     columns = _columns_of(fileset) or (None if present is None else find_schema(db, present.dataset_id))
     if zone == UTC or (columns is not None and has_no_zone(fileset.watermark.column, columns.types)):
         return dataset

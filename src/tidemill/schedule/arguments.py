@@ -35,6 +35,7 @@ _TAKERS: Final[Mapping[str, frozenset[ArgumentType]]] = {
     "long": _NUMBERS,
     "float": frozenset({ArgumentType.FLOAT}),
     "bool": frozenset({ArgumentType.BOOL}),
+    "secret": frozenset({ArgumentType.SECRET}),
 }
 """Types of arguments that take a value, by the type of the value. Values of all other types are text."""
 

@@ -25,6 +25,7 @@ from tidemill.lake.consumer.managed import Consumer, find_consumer
 from tidemill.lake.consumer.starts import NamedStart, Start, StartPosition, find_position
 from tidemill.lake.fileset.fileset import read_partitions
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, WritePointer
+from tidemill.shapes.custom_time import run_beside
 from tidemill.shapes.filters import KeyFilter
 from tidemill.shapes.keys import KeyText
 
@@ -129,7 +130,7 @@ def reset(
     if chosen is not None:
         since = position.since_seq
         snapshot = Snapshot(WritePointer(tick), catalog.incarnation)
-        changes = catalog.read(lambda db: _find_chosen(db, dataset_id, snapshot, since, chosen))
+        changes = run_beside(catalog.read, lambda db: _find_chosen(db, dataset_id, snapshot, since, chosen))
         asked = f"{start} {chosen.shown}"
         position = catalog.read(lambda db: find_position(db, dataset_id, Start(NamedStart.NOW), tick))
     new_id = ConsumerId(catalog.world.new_id("consumer"))

@@ -31,6 +31,7 @@ from tidemill.run.records.programs import (
     LoadedProgram,
     Program,
     ProgramSource,
+    Value,
     choose_program,
     load_apps,
 )
@@ -54,6 +55,7 @@ from tidemill.run.step.replays import check_replay
 from tidemill.run.step.run_ends import announce_end, announce_start
 from tidemill.run.step.spans import bind_spans
 from tidemill.run.step.step import Step
+from tidemill.secret_places import hide_secrets
 from tidemill.shapes.formats import reason as spark_reason
 from tidemill.storage.files import FileUnreadable, StorageUnavailable
 from tidemill.storage.locations import is_object_store
@@ -97,6 +99,8 @@ class DriverProcess:
         """The apps of the app file, once it was executed."""
         self._unregistered: Registration | None = None
         """The registration for an attempt that has still to be made."""
+        self._secrets: Mapping[str, str] = {}
+        """The places of the secrets of the attempt, by the secrets, which no reason and no log has."""
         self._left = ""
         """Threads and processes that user code has left running in this process."""
 
@@ -184,7 +188,7 @@ class DriverProcess:
             home = self._spark(Path(assignment.logs) / "spark.log")
             facts |= self._describe(home)
         loaded = self._load(program, is_replay=run.replay is not None)
-        program.reveal(self.world, run.arguments)  # a node that lacks a secret takes nothing
+        self._read_secrets(program, run.arguments)
         if program.kind.is_worker:
             self._register()
             self._work_until_stopped(run, program, loaded, outputs, home, facts)
@@ -330,6 +334,11 @@ class DriverProcess:
                 raise
             raise CodeUnavailable(code.digest, self.world.spawner.host(), str(error)) from error
 
+    def _read_secrets(self, program: Program, given: Mapping[str, Value]) -> None:
+        """Read the secrets among the arguments. `NoSecret` before the attempt has taken anything."""
+        revealed = program.reveal(self.world, given)
+        self._secrets = {str(found): str(given[name]) for name, found in revealed.items() if found != given[name]}
+
     @contextmanager
     def _blaming(self, step: Step) -> Iterator[None]:
         """Turn what user code raises in the block into `ProgramFailed`, which says what of its claims is to blame."""
@@ -349,7 +358,7 @@ class DriverProcess:
 
         self._complain()
         text = "".join(traceback.format_exception(error))
-        reason = f"{type(error).__name__}: {spark_reason(str(error))}"
+        reason = f"{type(error).__name__}: {spark_reason(hide_secrets(str(error), self._secrets))}"
         if self.spark is not None and self.spark.lost:
             return SparkLost(reason)
         if step is None:
@@ -390,7 +399,7 @@ class DriverProcess:
 
     def _complain(self) -> None:
         """Put the exception that is being handled into the attempt's log."""
-        self.world.spawner.complain(traceback.format_exc())
+        self.world.spawner.complain(hide_secrets(traceback.format_exc(), self._secrets))
 
     def _say(self, line: str) -> None:
         self.world.disk.append(self.folder / STATUS, f"{line}\n")

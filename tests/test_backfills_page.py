@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import time
 from pathlib import Path
 
 import pytest
 
 import tidemill as tm
+from tests.nodes import node_up
 from tests.stage import staged
+from tests.yardstick import patience
 from tidemill.cli.main import main
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "backfills.md").read_text(encoding="utf-8")
@@ -88,3 +91,34 @@ def test_the_reports_of_a_backfill_have_their_days(stage):
     ran = stage.play()
 
     assert [one.arguments for one in ran] == [{"day": f"2026-01-0{day}T03:00:00.000Z"} for day in (1, 2)]
+
+
+@pytest.mark.long
+def test_a_node_that_is_killed_leaves_a_backfill_to_the_next_one(sqlite_catalog_url, tmp_path):
+    """Each item is done once after a kill -9, and a run that ends brings the next run at once."""
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    settings = f'catalog = "{sqlite_catalog_url}"\n[runner]\nlease = "5s"\n'
+    (tmp_path / "tidemill.toml").write_text(settings, encoding="utf-8")
+    log = tmp_path / "up.log"
+
+    def wait_for(done):
+        deadline = time.monotonic() + patience(40)
+        while mill.backfills.show(backfill_id).done < done:
+            assert time.monotonic() < deadline, log.read_text()[-4000:]
+            time.sleep(0.05)
+
+    with tm.open(tmp_path) as mill:
+        mill.deploy()
+        choice = {"by": "times", "schedule": "shop.nightly", "since": "2026-01-01", "until": "2026-01-13"}
+        backfill_id = mill.backfills.start("shop.report", **choice, concurrency=2).backfill_id
+        with node_up(tmp_path, "one", log) as one:
+            wait_for(3)
+            one.kill()
+            one.wait()
+        with node_up(tmp_path, "two", log):
+            wait_for(12)
+        runs = [run.triggered_by["item"] for run in mill.runs.list() if run.state == "COMPLETED"]
+
+        assert mill.backfills.show(backfill_id).state == "COMPLETED"
+        assert sorted(runs) == list(range(12))
+        assert mill.catalog.audit().findings == ()

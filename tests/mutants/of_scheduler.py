@@ -435,7 +435,7 @@ MUTANTS: Final = (
     _mutant(
         "backfill_past_its_limit",
         "a backfill makes as many runs as may be under way, whatever is under way",
-        In("backfills._launch").swap("found.concurrency - found.running", "found.concurrency"),
+        In("backfills._start_items").swap("found.concurrency - found.running", "found.concurrency"),
         scenario="backfill-paused",
     ),
     _mutant(
@@ -449,7 +449,7 @@ MUTANTS: Final = (
     _mutant(
         "failed_items_not_counted",
         "an item that has failed is not counted as failed",
-        In("backfills._settle").swap("found.failed + len(changed) - done", "found.failed"),
+        In("backfills._settle_items").swap("found.failed + len(changed) - done", "found.failed"),
         scenario="backfill-failed",
     ),
     _mutant(

@@ -500,6 +500,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "expiry.find_claimed": {"horizon": 0},
     "expiry.mark_expired": {"dataset_id": "deep", "changes": _deep(11)},
     "expiry.insert_garbage": {"dataset_id": "deep", "changes": _deep(1)},
+    "audit.list_backfills": {"horizon_at": 0},
     "audit.list_named": {"datasets": _list("default.small_1", "default.wide")},
     "expiry.supersede_all": {"dataset_id": "small_1"},
     "expiry.supersede_compactions": {"dataset_id": "deep"},

@@ -358,10 +358,10 @@ def _advance_one(db: Db, world: World, backfill_id: BackfillId) -> None:
 
 def _advance(db: Db, world: World, pointer: WritePointer, found: Backfill) -> Backfill:
     """Settle the items whose runs have ended, make the next runs, and store the backfill; the caller holds its lock."""
-    advanced, changed = _settle(db, found)
+    advanced, changed = _settle_items(db, found)
     runs: list[NewRun] = []
     if advanced.state is BackfillState.RUNNING:
-        advanced, launched, runs = _launch(db, world, pointer, advanced)
+        advanced, launched, runs = _start_items(db, world, pointer, advanced)
         changed += launched
     if advanced.state is BackfillState.RUNNING and advanced.waiting + advanced.running == 0:
         advanced = replace(advanced, state=BackfillState.COMPLETED)
@@ -373,7 +373,7 @@ def _advance(db: Db, world: World, pointer: WritePointer, found: Backfill) -> Ba
     return _store(db, advanced)
 
 
-def _settle(db: Db, found: Backfill) -> tuple[Backfill, list[_ItemChange]]:
+def _settle_items(db: Db, found: Backfill) -> tuple[Backfill, list[_ItemChange]]:
     """Return the backfill, and its items whose runs have ended, as they are now."""
     ended = db.records(SQL.list_ended, _Ended, backfill_id=found.backfill_id)
     changed = [
@@ -398,7 +398,7 @@ def _why_failed(one: _Ended) -> str:
     return f"{one.state.lower()}: {one.exit_reason}" if one.exit_reason else one.state.lower()
 
 
-def _launch(
+def _start_items(
     db: Db, world: World, pointer: WritePointer, found: Backfill
 ) -> tuple[Backfill, list[_ItemChange], list[NewRun]]:
     """Decide on runs of the next items, until as many are under way as may be; return them with the changed items."""

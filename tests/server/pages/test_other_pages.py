@@ -60,7 +60,7 @@ def test_a_backfill_shows_its_progress_and_what_failed(stage, browser, read):
 
     assert words.startswith(f"{backfill_id} ● running 1 of 4 items have ended: 25 %")
     assert "running 1 of 1 at a time waiting 2 failed 1" in words
-    assert re.search(r"2026-01-01T01:30:00Z ✕ failed run_\w+ failed: ValueError: <script>", words)
+    assert re.search(r"2026-01-01T01:30:00Z ✕ failed run_\w+ failed: ", words)
     assert all(button in words for button in ("Pause", "Cancel and kill", "Retry"))
     assert backfill_id in listed
     assert f"backfill cancel {backfill_id} --kill" in page(f"/backfills/{backfill_id}").text

@@ -39,6 +39,10 @@ def look(run):
 def load(run):
     run.input(raw)
 
+@app.python()
+def tidy(run):
+    pass
+
 app.schedule("look", look, trigger=tm.NewPartitions(lines))
 app.window_sql("count_days", '''
     INSERT INTO counts SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day
@@ -136,7 +140,7 @@ def start_backfill(stage: Stage, *, failed: bool = False) -> None:
         "INSERT INTO backfill (backfill_id, program_id, namespace, choice, arguments, state, concurrency, priority, "
         "quiet, actor, waiting, running, failed, created_at) SELECT 'backfill_1', program_id, 'default', "
         f"'{{\"by\": \"times\"}}', '{{}}', 'RUNNING', 1, -1, 0, 'ann', {1 - failed}, {1 - failed}, {int(failed)}, 1 "
-        "FROM program WHERE name = 'look' RETURNING 1",
+        "FROM program WHERE name = 'tidy' RETURNING 1",
     )
     first, second = ("FAILED", "DONE") if failed else ("WAITING", "RUNNING")
     rows_of(
@@ -225,9 +229,11 @@ PLAYS = {
         lambda mill, _: mill.backfills.retry(BACKFILL),
     ),
     "backfill.start": Play(
-        LOOK,
-        lambda stage: stage.publish("lines", "hour=1"),
-        lambda mill, _: mill.backfills.start("shop.look", select="all"),
+        "default.shop.tidy",
+        lambda stage: stage.mill.schedules.create("shop.nightly", "shop.tidy", trigger=Cron("0 3 * * *")),
+        lambda mill, _: mill.backfills.start(
+            "shop.tidy", by="times", schedule="shop.nightly", since="2026-01-01", until="2026-01-03"
+        ),
     ),
     "catalog.adopt": Play("catalog", go_back, lambda mill, _: mill.catalog.adopt()),
     "catalog.restore": Play("catalog", back_up, lambda mill, backup: mill.catalog.restore(backup, replace=True)),

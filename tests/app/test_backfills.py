@@ -102,14 +102,14 @@ def counts(backfill):
 def test_a_backfill_by_times_makes_a_run_for_each_time(stage):
     """A program that runs daily is brought up to its past."""
     planned = stage.mill.backfills.plan("shop.daily", **JANUARY)
-    started = stage.mill.backfills.start("shop.daily", **JANUARY, concurrency=3)
+    started = stage.mill.acting_as("ann@desk").backfills.start("shop.daily", **JANUARY, concurrency=3)
     ended = finish(stage, started.backfill_id)
 
     assert (planned.items, planned.named, planned.first[0].item) == (10, {"missing": 10}, "2026-01-01T03:00:00Z")
     assert counts(started) == ("RUNNING", 7, 3, 0, 0, 0)
     assert counts(ended) == ("COMPLETED", 0, 0, 10, 0, 0)
     assert stage.lines_of() == [f"2026-01-{day:02}" for day in range(1, 11)]
-    assert {run.priority for run in stage.runs()} == {-1}
+    assert {(run.priority, run.triggered_by["by"]) for run in stage.runs()} == {(-1, "ann@desk")}
     assert {one.state for one in stage.mill.backfills.items(ended.backfill_id)} == {"DONE"}
 
 

@@ -453,6 +453,12 @@ MUTANTS: Final = (
         scenario="backfill-failed",
     ),
     _mutant(
+        "failed_runs_are_done",
+        "an item is done when its run has ended, however it has ended",
+        In("backfills._settle_items").swap("one.state is RunState.COMPLETED and one.exit_reason != NO_INPUT", "True"),
+        scenario="backfill-failed",
+    ),
+    _mutant(
         "dropped_items_wait",
         "the items of a cancelled backfill still wait",
         In("cancel_backfill").drop(

@@ -455,7 +455,12 @@ def _make_run(  # a run is made of all of these
     db: Db, pointer: WritePointer, found: Backfill, program: Program, run_id: RunId, no: int, item: str
 ) -> NewRun:
     """Return the run of an item. `MissingInput`, `BadArgument`, `NothingToRepeat`, `TakesWork`, `NotFound`."""
-    cause: dict[str, object] = {"asked": "by a backfill", BACKFILL: found.backfill_id, "item": no}
+    cause: dict[str, object] = {
+        "asked": "by a backfill",
+        "by": found.actor,
+        BACKFILL: found.backfill_id,
+        "item": no,
+    }
     arguments = dict(found.arguments)
     chosen = None
     match found.by:

@@ -19,7 +19,6 @@ from tidemill.catalog.records import to_json
 from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, NotFound
 from tidemill.json_specs import write_text
-from tidemill.lake.datasets import DatasetKind
 from tidemill.names import (
     STARTED,
     CommitSeq,
@@ -271,15 +270,15 @@ def _check_held(db: Db, name: str, program: Program, trigger: Trigger) -> None:
     """
     if program.workflow is None:
         return
-    taken = [one for one in trigger.leaves if isinstance(one, DataTrigger) and one.of_kind != DatasetKind.INBOX]
+    taken = [one for one in trigger.leaves if isinstance(one, DataTrigger) and one.of_kind != "inbox"]
     for leaf in (one for one in taken if one.dataset not in program.reads):
         for node in program.workflow.nodes:
             reader = find_program(db, program.namespace, program.app, node.name)
             if leaf.dataset not in reader.reads:
                 continue
-            if leaf.of_kind == DatasetKind.FILESET and not computes_windows(db, reader):
+            if leaf.of_kind == "fileset" and not computes_windows(db, reader):
                 why = f"the node {node.name} reads {leaf.dataset} by itself; name it in holds= of the workflow"
-            elif leaf.of_kind == DatasetKind.FILESET or follows_changes(db, reader, leaf.dataset):
+            elif leaf.of_kind == "fileset" or follows_changes(db, reader, leaf.dataset):
                 why = f"the node {node.name} reads {leaf.dataset} by itself; give {node.name} a schedule of its own"
             else:
                 continue  # each run reads the version that is current then

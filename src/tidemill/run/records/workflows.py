@@ -41,12 +41,12 @@ class HoldsChanged(UserError):
 
     code = "holds_changed"
 
-    def __init__(self, node: NodeSpec, program: Program) -> None:
-        self.node = node.name
-        self.held = tuple(sorted(node.held))
-        self.deployed = tuple(sorted(program.held))
+    def __init__(self, node: str, held: Iterable[str], deployed: Iterable[str]) -> None:
+        self.node = node
+        self.held = tuple(sorted(held))
+        self.deployed = tuple(sorted(deployed))
         super().__init__(
-            f"node {node.name} was deployed again, and gets other data sets from its workflow: "
+            f"node {node} was deployed again, and gets other data sets from its workflow: "
             f"{', '.join(self.deployed) or 'none'}, and {', '.join(self.held) or 'none'} when the workflow was started",
             "deploy the former `holds=` and retry the workflow, or start another run",
         )
@@ -55,7 +55,7 @@ class HoldsChanged(UserError):
 def check_held(node: NodeSpec, program: Program) -> None:
     """Refuse a program that gets other data sets from its workflow than the node did when the workflow was started."""
     if set(node.held) != set(program.held):
-        raise HoldsChanged(node, program)
+        raise HoldsChanged(node.name, node.held, program.held)
 
 
 class Holding(StrEnum):

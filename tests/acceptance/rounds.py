@@ -249,11 +249,15 @@ def find_fileset(machine: Machine, name: str) -> Fileset:
 
 
 def consumed(machine: Machine, name: str, program: str = "") -> Counter[str]:
-    """In how many committed runs (of a program) each input is; a worker's commits are of one run."""
+    """Count the committed runs (of a program) that have each input.
+
+    A worker's commits are of one run, and the nodes of a workflow read what the workflow completes.
+    """
     rows = machine.sql(
         "SELECT i.item FROM run_input AS i JOIN run AS r ON r.run_id = i.run_id"
         " JOIN dataset AS d ON d.dataset_id = i.dataset_id LEFT JOIN program AS p ON p.program_id = r.program_id"
         f" WHERE d.name = '{name}' AND (r.state = 'COMPLETED' OR p.kind = 'worker') AND '{program}' IN ('', p.name)"
+        " AND r.run_id NOT IN (SELECT run_id FROM workflow_node)"
     )
     return Counter(str(item) for (item,) in rows)
 

@@ -671,7 +671,7 @@ def test_a_node_that_waits_for_the_take_of_another_finds_what_it_took(stage, nod
 
 
 def test_a_node_that_was_deployed_with_other_holds_fails_and_goes_on_with_the_former_ones(stage):
-    """It would take other files than the nodes before it, and the workflow would close what no node has seen."""
+    """The node would take other files than the nodes before, and the workflow would close what no node has seen."""
     land(stage, "1.txt")
     stage.schedule()
     stage.work()
@@ -710,7 +710,7 @@ def test_a_restore_leaves_a_workflow_under_way_to_its_nodes(stage):
 
 
 def test_files_beyond_those_of_a_failed_workflow_do_not_wait_for_its_claims(stage):
-    """It keeps its claims for a day, and the files behind them are in no message that is still to come."""
+    """The run keeps its claims for a day, and the files behind them are in no message that is still to come."""
     stage.declare(STEPS.replace('settle="0s"', 'settle="0s", max_files=1'))
     (stage.mill.project.config.folder / "broken.txt").write_text("yes")
     land(stage, "1.txt", "2.txt", "3.txt")
@@ -755,7 +755,7 @@ def test_a_schedule_that_a_workflow_could_never_serve_is_refused(stage, trigger,
 
 
 def test_the_nodes_of_a_workflow_have_its_deadline_and_its_turn_and_alone_take_slots(stage):
-    """Behind work that came later, a workflow would wait anew for each of its nodes."""
+    """Behind work that came later, a workflow would wait with each of its nodes."""
     stage.declare(STEPS.replace("tm.NewFiles(raw)", "tm.NewFiles(raw), deadline='1h'"))
     land(stage, "1.txt")
     stage.schedule()

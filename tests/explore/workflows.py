@@ -50,21 +50,21 @@ FORK = WorkflowSpec(
 )
 
 
-def _program(name: str, spec: WorkflowSpec | None = None) -> Program:
-    made = Program(
-        ProgramId(name), Namespace("default"), "shop", name, ProgramKind.PYTHON, "/app.py", reads=("default.lines",)
-    )
+def _program(name: str, reads: tuple[str, ...], spec: WorkflowSpec | None = None) -> Program:
+    made = Program(ProgramId(name), Namespace("default"), "shop", name, ProgramKind.PYTHON, "/app.py", reads=reads)
     if spec is None:
         return replace(made, held=made.reads)
     return replace(made, kind=ProgramKind.WORKFLOW, workflow=spec)
 
 
-def _set_up(stage: Stage, *, late: bool) -> None:
+def _set_up(stage: Stage, *, late: bool, aside: bool) -> None:
+    nodes = tuple(replace(node, held=()) if aside and node.name == "left" else node for node in FORK.nodes)
+
     def block(db: Db) -> None:
         declare(db, LINES.dataset)
-        for node in FORK.nodes:
-            put_program(db, _program(node.name))
-        put_program(db, _program("fork", FORK))
+        for node in nodes:
+            put_program(db, _program(node.name, node.held))
+        put_program(db, _program("fork", ("default.lines",), replace(FORK, nodes=nodes)))
         ensure_consumer(db, LINES.dataset_id, "default.shop.fork")
         if late:
             create_external(db, RunId("run_late"), owner="me", host="here", pid=1, lease=timedelta(minutes=1))
@@ -106,7 +106,8 @@ def work(stage: Stage, endings: Sequence[str]) -> bool:
         effects = [AttachTransaction(run.run_id, run.epoch), *inputs.begin(run, catalog.world)]
         tx = begin(catalog, run_id=run.run_id, epoch=run.epoch, effects=effects)
         inputs.take(catalog, tx)
-        for delivery in inputs.taken["default.lines"].deliveries:
+        given = [delivery for taken in inputs.taken.values() for delivery in taken.deliveries]
+        for delivery in given:
             for change in delivery.changes:
                 note_given(stage, run.node, run.run_id, run.epoch, change.write_pointer, change.partition_key)
         if (stage.pick(lambda: endings) if len(endings) > 1 else endings[0]) == "fail":
@@ -194,6 +195,9 @@ def sound(tables: Tables) -> None:
         if claim.run_id is None:
             continue
         must((claim.state == "completed") == ("join" in done), f"{claim.partition_key} is {claim.state} with {done}")
+    claimed = any(claim.run_id == WORKFLOW and claim.state == "in_progress" for claim in tables["consumer_work"])
+    for row in tables["workflow_run"]:
+        must(row.holding == "held" or not claimed, f"claims are held, and {row.run_id} says {row.holding}")
     given: dict[tuple[str, int], set[tuple[int, str]]] = defaultdict(set)
     for one in tables["given"]:
         given[one.run_id, one.epoch].add((one.write_pointer, one.partition_key))
@@ -209,15 +213,21 @@ def _at_rest(tables: Tables) -> None:
 
 
 def forked(
-    *endings: str, drivers: int = 2, kills: bool = False, fences: int = 0, losses: int = 0, late: bool = False
+    *endings: str,
+    drivers: int = 2,
+    kills: bool = False,
+    fences: int = 0,
+    losses: int = 0,
+    late: bool = False,
+    aside: bool = False,
 ) -> Callable[[str], Scenario]:
-    """A fork of two nodes and their join."""
+    """A fork of two nodes and their join. With `aside` the left one reads nothing of what the workflow holds."""
 
     def make(name: str) -> Scenario:
         return Scenario(
             name,
             "the next node starts once, and the workflow ends, with the commit that ends the last node before it",
-            partial(_set_up, late=late),
+            partial(_set_up, late=late, aside=aside),
             lambda: [
                 *(driver(f"driver{n}", endings) for n in range(drivers)),
                 *([writer("late", (2, "create"), endings=("commit",))] if late else []),
@@ -236,6 +246,7 @@ def forked(
 
 SCENARIOS = {
     "fork": forked("commit", "fail"),
+    "fork-aside": forked("commit", aside=True),
     "fork-late": forked("commit", drivers=1, late=True),
     "fork-killed": forked("commit", drivers=1, kills=True),
     "forks-killed": forked("commit", kills=True),

@@ -162,6 +162,12 @@ MUTANTS: Final = (
         scenario="fork",
     ),
     _mutant(
+        "take_of_a_workflow_unseen",
+        "a node that ends while another takes writes that the workflow holds nothing",
+        Sql("hold_claims").swap(", revision = revision + 1", ""),
+        scenario="fork-aside",
+    ),
+    _mutant(
         "nodes_not_started",
         "the commit that ends a node starts no other node",
         In("_MoveWorkflow.writes").drop("*insertions(self.starts)"),

@@ -357,7 +357,7 @@ SELECT 'run_' || i, '{}', CASE WHEN i % 1000 = 1 THEN 'held' ELSE 'closed' END,
 -- name: fill_workflow_node
 INSERT INTO workflow_node (workflow_id, node, run_id, outcome)
 SELECT 'run_' || i, 'fetch', 'run_' || (i - 1), 'COMPLETED' FROM series WHERE i >= 200000
- UNION ALL SELECT 'live_' || i, 'fetch', 'run_' || i, NULL FROM series WHERE i < 200
+ UNION ALL SELECT 'live_' || i, 'fetch', 'run_' || i, NULL FROM series WHERE i < 199
 
 -- name: fill_slot_limit
 INSERT INTO slot_limit (limit_key)

@@ -198,8 +198,9 @@ SELECT tx.write_pointer, tx.run_id,
 -- name: list_idle_workflows
 -- gives: run_id, state
 -- Each end of a node starts the next nodes or ends the workflow. Cost: the runs under way.
-SELECT run.run_id, run.state FROM run {indexed_by:run_live}
- WHERE run.state IN ('STARTING', 'RUNNING', 'STOPPING') AND run.kind = 'workflow'
+SELECT run.run_id, run.state
+  FROM run {indexed_by:run_live} CROSS JOIN workflow_run
+ WHERE run.state IN ('STARTING', 'RUNNING', 'STOPPING') AND workflow_run.run_id = run.run_id
    AND (SELECT 1 FROM workflow_node AS node WHERE node.workflow_id = run.run_id AND node.outcome IS NULL LIMIT 1) IS NULL
  ORDER BY run.run_id
 

@@ -63,8 +63,10 @@ class _LockWorkflow(Effect):
 
     def guards(self) -> Sequence[Call]:
         run = self.workflow
-        moved = SQL.refuse_if_workflow_moved(run_id=run.run_id, state=run.state, revision=self.revision)
-        return SQL.lock_run(run_id=run.run_id), moved
+        return (
+            SQL.lock_run(run_id=run.run_id),
+            SQL.refuse_if_workflow_moved(run_id=run.run_id, state=run.state, revision=self.revision),
+        )
 
     def writes(self) -> Sequence[Call]:
         return free_slots(self.workflow.run_id, [self.node_run]) if self.ends else ()

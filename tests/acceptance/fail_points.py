@@ -62,14 +62,14 @@ def named_marks() -> set[str]:
 
     The marks of some modules are left out, since other tests interrupt them: those of `upkeep` (tests/upkeep), of
     alerts (tests/alerts), of `inbox reprocess` (tests/lake/test_reprocess.py), of requests with a key
-    (tests/server/test_idempotency.py) and of commits of outside writers (tests/server/test_outside_writers.py). The
-    marks of a `Step` begin with the name of its caller.
+    (tests/server/test_idempotency.py) and of commits of outside writers (tests/server/test_outside_writers.py). So are
+    those of a sandbox (tests/app/test_replay.py). The marks of a `Step` begin with the name of its caller.
     """
     elsewhere = {"upkeep", "alerts", "reprocess.py", "once.py", "outside_writers.py"}
     sources = (path for path in SOURCE.rglob("*.py") if not elsewhere & set(path.relative_to(SOURCE).parts))
     text = "\n".join(path.read_text() for path in sources)
     of_steps = {who + mark for who in CALLER_OF_STEP.findall(text) for mark in MARK_OF_STEP.findall(text)}
-    return {*MARK.findall(text), *of_steps}
+    return {mark for mark in (*MARK.findall(text), *of_steps) if not mark.startswith("sandbox.")}
 
 
 def strike_everywhere(machine: Machine, kind: Kind, *, first_ways_only: bool = False) -> Figures:

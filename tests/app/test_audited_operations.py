@@ -15,7 +15,7 @@ from pyarrow import parquet, table
 
 from tests.run.conftest import rows_of
 from tests.stage import Stage, staged
-from tidemill import Mill, RunFailed
+from tidemill import Cron, Mill, RunFailed
 from tidemill.mill.operation import Right
 from tidemill.mill.operations import OPERATIONS
 

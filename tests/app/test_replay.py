@@ -239,6 +239,33 @@ def test_a_program_that_was_declared_otherwise_since_is_not_replayed(stage, then
         stage.mill.runs.replay(run.run_id)
 
 
+class Killed(BaseException):
+    """The end of a process at a mark."""
+
+
+def _kill():
+    raise Killed
+
+
+@pytest.mark.parametrize("mark", ["sandbox.before_discard", "sandbox.discarded"])
+def test_a_sandbox_killed_at_its_end_ends_once(stage, mark):
+    """Its end is one transaction: the next attempt compares again, or there is none."""
+    run = run_once(stage)
+    before = state_of(stage)
+    made = stage.mill.runs.replay(run.run_id, sandbox=True)
+    stage.at[mark] = _kill
+    (taken,) = stage.take()
+    with pytest.raises(Killed):
+        stage.attempt(taken)
+    if stage.find(made.run_id).state == "RUNNING":
+        stage.end_attempt(taken, "lost", "the process is gone")
+        stage.work()
+
+    ran = stage.find(made.run_id)
+    assert (ran.state, ran.exit_reason, ran.failures) == ("COMPLETED", "sandbox", 0)
+    assert state_of(stage) == before
+
+
 def test_a_sandbox_starts_no_schedule(stage):
     """Neither by its begin nor by its failure."""
     run = run_once(stage)

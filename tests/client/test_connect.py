@@ -96,6 +96,7 @@ def stage(catalog_url, tmp_path) -> Iterator[Stage]:
     with staged(tmp_path, catalog_url, BUSY, ManualClock(), environ=ANY_PORT) as made:
         make_busy(made)
         made.mill.subscribers.create("erp", "data", start="beginning")
+        made.mill.backfills.start("shop.sift", dataset="orders", select="all")
         made.sql(
             "INSERT INTO alert (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at) "
             "VALUES ('alert_1', 'rule_1', 'default', 'default.mine', 'x', 'OPEN', 'y', 1, 1) RETURNING 1"

@@ -103,10 +103,10 @@ class Step:
 
     def discard(self, end: Sequence[Effect]) -> None:
         """End the transaction without publishing anything, and the attempt with it: `end` completes the run."""
-        self.catalog.world.mark(f"{self.who}.before_discard")
+        self.catalog.world.mark("sandbox.before_discard")
         ended = EndTransaction(self.tx.write_pointer, TxState.ABORTED, "sandbox: nothing is published")
         self.catalog.apply([ended, *end, Unpin(self.tx.run_id)])
-        self.catalog.world.mark(f"{self.who}.discarded")
+        self.catalog.world.mark("sandbox.discarded")
 
     def describe_reading(self) -> list[dict[str, object]]:
         """Return how many rows were read of each inbox, and how, for people."""

@@ -116,9 +116,9 @@ JOIN: Final = Kind(
     ("clicks", "views"),
 )
 CARRY: Final = Sessions(
-    "INSERT INTO hourly SELECT window_start, window_end, parity, count(*) AS n, to_date(window_start) AS day FROM"
-    f" TABLE(SESSION(TABLE clicks PARTITION BY parity, DESCRIPTOR(ts), INTERVAL '{GAP}' MINUTE))"
-    " GROUP BY window_start, window_end, parity",
+    "INSERT INTO hourly SELECT window_start, window_end, line, count(*) AS n, to_date(window_start) AS day FROM"
+    f" TABLE(SESSION(TABLE clicks PARTITION BY line, DESCRIPTOR(ts), INTERVAL '{GAP}' MINUTE))"
+    " GROUP BY window_start, window_end, line",
     PlainSessions,
     ("clicks",),
 )

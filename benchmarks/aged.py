@@ -1,7 +1,7 @@
 """A project with a long past: 1,000 data sets, 5,000 schedules, 200,000 runs, 1,000,000 partitions of one file set.
 
 Beside them: an inbox of 100,000 files, a snapshot of 50 versions, a file set with a watermark and a year of hours,
-10,000 alerts, and a program that has read the large file set.
+10,000 alerts, 10,000 backfills, one of 50,000 items, and a program that has read the large file set.
 
 The app is deployed, one partition is published and one run is started. Their rows are then copied within the database,
 since a million commits would take an hour.
@@ -32,6 +32,8 @@ RUNS: Final = 200_000
 PARTITIONS: Final = 1_000_000
 FILES: Final = 100_000
 ALERTS: Final = 10_000
+BACKFILLS: Final = 10_000
+ITEMS: Final = 50_000
 VERSIONS: Final = 50
 BIG: Final = "default.d0000"
 """The file set with all partitions."""
@@ -128,6 +130,19 @@ def age(mill: Mill, share: int = 1) -> None:
             " SELECT 'alert_' || (1000000 + i), rule_id, namespace, 'default.failed', 'default.bench.p' || i,"
             f" CASE WHEN {ended} THEN 'RESOLVED' ELSE 'OPEN' END, 'it failed', 1, 1, CASE WHEN {ended} THEN 2 END"
             " FROM alert_rule CROSS JOIN series"
+        )
+        execute(
+            f"{_series(BACKFILLS // share)} INSERT INTO backfill"
+            " (backfill_id, program_id, namespace, choice, arguments, state, concurrency, priority, quiet, actor,"
+            " waiting, done, created_at, ended_at)"
+            """ SELECT 'backfill_' || (1000000 + i), program_id, namespace, '{"by": "times"}', '{}', 'COMPLETED',"""
+            f" 1, -1, 0, 'ann', 0, CASE WHEN i = 0 THEN {ITEMS // share} ELSE 0 END, 1 + i, 2 + i"
+            " FROM (SELECT program_id, namespace FROM program LIMIT 1) AS program CROSS JOIN series"
+        )
+        execute(
+            f"{_series(ITEMS // share)} INSERT INTO backfill_item (backfill_id, no, item, state, run_id)"
+            " SELECT 'backfill_1000000', i, '2026-01-01T00:00:00+00:00', 'DONE',"
+            f" 'run_00000000000000000000' || (100000 + i % {runs}) FROM series"
         )
         where = f"dataset_id = (SELECT dataset_id FROM dataset WHERE name = '{BIG.partition('.')[2]}')"
         sums = "SELECT count(*), sum(files), sum(bytes), sum(row_count) FROM partition_change"

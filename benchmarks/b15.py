@@ -88,6 +88,8 @@ PAGES: Final = {
     "alert rules": "/alert-rules",
     "transactions": "/transactions",
     "nodes": "/nodes",
+    "backfills": "/backfills",
+    "backfill": "/backfills/backfill_1000000",
     "transaction": "/transactions/1000",
     "topics": "/topics",
     "topic": "/topics/data",

@@ -381,6 +381,8 @@ SELECT 'backfill_0', i, 'k' || i,
        CASE WHEN i < 998 THEN 'run_' || i WHEN i < 1000 THEN 'live_' || (i - 990) END, ''
   FROM series WHERE i < 50000
  UNION ALL
+SELECT 'backfill_1', i, 'k' || i, 'WAITING', NULL, '' FROM series WHERE i < 50
+ UNION ALL
 SELECT 'backfill_' || (i % 10000 + 10), i, 'k' || i, 'DONE', 'run_' || i, '' FROM series WHERE i < 200000
 
 -- name: fill_node
@@ -450,7 +452,7 @@ SELECT 'schedule_' || i, 1, 1000, 3000, 'UTC', CASE WHEN i % 200 = 0 THEN 'job_'
 
 -- name: fill_fire
 INSERT INTO fire (schedule_id, generation, trigger_no, fire_time, state, job_id)
-SELECT 'schedule_' || (i / 15), 1, 1, 1000 + i % 15, 'joined', 'done_' || i FROM series
+SELECT 'schedule_' || (i / 15), 1, 1, 1000 + i % 15, 'joined', CASE WHEN i = 16 THEN 'job_1' ELSE 'done_' || i END FROM series
 
 -- name: fill_job
 INSERT INTO job (job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at)

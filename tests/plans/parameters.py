@@ -767,7 +767,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "backfills.list_in_state": {**_BEFORE, "state": "COMPLETED"},
     "backfills.list_next": {"after": -1},
     "backfills.list_due": {},
-    "backfills.list_open_items": {"program_id": "program_1", "dataset_id": ""},
+    "backfills.list_open_items": {"program_id": "program_1", "dataset_id": "wide"},
     "backfills.list_items": {"after": 100},
     "backfills.list_items_in_state": {"state": "FAILED", "after": 100},
     "backfill_plan.list_partitions": {"dataset_id": "wide", "lower": "k1", "after": "", "upper": "k2"},

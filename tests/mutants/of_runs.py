@@ -181,7 +181,7 @@ MUTANTS: Final = (
     ),
     _mutant(
         "held_claims_taken_again",
-        "each node of a workflow takes anew, and gets what has come since",
+        "each node of a workflow claims files for itself, and gets files that the nodes before did not have",
         In("HeldInputs.take").swap("lock_workflow(db, self.workflow) is not Holding.NOTHING", "False"),
         In("take_within").swap("if not held: ...", "if True: ..."),
         scenario="fork-late",

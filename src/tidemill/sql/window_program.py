@@ -627,7 +627,7 @@ class WindowProgram:
     ) -> None:
         """Compute and write `windows`: those that have been published before are replaced, `gone` ones removed.
 
-        What it raises leaves nothing written. `_SpoiledCarry` if a window fails because of a carry.
+        An error leaves nothing written. `_SpoiledCarry` if a carry is damaged, and the window can do without the carry.
         """
         try:
             with workspace.undone_on_error(look.sink):

@@ -236,9 +236,9 @@ SELECT 'small_' || (i / 150 % 200), 2 * i + 1, 'k' || i, 2 * i + 22, 'completed'
 
 -- name: fill_inbox_file
 -- As the working set: the newest 3,000 are not done. One name in a thousand was written twice.
-INSERT INTO inbox_file (dataset_id, name, content_version, etag, bytes, modified_at, first_seen, status, failures,
-                        not_before, run_id, epoch)
-SELECT 'landing', 'f' || i, 'v1', 'e', 1000, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000,
+INSERT INTO inbox_file (dataset_id, name, content_version, etag, bytes, modified_at, first_seen, seen_seq, status,
+                        failures, not_before, run_id, epoch)
+SELECT 'landing', 'f' || i, 'v1', 'e', 1000, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000, i,
        CASE WHEN i < 297000 THEN CASE WHEN i % 997 = 0 THEN 'QUARANTINED' ELSE 'SUCCESS' END
             WHEN i < 297200 THEN 'IN_PROGRESS' WHEN i < 298010 THEN 'ERROR' ELSE 'NEW' END,
        CASE WHEN i = 297198 THEN 3 WHEN i >= 297200 AND i < 298010 THEN 1 ELSE 0 END,
@@ -247,11 +247,11 @@ SELECT 'landing', 'f' || i, 'v1', 'e', 1000, :now - (300000 - i) * 1000, :now - 
        CASE WHEN i < 297200 THEN 1 END
   FROM series
  UNION ALL
-SELECT 'landing', 'f' || i, 'v0', 'e', 1000, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000, 'SUCCESS', 0, 0,
+SELECT 'landing', 'f' || i, 'v0', 'e', 1000, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000, i, 'SUCCESS', 0, 0,
        'run_' || (i / 10), 1
   FROM series WHERE i % 1000 = 999
  UNION ALL
-SELECT 'small_' || (i / 150 % 200), 'f' || i, 'v1', 'e', 1000, :now, :now, 'SUCCESS', 0, 0, 'run_' || i, 1
+SELECT 'small_' || (i / 150 % 200), 'f' || i, 'v1', 'e', 1000, :now, :now, i, 'SUCCESS', 0, 0, 'run_' || i, 1
   FROM series WHERE i % 15 = 0
 
 -- name: fill_leaving_files

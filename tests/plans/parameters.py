@@ -1164,7 +1164,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "audit.find_unheld_inputs": {"after": "run_2970", "bound": "run_29710"},
     "audit_inboxes.find_bound_of_files": {"dataset_id": "landing"},
     "audit_inboxes.find_last_file": {"dataset_id": "landing"},
-    "audit_inboxes.read_files": {"dataset_id": "landing", "after": "f2970", "bound": "f29709", "horizon_at": 1},
+    "audit_inboxes.read_files": {"dataset_id": "landing", "after": "f2970", "bound": "f29709", "horizon": 1},
     "audit.find_bound_of_commits": {"after": 599_000, "pointer": _SNAPSHOT},
     "audit.read_commits": {"after": 599_800, "bound": 599_900},
     "audit.read_published": {"after": 599_800, "bound": 599_900},

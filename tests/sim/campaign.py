@@ -76,12 +76,13 @@ def campaign(first: int, seeds: int, workers: int, minutes: float) -> int:
     began, told = time.monotonic(), time.monotonic()
     struck: Counter[str] = Counter()
     totals: Counter[str] = Counter()
+    broken: Counter[str] = Counter()
     failed: list[Outcome] = []
     for outcome in play_all(first, seeds, workers):
         struck += outcome.struck
         totals.update(schedules=1, steps=outcome.steps, runs=outcome.runs, transactions=outcome.transactions)
-        totals[outcome.kind] += 1
         if outcome.broken is not None:
+            broken[outcome.kind] += 1
             print(f"BROKEN seed {outcome.seed}\n{outcome.broken}", flush=True)
             failed.append(outcome)
             if len(failed) == 1:
@@ -95,7 +96,7 @@ def campaign(first: int, seeds: int, workers: int, minutes: float) -> int:
         **{name: totals[name] for name in ("schedules", "steps", "runs", "transactions")},
         "faults": struck.total(),
         **{f"  {name}": number for name, number in struck.most_common()},
-        **{kind: totals[kind] for kind in _KINDS},
+        **{kind: broken[kind] for kind in (*_KINDS, *sorted(broken.keys() - _KINDS))},
     }
     print(f"\nsimulation of seeds {first} to {first + seeds - 1}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
     if totals["schedules"] < seeds:

@@ -42,6 +42,15 @@ def ring(run):
 
 app.schedule("on_door", ring, trigger=tm.MessageOn("door", n=3) | tm.Every("6d"))
 """
+ON_LANDING = """
+landing = app.inbox("landing", "landing", format="text", settle="0s")
+
+@app.python(reads=[landing])
+def take(run):
+    pass
+
+app.schedule("on_files", take, trigger=tm.NewFiles(landing))
+"""
 KEEP = timedelta(days=3)
 DAY = timedelta(days=1)
 MARKS = (
@@ -119,6 +128,22 @@ def test_what_is_needed_stays_at_any_age(stage, clock):
     assert {run.run_id for run in stage.runs()} == newest >= {waiting}
     assert [stage.mill.runs.show(run_id).run_id for run_id in newest]
     assert audit(stage.mill.project.catalog).findings == ()
+
+
+def test_files_are_compared_by_commits_though_the_clock_was_set_back(stage, clock, tmp_path):
+    """By its time such a file is young when its message is history."""
+    janitor = make_janitor(stage)
+    stage.declare(APP + ON_LANDING)
+    (tmp_path / "landing" / "a.txt").write_text("1\n")
+    stage.mill.inboxes.scan("landing")
+    stage.play()
+    clock.pass_by(-5 * DAY)
+    stage.publish("newest", "name=a")
+    live(stage, clock, 6, janitor)
+
+    found = audit(stage.mill.project.catalog)
+    assert [one.old for one in found.inboxes] == [1]
+    assert found.findings == ()
 
 
 def test_logs_go_with_the_records_of_their_runs(stage, clock, tmp_path):

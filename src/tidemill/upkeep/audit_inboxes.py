@@ -48,7 +48,7 @@ def audit_inbox(search: Search, inbox: Dataset) -> InboxAudit:
     ((last,),) = search.ask(SQL.find_last_file, dataset_id=inbox.dataset_id)
     for after, bound in search.windows(SQL.find_bound_of_files, "", dataset_id=inbox.dataset_id, last=last):
         for row in search.ask(
-            SQL.read_files, after=after, bound=bound, dataset_id=inbox.dataset_id, horizon_at=search.horizon.at
+            SQL.read_files, after=after, bound=bound, dataset_id=inbox.dataset_id, horizon=search.horizon.seq
         ):
             file, version, status, run_id, is_old, is_input, run_state, tx_state = row
             where = f"file {file} ({version})"

@@ -15,7 +15,7 @@ SELECT coalesce((SELECT name FROM inbox_file
 -- A claim by an engine outside closes files one by one, each in a commit of its own: it needs no transaction, and what
 -- it has closed stays so however it ends. So do the claims of a workflow, which a failed one may still hold.
 SELECT file.name, file.content_version, file.status, file.run_id,
-       CASE WHEN file.first_seen < :horizon_at THEN 1 ELSE 0 END AS is_old,
+       CASE WHEN file.seen_seq <= :horizon THEN 1 ELSE 0 END AS is_old,
        (SELECT 1 FROM run_input AS input
          WHERE input.run_id = file.run_id AND input.dataset_id = :dataset_id AND input.write_pointer = 0
            AND input.item = file.name AND input.content_version = file.content_version) AS has_input,

@@ -29,9 +29,9 @@ CREATE INDEX tx_run ON tx (run_id, write_pointer);
 CREATE INDEX tx_failed ON tx (state, write_pointer) WHERE state IN ('aborted', 'invalid');
 CREATE INDEX tx_ended ON tx (ended_at) WHERE commit_seq IS NOT NULL;
 
--- The horizon of history, one row. Audits compare nothing that committed at or before seq, or that was there before at.
--- Of that, what committed at or before delete_seq, and ended before delete_at, is deleted. tick is a tick of the clock
--- at the last move, above the pointers of all that is deleted.
+-- The horizon of history, one row. Audits compare nothing that committed at or before seq, and no backfill that ended
+-- before at. Of that, what committed at or before delete_seq, and ended before delete_at, is deleted. tick is a tick of
+-- the clock at the last move, above the pointers of all that is deleted.
 CREATE TABLE retention (
     id         INTEGER PRIMARY KEY CHECK (id = 1),
     seq        BIGINT NOT NULL,
@@ -347,6 +347,8 @@ CREATE TABLE inbox_file (
     bytes           BIGINT NOT NULL,
     modified_at     BIGINT NOT NULL,
     first_seen      BIGINT NOT NULL,
+    -- The tick at which the file was recorded, and announced if it was new.
+    seen_seq        BIGINT NOT NULL,
     status          {text} NOT NULL
         CHECK (status IN ('NEW', 'IN_PROGRESS', 'SUCCESS', 'ERROR', 'QUARANTINED', 'IGNORED', 'SKIPPED')),
     failures        BIGINT NOT NULL DEFAULT 0,

@@ -71,13 +71,14 @@ HAVING count(*) > 0
 -- A content that was skipped (another one had replaced it, or it was gone) and is there again is new again. SQLite would
 -- ask the time for each row.
 INSERT INTO inbox_file
-       (dataset_id, name, content_version, etag, bytes, modified_at, first_seen, status, error)
+       (dataset_id, name, content_version, etag, bytes, modified_at, first_seen, seen_seq, status, error)
 SELECT :dataset_id, found.name, found.content_version, found.etag, found.bytes, found.modified_at,
-       (SELECT tidemill_now()), found.status, found.error
+       (SELECT tidemill_now()), {commit_seq}, found.status, found.error
   FROM {rows:found(name text, content_version text, etag text, bytes bigint, modified_at bigint, status text, error text)} AS found
  WHERE true
     ON CONFLICT (dataset_id, name, content_version) DO UPDATE
    SET status = excluded.status, error = excluded.error, failures = 0, not_before = 0, alone = 0,
+       seen_seq = excluded.seen_seq,
        etag = excluded.etag, checksum = NULL
  WHERE inbox_file.status = 'SKIPPED'
 

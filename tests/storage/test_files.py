@@ -56,6 +56,31 @@ def test_one_unusable_name_does_not_hide_the_others(tmp_path):
     }
 
 
+def test_a_listing_looks_at_no_folder_beside_its_prefix(tmp_path):
+    """A commit lists what its transaction wrote: each would take longer than the last if it looked at all others."""
+    location = tmp_path / "lines"
+    for folder in ("tx-1", "tx-2/day=1", "tx-20"):
+        (location / folder).mkdir(parents=True)
+        (location / folder / "good").write_text("x")
+        (location / folder / "line\nend").write_text("x")
+    (location / "beside\nit").write_text("x")
+    (location / "tx-3").symlink_to(location / "tx-2")
+    files = open_files(location, World())
+
+    def listed(prefix: str) -> tuple[list[str], list[str]]:
+        unusable: list[Unusable] = []
+        found = [file.name for file in files.list_after(prefix, None, None, unusable)]
+        return found, [one.name for one in unusable]
+
+    assert listed("tx-2/") == (["tx-2/day=1/good"], ["tx-2/day=1/line\\x0aend"])
+    assert listed("tx-2") == (
+        ["tx-2/day=1/good", "tx-20/good"],
+        ["beside\\x0ait", "tx-2/day=1/line\\x0aend", "tx-20/line\\x0aend"],
+    )
+    for nothing in ("tx-2/day=2/", "tx-2/good/", "tx-1/good/x", "tx-3/", "tx-2//", "../lines/tx-2/", "/"):
+        assert listed(nothing) == ([], [])
+
+
 def test_a_path_that_is_longer_than_keys_of_s3_is_unusable(tmp_path):
     """The catalog has names in indexes, whose entries are bounded: one deep folder would fail the whole listing."""
     parts = ["d" * 250] * 4  # 1,003 bytes and a slash

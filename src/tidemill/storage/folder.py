@@ -60,7 +60,7 @@ class LocalFiles:
     """A folder of this machine, or one mounted into it.
 
     Each listing scans all folders that can hold a matching name, since a folder has no ordered listing: its cost
-    grows with all files in it, not with the new ones (300,000 files about 1 s).
+    grows with all files below its prefix, not with the new ones (300,000 files about 1 s).
 
     A folder deletes nothing by etag in one step, so a deletion moves the file into a hidden folder before it looks at
     it: `.<hash of its name>.leaving/`, opened before the etag is compared for the last time. `settle` finds the folder
@@ -121,7 +121,28 @@ class LocalFiles:
         """See `Files.list_after`."""
         self.check_location()
         refused: list[Unusable] = [] if unusable is None else unusable
-        yield from self._scan(self._folder, "", prefix, after or "", seen, refused)
+        above = prefix[: prefix.rfind("/") + 1]
+        if (folder := self._find_folder(above)) is not None:
+            yield from self._scan(folder, above, prefix, after or "", seen, refused)
+
+    def _find_folder(self, name: str) -> Path | None:
+        """Return the path of a folder, whose name is empty or ends with a slash; None if a scan would not come to it.
+
+        A listing of one transaction must not look at the folders of all others.
+        """
+        if name and refusal_of(name.removesuffix("/")):
+            return None
+        folder = self._folder
+        for part in name.split("/")[:-1]:
+            folder /= part
+            try:
+                if not stat.S_ISDIR(os.lstat(folder).st_mode):
+                    return None
+            except OSError as error:
+                if error.errno in _NOT_THERE:
+                    return None
+                raise StorageUnavailable(self.url, name, reason_of(error)) from error
+        return folder
 
     def _scan(
         self, folder: Path, above: str, prefix: str, after: str, seen: Seen | None, unusable: list[Unusable]

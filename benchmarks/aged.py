@@ -1,4 +1,4 @@
-"""A project with a long past: 1,000 data sets, 5,000 schedules, 200,000 runs, 1,000,000 partitions of one file set.
+"""A project with a long past: 1,000 data sets, 10,000 schedules, 200,000 runs, 1,000,000 partitions of one file set.
 
 Beside them: an inbox of 100,000 files, a snapshot of 50 versions, a file set with a watermark and a year of hours,
 10,000 alerts, 10,000 backfills, one of 50,000 items, and a program that has read the large file set.
@@ -27,7 +27,7 @@ from tidemill.shapes.manifest import Manifest
 from tidemill.testing.plain import write_plain
 
 DATASETS: Final = 1_000
-SCHEDULES: Final = 5_000
+SCHEDULES: Final = 10_000
 RUNS: Final = 200_000
 PARTITIONS: Final = 1_000_000
 FILES: Final = 100_000
@@ -39,7 +39,19 @@ BIG: Final = "default.d0000"
 """The file set with all partitions."""
 READER: Final = "default.bench.read"
 """The program that reads that file set, and the inbox."""
-APP: Final = f"""
+_COLUMNS: Final = {
+    True: "SELECT name FROM pragma_table_info('{table}')",
+    False: "SELECT column_name FROM information_schema.columns WHERE table_name = '{table}'",
+}
+_CLOCK: Final = 10 * PARTITIONS
+"""Above the pointers of all that is copied."""
+_FIRST: Final = 1_000_000
+"""Keys of the same length, so that the text of a key is a prefix and the number."""
+
+
+def app_of(share: int = 1) -> str:
+    """Return the app with all its data sets and programs, and one part of `share` parts of its schedules."""
+    return f"""
 import tidemill as tm
 
 app = tm.App("bench")
@@ -64,23 +76,17 @@ def make(n):
     return app.python(writes=[filesets[n]])(load)
 
 
-for n in range({DATASETS}):
-    program = make(n)
-    app.schedule(f"s{{n:04}}_0", program, trigger=tm.Cron("30 2 * * *"))
-    for m in range(1, {SCHEDULES // DATASETS}):
-        app.schedule(f"s{{n:04}}_{{m}}", program, trigger=tm.NewPartitions(filesets[(n + m) % {DATASETS}], 2))
+programs = [make(n) for n in range({DATASETS})]
+for number in range({SCHEDULES // share}):
+    m, n = divmod(number, {DATASETS})
+    daily, arrived = tm.Cron("30 2 * * *"), tm.NewPartitions(filesets[(n + m) % {DATASETS}], 2)
+    app.schedule(f"s{{n:04}}_{{m}}", programs[n], trigger=arrived if m else daily)
 """
-_COLUMNS: Final = {
-    True: "SELECT name FROM pragma_table_info('{table}')",
-    False: "SELECT column_name FROM information_schema.columns WHERE table_name = '{table}'",
-}
-_FIRST: Final = 1_000_000
-"""Keys of the same length, so that the text of a key is a prefix and the number."""
 
 
 def age(mill: Mill, share: int = 1) -> None:
     """Give the deployed app of this module its past, or one part of `share` parts of the past."""
-    runs = RUNS // share
+    runs, schedules = RUNS // share, SCHEDULES // share
     publish(mill, BIG, _FIRST)
     _land(mill)
     mill.runs.start("bench.p0000")
@@ -123,7 +129,7 @@ def age(mill: Mill, share: int = 1) -> None:
                 "first_seen": f"first_seen - ({FILES} - i) * CAST(30000 AS BIGINT)",
             },
         )
-        ended = "i % 1000 > 0"
+        ended = "i >= 10"
         execute(
             f"{_series(ALERTS // share)} INSERT INTO alert"
             " (alert_id, rule_id, namespace, rule, subject, state, why, since, opened_at, resolved_at)"
@@ -150,8 +156,8 @@ def age(mill: Mill, share: int = 1) -> None:
             "UPDATE fileset_total SET (partitions, files, bytes, row_count) ="
             f" ({sums} WHERE {where} AND superseded_seq IS NULL) WHERE {where}"
         )
-        programs = "(SELECT program_id FROM numbered_program WHERE number = i % 1000)"
-        schedules = "(SELECT schedule_id FROM numbered_schedule WHERE number = i % 5000)"
+        programs = f"(SELECT program_id FROM numbered_program WHERE number = i % {DATASETS})"
+        of_schedule = f"(SELECT schedule_id FROM numbered_schedule WHERE number = i % {schedules})"
         for name, key in (("program", "program_id"), ("schedule", "schedule_id")):
             numbers = f"SELECT {key}, row_number() OVER (ORDER BY {key}) - 1 AS number FROM {name}"
             execute(f"CREATE TEMP TABLE numbered_{name} AS {numbers}")
@@ -165,7 +171,7 @@ def age(mill: Mill, share: int = 1) -> None:
             {
                 "run_id": "'run_00000000000000000000' || (100000 + i)",
                 "program_id": programs,
-                "schedule_id": schedules,
+                "schedule_id": of_schedule,
                 "job_id": "'job_00000000000000000000' || (100000 + i)",
                 "state": "CASE WHEN i % 50 = 0 THEN 'FAILED' ELSE 'COMPLETED' END",
                 "exit_reason": "CASE WHEN i % 50 = 0 THEN 'ValueError: line 17' ELSE '' END",
@@ -190,6 +196,10 @@ def age(mill: Mill, share: int = 1) -> None:
             "WHERE topic = 'data' AND event_key LIKE 'partition:%'",
             {"seq": "1001 + 2 * i", "event_key": f"'partition:default.d' || substr('' || (10000 + i % {DATASETS}), 2)"},
         )
+        # Nothing of this past is new for a scheduler, or for the janitor, which visits the folder of each commit.
+        execute("DELETE FROM subscriber")
+        for topic, name in (("data", "scheduler"), ("markers", "janitor"), ("markers", "strays")):
+            execute(f"INSERT INTO subscriber (topic, name, seq, n) VALUES ('{topic}', '{name}', {_CLOCK - 1}, 0)")
     _fill(mill)
 
 
@@ -231,19 +241,18 @@ class Execute:
 def _executing(mill: Mill) -> Iterator[Execute]:
     """Statements in one transaction, after which the clock is above all ticks."""
     catalog = mill.project.catalog
-    clock = 10 * PARTITIONS
     if isinstance(catalog, SqliteCatalog):
         connection = catalog._connection()
         connection.execute("BEGIN IMMEDIATE")
         yield Execute(True, connection.execute)
-        connection.execute(f"UPDATE clock SET value = {clock}; COMMIT; ANALYZE")
+        connection.execute(f"UPDATE clock SET value = {_CLOCK}; COMMIT; ANALYZE")
     elif isinstance(catalog, PostgresCatalog):
         with catalog._pool.connection() as postgres:
             execute = Execute(False, postgres.execute)
             execute("SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
             with postgres.transaction():
                 yield execute
-                execute(f"SELECT setval('tidemill_clock', {clock})")
+                execute(f"SELECT setval('tidemill_clock', {_CLOCK})")
             execute("VACUUM (ANALYZE)")
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from benchmarks.aged import APP, BIG, READER, RUNS, age
+from benchmarks.aged import BIG, READER, RUNS, age, app_of
 from benchmarks.project import running_project, wait_until
 from benchmarks.table import Figure
 from tidemill.mill.mill import Mill
@@ -130,7 +130,7 @@ class _Client:
 def run(url: str) -> Iterator[Figure]:
     """Measure on the database at `url`."""
     database = "SQLite" if url.startswith("sqlite") else "PostgreSQL"
-    with running_project(url, APP, age, ("server",)) as mill:
+    with running_project(url, app_of(), age, ("server",)) as mill:
         address, secret = _address(mill), mill.tokens.create("bench", role="admin").secret
         client = _Client(address, secret)
         for name, path in PAGES.items():

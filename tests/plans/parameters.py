@@ -1077,6 +1077,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "apps.list_apps": {**_BY_NAME, "after_name": "app_15", "until": _LAST},
     "watermark.list_watermarks": {**_BY_NAME, "after_name": "small_100", "before": GREATEST},
     "watermark.list_of_app": {"namespace": "default", "app": "app_15", "after_name": "small_1", "before": GREATEST},
+    "schedules.list_by_name": {"name": "s100"},
     "schedules.list_schedules": {**_AMONG_SCHEDULES},
     "schedules.list_by_status": {**_AMONG_SCHEDULES, "status": "SCHEDULED"},
     "schedules.list_by_program": {**_AMONG_SCHEDULES, "program_id": "program_15", "status": "", "trigger_type": ""},

@@ -83,6 +83,10 @@ class _Unrecorded:
     error: UserError
 
 
+_BY_ID: Final = frozenset({ThingKind.JOB, ThingKind.RUN})
+"""Kinds of things that have ids instead of names. Nothing else is looked for once such a thing is found."""
+
+
 def explain(project: Project, thing: str, kind: str | None = None) -> Explanation:
     """Explain the thing that a name means; `NotFound` with the nearest name. One read of the catalog."""
     only = None if kind is None else one_of(ThingKind, kind, BadThing)
@@ -120,6 +124,8 @@ def _find(names: _Names, thing: str, only: ThingKind | None) -> tuple[dict[Thing
         else:
             if one is not None:
                 found[kind] = one
+                if kind in _BY_ID:
+                    break
     return found, errors
 
 

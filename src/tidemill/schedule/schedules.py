@@ -57,6 +57,11 @@ def share_listening(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[Schedule
     return {s.schedule_id: s for s in db.records(SQL.share_listening, Schedule, schedule_ids=_json(schedule_ids))}
 
 
+def list_by_name(db: Db, name: str) -> list[Schedule]:
+    """List the schedules of that name, of all apps. Cost: a look-up."""
+    return db.records(SQL.list_by_name, Schedule, name=name)
+
+
 def list_schedules(
     db: Db,
     *,

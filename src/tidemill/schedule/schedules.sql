@@ -31,6 +31,13 @@ SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, progr
        suspended_at, suspended_mode
   FROM schedule WHERE namespace = :namespace AND app = :app AND name = :name
 
+-- name: list_by_name
+-- gives: schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status,
+--   suspended_at, suspended_mode
+SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status,
+       suspended_at, suspended_mode
+  FROM schedule {indexed_by:schedule_prefix} WHERE name = :name ORDER BY namespace, app
+
 -- name: list_schedules
 -- gives: schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status,
 --   suspended_at, suspended_mode

@@ -13,6 +13,8 @@ class Sql:
     @statement
     def find_schedule(self, *, app: Param, name: Param, namespace: Param) -> None: ...
     @statement
+    def list_by_name(self, *, name: Param) -> None: ...
+    @statement
     def list_schedules(
         self,
         *,

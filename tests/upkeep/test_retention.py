@@ -10,8 +10,8 @@ import pytest
 from tests.errors import raises_code
 from tests.manual_clock import ManualClock
 from tests.stage import staged
-from tidemill.roles.janitor import Janitor
-from tidemill.run.records.logs import delete_old_logs
+from tidemill.roles.janitor import Janitor, MachineJanitor
+from tidemill.run.records.logs import delete_old_logs, delete_put_logs
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.retention import Historian, read_horizon
 
@@ -157,11 +157,28 @@ def test_logs_go_with_the_records_of_their_runs(stage, clock, tmp_path):
             (tmp_path / place / run_id / "1").mkdir(parents=True)
             (tmp_path / place / run_id / "1" / "stdout").write_text("said")
 
-    deleted = delete_old_logs(catalog, tmp_path / "logs", (tmp_path / "far").as_uri(), clock.at)
-
-    assert deleted == 1
+    assert delete_old_logs(catalog, tmp_path / "logs", clock.at) == 1
+    assert delete_put_logs(catalog, (tmp_path / "far").as_uri(), clock.at) == 1
     assert {one.name for one in (tmp_path / "logs").iterdir()} == {kept, young}
     assert {one.parent.parent.name for one in (tmp_path / "far").rglob("stdout")} == {kept, young}
+
+
+def test_a_machine_with_runners_alone_deletes_what_the_catalog_has_no_more(stage, clock, tmp_path):
+    """The janitor of another machine does not reach its folders: they would grow for ever."""
+    catalog = stage.mill.project.catalog
+    janitor, machine = Janitor(catalog, keep_history=KEEP), MachineJanitor(catalog, tmp_path)
+    live(stage, clock, 1, janitor)
+    logs = [tmp_path / "logs" / run.run_id / "1" for run in stage.runs()]
+    code = tmp_path / "bundles" / ("0" * 64)
+    for folder in (*logs, code):
+        folder.mkdir(parents=True)
+    machine.step()
+    assert not code.exists()
+    assert all(one.exists() for one in logs)
+
+    live(stage, clock, 7, janitor)
+    machine.step()
+    assert not any(one.exists() for one in logs)
 
 
 @pytest.mark.long

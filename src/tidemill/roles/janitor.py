@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -16,14 +16,36 @@ from tidemill.lake.inbox import leaving
 from tidemill.lake.snapshot.versions import expire_versions
 from tidemill.lake.window import watermark
 from tidemill.run.processes.partitions import apply_retention
-from tidemill.run.records.bundles import sweep_bundles
+from tidemill.run.records.bundles import sweep_bundles, sweep_unpacked
+from tidemill.run.records.logs import delete_old_logs
 from tidemill.run.records.nodes import delete_old_nodes
-from tidemill.upkeep.retention import KEEP_HISTORY, Historian
+from tidemill.upkeep.retention import KEEP_HISTORY, Historian, read_horizon
 from tidemill.upkeep.time_to_live import KEEP_MESSAGES
 
 LEAVE_SOON: Final = timedelta(seconds=1)
 """The longest stay of a processed file in its inbox, unless many files leave."""
 _SWEEP_EVERY: Final = timedelta(seconds=30)
+
+
+class MachineJanitor:
+    """Deletes on this machine what the catalog has no more: logs of deleted runs, and unpacked code.
+
+    Each machine with runners needs one: a janitor elsewhere does not reach its folder `state`.
+    """
+
+    def __init__(self, catalog: Catalog, state: Path) -> None:
+        self._catalog = catalog
+        self._state = state
+        self._seen: datetime | None = None
+
+    def step(self) -> timedelta:
+        """Delete what has gone from the catalog, and return the time until the next look."""
+        sweep_unpacked(self._catalog, self._state)
+        before = self._catalog.read(read_horizon).delete_at
+        if before != self._seen:
+            delete_old_logs(self._catalog, self._state / "logs", before)
+            self._seen = before
+        return _SWEEP_EVERY
 
 
 class Janitor:
@@ -48,11 +70,9 @@ class Janitor:
     ) -> None:
         self._catalog = catalog
         self._keep_audit = keep_audit
-        self._historian = Historian(
-            catalog, keep_history, keep_messages, None if state is None else (state / "logs", logs)
-        )
+        self._historian = Historian(catalog, keep_history, keep_messages, logs)
         self._keep_superseded = keep_superseded
-        self._state = state
+        self._of_machine = None if state is None else MachineJanitor(catalog, state)
 
     @classmethod
     def of(cls, catalog: Catalog, config: Config) -> Janitor:
@@ -76,8 +96,9 @@ class Janitor:
         delete_old_entries(self._catalog, self._keep_audit)
         delete_old_nodes(self._catalog)
         janitor.sweep(self._catalog)
-        if self._state is not None:
-            sweep_bundles(self._catalog, self._state)
+        sweep_bundles(self._catalog)
+        if self._of_machine is not None:
+            self._of_machine.step()
         # Last: nothing else waits for history that cannot be deleted.
         self._historian.step()
         return _SWEEP_EVERY

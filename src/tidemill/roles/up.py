@@ -20,7 +20,7 @@ from tidemill.names import DatasetId
 from tidemill.narration import Narrator, log_to
 from tidemill.roles.alerter import Alerter
 from tidemill.roles.discoverer import Discoverer
-from tidemill.roles.janitor import LEAVE_SOON, Janitor
+from tidemill.roles.janitor import LEAVE_SOON, Janitor, MachineJanitor
 from tidemill.roles.keeper import LOOK_AGAIN, Keeper
 from tidemill.roles.loops import AWAY, LONGEST_NAP, SHORTEST_NAP, Loops, loop
 from tidemill.roles.node import Node
@@ -155,6 +155,10 @@ class _NodeProcess:
             self._start_runner(launcher)
         if NodeRole.JANITOR in self._roles:
             self._start_janitor()
+        elif is_runner:
+            loops.start(
+                "janitor of this machine", loop(self._world, MachineJanitor(self._catalog, self._config.state).step)
+            )
         loops.start("place", loop(self._world, partial(_look_for, self._catalog)))
         if self._deployed is not None:
             edits = Edits(self._catalog, self._config, self._tell_edited)

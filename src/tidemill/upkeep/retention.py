@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Catalog, Db
@@ -25,7 +24,7 @@ from tidemill.catalog.named import GREATEST, Param, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.lake.fileset.time_travel import seq_before
 from tidemill.names import BackfillId, ConsumerId, DatasetId, JobId, RunId, ScheduleId, WritePointer
-from tidemill.run.records.logs import delete_old_logs
+from tidemill.run.records.logs import delete_put_logs
 from tidemill.shapes.keys import KeyText
 from tidemill.upkeep.time_to_live import KEEP_MESSAGES, expire_messages
 
@@ -102,7 +101,7 @@ class DeletedHistory(NamedTuple):
 class Historian:
     """Deletes the history that is older than `keep`, and expired messages. The janitor calls `step` again and again.
 
-    `logs` are the folder of all logs on this machine, and the location of the setting `logs`; None to keep logs.
+    `logs` is the location of the setting `logs`; empty without one.
 
     After each move of the horizon one pass goes over what is old. Later steps do nothing until the next move.
     """
@@ -112,7 +111,7 @@ class Historian:
         catalog: Catalog,
         keep: timedelta = KEEP_HISTORY,
         keep_messages: timedelta = KEEP_MESSAGES,
-        logs: tuple[Path, str] | None = None,
+        logs: str = "",
     ) -> None:
         self._catalog = catalog
         self._keep = keep
@@ -139,9 +138,8 @@ class Historian:
             changes=sum(self._delete_changes(horizon)),
             messages=expire_messages(self._catalog, self._keep_messages, horizon.delete_seq),
         )
-        if self._logs is not None:
-            folder, location = self._logs
-            delete_old_logs(self._catalog, folder, location, horizon.delete_at)
+        if self._logs:
+            delete_put_logs(self._catalog, self._logs, horizon.delete_at)
         return deleted
 
     def _look(self, db: Db) -> tuple[Horizon, bool]:

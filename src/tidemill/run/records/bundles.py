@@ -340,10 +340,8 @@ def read_unpacked(disk: Disk, folder: Path) -> Bundle:
     return Bundle(files)
 
 
-def sweep_bundles(catalog: Catalog, state: Path) -> None:
+def sweep_bundles(catalog: Catalog) -> None:
     """Delete the bundles that no program, no kept deployment and no attempt under way names.
-
-    Delete also what is unpacked of such bundles below `state`.
 
     Delete also the files of uploads that no deployment has ended within an hour: the commit of a later one is refused.
 
@@ -359,6 +357,14 @@ def sweep_bundles(catalog: Catalog, state: Path) -> None:
             world.mark("bundles.deleted")
         catalog.write(lambda db: db.run(SQL.delete_bundle, digest=digest, location=location or ""))  # noqa: B023
     _sweep_uploads(catalog)
+
+
+def sweep_unpacked(catalog: Catalog, state: Path) -> None:
+    """Delete what is unpacked below `state`, on this machine, of bundles that the catalog has no more.
+
+    Cost: a look at the bundles that there are.
+    """
+    world = catalog.world
     # The folder is listed before the catalog: a bundle that is deployed and unpacked in between stays.
     unpacked = list(world.disk.list_folder(state / _FOLDER))
     kept = {str(row[0]) for row in catalog.read(lambda db: db.all(SQL.list_digests))}

@@ -246,24 +246,29 @@ class LogKeeper:
         disk.write_bytes(note, write_text(_Put(sizes)).encode())
 
 
-def delete_old_logs(catalog: Catalog, folder: Path, location: str, before: datetime) -> int:
-    """Delete the logs of runs that were made before a time and whose records are deleted; return the number of runs.
+def delete_old_logs(catalog: Catalog, folder: Path, before: datetime) -> int:
+    """Delete logs on this machine, of runs that were made before a time and whose records are deleted.
 
-    `folder` is that of all logs on this machine, and `location` that of the setting `logs`; empty without one. Cost:
-    one listing of both, and a look-up for each old run.
+    `folder` is that of all logs on this machine. Return the number of these runs. Cost: a listing of the folder, and a
+    look-up for each old run.
     """
     world, last = catalog.world, catalog.world.first_id("run", before)
     old = [path.name for path in world.disk.list_folder(folder) if _FIRST_RUN <= path.name < last]
-    deleted = set(_without_record(catalog, old))
-    for run_id in sorted(deleted):
+    deleted = list(_without_record(catalog, old))
+    for run_id in deleted:
         world.disk.remove(folder / run_id)
-    if location:
-        files = open_files(location, world)
-        listed = takewhile(lambda name: name < last, (file.name for file in files.list_after(_FIRST_RUN, None)))
-        by_run = {run_id: list(names) for run_id, names in groupby(listed, lambda name: name.partition("/")[0])}
-        for run_id in _without_record(catalog, list(by_run)):
-            files.delete_many(by_run[run_id])
-            deleted.add(run_id)
+    return len(deleted)
+
+
+def delete_put_logs(catalog: Catalog, location: str, before: datetime) -> int:
+    """Delete logs as `delete_old_logs` does, in the location of the setting `logs`."""
+    world, last = catalog.world, catalog.world.first_id("run", before)
+    files = open_files(location, world)
+    listed = takewhile(lambda name: name < last, (file.name for file in files.list_after(_FIRST_RUN, None)))
+    by_run = {run_id: list(names) for run_id, names in groupby(listed, lambda name: name.partition("/")[0])}
+    deleted = list(_without_record(catalog, list(by_run)))
+    for run_id in deleted:
+        files.delete_many(by_run[run_id])
     return len(deleted)
 
 

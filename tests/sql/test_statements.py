@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from pyspark.sql import functions as sf
 
@@ -103,3 +106,21 @@ def test_a_table_without_a_moving_watermark_has_its_windows_on_demand(windows, s
     second = [("04", 1), ("08", 3), ("12", 1)]
     fourth = [("04", 2), ("08", 3), ("12", 1)]
     assert seen == [[("04", 1), ("08", 2)], second, second, fourth, [*fourth, ("16", 2)]]
+
+
+TWICE = """
+import tidemill as tm
+
+with tm.open(".") as mill:
+    for text in ("SELECT 1 AS n FROM clicks; SELECT 2 AS n FROM clicks", "SELECT 3 AS n FROM clicks"):
+        print([row["n"] for done in mill.sql(text) for row in done.rows])
+"""
+
+
+@pytest.mark.long
+def test_queries_of_a_process_of_its_own_come_one_after_the_other(windows, spark):
+    """Each call starts a Spark and ends it. PySpark would connect the next one to the JVM that has ended."""
+    windows.commit("clicks", clicks(spark, ("10:00:00", 1)))
+    folder = windows.mill.project.config.folder
+    done = subprocess.run([sys.executable, "-c", TWICE], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["[1, 2]", "[3]"], done.stderr

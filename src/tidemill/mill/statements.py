@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.app.statements import NAME as STATEMENTS
@@ -53,6 +55,8 @@ from tidemill.storage.metastore import HIVE_FORMATS, HiveTable, MetastoreUnavail
 from tidemill.texts import count_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tidemill.sql.ddl import Alteration, CreateTable, DropTable, Select, Statement
 
 _CONNECTORS: Final = ("filesystem", "hive")
@@ -127,17 +131,25 @@ class _Tables(Noun):
 
         self._done = [Done(one["said"], tuple(one["notices"]), tuple(one["rows"])) for one in self._part or ()]
         self._zone = self._config.time_zone
-        for number, (statement, text) in enumerate(statements):
-            if isinstance(statement, SetZone):
-                self._zone = statement.zone
-            if number < len(self._done):
-                continue
-            try:
-                self._done.append(self.carry_out(statement))
-            except UserError as error:
-                error.put_at(_find_place(text, error))
-                raise
+        with ExitStack() as self._ending:
+            for number, (statement, text) in enumerate(statements):
+                if isinstance(statement, SetZone):
+                    self._zone = statement.zone
+                if number < len(self._done):
+                    continue
+                try:
+                    self._done.append(self.carry_out(statement))
+                except UserError as error:
+                    error.put_at(_find_place(text, error))
+                    raise
         return self._done
+
+    @cached_property
+    def _spark(self) -> SparkSession:
+        """Spark, which takes some 8 s to start, for all queries among the statements."""
+        from tidemill.run.processes.session import spark_of_our_own
+
+        return self._ending.enter_context(spark_of_our_own(self._world, self._config))
 
     def _write(self, block: Callable[[Db], Done]) -> Done:
         def kept(db: Db) -> Done:
@@ -335,7 +347,6 @@ class _Tables(Noun):
         """Compute the rows of a query at one snapshot. The read is a run of kind external that writes nothing."""
         from tidemill.frames.spark import spark_errors
         from tidemill.run.processes.external import open_transaction, workspace_of
-        from tidemill.run.processes.session import spark_of_our_own
         from tidemill.sql.bare_select import TableQuery, compute_closed, compute_tables
         from tidemill.sql.dialect import BadStatement
 
@@ -349,10 +360,8 @@ class _Tables(Noun):
         found = self._catalog.read(find)
         namespace = Namespace(self._config.namespace)
         lease = self._config.lease
-        with (
-            spark_of_our_own(self._world, self._config) as spark,
-            open_transaction(self._catalog, self._world, [], lease=lease) as tx,
-        ):
+        spark = self._spark
+        with open_transaction(self._catalog, self._world, [], lease=lease) as tx:
             workspace = workspace_of(tx, spark)
             try:
                 if isinstance(query, TableQuery):

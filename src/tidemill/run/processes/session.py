@@ -257,11 +257,15 @@ class SparkHome:
         self._next = self._make_session()
 
     def end(self) -> None:
-        """Stop Spark, and wait until its JVM has ended by itself."""
+        """Stop Spark, and wait until its JVM has ended by itself. This process may start another Spark after it."""
+        from pyspark import SparkContext
+
         jvm = gateway_of(self._base).proc
         self._base.stop()
         jvm.stdin.close()
         jvm.wait()
+        # PySpark would connect the next Spark to the JVM that has ended.
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # PySpark has no other way
 
     def new_session(self) -> SparkSession:
         """A session for one run: settings, temporary views and functions of its own."""

@@ -144,6 +144,9 @@ def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage
     kept = states(stage)
     (of_run,) = stage.mill.why(failed.run_id).because
     (of_file,) = stage.mill.why("raw/1.txt").because
+    stage.mill.alerts.create("fails", tm.RunFailed(failed.program))
+    stage.look_at_alerts()
+    (alert,) = stage.mill.alerts.list()
     (stage.mill.project.config.folder / "broken.txt").write_text("")
     resumed = stage.mill.runs.retry(failed.run_id)
     with raises_code("not_resumable", f"{failed.run_id} .* run retry {resumed.run_id}"):
@@ -153,6 +156,9 @@ def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage
 
     assert (failed.state, failed.exit_reason) == ("FAILED", "node process: RuntimeError: process is broken")
     assert "keeps its claims until" in of_run.why
+    assert alert.why.startswith(f"run {failed.run_id} of {failed.program} failed: node process: RuntimeError")
+    assert "; it keeps its claims until 20" in alert.why
+    assert alert.why.endswith(f"`tidemill run retry {failed.run_id}`")
     for reason in (of_run, of_file):
         assert reason.next_look_at is not None
         assert f"run kill {failed.run_id}` returns them" in reason.unblock

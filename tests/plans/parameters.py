@@ -688,6 +688,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "conditions.list_programs": {"namespace": "default"},
     "conditions.find_program": {"app": "app_1", "name": "p1"},
     "conditions.list_failing": {"program_ids": _list(*(f"program_{i}" for i in range(100))), "others": 2},
+    "conditions.list_stopped": {"namespace": "default"},
     "conditions.find_longest": {"program_id": "program_1"},
     "conditions.find_waiting_job": {"app": "app_0", "name": "s15000"},
     "conditions.find_dataset": {"name": "deep"},

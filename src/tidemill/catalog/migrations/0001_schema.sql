@@ -838,6 +838,8 @@ CREATE INDEX backfill_program ON backfill (program_id, created_at DESC, backfill
 CREATE INDEX backfill_namespace ON backfill (namespace, created_at DESC, backfill_id DESC);
 CREATE INDEX backfill_ended ON backfill (ended_at) WHERE ended_at IS NOT NULL AND running = 0;
 CREATE INDEX backfill_state ON backfill (state, created_at DESC, backfill_id DESC);
+CREATE INDEX backfill_stopped ON backfill (namespace, created_at DESC, backfill_id DESC)
+ WHERE state = 'PAUSED' AND reason <> '' OR state = 'COMPLETED' AND failed > 0;
 
 -- An item is a partition key, a logical time, or the id of a run that is repeated.
 CREATE TABLE backfill_item (

@@ -496,6 +496,25 @@ app.workflow("outer", {nodes})
         exec(text, {})  # as the loader of the app file does
 
 
+def test_a_workflow_of_which_no_node_can_start_is_not_started(stage):
+    """No end of a node would ever end the run. Each argument fits, and all of the node together do not."""
+    stage.declare(f"""
+@app.python(arguments={{"a": str, "b": str}})
+def first(run): pass
+
+flow = app.workflow("flow", [tm.Node(first, arguments={{"b": "{"b" * 60_000}"}})], arguments={{"a": str}})
+app.schedule("long", flow, trigger=tm.MessageOn("go"), arguments={{"a": "{"a" * 60_000}"}})
+""")
+    with raises_code("nothing_starts", "workflow default.shop.flow is not started, .* node first: bad_argument: "):
+        stage.mill.runs.start("shop.flow", {"a": "a" * 60_000})
+    stage.mill.topics.publish("go", {})
+    stage.schedule()
+
+    assert list(stage.mill.runs.list()) == []
+    (job,) = stage.mill.jobs.history("shop.long")
+    assert "no node of it can start: node first: bad_argument" in str(job)
+
+
 def test_a_program_that_gets_its_input_from_a_workflow_is_not_started_alone(stage):
     """Alone the program would take nothing, or other files than its workflow."""
     with raises_code("node_of_workflow", "raw"):

@@ -52,6 +52,20 @@ class HoldsChanged(UserError):
         )
 
 
+class NothingStarts(UserError):
+    """A workflow was to be started of which no node can start."""
+
+    code = "nothing_starts"
+
+    def __init__(self, workflow: str, why: str) -> None:
+        self.workflow = workflow
+        self.why = why
+        super().__init__(
+            f"workflow {workflow} is not started, since no node of it can start: {why}",
+            "give other arguments, or correct the node and deploy",
+        )
+
+
 def check_held(node: NodeSpec, program: Program) -> None:
     """Refuse a program that gets other data sets from its workflow than the node did when the workflow was started."""
     if set(node.held) != set(program.held):
@@ -163,6 +177,19 @@ def plan_course(
                 faults[node.name] = f"{error.code}: {error}"
         if len(starts) == len(course.ready):
             return WorkflowPlan(course, tuple(starts))
+
+
+def plan_start(db: Db, workflow: Program, arguments: Mapping[str, Value]) -> tuple[NodeStart, ...]:
+    """Return the first nodes of a workflow, and nothing for other programs.
+
+    `NothingStarts` if no node can start: no end of a node would ever end the run.
+    """
+    if workflow.workflow is None:
+        return ()
+    plan = plan_course(db, workflow, workflow.workflow, arguments, {})
+    if not plan.starts:
+        raise NothingStarts(workflow.qualified_name, plan.course.first_failure)
+    return plan.starts
 
 
 def list_under_way(db: Db, run_id: RunId) -> list[RunId]:

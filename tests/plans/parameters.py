@@ -724,6 +724,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "outbox.list_newest_in_state": {"state": "DEAD", "after": "delivery_299950", "limit": 100},
     "outbox.list_newest_about": {"about": "alert_1", "state": "", "after": "delivery_299950", "limit": 100},
     "outbox.forget_old": {"keep": 86400000},
+    "retention.store_deleted": {"deleted": "{}"},
     "retention.find_old_backfill": {"before": 2000},
     "retention.close_backfill": {"backfill_id": "backfill_20", "before": 2000},
     "retention.delete_items": {"backfill_id": "backfill_20", "most": 200},

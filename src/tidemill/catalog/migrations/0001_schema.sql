@@ -40,6 +40,8 @@ CREATE TABLE retention (
     tick       BIGINT NOT NULL,
     delete_seq BIGINT NOT NULL,
     delete_at  BIGINT NOT NULL,
+    -- The numbers of rows that were deleted so far, by kind, as JSON.
+    deleted    {text} NOT NULL DEFAULT '{}',
     CHECK (delete_seq <= seq)
 );
 

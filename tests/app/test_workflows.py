@@ -191,12 +191,16 @@ def test_a_failed_workflow_that_is_not_resumed_returns_its_files(stage, returned
         assert [(one.state, one.changed) for one in killed] == [("FAILED", True), ("FAILED", False)]
     else:
         stage.end_holds()
+    (why,) = stage.mill.why(failed.run_id).because
+    told = [one.event_type for one in stage.mill.topics.read("program") if one.event_key.endswith(":CLAIMS_RETURNED")]
     returned = states(stage)
     (stage.mill.project.config.folder / "broken.txt").write_text("")
     stage.pass_time("UPDATE inbox_file SET not_before = 1 WHERE not_before > 0")
     stage.play()
     again = stage.mill.runs.retry(failed.run_id)
 
+    assert "; the run has returned its claims: another run takes them" in why.why
+    assert told == ["claims_returned"]
     assert (holding, count_holding(stage)) == (1, 0)
     assert returned == {"1.txt": "ERROR"}
     assert states(stage) == {"1.txt": "SUCCESS"}

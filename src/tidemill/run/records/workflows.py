@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Call, load_sql
+from tidemill.epoch import show_time
 from tidemill.errors import Conflict, UserError
 from tidemill.json_specs import write_text
 from tidemill.names import RunId
@@ -96,6 +97,17 @@ class WorkflowRow:
     """The time until which a failed run keeps its claims."""
     resumed_by: RunId | None
     """The run that goes on where this one failed."""
+
+    @property
+    def fate(self) -> str:
+        """The fate of the claims of a run that did not complete, in words; empty while nothing has."""
+        if self.resumed_by is not None:
+            return f"{self.resumed_by} goes on where the run has failed"
+        if self.holds_until is not None:
+            return f"the run keeps its claims until {show_time(self.holds_until)}"
+        if self.holding is Holding.RETURNED:
+            return "the run has returned its claims: another run takes them, and begins with the first node"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

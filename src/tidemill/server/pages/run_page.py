@@ -122,6 +122,7 @@ def show_run(request: Request, run_id: str, attempt: int | None = None) -> HTMLR
         next_runs=_next_runs(mill, run),
         published=run.published,
         parent=run.triggered_by.get("workflow"),
+        fate=run.workflow.fate if run.workflow else "",
         **_draw_nodes(run.workflow, mill),
         details=_details(run),
         command=f"run show {run_id}",

@@ -15,6 +15,7 @@ from tests.manual_clock import ManualClock, backdoor_of
 from tests.run.conftest import rows_of
 from tests.spawners import InProcess
 from tidemill import Mill
+from tidemill.alerts.alerts import Watch
 from tidemill.app.deploy import Deployed
 from tidemill.catalog.meter import Meter
 from tidemill.mill.mill import open_project
@@ -178,6 +179,10 @@ class Stage:
         """Let the time come at which failed workflows return their claims, as the keeper does."""
         self.sql("UPDATE workflow_run SET holds_until = 1 WHERE holds_until IS NOT NULL RETURNING 1")
         end_holds(self.mill.project.catalog)
+
+    def look_at_alerts(self) -> None:
+        """Look at the alert rules, as `tidemill up` does."""
+        Watch(self.mill.project.catalog, self.world).look()
 
     def sweep(self) -> None:
         """Let what is old expire and what is unused go, as the janitor does."""

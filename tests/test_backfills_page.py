@@ -17,7 +17,7 @@ from tests.yardstick import patience
 from tidemill.cli.main import main
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "backfills.md").read_text(encoding="utf-8")
-APP, SCRIPT = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+APP, SCRIPT, WAIT = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [line.removeprefix("$ tidemill ") for line in PAGE.splitlines() if line.startswith("$ tidemill ")]
 
 
@@ -77,10 +77,13 @@ def test_the_script_of_the_page_runs(stage, capsys):
     exec(compile(SCRIPT, "backfills.md", "exec"), {})
     printed = capsys.readouterr().out.splitlines()
     ran = stage.play(30)
+    exec(compile(WAIT, "backfills.md", "exec"), {})
+    waited = capsys.readouterr().out.splitlines()[-1]
 
     assert (printed[0].split()[0], printed[1]) == ("10", "6 items wait")
     assert {(one.arguments["rate"], one.state) for one in ran} == {(2, "COMPLETED")}
     assert len(ran) == 10
+    assert waited.strip() == "COMPLETED 10 done, 0 failed"
 
 
 def test_the_reports_of_a_backfill_have_their_days(stage):

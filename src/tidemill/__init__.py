@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidemill.alerts.rules import BackfillStopped as BackfillStopped
     from tidemill.alerts.rules import ConsumerLag as ConsumerLag
     from tidemill.alerts.rules import DiskLow as DiskLow
     from tidemill.alerts.rules import JobWaits as JobWaits
@@ -101,6 +102,7 @@ _HOMES = {
     "App": "app.app",
     "Arrivals": "shapes.expectation",
     "AtLeast": "schedule.triggers",
+    "BackfillStopped": "alerts.rules",
     "Because": "reasons",
     "Changes": "app.reads",
     "Command": "alerts.targets",

@@ -15,6 +15,8 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.migrate import read_version
 from tidemill.client.line import ask_version
 from tidemill.config import ADDRESS_FILE, Config, load_config
+from tidemill.durations import format_duration
+from tidemill.epoch import show_time
 from tidemill.errors import TidemillError
 from tidemill.frames.jdbc import usual_drivers
 from tidemill.lake.datasets import list_datasets
@@ -28,6 +30,7 @@ from tidemill.run.records.runs import list_lacking, list_unloaded
 from tidemill.sizes import format_bytes
 from tidemill.storage.files import StorageUnavailable
 from tidemill.storage.locations import open_files
+from tidemill.upkeep.retention import find_standstill
 from tidemill.world import World
 
 _LEAST_FREE_BYTES: Final = 1_000_000_000
@@ -70,6 +73,7 @@ def examine(folder: Path, *, options: Mapping[str, str] | None = None, world: Wo
         "catalog": _catalog,
         "code": _code,
         "nodes": _nodes,
+        "retention": _retention,
         "clock": _clock,
         "postgres": _postgres,
         "data": _data,
@@ -149,6 +153,24 @@ def _nodes(world: World, config: Config) -> Finding:
         return Finding("nodes", good=True, found=told)
     cure = "start " + " and ".join(f"`tidemill {role}`" for role in missing)
     return Finding("nodes", good=False, found=f"no node is a {' or a '.join(missing)}; at work: {told}", cure=cure)
+
+
+def _retention(world: World, config: Config) -> Finding:
+    """Look for history that is too old, with no janitor that deletes it."""
+    catalog = open_catalog(config.catalog, world)
+    try:
+        found = catalog.read(lambda db: find_standstill(db, config.keep_history))
+    finally:
+        catalog.close()
+    kept = f"history is kept for {format_duration(config.keep_history)}"
+    if found is None:
+        return Finding("retention", good=True, found=kept)
+    last = "no janitor has worked yet"
+    if found.moved_at is not None:
+        last = f"no janitor has worked since {show_time(found.moved_at)}"
+    why = f"{kept}, and the oldest run is of {show_time(found.oldest)}: {last}"
+    cure = "keep `tidemill up` or `tidemill janitor` at work, and look at its log"
+    return Finding("retention", good=False, found=why, cure=cure)
 
 
 def _clock(world: World, config: Config) -> Finding:

@@ -279,7 +279,7 @@ def announced(machine: Machine, name: str) -> Counter[str]:
 
 def announced_ends(machine: Machine) -> Counter[tuple[str, str]]:
     """The ends of runs, as messages say."""
-    rows = machine.sql("SELECT payload FROM message WHERE topic = 'program'")
+    rows = machine.sql("SELECT payload FROM message WHERE topic = 'program' AND event_type = 'run_ended'")
     ends = [json.loads(str(text)) for (text,) in rows]
     return Counter((end["run_id"], end["state"]) for end in ends)
 

@@ -928,6 +928,44 @@ def test_a_data_set_without_expectation_opens_an_alert_when_nothing_comes(room):
     assert of(room, "quiet") == ["resolved"]
 
 
+def test_a_backfill_that_ends_with_failed_items_opens_an_alert(room):
+    """The items stay undone until a person tries them again, or starts another backfill that succeeds."""
+    add(room, "undone", tm.BackfillStopped("shop.load"))
+    room.run(bad=False)
+    (run,) = room.mill.runs.list()
+    first = room.mill.backfills.start("shop.load", {"bad": True}, by="runs", runs=[run.run_id])
+    assert of(room, "undone") == []
+    room.stage.play()
+
+    assert of(room, "undone") == ["opened"]
+    (alert,) = [one for one in room.mill.alerts.list() if one.rule == "default.undone"]
+    assert alert.subject == "default.shop.load"
+    assert f"backfill {first.backfill_id} of default.shop.load ended with 1 item failed" in alert.why
+    room.clock.pass_by(timedelta(seconds=1))
+    room.mill.backfills.start("shop.load", {"bad": False}, by="runs", runs=[run.run_id])
+    room.stage.play()
+    assert of(room, "undone") == ["resolved"]
+
+
+def test_a_backfill_that_pauses_by_itself_opens_an_alert_until_it_is_cancelled(room):
+    """Its waiting items would wait for ever, and no run fails."""
+    add(room, "stopped", tm.BackfillStopped())
+    runs = [room.mill.runs.start("shop.other").run_id for _ in range(2)]
+    room.stage.play()
+    backfill_id = room.mill.backfills.start("shop.other", by="runs", runs=runs).backfill_id
+    room.mill.backfills.pause(backfill_id)
+    assert of(room, "stopped") == []
+    room.stage.declare(APP.replace("@app.python()\ndef other(run):\n    pass\n", ""))
+    room.mill.backfills.resume(backfill_id)
+
+    assert of(room, "stopped") == ["opened"]
+    assert [one.why.partition(" has paused: ")[0] for one in room.mill.alerts.list()] == [
+        f"backfill {backfill_id} of default.shop.other"
+    ]
+    room.mill.backfills.cancel(backfill_id)
+    assert of(room, "stopped") == ["resolved"]
+
+
 def test_partitions_that_wait_for_a_consumer_open_an_alert(room):
     """A reader that has stopped is late for all its readers."""
     room.stage.declare(f"{APP}{READER}")

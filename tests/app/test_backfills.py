@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+import tidemill as tm
 from tests.errors import raises_code
 from tests.manual_clock import ManualClock
 from tests.stage import staged
@@ -111,6 +112,21 @@ def test_a_backfill_by_times_makes_a_run_for_each_time(stage):
     assert stage.lines_of() == [f"2026-01-{day:02}" for day in range(1, 11)]
     assert {(run.priority, run.triggered_by["by"]) for run in stage.runs()} == {(-1, "ann@desk")}
     assert {one.state for one in stage.mill.backfills.items(ended.backfill_id)} == {"DONE"}
+
+
+def test_an_argument_of_which_a_backfill_has_no_value_is_given_by_hand(stage):
+    """The schedule takes the argument from a message, and the past has none."""
+    trigger = tm.AnyOf(tm.Cron("0 3 * * *"), tm.MessageOn("go"))
+    stage.mill.schedules.create("shop.both", "shop.daily", trigger=trigger, arguments={"day": tm.From("message.day")})
+    both = {**JANUARY, "schedule": "shop.both"}
+    planned = stage.mill.backfills.plan("shop.daily", **both)
+    with raises_code("missing_source", "'day' has no value: a backfill by times has a logical time alone"):
+        stage.mill.backfills.start("shop.daily", **both)
+    started = stage.mill.backfills.start("shop.daily", {"day": "by hand"}, **both)
+    finish(stage, started.backfill_id)
+
+    assert planned.items == 10
+    assert stage.lines_of() == ["by hand"] * 10
 
 
 def test_what_is_done_is_no_part_of_the_next_backfill(stage):

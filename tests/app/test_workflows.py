@@ -144,6 +144,9 @@ def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage
     kept = states(stage)
     (of_run,) = stage.mill.why(failed.run_id).because
     (of_file,) = stage.mill.why("raw/1.txt").because
+    stage.mill.alerts.create("fails", tm.RunFailed(failed.program))
+    stage.look_at_alerts()
+    (alert,) = stage.mill.alerts.list()
     (stage.mill.project.config.folder / "broken.txt").write_text("")
     resumed = stage.mill.runs.retry(failed.run_id)
     with raises_code("not_resumable", f"{failed.run_id} .* run retry {resumed.run_id}"):
@@ -153,6 +156,9 @@ def test_a_failed_workflow_goes_on_with_the_failed_node_and_the_same_files(stage
 
     assert (failed.state, failed.exit_reason) == ("FAILED", "node process: RuntimeError: process is broken")
     assert "keeps its claims until" in of_run.why
+    assert alert.why.startswith(f"run {failed.run_id} of {failed.program} failed: node process: RuntimeError")
+    assert "; it keeps its claims until 20" in alert.why
+    assert alert.why.endswith(f"`tidemill run retry {failed.run_id}`")
     for reason in (of_run, of_file):
         assert reason.next_look_at is not None
         assert f"run kill {failed.run_id}` returns them" in reason.unblock
@@ -185,12 +191,16 @@ def test_a_failed_workflow_that_is_not_resumed_returns_its_files(stage, returned
         assert [(one.state, one.changed) for one in killed] == [("FAILED", True), ("FAILED", False)]
     else:
         stage.end_holds()
+    (why,) = stage.mill.why(failed.run_id).because
+    told = [one.event_type for one in stage.mill.topics.read("program") if one.event_key.endswith(":CLAIMS_RETURNED")]
     returned = states(stage)
     (stage.mill.project.config.folder / "broken.txt").write_text("")
     stage.pass_time("UPDATE inbox_file SET not_before = 1 WHERE not_before > 0")
     stage.play()
     again = stage.mill.runs.retry(failed.run_id)
 
+    assert "; the run has returned its claims: another run takes them" in why.why
+    assert told == ["claims_returned"]
     assert (holding, count_holding(stage)) == (1, 0)
     assert returned == {"1.txt": "ERROR"}
     assert states(stage) == {"1.txt": "SUCCESS"}
@@ -488,6 +498,25 @@ app.workflow("outer", {nodes})
 """
     with pytest.raises(tm.UserError, match=why):
         exec(text, {})  # as the loader of the app file does
+
+
+def test_a_workflow_of_which_no_node_can_start_is_not_started(stage):
+    """No end of a node would ever end the run. Each argument fits, and all of the node together do not."""
+    stage.declare(f"""
+@app.python(arguments={{"a": str, "b": str}})
+def first(run): pass
+
+flow = app.workflow("flow", [tm.Node(first, arguments={{"b": "{"b" * 60_000}"}})], arguments={{"a": str}})
+app.schedule("long", flow, trigger=tm.MessageOn("go"), arguments={{"a": "{"a" * 60_000}"}})
+""")
+    with raises_code("nothing_starts", "workflow default.shop.flow is not started, .* node first: bad_argument: "):
+        stage.mill.runs.start("shop.flow", {"a": "a" * 60_000})
+    stage.mill.topics.publish("go", {})
+    stage.schedule()
+
+    assert list(stage.mill.runs.list()) == []
+    (job,) = stage.mill.jobs.history("shop.long")
+    assert "no node of it can start: node first: bad_argument" in str(job)
 
 
 def test_a_program_that_gets_its_input_from_a_workflow_is_not_started_alone(stage):

@@ -730,7 +730,7 @@ def test_doctor_names_each_setting_and_cure(tidemill, project):
     assert findings["app"]["cure"]
     assert set(findings) == {
         *("versions", "app", "catalog", "clock", "postgres", "code", "data", "disk", "ports", "spark", "java"),
-        *("server", "class data", "jdbc", "profiles", "locations", "cluster", "nodes"),
+        *("server", "class data", "jdbc", "profiles", "locations", "cluster", "nodes", "retention"),
     }
     assert all(finding["good"] for subject, finding in findings.items() if subject != "app")
 

@@ -104,6 +104,29 @@ def test_a_crash_leaves_the_change_with_its_answer_or_neither(stage, mark):
     assert answer["run_id"] == stage.mill.runs.list()[0].run_id
 
 
+@pytest.mark.parametrize("mark", ["", "kill.asked_of_workflow"])
+def test_a_repeated_kill_of_a_workflow_says_how_it_ended(stage, mark):
+    """The workflow ends with its nodes, in transactions after the one that asks."""
+
+    def die(name: str) -> None:
+        if name == mark:
+            raise Died
+
+    stage.declare("@app.python()\ndef one(run): pass\n\napp.workflow('flow', [tm.Node(one)])")
+    run_id = stage.mill.runs.start("shop.flow").run_id
+    if mark:
+        object.__setattr__(stage.world, "marked", die)
+        with pytest.raises(Died):
+            carry_out(stage.mill, REQUEST, lambda mill: mill.runs.kill(run_id), in_block=False)
+        object.__setattr__(stage.world, "marked", lambda _: None)
+        stage.take()  # a runner kills the nodes meanwhile
+    answers = [carry_out(stage.mill, REQUEST, lambda mill: mill.runs.kill(run_id), in_block=False) for _ in range(2)]
+
+    assert answers[0] == answers[1]
+    assert answers[0]["changed"] is True
+    assert answers[0]["state"] == ("STOPPING" if mark else "KILLED")
+
+
 def test_a_try_that_was_taken_over_changes_nothing(stage):
     """Two servers have the same request: the slow one finds itself fenced, within its transaction."""
 

@@ -385,6 +385,7 @@ def test_each_query_of_the_dashboard_asks_for_a_metric_and_its_labels(sign, stag
     scraped(client)
     stage.mill.runs.start("shop.broken")
     stage.play()
+    stage.sweep()
     text = client.get("/metrics").text
     families = {family.name: family for family in text_string_to_metric_families(text)}
     queries = [target["expr"] for one in json.loads(DASHBOARD.read_text())["panels"] for target in one["targets"]]

@@ -10,6 +10,8 @@ import pytest
 from tests.errors import raises_code
 from tests.manual_clock import ManualClock
 from tests.stage import staged
+from tidemill.doctor import examine
+from tidemill.mill.metrics import measure
 from tidemill.roles.janitor import Janitor, MachineJanitor
 from tidemill.run.records.logs import delete_old_logs, delete_put_logs
 from tidemill.upkeep.audit import audit
@@ -111,6 +113,30 @@ def test_a_catalog_that_works_for_long_stays_as_large_as_what_it_keeps(stage, cl
     assert found.horizon > 0
     assert clock.at - found.horizon_at <= KEEP + DAY
     assert sizes(stage) == at_first
+    samples = {(one.metric.value, *one.labels.values()): one.value for one in measure(stage.mill.project).samples}
+    assert samples["tidemill_history_horizon_age_seconds",] == 0
+    assert samples["tidemill_history_deleted_rows", "runs"] >= 2 * 7
+    assert samples["tidemill_history_deleted_rows", "backfills"] == 0
+
+
+def test_a_horizon_that_no_janitor_moves_is_found_by_the_doctor(stage, clock):
+    """The catalog would grow for ever without a sign of the cause."""
+    clock.pass_by(DAY)
+    stage.play()
+
+    def find():
+        found = examine(stage.mill.project.config.folder, world=stage.world).findings
+        return next((one.good, one.found) for one in found if one.subject == "retention")
+
+    fresh = find()
+    clock.pass_by(92 * DAY)
+    old = find()
+    Janitor(stage.mill.project.catalog, DAY, stage.mill.project.config.state).step()
+    swept = find()
+
+    assert fresh == swept == (True, "history is kept for 90d")
+    assert old[0] is False
+    assert "no janitor has worked yet" in old[1]
 
 
 def test_what_is_needed_stays_at_any_age(stage, clock):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tidemill.alerts.rules import (
     ALL_PROGRAMS,
+    BackfillStopped,
     ConsumerLag,
     DiskLow,
     JobWaits,
@@ -111,7 +112,17 @@ class _Failing(NamedTuple):
     program_id: ProgramId
     run_id: str
     exit_reason: str | None
+    holds_until: datetime | None
     since: datetime
+
+
+class _Stopped(NamedTuple):
+    app: str
+    program: str
+    backfill_id: str
+    reason: str
+    failed: int
+    ended_at: datetime | None
 
 
 class _Began(NamedTuple):
@@ -141,7 +152,10 @@ def _(rule: RunFailed, db: Db, namespace: Namespace, only: Subjects, machine: Ma
         name = names[one.program_id]
         runs = f"the last {rule.times} runs" if rule.times > 1 else f"run {one.run_id}"
         reason = f": {one.exit_reason}" if one.exit_reason else ""
-        violations.append(Violation(name, one.since, f"{runs} of {name} failed{reason}"))
+        keeps = ""
+        if one.holds_until is not None:
+            keeps = f"; it keeps its claims until {show_time(one.holds_until)}: `tidemill run retry {one.run_id}`"
+        violations.append(Violation(name, one.since, f"{runs} of {name} failed{reason}{keeps}"))
     return Found(tuple(sorted(violations, key=lambda one: one.subject)))
 
 
@@ -178,6 +192,23 @@ def _(rule: RunSlow, db: Db, namespace: Namespace, only: Subjects, machine: Mach
     row = db.record(SQL.find_longest, _Began, program_id=program_id)
     why = f"run {row.name} of {rule.program} is slow (usual are {format_duration(_whole(usual))})" if row else ""
     return _lasting(db, rule.program, _whole(longest), row, f"{why}: under way")
+
+
+@look.register
+def _(rule: BackfillStopped, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
+    del only, machine
+    if rule.program != ALL_PROGRAMS:
+        namespace = split_qualified("program", rule.program, 2)[0]
+    violations: dict[str, Violation] = {}
+    for one in db.records(SQL.list_stopped, _Stopped, namespace=namespace):
+        subject = qualified(namespace, one.app, one.program)
+        if rule.program in {ALL_PROGRAMS, subject} and subject not in violations:  # the newest one of each program
+            what = f"backfill {one.backfill_id} of {subject}"
+            show = f"`tidemill backfill show {one.backfill_id}`"
+            failed = "1 item" if one.failed == 1 else f"{one.failed} items"
+            why = f"{what} ended with {failed} failed" if one.ended_at else f"{what} has paused: {one.reason}"
+            violations[subject] = Violation(subject, one.ended_at or db.now(), f"{why}: {show}")
+    return Found(tuple(sorted(violations.values(), key=lambda one: one.subject)))
 
 
 @look.register
@@ -322,9 +353,9 @@ def measure_waiting(db: Db, consumer: Consumer, most: int) -> tuple[int, datetim
 def list_references(rule: Rule) -> list[NamedThing]:
     """Return the things that a rule is about. Machines, schedulers and all transactions belong to no namespace."""
     match rule:
-        case RunFailed(program=name) if name == ALL_PROGRAMS:
+        case RunFailed(program=name) | BackfillStopped(program=name) if name == ALL_PROGRAMS:
             return []
-        case RunFailed(program=name) | RunTooLong(program=name) | RunSlow(program=name):
+        case RunFailed(program=name) | BackfillStopped(program=name) | RunTooLong(program=name) | RunSlow(program=name):
             return [_reference("program", name, 2)]
         case JobWaits(schedule=name):
             return [_reference("schedule", name, 2)]
@@ -350,9 +381,11 @@ def find_kind(rule: Rule, subject: str) -> SubjectKind | None:
     """Return the kind of a subject; None for a subject that the rule never has, such as one of an earlier rule."""
     known: str | None
     match rule:
-        case RunFailed(program=name) if name == ALL_PROGRAMS:
+        case RunFailed(program=name) | BackfillStopped(program=name) if name == ALL_PROGRAMS:
             kind, known = SubjectKind.PROGRAM, subject if subject.count(".") == _DOTS else None
         case RunFailed(program=known) | RunTooLong(program=known) | RunSlow(program=known):
+            kind = SubjectKind.PROGRAM
+        case BackfillStopped(program=known):
             kind = SubjectKind.PROGRAM
         case JobWaits(schedule=known):
             kind = SubjectKind.SCHEDULE
@@ -374,7 +407,9 @@ def find_kind(rule: Rule, subject: str) -> SubjectKind | None:
 def check_names(db: Db, rule: Rule) -> None:
     """Raise `NotFound` for a rule about a thing that there is not: it would be silent for ever."""
     match rule:
-        case RunFailed(program=name) | RunTooLong(program=name) | RunSlow(program=name) if name != ALL_PROGRAMS:
+        case (
+            RunFailed(program=name) | BackfillStopped(program=name) | RunTooLong(program=name) | RunSlow(program=name)
+        ) if name != ALL_PROGRAMS:
             namespace, (app, local) = split_qualified("program", name, 2)
             find_program(db, namespace, app, local)
         case JobWaits(schedule=name):
@@ -403,7 +438,7 @@ def find_subject(db: Db, rule: Rule, namespace: Namespace, given: str) -> str:
     """
     full = f"{namespace}.{given}"
     match rule:
-        case RunFailed(program=name) if name == ALL_PROGRAMS:
+        case RunFailed(program=name) | BackfillStopped(program=name) if name == ALL_PROGRAMS:
             known = [qualified(namespace, app, local) for _, app, local in _list_programs(db, namespace)]
         case ConsumerLag():
             known = [_name_lag(rule)]

@@ -7,10 +7,10 @@ SELECT program_id, app, name FROM program WHERE namespace = :namespace AND retir
 SELECT program_id FROM program WHERE namespace = :namespace AND app = :app AND name = :name AND retired = 0
 
 -- name: list_failing
--- gives: program_id, run_id, exit_reason, since
+-- gives: program_id, run_id, exit_reason, holds_until, since
 -- Programs with so many failures since their last success: the newest one, and the end of the one that is `others`
--- behind it. Look-ups in indexes, for each program: killed runs and rejected ones, however many, are not read.
-SELECT failing.program_id, newest.run_id, newest.exit_reason, failing.since
+-- behind it. A workflow keeps claims until holds_until. Look-ups in indexes, for each program: killed runs and rejected ones, however many, are not read.
+SELECT failing.program_id, newest.run_id, newest.exit_reason, workflow_run.holds_until, failing.since
   FROM (SELECT program_id,
                (SELECT run_id FROM run WHERE run.program_id = program.program_id AND state = 'FAILED'
                  ORDER BY ended_at DESC LIMIT 1) AS run_id,
@@ -20,7 +20,7 @@ SELECT failing.program_id, newest.run_id, newest.exit_reason, failing.since
                                                 AND success.state = 'COMPLETED'), 0)
                  ORDER BY ended_at DESC LIMIT 1 OFFSET :others) AS since
           FROM program WHERE program_id IN ({texts:program_ids})) AS failing
- CROSS JOIN run AS newest
+ CROSS JOIN run AS newest LEFT JOIN workflow_run ON workflow_run.run_id = newest.run_id
  WHERE failing.since IS NOT NULL AND newest.run_id = failing.run_id
 
 -- name: find_longest
@@ -28,6 +28,21 @@ SELECT failing.program_id, newest.run_id, newest.exit_reason, failing.since
 SELECT run_id AS name, started_at AS at FROM run
  WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') AND program_id = :program_id AND started_at IS NOT NULL
  ORDER BY started_at LIMIT 1
+
+-- name: list_stopped
+-- gives: app, program, backfill_id, reason, failed, ended_at
+-- Backfills that have paused by themselves, or have ended with failed items, the newest of a program first. A newer one
+-- of the program without a failed item makes good for those that have ended. Cost: these backfills, and newer ones.
+SELECT program.app, program.name AS program, stopped.backfill_id, stopped.reason, stopped.failed, stopped.ended_at
+  FROM backfill AS stopped {indexed_by:backfill_stopped}
+  JOIN program ON program.program_id = stopped.program_id
+ WHERE stopped.namespace = :namespace
+   AND (stopped.state = 'PAUSED' AND stopped.reason <> '' OR stopped.state = 'COMPLETED' AND stopped.failed > 0)
+   AND (stopped.state = 'PAUSED'
+        OR (SELECT 1 FROM backfill AS newer {indexed_by:backfill_program}
+             WHERE newer.program_id = stopped.program_id AND newer.created_at > stopped.created_at
+               AND newer.state = 'COMPLETED' AND newer.failed = 0 LIMIT 1) IS NULL)
+ ORDER BY stopped.created_at DESC, stopped.backfill_id DESC
 
 -- name: find_waiting_job
 -- gives: name, at

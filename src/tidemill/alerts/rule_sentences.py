@@ -6,6 +6,7 @@ from typing import assert_never, cast
 
 from tidemill.alerts.rules import (
     ALL_PROGRAMS,
+    BackfillStopped,
     ConsumerLag,
     DiskLow,
     JobWaits,
@@ -27,6 +28,7 @@ _AnyRule = (
     RunFailed
     | RunTooLong
     | RunSlow
+    | BackfillStopped
     | JobWaits
     | Late
     | Quarantined
@@ -50,6 +52,9 @@ def describe_rule(rule: Rule) -> str:  # noqa: PLR0911, PLR0912, C901  # one lin
             return f"an attempt of {program} is under way for longer than {format_duration(span)}"
         case RunSlow(program=program, factor=factor):
             return f"an attempt of {program} takes {factor:g} times as long as usual"
+        case BackfillStopped(program=program):
+            whose = "a program" if program == ALL_PROGRAMS else program
+            return f"a backfill of {whose} has paused by itself, or has ended with failed items"
         case JobWaits(schedule=schedule, longer_than=span):
             return f"the job of {schedule} waits for its constraints for longer than {format_duration(span)}"
         case Late(dataset=dataset, by=span):

@@ -76,6 +76,28 @@ class RunFailed(Rule):
         return LooksAfter.RUNS
 
 
+@sparse
+@dataclass(frozen=True, slots=True, init=False)
+class BackfillStopped(Rule):
+    """A backfill of a program has paused by itself, or has ended with failed items.
+
+    The state ends when the backfill is resumed, cancelled or retried. A newer backfill that ends without a failed item
+    makes good for one that has ended.
+    Without a program, the rule is about each program of its namespace.
+    """
+
+    program: str = ALL_PROGRAMS
+
+    def __init__(self, program: object = ALL_PROGRAMS) -> None:
+        name = program if program == ALL_PROGRAMS else _name("BackfillStopped", "program", program, 2)
+        _set(self, program=name)
+
+    @property
+    def looks_after(self) -> LooksAfter:
+        """A scheduler stores a backfill, and so does a person that resumes it."""
+        return LooksAfter.COMMITS
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class RunTooLong(Rule):
     """An attempt of a program has been under way for `longer_than`."""
@@ -267,6 +289,7 @@ RULES: Final[Mapping[str, type[Rule]]] = {
     "run_failed": RunFailed,
     "run_too_long": RunTooLong,
     "run_slow": RunSlow,
+    "backfill_stopped": BackfillStopped,
     "job_waits": JobWaits,
     "late": Late,
     "quarantined": Quarantined,

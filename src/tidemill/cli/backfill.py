@@ -11,12 +11,12 @@ from tidemill.cli.output import (
     json_option,
     open_mill,
     page_options,
-    parse_argument,
     say,
     show_list,
     show_one,
     show_page,
 )
+from tidemill.mill.written import read_argument
 
 _F = TypeVar("_F", bound=Callable[..., object])
 _CHOICE = (
@@ -90,7 +90,7 @@ def start(
     **choice: Any,  # noqa: ANN401  # the options
 ) -> None:
     """Start a backfill: one run for each item that `backfill plan` counts."""
-    given = dict(map(parse_argument, arguments))
+    given = dict(map(read_argument, arguments))
     with open_mill() as mill:
         made = mill.backfills.start(
             program, given, concurrency=concurrency, priority=priority, quiet=quiet, **_given(choice)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import BadOption, json_option, open_mill, parse_json, say
+from tidemill.cli.output import json_option, open_mill, parse_json, say
+from tidemill.mill.written import BadOption
 
 
 @click.group(name="hook", help="Hooks: signals from outside that start programs.")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import BadOption, json_option, open_mill, page_options, say, show_page, show_triggered
+from tidemill.cli.output import json_option, open_mill, page_options, say, show_page, show_triggered
+from tidemill.mill.written import BadOption
 
 if TYPE_CHECKING:
     from tidemill.mill.page import Page

@@ -10,8 +10,9 @@ from typing import Final
 
 import click
 
-from tidemill.cli.output import DEFAULT_TOKEN, BadOption, report
+from tidemill.cli.output import DEFAULT_TOKEN, report
 from tidemill.errors import TidemillError, Unavailable
+from tidemill.mill.written import BadOption
 from tidemill.texts import printable
 
 _COMMANDS: Final = {

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from tidemill.errors import TidemillError, UserError
+from tidemill.errors import TidemillError
 from tidemill.mill.plain import to_plain
+from tidemill.mill.written import BadOption
 
 if TYPE_CHECKING:
     from tidemill.catalog.meter import Meter
@@ -126,29 +127,6 @@ generation_option = click.option(
     metavar="N",
     help="Change it only if it still has this generation; else end with exit code 3.",
 )
-
-
-class BadOption(UserError):
-    """An option that cannot be read."""
-
-    code = "bad_option"
-
-    def __init__(self, what: str, given: str, cure: str) -> None:
-        self.what = what
-        self.given = given
-        self.cure = cure
-        super().__init__(f"{what} {given!r} is refused", cure, before=": ")
-
-
-def parse_argument(text: str) -> tuple[str, object]:
-    """Name and value of `NAME=VALUE`, where VALUE may be JSON."""
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise BadOption("argument", text, "write it as NAME=VALUE")
-    try:
-        return name, json.loads(value)
-    except (ValueError, RecursionError):  # no JSON, a number of 5,000 digits, or 3,000 brackets
-        return name, value
 
 
 def parse_json(option: str, text: str | bytes) -> object:

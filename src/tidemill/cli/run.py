@@ -16,13 +16,13 @@ from tidemill.cli.output import (
     json_option,
     open_mill,
     page_options,
-    parse_argument,
     say,
     show_page,
     show_rows,
     show_triggered,
 )
 from tidemill.mill.plain import to_plain
+from tidemill.mill.written import read_argument, read_chosen
 from tidemill.world import World
 
 _FOLLOWED_EVERY = timedelta(milliseconds=500)
@@ -94,29 +94,19 @@ def start(
     as_json: bool,
 ) -> None:
     """Start a program now, on what waits for it or on chosen input. The run executes in `tidemill up`."""
-    given = dict(map(parse_argument, arguments))
-    chosen = _group("--partitions", "clicks:day=2026-01-01", partitions), _group("--files", "raw:a.csv", files)
+    given = dict(map(read_argument, arguments))
+    wanted = read_chosen("--partitions", "clicks:day=2026-01-01", partitions)
+    wanted_files = read_chosen("--files", "raw:a.csv", files)
     with open_mill() as mill:
         made = mill.runs.start(
             program,
             given,
-            partitions=chosen[0] or None,
-            files=chosen[1] or None,
+            partitions=wanted or None,
+            files=wanted_files or None,
             logical_time=logical_time,
             quiet=quiet,
         )
     say(made, f"{made.run_id} is pending; `tidemill run show {made.run_id}`", as_json=as_json)
-
-
-def _group(option: str, example: str, chosen: Sequence[str]) -> dict[str, list[str]]:
-    """Return chosen things by the data set that is named before the colon."""
-    found: dict[str, list[str]] = {}
-    for one in chosen:
-        dataset, colon, thing = one.partition(":")
-        if not (dataset and colon and thing):
-            raise click.BadParameter(f"{one!r} has no data set before a colon: write {option} {example!r}")
-        found.setdefault(dataset, []).append(thing)
-    return found
 
 
 @command.command()

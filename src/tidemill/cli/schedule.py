@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from tidemill.cli.output import (
-    BadOption,
     generation_option,
     json_option,
     open_mill,
     page_options,
-    parse_argument,
     parse_json,
     read_file,
     say,
@@ -24,6 +22,7 @@ from tidemill.cli.output import (
     show_page,
 )
 from tidemill.mill.plain import to_plain
+from tidemill.mill.written import BadOption, read_argument
 
 if TYPE_CHECKING:
     from tidemill.mill.schedules import ScheduleChange
@@ -265,7 +264,7 @@ def _given(options: Mapping[str, Any]) -> dict[str, object]:
     """Return the given options in their JSON form."""
     given = {name: value for name, value in options.items() if value is not None and value != ()}
     if "arguments" in given:
-        given["arguments"] = dict(map(parse_argument, given["arguments"]))
+        given["arguments"] = dict(map(read_argument, given["arguments"]))
     if "constraints" in given:
         given["constraints"] = [parse_json("--constraint", text) for text in given["constraints"]]
     return given

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from tidemill.cli.output import BadOption, json_option, open_mill, read_file, say, show_rows
+from tidemill.cli.output import json_option, open_mill, read_file, say, show_rows
 from tidemill.mill.plain import to_plain
+from tidemill.mill.written import BadOption
 
 
 @click.command(name="sql")

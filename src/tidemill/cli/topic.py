@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import BadOption, json_option, open_mill, page_options, parse_json, say, show_one, show_page
+from tidemill.cli.output import json_option, open_mill, page_options, parse_json, say, show_one, show_page
+from tidemill.mill.written import BadOption
 
 
 @click.group(name="topic", help="Topics: messages of commits, and messages of users.")

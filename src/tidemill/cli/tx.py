@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from tidemill.cli.output import (
-    BadOption,
     json_option,
     open_mill,
     page_options,
@@ -19,6 +18,7 @@ from tidemill.cli.output import (
     show_one,
     show_page,
 )
+from tidemill.mill.written import BadOption
 
 _lease_option = click.option(
     "--lease",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import dropwhile, islice, takewhile
@@ -28,7 +28,7 @@ from tidemill.run.records.programs import Program
 from tidemill.run.records.runs import RunRecord, RunState, find_runs, list_runs
 from tidemill.run.step.inputs import refuse_taking
 from tidemill.run.step.needs import ItemNeed, find_needs, need_of_run
-from tidemill.schedule.argument_sources import From, LogicalTime, MissingSource
+from tidemill.schedule.argument_sources import From, LogicalTime
 from tidemill.schedule.backfills import LOGICAL_TIME, MOST_ITEMS, By, list_open_items
 from tidemill.schedule.schedules import read_timers
 from tidemill.schedule.specs import Misfire, Schedule
@@ -162,6 +162,8 @@ class Planned:
     arguments: Mapping[str, object]
     """The arguments of the schedule, in which the logical time stands as its source."""
     dataset_id: DatasetId | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Arguments of the schedule of which a backfill has no value, each with the path of its source."""
 
 
 class _Partition(NamedTuple):
@@ -175,7 +177,7 @@ def plan_backfill(db: Db, project: Project, program: Program, choice: Choice) ->
 
     Cost: what the choice names; by times, the runs since the first time; by versions, the changes between the versions.
     """
-    dataset_id, arguments = None, {}
+    dataset_id, arguments, missing = None, {}, {}
     if choice.by is By.TIMES:
         refuse_taking(db, program)
     else:
@@ -183,7 +185,7 @@ def plan_backfill(db: Db, project: Project, program: Program, choice: Choice) ->
     match choice.by:
         case By.TIMES:
             schedule = _find_schedule(db, project, program, choice.schedule)
-            arguments = _taken_over(schedule)
+            arguments, missing = _taken_over(schedule), _list_missing(schedule)
             found = _plan_times(db, program, schedule, choice)
         case By.RUNS:
             found = _plan_runs(db, program, choice)
@@ -201,7 +203,7 @@ def plan_backfill(db: Db, project: Project, program: Program, choice: Choice) ->
             items.append(one)
         if len(items) > MOST_ITEMS:
             raise BadBackfill(f"it has more than {MOST_ITEMS:,} items; choose fewer, and start another for the rest")
-    return Planned(tuple(items), named, arguments, dataset_id)
+    return Planned(tuple(items), named, arguments, dataset_id, missing)
 
 
 def _find_input(db: Db, project: Project, program: Program, name: str | None) -> tuple[Fileset, Consumer]:
@@ -296,11 +298,18 @@ def _taken_over(schedule: Schedule) -> dict[str, object]:
             taken[name] = given
         elif isinstance(given.source, LogicalTime):
             taken[name] = LOGICAL_TIME
-        elif given.default is None:
-            raise MissingSource(name, given.path, "a backfill by times has a logical time alone")
-        else:
+        elif given.default is not None:
             taken[name] = given.default
     return taken
+
+
+def _list_missing(schedule: Schedule) -> dict[str, str]:
+    """Return the arguments of a schedule of which a backfill has no value: the path of the source, by name."""
+    return {
+        name: given.path
+        for name, given in schedule.spec.arguments.items()
+        if isinstance(given, From) and not isinstance(given.source, LogicalTime) and given.default is None
+    }
 
 
 def _plan_times(db: Db, program: Program, schedule: Schedule, choice: Choice) -> Iterator[PlannedItem]:

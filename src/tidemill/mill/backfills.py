@@ -21,6 +21,7 @@ from tidemill.names import BackfillId, ProgramId, RunId, WritePointer
 from tidemill.run.records.programs import Program
 from tidemill.run.step.needs import ItemNeed
 from tidemill.schedule import backfills
+from tidemill.schedule.argument_sources import MissingSource
 from tidemill.schedule.backfills import (
     LOGICAL_TIME,
     MOST_AT_ONCE,
@@ -197,7 +198,8 @@ class Backfills(Noun):
 
         At most `concurrency` of its runs are under way at a time. They take no slot of the program, and constraints of
         schedules do not look at them. Runs of a higher `priority` go first. With `quiet`, consumers and triggers get
-        nothing of what the runs publish. `BadArgument`, and the errors of `plan`.
+        nothing of what the runs publish. `BadArgument`, `MissingSource` for an argument of the schedule that has
+        neither a default nor a value here, and the errors of `plan`.
         """
         choice = Choice.read(
             by,
@@ -222,6 +224,9 @@ class Backfills(Noun):
             pointer = WritePointer(db.tick())
             found = self._project.startable(db, program)
             given = {**planned.arguments, **(arguments or {})}
+            for name, path in planned.missing.items():
+                if name not in given:
+                    raise MissingSource(name, path, "a backfill by times has a logical time alone")
             later = {name for name, value in given.items() if choice.by is By.TIMES and value == LOGICAL_TIME}
             if choice.by is By.RUNS:  # each run has those of the run that it repeats
                 later |= {one.name for one in found.arguments} - set(given)

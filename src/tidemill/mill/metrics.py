@@ -36,6 +36,7 @@ from tidemill.schedule.explain import WAITING, stored_reasons
 from tidemill.schedule.jobs import JobState
 from tidemill.schedule.specs import Status
 from tidemill.shapes.expectation import ArrivalState
+from tidemill.upkeep.retention import ALL_KEPT, count_deleted, read_horizon
 
 if TYPE_CHECKING:
     from tidemill.mill.metrics_sql import Sql
@@ -64,6 +65,8 @@ class Metric(StrEnum):
     TRANSACTIONS_OPEN = "tidemill_transactions_open"
     TRANSACTION_OLDEST = "tidemill_transaction_oldest_seconds"
     GARBAGE_DUE = "tidemill_garbage_due"
+    HISTORY_HORIZON_AGE = "tidemill_history_horizon_age_seconds"
+    HISTORY_DELETED = "tidemill_history_deleted_rows"
     FILES = "tidemill_inbox_files"
     FILES_WAITING = "tidemill_inbox_files_waiting"
     FILES_QUARANTINED = "tidemill_inbox_files_quarantined"
@@ -107,6 +110,8 @@ HELP: Final[Mapping[Metric, str]] = {
     Metric.TRANSACTIONS_OPEN: "Open transactions.",
     Metric.TRANSACTION_OLDEST: "Age of the oldest open transaction.",
     Metric.GARBAGE_DUE: "Locations that the janitor has to delete now.",
+    Metric.HISTORY_HORIZON_AGE: "Time since the janitor has moved the horizon of retention, which it does each hour.",
+    Metric.HISTORY_DELETED: "Rows of old history that retention has deleted since the catalog was made, by kind.",
     Metric.FILES: "Files of an inbox that are not processed, by state. Those in quarantine have a metric of their own.",
     Metric.FILES_WAITING: "Files of an inbox that wait for a run.",
     Metric.FILES_QUARANTINED: "Files of an inbox in quarantine.",
@@ -247,6 +252,10 @@ def _work(db: Db, at: datetime) -> Iterator[Sample]:
     yield Sample(Metric.TRANSACTIONS_OPEN, {}, number)
     yield Sample(Metric.TRANSACTION_OLDEST, {}, 0.0 if began_at is None else (at - began_at).total_seconds())
     yield Sample(Metric.GARBAGE_DUE, {}, db.value(SQL.count_garbage, int, limit=_MOST) or 0)
+    if (horizon := read_horizon(db)) is not ALL_KEPT:
+        yield Sample(Metric.HISTORY_HORIZON_AGE, {}, (at - horizon.moved_at).total_seconds())
+    for kind, deleted in count_deleted(db).items():
+        yield Sample(Metric.HISTORY_DELETED, {"kind": kind}, deleted)
 
 
 def _backfills(db: Db) -> Iterator[Sample]:

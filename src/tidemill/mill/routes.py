@@ -134,5 +134,6 @@ def _is_plain(kind: Any) -> bool:  # noqa: ANN401  # a type
         parts = get_args(each) if get_origin(each) in (Union, UnionType) else (each,)
         return object in parts or any(map(_is_plain, parts))
     if get_origin(kind) is Mapping:
-        return get_args(kind)[1] in (object, *_TEXTS)
+        value = get_args(kind)[1]
+        return value is object or _is_plain(value)
     return kind is NoneType or kind in _TEXTS

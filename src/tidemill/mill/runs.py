@@ -332,7 +332,7 @@ class Runs(Noun):
 
         The program sees `logical_time` as if a time trigger had fired then: it works for a day of the past. A time
         without a zone is in UTC. `BadLogicalTime`, `BadArgument`, `NotFound`, `MissingInput`, `BadChoice`, `BadKey`,
-        `TakesWork` for a quiet run without chosen input whose program takes what waits.
+        `NothingStarts` for a workflow, `TakesWork` for a quiet run without chosen input whose program takes what waits.
         """
         run_id = RunId(self._world.new_id("run"))
         times = [] if logical_time is None else [_read_logical_time(logical_time)]
@@ -433,12 +433,19 @@ class Runs(Noun):
         from tidemill.run.step.attempts import kill_run
         from tidemill.run.step.resumption import end_hold
 
-        self._catalog.read(lambda db: self._project.check_run(db, run_id))
+        def find_kind(db: Db) -> RunKind:
+            self._project.check_run(db, run_id)
+            return runs.find_run(db, RunId(run_id)).kind
+
+        is_workflow = self._catalog.read(find_kind) is RunKind.WORKFLOW
 
         def keep(state: RunState) -> Sequence[Effect]:
+            if is_workflow and state is RunState.STOPPING:  # the answer comes with the ends of its nodes
+                return self._keep_part({"asked": True})
             return self._keep(KilledRun(RunId(run_id), state, changed=True))
 
         state, changed = kill_run(self._catalog, RunId(run_id), self._note("kill", run_id), keep)
+        changed = changed or self._part is not None  # an earlier try of the same request has asked
         if state is RunState.FAILED and not changed:
             note = self._note("kill", run_id).between({"claims": Holding.HELD}, {"claims": Holding.RETURNED})
             changed = end_hold(self._catalog, RunId(run_id), [note, *keep(state)])

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message, MessageRow, Position, Topic, find_position, to_message
 from tidemill.catalog.named import Param, load_sql
-from tidemill.epoch import show_time
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.access import Access
@@ -180,10 +179,13 @@ def _of_open_job(db: Db, job: Job) -> tuple[Because, ...]:
 def _of_run(db: Db, run: RunRecord) -> Because:
     because = explain_run(run, db.now(), lambda: count_under_way(db))
     because = replace(because, why=f"{run.run_id} {because.why}")
-    cure, until = find_end_of_claims(db, run.run_id) if run.kind is RunKind.WORKFLOW else ("", None)
-    if until is None:
+    row = find_workflow(db, run.run_id) if run.kind is RunKind.WORKFLOW else None
+    if row is None or not row.fate:
         return because
-    why = f"{because.why}; the run keeps its claims until {show_time(until)}"
+    why = f"{because.why}; {row.fate}"
+    cure, until = find_end_of_claims(db, run.run_id)
+    if until is None:
+        return replace(because, why=why)
     return replace(
         because, why=why, evidence={**because.evidence, "holds_until": until}, unblock=cure, next_look_at=until
     )

@@ -38,12 +38,14 @@ class WorkflowView:
     """The nodes of a workflow's run, and its claims.
 
     A failed run keeps its claims until `holds_until`. `resumed_by` is the run that goes on where a failed run ended.
+    `fate` says in words what has become of the claims of a run that did not complete.
     """
 
     nodes: tuple[WorkflowNodeView, ...]
     claims: str
     holds_until: datetime | None
     resumed_by: RunId | None
+    fate: str
 
 
 def view_workflow(db: Db, run: RunRecord) -> WorkflowView | None:
@@ -76,4 +78,4 @@ def view_workflow(db: Db, run: RunRecord) -> WorkflowView | None:
             )
         )
     held = "" if row.holding is Holding.NOTHING else str(row.holding)
-    return WorkflowView(tuple(nodes), held, row.holds_until, row.resumed_by)
+    return WorkflowView(tuple(nodes), held, row.holds_until, row.resumed_by, row.fate)

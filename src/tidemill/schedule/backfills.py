@@ -23,6 +23,7 @@ from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.names import BackfillId, DatasetId, Namespace, ProgramId, RunId, WritePointer
 from tidemill.run.records.programs import Program, ProgramRetired, find_program_by_id
 from tidemill.run.records.runs import BACKFILL, NewRun, RunState, create_pending, find_run
+from tidemill.run.records.workflows import plan_start
 from tidemill.run.step.chosen_input import choose_partitions, repeat_input
 from tidemill.run.step.inputs import refuse_taking
 from tidemill.run.step.needs import ItemNeed, find_needs_again
@@ -454,7 +455,10 @@ def _find_needs(db: Db, found: Backfill, program: Program, items: Sequence[str])
 def _make_run(  # a run is made of all of these
     db: Db, pointer: WritePointer, found: Backfill, program: Program, run_id: RunId, no: int, item: str
 ) -> NewRun:
-    """Return the run of an item. `MissingInput`, `BadArgument`, `NothingToRepeat`, `TakesWork`, `NotFound`."""
+    """Return the run of an item.
+
+    `MissingInput`, `BadArgument`, `NothingToRepeat`, `TakesWork`, `NotFound`, `NothingStarts`.
+    """
     cause: dict[str, object] = {
         "asked": "by a backfill",
         "by": found.actor,
@@ -480,10 +484,12 @@ def _make_run(  # a run is made of all of these
             chosen = repeat_input(db, pointer, program, before.run_id)
         case by:
             assert_never(by)
+    bound = program.bind(arguments)
+    plan_start(db, program, bound)  # refuses a workflow that would never end
     return NewRun(
         run_id,
         program.program_id,
-        program.bind(arguments),
+        bound,
         cause,
         priority=found.priority,
         chosen=chosen,

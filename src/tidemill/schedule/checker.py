@@ -16,6 +16,7 @@ from tidemill.errors import UserError
 from tidemill.names import JobId, RunId, ScheduleId
 from tidemill.run.records.programs import Program, Value, find_programs
 from tidemill.run.records.runs import NewRun, create_pending
+from tidemill.run.records.workflows import plan_start
 from tidemill.run.step.inputs import follows_changes
 from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, Waiting, all_of, verdict
 from tidemill.schedule.argument_sources import MissingSource
@@ -331,7 +332,9 @@ def _launch(
     for one in starting:
         program, cause = programs[one.schedule.program_id], causes[one.job.job_id]
         try:
-            bound.append((one, bind_arguments(program, cause, one.schedule.spec.arguments)))
+            arguments = bind_arguments(program, cause, one.schedule.spec.arguments)
+            plan_start(db, program, arguments)  # refuses a workflow that would never end
+            bound.append((one, arguments))
         except MissingSource as error:
             broken.append(_Overdue(one.job, Outcome.MISSING_SOURCE, str(error)))
         except UserError as error:

@@ -12,7 +12,7 @@ that finds nothing changes nothing. So a janitor may be killed anywhere, and sev
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -40,6 +40,8 @@ LONGEST_AUDIT: Final = timedelta(hours=1)
 _PART: Final = 200
 _RUNS: Final = 10
 """The runs of one transaction: each may have ten thousand inputs."""
+_LATE: Final = timedelta(days=1)
+"""The time for which a horizon may stand: a site may be switched off at night."""
 _BEGINNING: Final = datetime.fromtimestamp(0, tz=UTC)
 
 
@@ -98,6 +100,37 @@ class DeletedHistory(NamedTuple):
     messages: int = 0
 
 
+def count_deleted(db: Db) -> Mapping[str, int]:
+    """Return the numbers of rows that retention has deleted so far, by kind. A crash may leave out those of a pass."""
+    return DeletedHistory()._asdict() | (db.value(SQL.read_deleted, dict[str, int]) or {})
+
+
+def _note_deleted(db: Db, deleted: DeletedHistory) -> None:
+    db.tick()  # of two janitors, one adds after the other
+    so_far = count_deleted(db)
+    total = {kind: so_far[kind] + number for kind, number in deleted._asdict().items()}
+    db.run(SQL.store_deleted, deleted=json.dumps(total))
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """A horizon that no janitor has moved for long, although there is history to delete."""
+
+    moved_at: datetime | None
+    """The time of the last move; None for never."""
+    oldest: datetime
+    """The time of the oldest run."""
+
+
+def find_standstill(db: Db, keep: timedelta) -> Standstill | None:
+    """Return the standstill of the horizon, if no janitor has moved it for a day and a run is a day too old."""
+    now, moved_at = db.now(), read_horizon(db).moved_at
+    oldest = db.value(SQL.find_oldest_run, datetime)
+    if oldest is None or oldest > now - keep - _LATE or moved_at > now - _LATE:
+        return None
+    return Standstill(None if moved_at == _BEGINNING else moved_at, oldest)
+
+
 class Historian:
     """Deletes the history that is older than `keep`, and expired messages. The janitor calls `step` again and again.
 
@@ -138,6 +171,8 @@ class Historian:
             changes=sum(self._delete_changes(horizon)),
             messages=expire_messages(self._catalog, self._keep_messages, horizon.delete_seq),
         )
+        if any(deleted):
+            self._catalog.write(partial(_note_deleted, deleted=deleted))
         if self._logs:
             delete_put_logs(self._catalog, self._logs, horizon.delete_at)
         return deleted

@@ -28,6 +28,19 @@ from tidemill.server.pages.command_line import write_command
             '{"program": "shop.load", "arguments": {"day": "2026-01-01", "n": 2}}',
             "run start shop.load --arg day=2026-01-01 --arg n=2",
         ),
+        (
+            "POST",
+            "/v1/runs",
+            '{"program": "a.b", "arguments": {"n": "2"}, "partitions": {"c": ["day=3 hour=3"]}, "quiet": true}',
+            "run start a.b --arg 'n=\"2\"' --partitions 'c:day=3 hour=3' --quiet",
+        ),
+        ("POST", "/v1/runs", '{"program": "a.b", "files": {"r": ["x", "y"]}}', "run start a.b --files r:x --files r:y"),
+        (
+            "POST",
+            "/v1/backfills",
+            '{"program": "shop.load", "by": "runs", "runs": ["run_1", "run_2"], "concurrency": 2, "quiet": false}',
+            "backfill start shop.load --by runs --run run_1 --run run_2 --concurrency 2",
+        ),
         ("POST", "/v1/nothing:done", "{}", ""),
     ],
 )

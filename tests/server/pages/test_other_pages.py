@@ -12,7 +12,6 @@ import pytest
 from httpx import Client
 
 from tests.yardstick import patience
-from tidemill.alerts.alerts import Watch
 from tidemill.alerts.rules import RULES
 from tidemill.mill.mill import Mill
 from tidemill.server.listen import Listener
@@ -82,7 +81,7 @@ def test_a_dead_notice_is_retried_on_the_page_of_its_alert(stage, browser):
 def test_one_alert_is_silenced_and_speaks_again_on_its_page(stage, browser):
     """The silence of the whole rule would hide the next program that fails."""
     stage.mill.alerts.create("each", {"type": "run_failed"})
-    Watch(stage.mill.project.catalog, stage.world).look()
+    stage.look_at_alerts()
     found = [one for one in stage.mill.alerts.list() if one.subject == "default.shop.broken"]
     (alert,) = [one for one in found if one.rule == "default.each"]  # other tests have rules of their own
     path = f'data-path="/v1/alerts/{alert.alert_id}:silence"'
@@ -102,6 +101,7 @@ SUBJECTS = {
     "run_failed": ({}, "default.shop.load", "Its runs"),
     "run_too_long": ({"program": "default.shop.load", "longer_than": "1h"}, "default.shop.load", "Its runs"),
     "run_slow": ({"program": "default.shop.load", "factor": 3}, "default.shop.load", "Its runs"),
+    "backfill_stopped": ({}, "default.shop.load", "Its runs"),
     "job_waits": ({"schedule": "default.shop.nightly", "longer_than": "1h"}, "default.shop.nightly", "Schedule Why"),
     "late": ({"dataset": "default.raw"}, "default.raw", "Data set Why"),
     "nothing_arrived": ({"dataset": "default.orders", "longer_than": "1h"}, "default.orders", "Data set Why"),

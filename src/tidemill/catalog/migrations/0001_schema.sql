@@ -40,6 +40,8 @@ CREATE TABLE retention (
     tick       BIGINT NOT NULL,
     delete_seq BIGINT NOT NULL,
     delete_at  BIGINT NOT NULL,
+    -- The numbers of rows that were deleted so far, by kind, as JSON.
+    deleted    {text} NOT NULL DEFAULT '{}',
     CHECK (delete_seq <= seq)
 );
 
@@ -838,6 +840,8 @@ CREATE INDEX backfill_program ON backfill (program_id, created_at DESC, backfill
 CREATE INDEX backfill_namespace ON backfill (namespace, created_at DESC, backfill_id DESC);
 CREATE INDEX backfill_ended ON backfill (ended_at) WHERE ended_at IS NOT NULL AND running = 0;
 CREATE INDEX backfill_state ON backfill (state, created_at DESC, backfill_id DESC);
+CREATE INDEX backfill_stopped ON backfill (namespace, created_at DESC, backfill_id DESC)
+ WHERE state = 'PAUSED' AND reason <> '' OR state = 'COMPLETED' AND failed > 0;
 
 -- An item is a partition key, a logical time, or the id of a run that is repeated.
 CREATE TABLE backfill_item (

@@ -20,7 +20,7 @@ from tidemill.json_specs import read_plain, write_plain
 from tidemill.lake.chosen import ChosenInput, keep_input
 from tidemill.names import BackfillId, JobId, ProgramId, RunId, ScheduleId, WritePointer, program_limit
 from tidemill.run.records.programs import Program, Value, find_programs, read_program
-from tidemill.run.records.workflows import NodeStart, insert_nodes, insert_workflows, node_run_id, plan_course
+from tidemill.run.records.workflows import NodeStart, insert_nodes, insert_workflows, node_run_id, plan_start
 
 if TYPE_CHECKING:
     from tidemill.run.records.runs_sql import Sql
@@ -240,7 +240,7 @@ def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
 
     Every run has a slot of its program, however it was started, but for runs of backfills. The caller holds the
     `slot_limit` rows of the limits that it promised to keep. With the run of a workflow come the runs of its first
-    nodes. Chosen input is pinned first, which locks data sets; `NotKept`.
+    nodes; `NothingStarts`. Chosen input is pinned first, which locks data sets; `NotKept`.
     """
     keep_input(db, [(run.run_id, run.chosen) for run in runs if run.chosen is not None])
     insert, *others = insertions(runs)
@@ -288,8 +288,7 @@ def _start_workflows(db: Db, runs: Sequence[NewRun]) -> None:
     specs = {run.run_id: spec for run in runs if (spec := programs[run.program_id].workflow) is not None}
     db.call(insert_workflows(specs))
     for run in runs:
-        plan = plan_course(db, programs[run.program_id], specs[run.run_id], run.arguments, {})
-        start_nodes(db, run, plan.starts)
+        start_nodes(db, run, plan_start(db, programs[run.program_id], run.arguments))
 
 
 def start_nodes(db: Db, workflow: NewRun, starts: Sequence[NodeStart]) -> None:

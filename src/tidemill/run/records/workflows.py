@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Call, load_sql
+from tidemill.epoch import show_time
 from tidemill.errors import Conflict, UserError
 from tidemill.json_specs import write_text
 from tidemill.names import RunId
@@ -52,6 +53,20 @@ class HoldsChanged(UserError):
         )
 
 
+class NothingStarts(UserError):
+    """A workflow was to be started of which no node can start."""
+
+    code = "nothing_starts"
+
+    def __init__(self, workflow: str, why: str) -> None:
+        self.workflow = workflow
+        self.why = why
+        super().__init__(
+            f"workflow {workflow} is not started, since no node of it can start: {why}",
+            "give other arguments, or correct the node and deploy",
+        )
+
+
 def check_held(node: NodeSpec, program: Program) -> None:
     """Refuse a program that gets other data sets from its workflow than the node did when the workflow was started."""
     if set(node.held) != set(program.held):
@@ -82,6 +97,17 @@ class WorkflowRow:
     """The time until which a failed run keeps its claims."""
     resumed_by: RunId | None
     """The run that goes on where this one failed."""
+
+    @property
+    def fate(self) -> str:
+        """The fate of the claims of a run that did not complete, in words; empty while nothing has."""
+        if self.resumed_by is not None:
+            return f"{self.resumed_by} goes on where the run has failed"
+        if self.holds_until is not None:
+            return f"the run keeps its claims until {show_time(self.holds_until)}"
+        if self.holding is Holding.RETURNED:
+            return "the run has returned its claims: another run takes them, and begins with the first node"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +189,19 @@ def plan_course(
                 faults[node.name] = f"{error.code}: {error}"
         if len(starts) == len(course.ready):
             return WorkflowPlan(course, tuple(starts))
+
+
+def plan_start(db: Db, workflow: Program, arguments: Mapping[str, Value]) -> tuple[NodeStart, ...]:
+    """Return the first nodes of a workflow, and nothing for other programs.
+
+    `NothingStarts` if no node can start: no end of a node would ever end the run.
+    """
+    if workflow.workflow is None:
+        return ()
+    plan = plan_course(db, workflow, workflow.workflow, arguments, {})
+    if not plan.starts:
+        raise NothingStarts(workflow.qualified_name, plan.course.first_failure)
+    return plan.starts
 
 
 def list_under_way(db: Db, run_id: RunId) -> list[RunId]:

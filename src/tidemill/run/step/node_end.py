@@ -163,7 +163,7 @@ def decide_node_end(
     if end in {RunState.FAILED, RunState.KILLED} and holding is not Holding.HELD and open_claims:
         failure = Blame(reason, () if blame is None else blame.claims) if end is RunState.FAILED else None
         return NodeEnd(before, [*after, *return_held(db, workflow, program, failure)])
-    after += fail_held(db, run, blame)
+    after += _fail_claims(workflow, blame)
     if end is RunState.FAILED and holding is Holding.HELD:
         after += _leave(db, workflow, program, failed=True)
     return NodeEnd(before, after)
@@ -235,8 +235,10 @@ def _leave(db: Db, workflow: RunRecord, program: Program, *, failed: bool) -> Se
 
 def fail_held(db: Db, run: RunRecord, blame: Blame | None) -> list[Effect]:
     """Return what the failure of a node does to blamed claims of its workflow: they leave it, as any run."""
-    if run.workflow is None or blame is None or not blame.claims:
+    return [] if run.workflow is None else _fail_claims(find_with_program(db, run.workflow)[0], blame)
+
+
+def _fail_claims(workflow: RunRecord, blame: Blame | None) -> list[Effect]:
+    if blame is None:
         return []
-    workflow, _ = find_with_program(db, run.workflow)
-    tables = {one.table for one in blame.claims}
-    return [Fail(table, workflow.run_id, workflow.epoch, blame) for table in tables]
+    return [Fail(table, workflow.run_id, workflow.epoch, blame) for table in {one.table for one in blame.claims}]

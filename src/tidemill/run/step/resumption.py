@@ -21,6 +21,7 @@ from tidemill.run.records.programs import Program
 from tidemill.run.records.runs import NewRun, find_with_program, insertions, start_nodes
 from tidemill.run.records.workflows import SQL, Holding, WorkflowMoved, find_workflow, list_nodes, plan_course
 from tidemill.run.step.node_end import return_held
+from tidemill.run.step.run_ends import announce_return
 
 
 class NotResumable(Conflict):
@@ -105,7 +106,7 @@ def _end_hold(db: Db, run_id: RunId) -> list[Effect]:
         return []
     blame = Blame(f"{run_id} has failed, and was not resumed: {run.exit_reason}")
     returned = return_held(db, run, program, blame)
-    return [_EndHold(run_id, row.revision), *returned]
+    return [_EndHold(run_id, row.revision), *returned, announce_return(run, program)]
 
 
 def find_next_end_of_hold(db: Db) -> datetime | None:

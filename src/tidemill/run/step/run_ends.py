@@ -69,6 +69,12 @@ def announce_end(
     return Publish(Topic.PROGRAM, "run_ended", key, {**_describe(run, program, state), **said})
 
 
+def announce_return(run: RunRecord, program: Program) -> Publish:
+    """Return the message that a failed workflow of `program` has returned the claims that it kept."""
+    key = program_event(program.namespace, program.app, program.name, "CLAIMS_RETURNED")
+    return Publish(Topic.PROGRAM, "claims_returned", key, _describe(run, program, run.state))
+
+
 def _describe(run: RunRecord, program: Program, state: str) -> dict[str, object]:
     return {
         "program": program.qualified_name,

@@ -58,6 +58,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     ),
     "run_too_long": _Kind("a run takes too long", (_PROGRAM, _LONGER)),
     "run_slow": _Kind("a run is slower than usual", (_PROGRAM, Field("factor", "Times the usual duration", "3"))),
+    "backfill_stopped": _Kind("a backfill stops", (Field("program", "Program, or nothing for all", "shop.load"),)),
     "job_waits": _Kind("a job waits too long", (Field("schedule", "Schedule", "shop.nightly"), _LONGER)),
     "late": _Kind("an expected arrival is late", (_DATASET, Field("by", "By more than", "30m"))),
     "nothing_arrived": _Kind("nothing arrives", (_DATASET, _LONGER)),

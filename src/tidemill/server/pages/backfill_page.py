@@ -14,7 +14,8 @@ from tidemill.schedule.backfills import BackfillState, ItemState
 from tidemill.server.pages.columns import STATE, WHY, Column
 from tidemill.server.pages.data_view import command_of, number_of, query
 from tidemill.server.pages.lists import section
-from tidemill.server.pages.render import link, plain
+from tidemill.server.pages.render import link, may_visit, plain
+from tidemill.server.pages.start_page import PLAN
 from tidemill.server.pages.thing import Action, show_thing
 
 _CELLS: Final = 500
@@ -53,7 +54,7 @@ def show_backfill(request: Request, backfill_id: str, after: str = "") -> HTMLRe
         state=one.state,
         sub=one.reason or f"{ended} of {number_of(one.items, 'item')} have ended: {100 * ended // max(one.items, 1)} %",
         actions=list(_actions(one)),
-        links=[("Its program", f"/runs{query(program=one.program)}")] if one.program else [],
+        links=list(_links(request, one)),
         facts=[
             ("program", one.program or "–"),
             ("done", one.done),
@@ -77,6 +78,13 @@ def show_backfill(request: Request, backfill_id: str, after: str = "") -> HTMLRe
         left_out=("backfill_id", "state", "reason", "done", "running", "waiting", "failed", "dropped"),
         command=command_of("backfill", "show", one.backfill_id),
     )
+
+
+def _links(request: Request, one: BackfillView) -> Iterator[tuple[str, str]]:
+    if one.program:
+        yield "Its program", f"/runs{query(program=one.program)}"
+        if may_visit(request, PLAN):
+            yield "Plan another", f"{PLAN}{query(by=one.choice['by'], program=one.program)}"
 
 
 def _actions(one: BackfillView) -> Iterator[Action]:

@@ -11,9 +11,12 @@ from typing import Final
 from urllib.parse import unquote
 
 from tidemill.mill.routes import list_routes
+from tidemill.mill.written import write_argument
 
-_OPTIONS: Final = {("alert.silence", "duration"): "--for"}
+_OPTIONS: Final = {("alert.silence", "duration"): "--for", ("backfill.start", "runs"): "--run"}
 """Options that have another name than the parameter."""
+_OF_PROGRAM: Final = frozenset({"run.start", "backfill.start"})
+"""Operations whose command names the program without an option."""
 
 
 def write_command(method: str, path: str, body: str) -> str:
@@ -33,12 +36,22 @@ def write_command(method: str, path: str, body: str) -> str:
 
 def _write(action: str, name: str, value: object) -> Sequence[str]:
     """Return the words of a value in the body of a request."""
-    if action == "run.start":
-        if isinstance(value, dict):
-            return [word for one in value.items() for word in ("--arg", f"{one[0]}={_text(one[1])}")]
+    if name == "program" and action in _OF_PROGRAM:
         return [str(value)]
     option = _OPTIONS.get((action, name), f"--{name.replace('_', '-')}")
-    return [option] if value is True else [option, _text(value)]
+    match value:
+        case bool():
+            return [option] if value else []
+        case dict() if name == "arguments":
+            return [word for one in value.items() for word in ("--arg", write_argument(*one))]
+        case dict():
+            return [
+                word for dataset, things in value.items() for one in things for word in (option, f"{dataset}:{one}")
+            ]
+        case list():
+            return [word for one in value for word in (option, _text(one))]
+        case _:
+            return [option, _text(value)]
 
 
 def _text(value: object) -> str:

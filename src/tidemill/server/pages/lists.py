@@ -35,7 +35,8 @@ from tidemill.server.pages.columns import (
     Column,
 )
 from tidemill.server.pages.data_view import command_of, query
-from tidemill.server.pages.render import plain, render
+from tidemill.server.pages.render import may_visit, plain, render
+from tidemill.server.pages.start_page import PLAN, START
 
 NOTHING_FITS: Final = "nothing fits; show all, or filter by something else"
 """Text of a table that is empty because of its filters."""
@@ -65,6 +66,8 @@ class ListPage:
     """The operation that the page shows; that of the command if empty."""
     order: str = ""
     """The order of the rows, in words."""
+    links: tuple[tuple[str, str], ...] = ()
+    """Pages that make a thing of the list, each with its label."""
 
     @property
     def operation(self) -> str:
@@ -84,6 +87,7 @@ class ListPage:
             "list.html",
             title=self.title,
             sub=self.order,
+            links=[(label, path) for label, path in self.links if may_visit(request, path)],
             rows=[plain(row) for row in page],
             columns=self.columns,
             filters=[(one, asked.get(one.name, "")) for one in self.filters],
@@ -231,6 +235,7 @@ LISTS: Final[tuple[ListPage, ...]] = (
             Filter("state", "State", tuple(one.lower() for one in RunState)),
         ),
         order="newest first",
+        links=(("Start a run", START),),
     ),
     ListPage(
         "/backfills",
@@ -252,6 +257,7 @@ LISTS: Final[tuple[ListPage, ...]] = (
         "no backfills yet; `tidemill backfill plan APP.PROGRAM` plans one",
         (Filter("program", "Program"), Filter("state", "State", tuple(one.lower() for one in BackfillState))),
         order="newest first",
+        links=(("Plan a backfill", PLAN),),
     ),
     ListPage(
         "/apps",

@@ -51,7 +51,7 @@ PLACES: Final = (
     ("/audit", "Audit"),
     ("/tokens", "Tokens"),
 )
-_NAV_OF: Final = {"/alert-rules": "/alerts"}
+_NAV_OF: Final = {"/alert-rules": "/alerts", "/start-run": "/runs", "/plan-backfill": "/backfills"}
 """Pages below a place of another name."""
 _STATES: Final[Mapping[str, tuple[str, str]]] = {
     "ok": (
@@ -136,8 +136,13 @@ def _places(request: Request, caller: Principal | None) -> list[tuple[str, str]]
     """Return the places of the navigation that the caller may open."""
     if caller is None:
         return list(PLACES)
+    return [(path, name) for path, name in PLACES if not path or may_visit(request, path)]
+
+
+def may_visit(request: Request, path: str) -> bool:
+    """Return whether the caller may open a page that is of no single thing."""
     needs: Mapping[str, tuple[Right, bool]] = request.app.state.page_needs
-    return [(path, name) for path, name in PLACES if path not in needs or caller.may(*needs[path])]
+    return bool(request.state.principal.may(*needs[path.partition("?")[0]]))
 
 
 def plain(record: object) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from tidemill.server.pages.partition_page import show_partition
 from tidemill.server.pages.run_page import show_run
 from tidemill.server.pages.schedule_page import show_job, show_schedule
 from tidemill.server.pages.search import show_search
+from tidemill.server.pages.start_page import PLAN, START, show_plan, show_start
 from tidemill.server.pages.token_page import show_tokens
 from tidemill.server.pages.watermark_page import show_watermark
 from tidemill.server.pages.why_page import show_why
@@ -34,7 +35,9 @@ from tidemill.server.pages.why_page import show_why
 PAGES_OF_THINGS: Final[tuple[tuple[str, str, Callable[..., HTMLResponse]], ...]] = (
     ("/", "overview", show_overview),
     ("/runs/{run_id}", "run.show", show_run),
+    (START, "run.start", show_start),
     ("/backfills/{backfill_id}", "backfill.show", show_backfill),
+    (PLAN, "backfill.plan", show_plan),
     ("/alerts/{alert_id}", "alert.show", show_alert),
     ("/jobs/{job_id}", "job.show", show_job),
     ("/schedules/{name}", "schedule.show", show_schedule),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -19,12 +20,14 @@ from tidemill.mill.project import MOST_SHOWN
 from tidemill.mill.run_course import MOST_PUBLISHED, AttemptView
 from tidemill.mill.runs import RunDetail, read_log
 from tidemill.mill.workflow_view import WorkflowView
+from tidemill.mill.written import write_argument
 from tidemill.run.records.logs import LogElsewhere, LogLine
 from tidemill.run.records.workflows import Holding
 from tidemill.server.pages.columns import BYTES, DATASET, ROWS, Column
-from tidemill.server.pages.data_view import count_of, number_of
+from tidemill.server.pages.data_view import count_of, number_of, query
 from tidemill.server.pages.flow import draw
-from tidemill.server.pages.render import link, plain, show, span
+from tidemill.server.pages.render import link, may_visit, plain, show, span
+from tidemill.server.pages.start_page import START
 from tidemill.server.pages.thing import Action, show_page
 from tidemill.sizes import format_bytes
 
@@ -87,6 +90,7 @@ def show_run(request: Request, run_id: str, attempt: int | None = None) -> HTMLR
         request,
         "run.html",
         actions=_actions(run),
+        choose=_choose(request, run),
         title=run.program or run.run_id,
         state=run.state,
         run=run,
@@ -118,10 +122,19 @@ def show_run(request: Request, run_id: str, attempt: int | None = None) -> HTMLR
         next_runs=_next_runs(mill, run),
         published=run.published,
         parent=run.triggered_by.get("workflow"),
+        fate=run.workflow.fate if run.workflow else "",
         **_draw_nodes(run.workflow, mill),
         details=_details(run),
         command=f"run show {run_id}",
     )
+
+
+def _choose(request: Request, run: RunDetail) -> str:
+    """Return the page that starts another run of the program, with its arguments; empty for a node."""
+    if run.program is None or "workflow" in run.triggered_by or not may_visit(request, START):
+        return ""
+    arguments = shlex.join(write_argument(*one) for one in run.arguments.items())
+    return f"{START}{query(program=run.program, args=arguments)}"
 
 
 def _actions(run: RunDetail) -> list[Action]:

@@ -42,6 +42,7 @@ def show_search(request: Request, text: str = "") -> HTMLResponse:
         "list.html",
         title=f"Search: {text}",
         sub="more was found than is shown; give more letters" if found and found.more else "",
+        links=(),
         rows=hits,
         columns=_COLUMNS,
         filters=[],

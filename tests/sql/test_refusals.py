@@ -273,6 +273,18 @@ REFUSED: Final = (
         "2:26 the size of TUMBLE must be longer than nothing",
     ),
     (
+        insert("a FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '3654' DAY))"),
+        "2:26 the size of TUMBLE must be no longer than ten years",
+    ),
+    (
+        of_day("TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' MILLISECOND))"),
+        "2:80 a partition of default.clicks would touch 3,600,001 windows, and the",
+    ),
+    (
+        "EXPLAIN SELECT window_start, ts FROM TABLE(HOP(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '9' DAY))",
+        "1:59 a partition of default.clicks would touch 781,200 windows, and the",
+    ),
+    (
         insert("a FROM TABLE(HOP(TABLE clicks, DESCRIPTOR(ts), INTERVAL '2' HOUR, INTERVAL '1' HOUR))"),
         "2:23 the size of HOP must be a multiple of its slide, and the",
     ),
@@ -558,6 +570,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "BadTable(qualified(namespace, table), f'Hive": "tables of Hive: tests/sql/test_hive_tables.py",
     "BadTable(name, f'it is declared by app": "tables of apps: tests/sql/test_ddl.py",
     "BadTable(dataset.qualified_name, why)": "windows that are published: tests/sql/test_sessions.py",
+    "BadTable(source.qualified_name, why)": "windows that are published: tests/sql/test_sessions.py",
     "BadStatement(f'Spark cannot compute": "by Spark: tests/sql/test_statements.py",
     "query.locate(BadTimeColumn": "columns that a commit brings: tests/sql/test_window_triggers.py",
     "next(iter(tries.failed": "a run",

@@ -206,6 +206,15 @@ def test_another_longest_session_needs_a_reset(hours):
         hours.mill.sql("ALTER TABLE clicks SET ('window.session.max'='5h')")
 
 
+def test_a_statement_refuses_what_would_stop_a_program_that_has_published(hours):
+    """A deployment refuses it too. No run would repeat what a row of the past changes in the sessions."""
+    hours.add("2021-03-19 08:00", 0)
+    hours.settle()
+
+    with pytest.raises(UserError, match=r"count_hours reads it, and its query would be refused: .*SESSION needs late="):
+        hours.mill.sql("ALTER TABLE clicks SET ('partition.late-policy'='drop')")
+
+
 EVENTS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["add", "overwrite"]), st.integers(0, 15), st.sets(st.integers(0, 59), max_size=4)),

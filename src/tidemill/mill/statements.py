@@ -213,12 +213,12 @@ class _Tables(Noun):
             if _takes_default_zone(spec, statement):
                 schema = find_schema(db, dataset.dataset_id)
                 self._record_zone(spec, {} if schema is None else schema.types)
-            reread = self._change(db, dataset, spec)
+            reread, stopped = self._change(db, dataset, spec)
             before, after = ({name: one.get(name) for name in _ALTERED} for one in (dataset.spec, spec))
             self._project.note("sql", dataset.qualified_name, statement=said).between(before, after).write(db)
             told = [] if reread is None else [str(reread.limit(self._project.access.sees_name))]
             changed[:] = [(Fileset.of(dataset), Fileset.of(replace(dataset, spec=spec)))]
-            return Done(said, (*told, *notices))
+            return Done(said, (*told, *stopped, *notices))
 
         done = self._write(block)
         return replace(done, notices=(*done.notices, *(note for pair in changed for note in _note_in_hive(*pair))))
@@ -385,7 +385,7 @@ class _Tables(Noun):
         ]
         return Done(f"namespace {namespace} has {count_of(len(rows), 'table')}", (), tuple(rows))
 
-    def _change(self, db: Db, dataset: Dataset, spec: dict[str, Any]) -> Reread | None:
+    def _change(self, db: Db, dataset: Dataset, spec: dict[str, Any]) -> tuple[Reread | None, list[str]]:
         before = Fileset.of(dataset)
         _derive(dataset.qualified_name, spec, adopted=self._is_adopted(dataset))
         _check_column(db, before, spec)
@@ -404,10 +404,27 @@ class _Tables(Noun):
                 )
                 raise BadTable(dataset.qualified_name, why)
         self._check_followed(db, after)
+        stopped = list(self._check_readers(db, after))
         datasets.change_spec(db, after.dataset)
         if before.storing.monitor_every != after.storing.monitor_every:
             declare_monitoring(db, after)
-        return declare_watermark(db, after, "statement")
+        return declare_watermark(db, after, "statement"), stopped
+
+    def _check_readers(self, db: Db, source: Fileset) -> Iterator[str]:
+        """Refuse what no run of a program that reads the table could go on with. Say which programs have to wait."""
+        from tidemill.mill.followed import check_reader
+
+        for state in list_states(db, source.dataset_id):
+            if state.computed is None:
+                continue  # reset or new: the next deployment checks it, perhaps with another query
+            shown = self._show_program(state.name)
+            try:
+                why = check_reader(db, source, state.name)
+            except UserError as error:
+                why = f"{shown} reads it, and its query would be refused: {error}"
+                raise BadTable(source.qualified_name, why) from None
+            if why:
+                yield f"{shown} fails until its tables fit together: {why}"
 
     def _check_followed(self, db: Db, sink: Fileset) -> None:
         """Refuse a watermark that cannot follow the window program which writes the table."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from sqlglot import exp
@@ -18,6 +19,8 @@ _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"),
     "SESSION": ("DATA", "TIMECOL", "GAP"),
 }
+_LONGEST: Final = timedelta(days=3653)
+"""The longest window: ten years."""
 _STEPS: Final[Mapping[str, str]] = {"TUMBLE": "SIZE", "HOP": "SLIDE", "CUMULATE": "STEP"}
 
 
@@ -78,6 +81,8 @@ def _shape(call: exp.Expr, kind: str, given: Mapping[str, exp.Expr]) -> WindowSh
             f"{step}, SIZE",
             call,
         )
+    if size > _LONGEST // timedelta(microseconds=1):
+        raise bad(f"the size of {kind} must be no longer than ten years, {_LONGEST.days} days", call)
     cumulative = kind == "CUMULATE"
     if abs(offset) >= (size if cumulative else slide):
         raise bad(f"the offset of {kind} must be shorter than its {'slide' if kind == 'HOP' else 'size'}", call)

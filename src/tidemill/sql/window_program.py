@@ -100,6 +100,8 @@ if TYPE_CHECKING:
     from tidemill.run.step.workspace import Workspace
 
 _MOST_STALE: Final = 100_000
+_MOST_TOUCHED: Final = 100_000
+"""The most windows in which rows of one partition may lie: a day has 86,400 of a second."""
 
 
 class NoWatermark(UserError):
@@ -286,6 +288,7 @@ class WindowProgram:
             raise self.query.locate(UserError(why))
         check_columns(self.query, sources, schemas)
         check_sessions(self.query, sources)
+        check_windows(self.query, sources)
         try:
             check_output(self.query, sink, spec_of(sources[0]).window_zone)
         except UserError as error:
@@ -813,8 +816,23 @@ class WindowProgram:
         return SparkWindows(self.query, lambda name: run.input(whole[name]).read())
 
 
+def check_windows(query: WindowQuery, sources: Sequence[Fileset]) -> None:
+    """Refuse windows of which a partition touches so many that to list them would take minutes."""
+    for source, table in zip(sources, query.tables, strict=True):
+        spec = spec_of(source)
+        shape, interval = query.fit_shape(spec), spec.partition_time.interval.longest
+        touched = (interval // timedelta(microseconds=1) + shape.size) // shape.slide
+        if query.interval is None and touched > _MOST_TOUCHED:
+            why = (
+                f"a partition of {source.qualified_name} would touch {touched:,} windows, and the most is "
+                f"{_MOST_TOUCHED:,}: choose windows that begin less often, or shorter partitions"
+            )
+            raise query.locate(UserError(why), table)
+
+
 def make_grid(query: WindowQuery, sources: Sequence[Fileset]) -> Grid:
     """Return the windows of a query over `sources`, in the order of its tables."""
+    check_windows(query, sources)
     spec = spec_of(sources[0])
     shape = query.fit_shape(spec)
     if query.interval is not None:

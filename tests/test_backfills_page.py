@@ -22,11 +22,11 @@ COMMANDS = [line.removeprefix("$ tidemill ") for line in PAGE.splitlines() if li
 
 
 @pytest.fixture
-def stage(sqlite_catalog_url, tmp_path, monkeypatch):
-    """The project of the page, which has summed up January."""
+def stage(sqlite_catalog_url, tmp_path, monkeypatch, spark):
+    """The project of the page, which has summed up four days of January."""
     monkeypatch.chdir(tmp_path)
-    with staged(tmp_path, sqlite_catalog_url, APP) as opened:
-        opened.publish("days", *(f"day=2026-01-{day:02}" for day in range(1, 11)))
+    with staged(tmp_path, sqlite_catalog_url, APP, spark=spark) as opened:
+        opened.commit("days", spark.sql("SELECT id, date_add(DATE '2026-01-01', int(id)) AS day FROM range(4)"))
         opened.play()
         yield opened
 
@@ -40,6 +40,7 @@ def run(capsys, command):
     return printed.out
 
 
+@pytest.mark.spark
 def test_the_commands_of_the_page_do_what_they_say(stage, capsys):
     """A reader copies them, with the id of a backfill of their own."""
     plan, start, listed, plan_times, start_times, *on_one = COMMANDS
@@ -61,17 +62,18 @@ def test_the_commands_of_the_page_do_what_they_say(stage, capsys):
                 backfill_id = mill.backfills.start("shop.sum_up", select="all").backfill_id
         shown[command.split()[1]] = run(capsys, command.replace("BACKFILL", backfill_id))
 
-    assert "10 runs of default.shop.sum_up: " in planned
-    assert "(named: 10 done)" in planned
+    assert "4 runs of default.shop.sum_up: " in planned
+    assert "(named: 4 done)" in planned
     assert "RUNNING" in running
     assert "31 runs of default.shop.report: 0 bytes, 0 rows (named: 31 missing)" in times
-    assert "10" in re.search(r"done +(\d+)", shown["show"])[1]
+    assert "4" in re.search(r"done +(\d+)", shown["show"])[1]
     assert {word: out.split()[-1] for word, out in shown.items() if word in {"pause", "resume"}} == {
         "pause": "PAUSED", "resume": "RUNNING"
     }  # fmt: skip
     assert "CANCELLED; 1 runs are killed" in shown["cancel"]
 
 
+@pytest.mark.spark
 def test_the_script_of_the_page_runs(stage, capsys):
     """The backfill of the script ends, and what it has published starts nothing."""
     exec(compile(SCRIPT, "backfills.md", "exec"), {})
@@ -80,12 +82,13 @@ def test_the_script_of_the_page_runs(stage, capsys):
     exec(compile(WAIT, "backfills.md", "exec"), {})
     waited = capsys.readouterr().out.splitlines()[-1]
 
-    assert (printed[0].split()[0], printed[1]) == ("10", "6 items wait")
+    assert (printed[0].split()[0], printed[1]) == ("4", "0 items wait")
     assert {(one.arguments["rate"], one.state) for one in ran} == {(2, "COMPLETED")}
-    assert len(ran) == 10
-    assert waited.strip() == "COMPLETED 10 done, 0 failed"
+    assert len(ran) == 4
+    assert waited.strip() == "COMPLETED 4 done, 0 failed"
 
 
+@pytest.mark.spark
 def test_the_reports_of_a_backfill_have_their_days(stage):
     """The schedule's arguments are those of each run."""
     stage.mill.backfills.start(

@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.stage import staged
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "workflows.md").read_text(encoding="utf-8")
 STEPS, BRANCHES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_the_steps_of_the_page_load_files(sqlite_catalog_url, tmp_path):
+@pytest.mark.spark
+def test_the_steps_of_the_page_load_files(sqlite_catalog_url, tmp_path, spark):
     """The last node closes what the first has taken."""
-    with staged(tmp_path, sqlite_catalog_url, STEPS) as stage:
+    with staged(tmp_path, sqlite_catalog_url, STEPS, spark=spark) as stage:
         (tmp_path / "landing").mkdir(exist_ok=True)
-        for name in ("a.txt", "b.txt"):
-            (tmp_path / "landing" / name).write_text("x\n")
+        for name in ("a.csv", "b.csv"):
+            (tmp_path / "landing" / name).write_text("id,amount,ordered_at\n1,2.5,2026-01-01T10:00:00\n")
         stage.mill.inboxes.scan("raw")
         stage.pass_time("UPDATE inbox_marker SET next_listing_at = 1")
         stage.mill.inboxes.scan("raw")

@@ -291,6 +291,12 @@ def test_frames_that_no_file_can_hold_are_refused(spark, lines, columns, why):
         write_partitions(World(), spark.range(10).selectExpr(*columns), lines, "tx-7-inc/1")
 
 
+def test_rows_of_another_kind_are_refused(lines):
+    """A mapping of lines is what the test kit takes: a program that was tried there may bring one."""
+    with pytest.raises(BadFrame, match=r"it is a dict, not a DataFrame of Spark"):
+        write_partitions(World(), {"hour=1": "x"}, lines, "tx-7-inc/1")
+
+
 def test_columns_come_in_the_order_of_the_file_set(spark, lines):
     """A write by name must not depend on the order in which a program computes its columns."""
     first = write_partitions(World(), spark.range(2).selectExpr("id", "'a' as v", "1 as hour"), lines, "tx-7-inc/1")

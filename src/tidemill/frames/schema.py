@@ -50,6 +50,9 @@ def arrange(rows: DataFrame, fileset: Fileset, columns: ColumnSchema | None) -> 
     `BadFrame`, `SchemaChanged`.
     """
     name = fileset.qualified_name
+    if not hasattr(rows, "sparkSession"):
+        made = "a program of `@app.spark` makes one by `spark.createDataFrame`"
+        raise BadFrame(name, f"it is a {type(rows).__name__}, not a DataFrame of Spark: {made}")
     if len({column.lower() for column in rows.columns}) != len(rows.columns):
         raise BadFrame(name, f"two of its columns have one name: {', '.join(rows.columns)}")
     keys = [(field, _find_key(rows, field)) for field in fileset.keys.fields]

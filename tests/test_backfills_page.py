@@ -65,7 +65,7 @@ def test_the_commands_of_the_page_do_what_they_say(stage, capsys):
     assert "4 runs of default.shop.sum_up: " in planned
     assert "(named: 4 done)" in planned
     assert "RUNNING" in running
-    assert "31 runs of default.shop.report: 0 bytes, 0 rows (named: 31 missing)" in times
+    assert "31 runs of default.shop.report (named: 31 missing)" in times
     assert "4" in re.search(r"done +(\d+)", shown["show"])[1]
     assert {word: out.split()[-1] for word, out in shown.items() if word in {"pause", "resume"}} == {
         "pause": "PAUSED", "resume": "RUNNING"

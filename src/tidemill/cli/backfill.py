@@ -66,9 +66,8 @@ def plan(program: str, *, as_json: bool, **choice: Any) -> None:  # noqa: ANN401
         return
     named = ", ".join(f"{number} {need}" for need, number in planned.named.items()) or "none"
     show_list(planned.first, ("item", "need", "bytes", "rows"), as_json=False, empty="no item needs a run")
-    click.echo(
-        f"{planned.items} runs of {planned.program}: {planned.bytes} bytes, {planned.rows} rows (named: {named})"
-    )
+    sizes = "" if planned.bytes is None else f": {planned.bytes} bytes, {planned.rows} rows"
+    click.echo(f"{planned.items} runs of {planned.program}{sizes} (named: {named})")
 
 
 @command.command()

@@ -144,13 +144,13 @@ def _plain(value: object) -> object:
 
 
 class PlannedItem(NamedTuple):
-    """An item of a plan: as the catalog keeps it, and as people read it. Times and runs have no bytes."""
+    """An item of a plan: as the catalog keeps it, and as people read it. The sizes of times and runs are not known."""
 
     item: str
     shown: str
     need: ItemNeed
-    bytes: int = 0
-    rows: int = 0
+    bytes: int | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

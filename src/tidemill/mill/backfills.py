@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -45,22 +45,22 @@ class PlannedItemView:
 
     item: str
     need: ItemNeed
-    bytes: int
-    rows: int
+    bytes: int | None
+    rows: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillPlan:
     """A dry run: `items` are the runs that a backfill would make, `bytes` and `rows` their input.
 
-    `named` are the numbers of all items of the choice by their needs. `first` are the first thousand items. Logical
-    times and runs have no bytes and rows.
+    `named` are the numbers of all items of the choice by their needs. `first` are the first thousand items. The
+    sizes of logical times and runs are not known.
     """
 
     program: str
     items: int
-    bytes: int
-    rows: int
+    bytes: int | None
+    rows: int | None
     named: Mapping[str, int]
     first: tuple[PlannedItemView, ...]
 
@@ -168,8 +168,8 @@ class Backfills(Noun):
         return BackfillPlan(
             found.qualified_name,
             len(planned.items),
-            sum(one.bytes for one in planned.items),
-            sum(one.rows for one in planned.items),
+            _sum(one.bytes for one in planned.items),
+            _sum(one.rows for one in planned.items),
             {need.value: planned.named[need] for need in ItemNeed if planned.named.get(need)},
             tuple(PlannedItemView(one.shown, one.need, one.bytes, one.rows) for one in planned.items[:MOST_SHOWN]),
         )
@@ -427,3 +427,9 @@ def _shower(db: Db, found: Backfill) -> Callable[[Item], str]:
             return lambda one: show_second(datetime.fromisoformat(one.item))
         case _:
             return lambda one: one.item
+
+
+def _sum(sizes: Iterable[int | None]) -> int | None:
+    """Return the sum of sizes; None if they are not known."""
+    known = [one for one in sizes if one is not None]
+    return sum(known) if known else None

@@ -180,7 +180,7 @@ def _ask_backfill(request: Request, by: By) -> Preview:
     if not plan.items:
         says = f"No item needs a run. The choice names {found}; the selection `all` takes all that it names."
         return Preview("Nothing to do", says, command_of("backfill", "plan", program, by=by))
-    input_of = f" over {format_bytes(plan.bytes)} in {plan.rows:,} rows" if plan.bytes or plan.rows else ""
+    input_of = "" if plan.bytes is None else f" over {format_bytes(plan.bytes)} in {plan.rows:,} rows"
     says = (
         f"This makes {number_of(plan.items, 'run')} of {plan.program}{input_of}, {concurrency} at a time. "
         f"The choice names {found}.{_QUIETLY if quiet else ''}"

@@ -452,6 +452,7 @@ def test_nodes_that_end_at_once_start_their_join_once(stage, end):
 REFUSED = [
     ("[tm.Node(one, after=[two]), tm.Node(two, after=[one])]", "go in a circle: one, two"),
     ("[tm.Node(one), tm.Node(one)]", "has the node 'one' twice"),
+    ("[tm.Node(one), two]", "has two as a node: write tm.Node"),
     ("[tm.Node('noe')]", "did you mean 'one'"),
     ("[tm.Node(loop)]", "is a worker"),
     ("[tm.Node(one, after=[two])]", "which is no node of it"),

@@ -30,7 +30,7 @@ from tidemill.app.pipeline import Pipeline, Reading, Writing
 from tidemill.app.reads import Changes, Reads
 from tidemill.app.script import Script, check_argv
 from tidemill.app.watermark import Watermark
-from tidemill.app.workflow import DeclaredNode, Workflow, check_holds, check_node, make_node
+from tidemill.app.workflow import DeclaredNode, Workflow, check_holds, check_kind, check_node, make_node
 from tidemill.durations import BadDuration, parse_duration
 from tidemill.errors import NotFound, UserError
 from tidemill.frames.jdbc import Jdbc
@@ -503,6 +503,8 @@ class App:
         what the workflow holds.
         `arguments` are as in `spark`.
         """
+        for node in nodes:
+            check_kind(name, node)
         ordered = in_order(
             [
                 make_node(self._program_name(node.program), tuple(self._program_name(one) for one in node.after), node)

@@ -40,6 +40,13 @@ class Workflow:
         raise NotImplementedError(f"{self.qualified_name} is a workflow: `tidemill run start` starts it")
 
 
+def check_kind(workflow: str, node: object) -> None:
+    """Refuse a program where a node is wanted, and anything else that is no node."""
+    if not isinstance(node, DeclaredNode):
+        shown = getattr(node, "__name__", repr(node))
+        raise BadDeclaration(f"workflow {workflow!r}", f"has {shown} as a node: write tm.Node({shown})")
+
+
 def make_node(name: str, after: tuple[str, ...], node: DeclaredNode) -> NodeSpec:
     """Return a node as data, given the names of its program and of the nodes before it."""
     values = {argument: one for argument, one in node.arguments.items() if isinstance(one, NodeValue)}

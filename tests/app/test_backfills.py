@@ -350,6 +350,20 @@ def test_a_backfill_by_partitions_takes_those_that_no_run_took(past, quiet):
     assert past.mill.catalog.audit().findings == ()
 
 
+def test_failed_partitions_are_tried_again(past):
+    """Their runs get their input in the transaction of the retry, behind the items that wait again."""
+    broken = past.mill.project.config.folder / "broken"
+    broken.touch()
+    started = past.mill.backfills.start("shop.daily", where=["day<3"], concurrency=3)
+    failed = finish(past, started.backfill_id)
+    broken.unlink()
+    past.mill.backfills.retry(started.backfill_id)
+    ended = finish(past, started.backfill_id)
+
+    assert counts(failed) == ("COMPLETED", 0, 0, 0, failed.items, 0)
+    assert counts(ended) == ("COMPLETED", 0, 0, failed.items, 0, 0)
+
+
 def test_a_backfill_by_times_leaves_what_waits_to_the_schedule(past):
     """Its first run would take all that waits today, and a quiet one would hide the results from downstream."""
     past.publish("days", "day=6")

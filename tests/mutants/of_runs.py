@@ -198,4 +198,22 @@ MUTANTS: Final = (
         In("_decide_holding").swap("end is RunState.KILLED", "False"),
         scenario="fork-killed",
     ),
+    _mutant(
+        "resumed_without_its_files",
+        "the run that goes on with a failed workflow does not get the files of that workflow",
+        In("resume_workflow").drop("hand_over_files(db, failed, new.run_id)"),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "resumed_from_the_beginning",
+        "the run that goes on with a failed workflow does again what has completed",
+        Sql("inherit_nodes").swap("outcome IN ('COMPLETED', 'NO_INPUT')", "outcome = 'NO_INPUT'"),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "returned_claims_in_silence",
+        "claims that a failed workflow returns start no other run of it",
+        In("return_held").drop("*_leave(db, workflow, program, failed=blame is not None)"),
+        first=Killer.SIMULATION,
+    ),
 )

@@ -478,4 +478,18 @@ MUTANTS: Final = (
         In("loop._look").swap("backfill is not None", "False"),
         scenario="backfill-paused",
     ),
+    _mutant(
+        "quiet_backfill_heard",
+        "programs downstream get what the runs of a quiet backfill publish",
+        In("backfills._make_run").swap("found.quiet", "False"),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "backfill_takes_what_waits",
+        "a run of a backfill takes what waits for its program, not its item",
+        In("backfills._make_run").swap(
+            'choose_partitions(db, pointer, found.dataset_id or DatasetId(""), [item])', "None"
+        ),
+        first=Killer.SIMULATION,
+    ),
 )

@@ -49,7 +49,8 @@ class Committed:
 
     def __init__(self, simulation: Simulation) -> None:
         rows = simulation.ground.sql(
-            "SELECT t.write_pointer, t.commit_seq, t.run_id, coalesce(p.name, 'notebook') FROM tx AS t"
+            "SELECT t.write_pointer, t.commit_seq, t.run_id, CASE WHEN r.backfill_id IS NOT NULL THEN 'past'"
+            " ELSE coalesce(p.name, 'notebook') END FROM tx AS t"
             " JOIN run AS r ON r.run_id = t.run_id LEFT JOIN program AS p ON p.program_id = r.program_id"
             " WHERE t.state = 'committed' ORDER BY t.commit_seq"
         )

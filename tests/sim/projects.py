@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from tests.sim import monitored, windows
+from tests.sim import flows, monitored, past, windows
 from tests.sim.bucket import URL, etag_of, folder_of, location_in
 from tidemill import (
     App,
@@ -46,7 +46,18 @@ LEASE: Final = timedelta(seconds=6)
 APP_FILE: Final = Path(__file__).parent / "project" / "app.py"
 KEEP: Final = timedelta(seconds=3)
 """The time for which history stays in projects whose history is deleted."""
-_HISTORY: Final = ("run", "run_input", "tx", "message", "job_history", "fire")
+_HISTORY: Final = (
+    "run",
+    "run_input",
+    "tx",
+    "message",
+    "job_history",
+    "fire",
+    "workflow_run",
+    "workflow_node",
+    "backfill",
+    "backfill_item",
+)
 _WITH_DELETED: Final = "WITH " + ", ".join(
     f"{table} AS (SELECT {made}* FROM main.{table} UNION ALL SELECT * FROM main.deleted_{table})"
     for table in _HISTORY
@@ -94,6 +105,10 @@ class Shape:
     """There is a table whose files another program writes."""
     aged: bool
     """The janitor deletes history and messages after a few seconds."""
+    flowing: bool
+    """There is a workflow over files."""
+    refilled: bool
+    """People have partitions of the past done again."""
 
     @classmethod
     @cache
@@ -131,6 +146,8 @@ class Shape:
             stored=random.Random(f"stored {number}").random() < 0.4,
             monitored=random.Random(f"monitored {number}").random() < 0.25,
             aged=random.Random(f"aged {number}").random() < 0.3,
+            flowing=random.Random(f"flowing {number}").random() < 0.3,
+            refilled=random.Random(f"refilled {number}").random() < 0.3,
         )
 
 
@@ -169,6 +186,24 @@ class Programs:
 
     def compact(self, run: Any) -> None:
         """Lines, in fewer files."""
+
+    def fetch(self, run: Any) -> None:
+        """Files of a workflow: how many they are."""
+
+    def pick(self, run: Any) -> None:
+        """Files of a workflow → crates."""
+
+    def extra(self, run: Any) -> None:
+        """A node that is there for several files only."""
+
+    def pack(self, run: Any) -> None:
+        """The same files, after all else."""
+
+    def daily(self, run: Any) -> None:
+        """Lines → days, also again for days of the past."""
+
+    def below(self, run: Any) -> None:
+        """Days → weeks."""
 
     def read_hour(self, run: Any, partition: Partition) -> list[str]:
         """Return the content of an hour of ticks, for the windows that need the hour."""
@@ -264,6 +299,8 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
     _declare_once(app, shape, folder, python)
     _declare_compaction(app, shape, lines, python)
     _declare_mirror(app, shape, folder, python)
+    flows.declare(app, shape, folder, python)
+    past.declare(app, shape, folder, lines, python)
     if shape.windowed:
         windows.declare(app, shape.windows, folder, lambda run, partition: programs().read_hour(run, partition))
     monitored.declare(app, folder, there=shape.monitored)
@@ -319,6 +356,8 @@ class Ground:
         self.config = _config(self.folder, self.url)
         for table in _HISTORY:
             self._keep_deleted(table)
+        for statement in past.WATCH:
+            self.connection.execute(statement)
         self._tables = [
             str(name)
             for (name,) in self.connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()

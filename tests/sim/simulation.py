@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.drivers import cold_drivers
-from tests.sim import monitored, truth, windows
+from tests.sim import flows, monitored, past, truth, windows
 from tests.sim.bucket import bucket_below, location_in
 from tests.sim.chance import DEADLY, Chance, ProgramStumbled, node_of
 from tests.sim.committed import Write, fold, plain
@@ -186,6 +186,8 @@ class Simulation(Programs):
     _landed_at = 0
     """Time of the last file that has landed, in nanoseconds."""
     _hours_to_come = 0
+    _failures_left = 3
+    """Number of runs of nodes, and of backfills, that may still fail by themselves."""
     _meddlers = 3
     """Number of notebooks that still change data under compaction."""
     sleeper: Process | None = None
@@ -243,6 +245,7 @@ class Simulation(Programs):
         self._rewrites = int(self.whims.random() < 0.1)
         """Number of files that are still written again while they are read."""
         self.quiet_since: timedelta | None = None
+        self._failures = random.Random(f"failures {seed}")
         self._story = self._make_story()
 
     # What programs do
@@ -265,6 +268,44 @@ class Simulation(Programs):
 
     def tidy(self, run: Any) -> None:
         self._digest_lines(run, "lines", "t", lambda key: f"t{key}")
+
+    def fetch(self, run: Any) -> None:
+        self._fail_at_times()
+        run.put("files", len(run.input("default.cargo").files))
+
+    def pick(self, run: Any) -> None:
+        self._digest_files(run, "cargo", "crates")
+        self._fail_at_times()
+
+    def extra(self, run: Any) -> None:
+        del run
+        self.reach("extra")
+        self._fail_at_times()
+
+    def pack(self, run: Any) -> None:
+        self.reach("pack")
+        self._fail_at_times()
+        found = len(run.input("default.cargo").files)
+        if run.arguments["files"] != found:
+            raise Broken(f"dirty: a node was told of {run.arguments['files']} files, and got {found}")
+
+    def daily(self, run: Any) -> None:
+        if "backfill" in run.triggered_by:
+            self._fail_at_times()
+        self._digest_lines(run, "days", "d", lambda key: key)
+
+    def below(self, run: Any) -> None:
+        texts = {}
+        for partition in run.input("default.days").partitions:
+            key = str(partition["name"])
+            self.reach(f"read {key} of days")
+            texts[key] = [f"{run.write_pointer}.{key}"]
+        self._publish(run, "weeks", texts)
+
+    def _fail_at_times(self) -> None:
+        if self._failures_left and self._failures.random() < 0.3:
+            self._failures_left -= 1
+            raise ProgramStumbled("by itself")
 
     def after(self, run: Any) -> None:
         del run
@@ -470,6 +511,8 @@ class Simulation(Programs):
                 at(action, latest)
         story += windows.make_story(self, draw)
         story += monitored.make_story(self)
+        story += flows.make_story(self)
+        story += past.make_story(self)
         story += self._library_story()
         story += self._suspension_story()
         story += self._sending_story()
@@ -835,6 +878,8 @@ class Simulation(Programs):
         if self.quiet_since is not None and not self._resumed and truth.is_suspended(self):
             self._resumed = True
             self.change_all("resume", Resume)
+            return False
+        if self.quiet_since is not None and past.resume_paused(self):
             return False
         if self.quiet_since is None or truth.is_busy(self):
             return False

@@ -66,7 +66,8 @@ UPDATE backfill_item SET state = r.state, run_id = coalesce(r.run_id, backfill_i
  WHERE backfill_item.backfill_id = r.backfill_id AND backfill_item.no = r.no
 
 -- name: move_items
--- locks: backfill_item, at slot_limit
+-- locks: backfill_item
+-- Before the runs of these items are made, which locks their data sets.
 UPDATE backfill_item {indexed_by:backfill_item_state} SET state = :after
  WHERE backfill_id = :backfill_id AND state = :before
 

@@ -251,8 +251,8 @@ def test_quarantined_files_of_one_inbox_hide_no_other_inbox(stage):
     """A thousand bad files in one feed, and one in another."""
     values = "'bad', 'default', 'bad', 'inbox', '/bad', '{}', 1"
     _fill(stage, "dataset", "dataset_id, namespace, name, kind, location, spec, created_at", values, 1)
-    columns = "dataset_id, name, content_version, etag, bytes, modified_at, first_seen, status"
-    _fill(stage, "inbox_file", columns, "'bad', 'f' || i, 'v', 'e', 1, 1, 1000 + i, 'QUARANTINED'", 1100)
+    columns = "dataset_id, name, content_version, etag, bytes, modified_at, first_seen, seen_seq, status"
+    _fill(stage, "inbox_file", columns, "'bad', 'f' || i, 'v', 'e', 1, 1, 1000 + i, i, 'QUARANTINED'", 1100)
     said = [need.said for need in stage.mill.overview().needs if need.kind == "quarantine"]
 
     assert said == [

@@ -304,10 +304,8 @@ def _check_runs(simulation: Simulation) -> None:
         " HAVING count(t.commit_seq) <> CASE WHEN r.state = 'COMPLETED' AND r.kind <> 'workflow' THEN 1 ELSE 0 END"
     )
     refuse(not odd, "doubled", f"runs and their commits differ: {odd}")
-    told = Counter(
-        (end["run_id"], end["state"])
-        for end in (json.loads(text) for (text,) in sql("SELECT payload FROM message WHERE topic = 'program'"))
-    )
+    ends = sql("SELECT payload FROM message WHERE topic = 'program' AND event_type = 'run_ended'")
+    told = Counter((end["run_id"], end["state"]) for end in (json.loads(text) for (text,) in ends))
     ended = Counter(
         sql("SELECT run_id, state FROM run WHERE kind <> 'external' AND coalesce(exit_reason, '') <> 'no_input'")
     )

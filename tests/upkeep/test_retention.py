@@ -16,6 +16,7 @@ from tidemill.roles.janitor import Janitor, MachineJanitor
 from tidemill.run.records.logs import delete_old_logs, delete_put_logs
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.retention import Historian, read_horizon
+from tidemill.upkeep.time_to_live import expire_messages
 
 APP = """
 import tidemill as tm
@@ -324,6 +325,24 @@ def test_a_topic_that_is_made_again_has_no_old_messages(stage, clock):
     assert mill.topics.update("door").keep is None
     mill.topics.publish("door", {"n": 2})
     assert [message.payload for message in mill.topics.read("door", after="0")] == [{"n": 2}]
+
+
+def test_a_topic_whose_deletion_was_killed_shows_no_old_messages(stage, clock):
+    """It may be made again at once. The janitor deletes the rest."""
+    topics = stage.mill.topics
+    topics.publish("door", {"n": 1})
+
+    stage.at["topics.part_deleted"] = _kill
+    with pytest.raises(Killed):
+        topics.delete("door")
+    created = topics.create("door", keep="30d")
+    topics.publish("door", {"n": 2})
+    read = [[one.payload["n"] for one in topics.read("door", **how)] for how in ({}, {"after": "0"})]
+    expire_messages(stage.mill.project.catalog, 30 * DAY, 0)
+
+    assert created.keep == 30 * DAY
+    assert read == [[2], [2]]
+    assert stage.sql("SELECT count(*) FROM message WHERE topic = 'door'") == [(1,)]
 
 
 def test_a_topic_whose_messages_have_expired_is_still_there(stage, clock):

@@ -18,6 +18,7 @@ from tidemill.catalog.messages import (
     Topic,
     check_kept,
     check_own,
+    find_expired,
     find_position_at,
     read_messages,
     to_message,
@@ -211,17 +212,18 @@ class Topics(Noun):
 
         def block(db: Db) -> Page[MessageView]:
             check_topic(db, topic)
-            place = position
+            # Of a topic that was deleted and made again, old messages may still be there.
+            place, expired = position, find_expired(db, topic)
             if place is None and begin is not None:
                 last = db.record(SQL.find_newest, Position, topic=topic) or BEGINNING
                 place = find_position_at(db, topic, begin, last)
             if place is not None:
-                found = read_messages(db, topic, place, most)
+                found = read_messages(db, topic, max(place, expired), most)
                 if position is not None and position.seq > 0:
                     check_kept(db, topic, position)  # after the read: messages may expire meanwhile
                 return cut(found, limit, lambda message: show_position(*message.position), view_message)
             newest = [to_message(row) for row in db.records(SQL.read_newest, MessageRow, topic=topic, limit=limit)]
-            return Page(tuple(view_message(message) for message in reversed(newest)))
+            return Page(tuple(view_message(message) for message in reversed(newest) if message.position > expired))
 
         return self._catalog.read(block)
 
@@ -279,7 +281,8 @@ class Topics(Noun):
             db.tick()
             found = find_topic(db, topic)
             if found.created_at is None:
-                if db.record(SQL.find_newest_at, _Newest, topic=topic) is not None:
+                newest = db.record(SQL.find_newest_at, _Newest, topic=topic)
+                if newest is not None and (newest.seq or 0) > found.expired_seq:
                     raise TopicExists(topic)
                 keep_topic(db, topic, time_to_live, create=True)
                 self._note("create", topic).between(None, {"keep": keep}).write(db)

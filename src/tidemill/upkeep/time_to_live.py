@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.messages import Position, Topic
+from tidemill.catalog.messages import Position, Topic, find_expired
 from tidemill.catalog.named import GREATEST, load_sql
 from tidemill.errors import Conflict
 from tidemill.names import topic_event
@@ -117,10 +117,15 @@ def _expire(db: Db, *, topic: str, below: int, keep: timedelta) -> int:
     passed = min(db.records(SQL.list_positions, Position, topic=topic), default=None)
     if passed is None and topic == Topic.DATA:
         return 0  # no scheduler has begun to read
-    before = db.now() - keep
+    before, expired = db.now() - keep, find_expired(db, topic)
     oldest = list(
         takewhile(
-            lambda one: one.at < before and one.seq < below and (passed is None or one.position <= passed),
+            # What has expired before is left of a topic whose deletion was interrupted.
+            lambda one: (
+                (one.at < before or one.position <= expired)
+                and one.seq < below
+                and (passed is None or one.position <= passed)
+            ),
             db.records(SQL.list_oldest, _Oldest, topic=topic, most=_PART),
         )
     )
@@ -137,10 +142,11 @@ def _expire(db: Db, *, topic: str, below: int, keep: timedelta) -> int:
 
 
 def delete_topic(catalog: Catalog, topic: str, note: Callable[[Db], None]) -> int:
-    """Delete all messages of a topic of users, part by part, then the topic; return the number of messages.
+    """Delete a topic of users, then all its messages, part by part; return the number of messages.
 
-    A topic that is made again has none of these messages. A deletion that was interrupted is called again. `note` is
-    called in the transaction that deletes the topic; messages that are published later stay. Raises `TopicInUse`.
+    A topic that is made again has none of these messages: they have expired from the first transaction on. Should the
+    deletion be interrupted, the janitor deletes the rest. `note` is called in the first transaction; messages that are
+    published later stay. Raises `TopicInUse`.
     """
 
     def first(db: Db) -> int:
@@ -148,7 +154,7 @@ def delete_topic(catalog: Catalog, topic: str, note: Callable[[Db], None]) -> in
         _check_unused(db, topic)
         note(db)
         db.run(SQL.delete_positions, topic=topic)
-        db.run(SQL.delete_topic, topic=topic)
+        db.run(SQL.note_deleted, topic=topic, tick=tick)
         db.run(SQL.delete_quarantined, topic=topic, seq=tick, n=0)
         return tick
 
@@ -157,6 +163,8 @@ def delete_topic(catalog: Catalog, topic: str, note: Callable[[Db], None]) -> in
         oldest = [one for one in found if one.seq <= last]
         if oldest:
             db.run(SQL.delete_messages, topic=topic, **oldest[-1].position._asdict())
+        else:
+            db.run(SQL.forget_deleted, topic=topic, tick=last)
         return len(oldest)
 
     last, deleted = _delete_part(catalog, first), 0

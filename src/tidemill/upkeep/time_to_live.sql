@@ -65,8 +65,15 @@ INSERT INTO topic (topic, time_to_live) VALUES (:topic, :time_to_live)
 -- gives: created_at, time_to_live, expired_seq, expired_n
 SELECT created_at, time_to_live, expired_seq, expired_n FROM topic WHERE topic = :topic
 
--- name: delete_topic
-DELETE FROM topic WHERE topic = :topic
+-- name: note_deleted
+-- All messages up to now have expired, though they are there for a while.
+INSERT INTO topic (topic, expired_seq, expired_n) VALUES (:topic, :tick, 0)
+    ON CONFLICT (topic) DO UPDATE
+   SET created_at = NULL, time_to_live = NULL, expired_seq = excluded.expired_seq, expired_n = 0
+
+-- name: forget_deleted
+-- Unless the topic was made again meanwhile.
+DELETE FROM topic WHERE topic = :topic AND created_at IS NULL AND time_to_live IS NULL AND expired_seq = :tick
 
 -- name: delete_positions
 -- locks: subscriber

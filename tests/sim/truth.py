@@ -365,7 +365,8 @@ def _check_attempts(simulation: Simulation) -> None:
         if state != "KILLED":
             lost = "".join("l" if end == "lost" else "." for end in ends.get(run_id, ()) if end in {"lost", "failed"})
             refuse(failures >= failed + sum(len(one) // 5 for one in lost.split(".")), "retries", what)
-        rejected[schedule_id] += state == "REJECTED"
+        if schedule_id is not None:  # else of a backfill, whose items are counted, or of a workflow
+            rejected[schedule_id] += state == "REJECTED"
     refuse(max(rejected.values(), default=0) <= MOST_REJECTED, "spins", f"runs without Java: {rejected}")
 
 

@@ -328,7 +328,7 @@ def test_a_topic_that_is_made_again_has_no_old_messages(stage, clock):
 
 
 def test_a_topic_whose_deletion_was_killed_shows_no_old_messages(stage, clock):
-    """It may be made again at once. The janitor deletes the rest."""
+    """The topic may be made again at once. The janitor deletes the rest."""
     topics = stage.mill.topics
     topics.publish("door", {"n": 1})
 

@@ -188,7 +188,8 @@ SELECT 'data', 2 * i + 22, 1, :now - (300000 - i) * 1000, 'windows', 'windows:de
   FROM series WHERE i % 100 = 0
 
 -- name: fill_topic
-INSERT INTO topic (topic, created_at, time_to_live) VALUES ('data', NULL, 1000)
+INSERT INTO topic (topic, created_at, time_to_live, expired_seq)
+VALUES ('data', NULL, 1000, 0), ('gone', NULL, NULL, 7)
 
 -- name: fill_retention
 INSERT INTO retention (id, seq, at, moved_at, tick, delete_seq, delete_at) VALUES (1, 200000, 10, 5, 600000, 100000, 5)

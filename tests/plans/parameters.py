@@ -863,7 +863,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "time_to_live.keep_for": {"topic": "data", "time_to_live": 1000},
     "time_to_live.find_topic": {"topic": "data"},
     "time_to_live.note_deleted": {"topic": "data", "tick": 1},
-    "time_to_live.forget_deleted": {"topic": "data", "tick": 1},
+    "time_to_live.forget_deleted": {"topic": "gone", "tick": 7},
     "time_to_live.delete_positions": {"topic": "data"},
     "retention.move_horizon": {"seq": 300_000, "at": _NOW, "moved_at": 5},
     "retention.list_old_runs": {

@@ -196,6 +196,7 @@ def test_a_month_after_the_last_of_january_is_the_last_of_february():
         (lambda: Interval.parse("1 fortnight"), "use a number and a unit"),
         (lambda: Interval.parse("10 ns"), "whole microseconds"),
         (lambda: Extractor(KEYS, "$dya $hour:00"), "did you mean $day?"),
+        (lambda: Extractor(KEYS, "$dayy $hour:00"), "no key 'dayy': write $day, or ${day} where a letter follows"),
         (lambda: Extractor(KEYS, "${minute}"), "there are $day, $hour"),
         (lambda: Extractor(KEYS, "$"), "there is no key ''"),
         (lambda: Extractor(KEYS, None, "yyyy-MM-dd hh"), "12-hour clock"),

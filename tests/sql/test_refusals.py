@@ -71,6 +71,8 @@ REFUSED: Final = (
     ("ALTER TABLE clicks SET (a='b')", "1:25 an option in quotes is wanted, not 'a'"),
     ("CREATE TABLE t (x decimal(a)) PARTITIONED BY (d date)", "1:27 a number is wanted, not 'a'"),
     ("CREATE TABLE t (x int) PARTITIONED BY (d date", "1:45 ) is wanted after 'date', where the statement ends"),
+    ("DROP TABLE a.b.c", "1:14 a table has a name, or a namespace and a name as in 'a.b': no third part"),
+    ("CREATE TABLE `we ird` (x int) PARTITIONED BY (d date)", "1:21 a table is wanted, not 'we ird'"),
     ("DESCRIBE clicks now", "1:19 the end of the statement is wanted, not 'now'"),
     ("CREATE TABLE t (x ARRAY) PARTITIONED BY (d date)", "1:24 < is wanted, not ')'"),
     ("CREATE TABLE t (x MAP<int>) PARTITIONED BY (d date)", "1:26 , is wanted, not '>'"),

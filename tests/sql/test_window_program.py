@@ -236,6 +236,37 @@ def test_a_batch_is_cut_at_its_limit_and_the_rest_reported_as_left(catalog_url, 
     plain.mill.close()
 
 
+def test_a_rewritten_day_touches_all_windows_that_share_an_hour_with_it(sqlite_catalog_url, tmp_path):
+    """Of windows of 24 hours, one each hour, 47 do. They are computed again in batches, the newest first."""
+    windows = HOP.replace("'3' HOUR", "'24' HOUR")
+    plain = open_plain(tmp_path / "project", sqlite_catalog_url, windows=windows, more="max_windows=20")
+    plain.shape = WindowShape(24 * HOUR, HOUR, 0)
+    days = ("18", "19", "20", "21")
+    plain.commit("clicks", {_hour_of(day, hour): _row_of(day, hour) for day in days for hour in range(24)}, "overwrite")
+    plain.settle()
+    begun = len(plain.sql(WINDOW_MESSAGES))
+    plain.commit("clicks", {_hour_of("19", hour): _row_of("19", hour) * 2 for hour in range(24)}, "overwrite")
+    seen = []
+    while not seen or plain.is_more():
+        plain.run()
+        rows = [line.split() for line in plain.lines("hourly")]
+        seen.append(sorted(from_wall(int(start)) for start, _, count, _ in rows if int(count) > 24))
+
+    again = [json.loads(text)["recomputed"] for (text,) in plain.sql(WINDOW_MESSAGES)[begun:]]
+    assert again == [20, 20, 7]
+    shared = [datetime(2021, 3, 18, 1) + timedelta(hours=hours) for hours in range(47)]  # noqa: DTZ001  # of UTC
+    assert seen == [shared[-20:], shared[-40:], shared]
+    plain.mill.close()
+
+
+def _hour_of(day: str, hour: int) -> str:
+    return f"day=2021-03-{day}/hour={hour}"
+
+
+def _row_of(day: str, hour: int) -> str:
+    return f"{to_wall(datetime(2021, 3, int(day), hour))} 1\n"  # noqa: DTZ001  # a wall-clock time of UTC
+
+
 @pytest.mark.parametrize("more", ["max_windows=2", "max_partitions=2", "max_bytes='80 B'"])
 def test_one_commit_that_touches_many_windows_is_cut_at_the_limits_too(catalog_url, tmp_path, more):
     """The newest windows come first, and each is replaced once. An overwritten partition has 38 bytes."""

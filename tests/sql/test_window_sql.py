@@ -43,7 +43,9 @@ app.window_sql("count_tags", '''
     SELECT window_start, tag, count(*) AS n, to_date(window_start) AS day
       FROM {HOUR} LATERAL VIEW explode(tags) AS tag GROUP BY window_start, window_end, ROLLUP (tag)
      UNION ALL
-    SELECT window_start, 'rows', count(*), to_date(window_start) FROM {HOUR} GROUP BY window_start, window_end''')
+    SELECT window_start, concat_ws(' ', 'rows', who.name, if(amount > 4, 'true', 'false')), count(*),
+           to_date(window_start)
+      FROM {HOUR} GROUP BY window_start, window_end, CUBE (who.name, if(amount > 4, 'true', 'false'))''')
 app.window_sql("unite", '''
     INSERT INTO together
       WITH every AS (
@@ -131,11 +133,20 @@ def test_grouping_sets_and_several_queries_are_replaced_window_by_window(opened)
     """Rows of both queries of UNION ALL, each over the windows, are replaced together."""
     before, after = before_and_after(opened, "count_tags", "tags", "window_start", "tag", "n")
 
-    others = [("8", "a", 2), ("8", "b", 1), ("8", None, 3), ("8", "rows", 4)]
-    for hour in ("9", "11"):
-        others += [(hour, "b", 1), (hour, None, 1), (hour, "rows", 1)]
-    assert before == sorted([*others, ("7", "a", 1), ("7", None, 1), ("7", "rows", 1)], key=repr)
-    assert after == sorted([*others, ("7", "a", 1), ("7", "b", 1), ("7", None, 2), ("7", "rows", 2)], key=repr)
+    in_eight = {"": 4, "ann": 1, "bob": 2, "cal": 1, "true": 2, "false": 2}
+    in_eight |= {"ann true": 1, "bob false": 1, "bob true": 1, "cal false": 1}
+    others = [("8", "a", 2), ("8", "b", 1), ("8", None, 3), *cube("8", in_eight)]
+    for hour, name in (("9", "ann"), ("11", "cal")):
+        others += [(hour, "b", 1), (hour, None, 1), *cube(hour, {"": 1, name: 1, "false": 1, f"{name} false": 1})]
+    in_seven = {"cal": 1, "true": 1, "cal true": 1}
+    assert before == sorted([*others, ("7", "a", 1), ("7", None, 1), *cube("7", {"": 1, **in_seven})], key=repr)
+    in_seven |= {"": 2, "ann": 1, "false": 1, "ann false": 1}
+    assert after == sorted([*others, ("7", "a", 1), ("7", "b", 1), ("7", None, 2), *cube("7", in_seven)], key=repr)
+
+
+def cube(hour, counts):
+    """Rows of the query with CUBE: how many rows of the hour have a name, an amount above 4 or not, or both."""
+    return [(hour, f"rows {group}".strip(), n) for group, n in counts.items()]
 
 
 def test_windows_over_the_rows_of_several_tables_are_closed_when_all_of_these_are_complete(opened):

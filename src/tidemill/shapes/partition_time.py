@@ -293,6 +293,9 @@ def _split_pattern(pattern: str, names: tuple[str, ...]) -> tuple[tuple[str, boo
             # The longest first: of the keys `dt` and `dthour`, `$dthour` is the second.
             found = next((name for name in sorted(names, key=len, reverse=True) if rest.startswith(name)), None)
             rest = rest[len(found) :] if found else rest
+            if found and rest[:1].islower():
+                advice = f"write ${found}, or ${{{found}}} where a letter follows"
+                raise BadPartitionTime("timestamp pattern", pattern, f"there is no key {wanted!r}: {advice}")
         if found is None:
             meant = nearest(wanted, names)
             advice = f"did you mean ${meant}?" if meant else f"there are {', '.join(f'${name}' for name in names)}"

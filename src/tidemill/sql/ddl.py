@@ -517,7 +517,11 @@ class _Words:
 
     def table(self) -> str:
         name = self.name("a table")
-        return f"{name}.{self.name('a table')}" if self.skip(".") else name
+        if self.skip("."):
+            name = f"{name}.{self.name('a table')}"
+        if self.peek("."):
+            raise self.wrong(f"a table has a name, or a namespace and a name as in {name!r}: no third part")
+        return name
 
     def name(self, what: str) -> str:
         token = self._next(what)
@@ -577,5 +581,6 @@ class _Word:
 
 def _split(token: Token) -> list[_Word]:
     """The words of a token: `PARTITIONED BY` is one to sqlglot."""
-    texts = [token.text] if token.token_type == TokenType.STRING else token.text.split()
+    whole = token.token_type in {TokenType.STRING, TokenType.IDENTIFIER}
+    texts = [token.text] if whole else token.text.split()
     return [_Word(text, token.line, token.col, token.token_type) for text in texts]

@@ -237,7 +237,7 @@ def test_a_batch_is_cut_at_its_limit_and_the_rest_reported_as_left(catalog_url, 
 
 
 def test_a_rewritten_day_touches_all_windows_that_share_an_hour_with_it(sqlite_catalog_url, tmp_path):
-    """Of windows of 24 hours, one each hour, 47 do. They are computed again in batches, the newest first."""
+    """Windows of 24 hours begin each hour: 47 do. They are computed again in batches, the newest first."""
     windows = HOP.replace("'3' HOUR", "'24' HOUR")
     plain = open_plain(tmp_path / "project", sqlite_catalog_url, windows=windows, more="max_windows=20")
     plain.shape = WindowShape(24 * HOUR, HOUR, 0)

@@ -156,7 +156,7 @@ def age(mill: Mill, share: int = 1) -> None:
             "UPDATE fileset_total SET (partitions, files, bytes, row_count) ="
             f" ({sums} WHERE {where} AND superseded_seq IS NULL) WHERE {where}"
         )
-        programs = f"(SELECT program_id FROM numbered_program WHERE number = i % {DATASETS})"
+        of_program = f"(SELECT program_id FROM numbered_program WHERE number = i % {DATASETS})"
         of_schedule = f"(SELECT schedule_id FROM numbered_schedule WHERE number = i % {schedules})"
         for name, key in (("program", "program_id"), ("schedule", "schedule_id")):
             numbers = f"SELECT {key}, row_number() OVER (ORDER BY {key}) - 1 AS number FROM {name}"
@@ -170,7 +170,7 @@ def age(mill: Mill, share: int = 1) -> None:
             "WHERE kind = 'program'",
             {
                 "run_id": "'run_00000000000000000000' || (100000 + i)",
-                "program_id": programs,
+                "program_id": of_program,
                 "schedule_id": of_schedule,
                 "job_id": "'job_00000000000000000000' || (100000 + i)",
                 "state": "CASE WHEN i % 50 = 0 THEN 'FAILED' ELSE 'COMPLETED' END",

@@ -30,7 +30,7 @@ def say(text):
         said.write(f"{text}\\n")
 
 
-@app.python(reads=[lines, raw, mirror, tm.Changes(users)], writes=[sums, log], arguments={"level": 1})
+@app.python(reads=[lines, raw, mirror, tm.Changes(users)], writes=[sums, log], arguments={"level": 1}, retries=2)
 def report(run):
     taken, changes = run.input(lines), run.input(users)
     got = [(p["hour"], d.kind.value, len(d.files)) for p, d in zip(taken.partitions, taken.deliveries)]

@@ -27,20 +27,11 @@ _ENDS: Final = ("closed", "returned", "resumed", "nothing")
 """The states in which the claims of a workflow may be at rest."""
 
 
-def declare(app: App, shape: Shape, folder: Path, python: Callable[..., Any]) -> None:
+def declare(app: App, shape: Shape, folder: Path, python: Callable[..., Any], inbox: Callable[..., Any]) -> None:
     """A workflow whose first and last nodes read the same files; failed runs keep their claims, or return them."""
     if not shape.flowing:
         return
-    cargo = app.inbox(
-        "cargo",
-        location_in(shape.stored, folder, "cargo"),
-        format="text",
-        settle="0s",
-        list_every="6s",
-        reconcile_every="5m",
-        retry_after="1s",
-        attempts=20,
-    )
+    cargo = inbox("cargo", "cargo", reconcile_every="5m")
     crates = app.fileset("crates", keys={"name": "string"}, location=location_in(shape.stored, folder, "crates"))
     fetch = python("fetch", reads=[cargo], retries=1)
     pick = python("pick", reads=[cargo], writes=[crates])

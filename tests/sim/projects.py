@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from tidemill import (
     Refreshed,
     RunEnded,
 )
+from tidemill.app.declared import DeclaredInbox
 from tidemill.app.deploy import deploy
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.sqlite import SqliteCatalog
@@ -231,17 +232,8 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
     app = App("shop")
     limit = [Concurrency(1)] if shape.one_at_a_time else []
     leaving = {"after": "archive", "archive": f"{URL}/archive", "reconcile_every": "5m"} if shape.stored else {}
-    raw = app.inbox(
-        "raw",
-        location_in(shape.stored, folder, "landing"),
-        format="text",
-        settle="0s",
-        list_every="6s",
-        retry_after="1s",
-        attempts=3 if shape.poison else 20,
-        max_files=shape.most_files,
-        **leaving,
-    )
+    inbox = partial(_add_inbox, app, shape, folder)
+    raw = inbox("raw", "landing", attempts=3 if shape.poison else 20, max_files=shape.most_files, **leaving)
     filesets = {
         name: app.fileset(name, keys={"name": "string"}, location=location_in(shape.stored, folder, name))
         for name in ("lines", "totals", "others", "mixed")
@@ -280,16 +272,7 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
         tidy = python("tidy", reads=[lines], writes=[lines], deliver_own=False, retries=1)
         app.schedule("tidy", tidy, trigger=NewPartitions(lines), constraints=[Concurrency(1)])
     if shape.both:
-        again = app.inbox(
-            "again",
-            location_in(shape.stored, folder, "again"),
-            format="text",
-            settle="0s",
-            list_every="6s",
-            reconcile_every="5m",
-            retry_after="1s",
-            attempts=20,
-        )
+        again = inbox("again", "again", reconcile_every="5m")
         both = python("both", reads=[again, lines], writes=[filesets["mixed"]], retries=1)
         app.schedule("both", both, trigger=NewFiles(again) | NewPartitions(lines), constraints=[])
     if shape.timed:
@@ -299,12 +282,20 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
     _declare_once(app, shape, folder, python)
     _declare_compaction(app, shape, lines, python)
     _declare_mirror(app, shape, folder, python)
-    flows.declare(app, shape, folder, python)
+    flows.declare(app, shape, folder, python, inbox)
     past.declare(app, shape, folder, lines, python)
     if shape.windowed:
         windows.declare(app, shape.windows, folder, lambda run, partition: programs().read_hour(run, partition))
     monitored.declare(app, folder, there=shape.monitored)
     return app
+
+
+def _add_inbox(
+    app: App, shape: Shape, folder: Path, name: str, place: str, *, attempts: int = 20, **more: Any
+) -> DeclaredInbox:
+    location = location_in(shape.stored, folder, place)
+    often = {"list_every": "6s", "retry_after": "1s", "attempts": attempts}
+    return app.inbox(name, location, format="text", settle="0s", **often, **more)
 
 
 def _declare_chain(app: App, shape: Shape, python: Callable[..., Any]) -> None:

@@ -110,6 +110,7 @@ class _Slots:
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
+        self._enough = len(PARTS) if kind.pairs else 1
         self._parts: dict[int, set[str]] = {}
         self._declared: set[int] = set()
         """Time slots that a declared span has completed."""
@@ -118,6 +119,14 @@ class _Slots:
         """Time to which a person has moved the watermark."""
         self._passed: int | None = None
         """The end of the unbroken run of hours."""
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Partitions are gone: they do not complete their hour, unless it is complete already."""
+        for key in keys:
+            time, _, part = key.partition("!")
+            parts = self._parts.get(_hour_of(time), set())
+            if len(parts) < self._enough:
+                parts.discard(part)
 
     def add(self, keys: Iterable[str], span: tuple[int, int] | None) -> None:
         """Take in the partitions of a commit, and what it has declared."""
@@ -149,8 +158,7 @@ class _Slots:
 
     def reach(self) -> int | None:
         """Up to when all is complete, or counts as complete."""
-        enough = len(PARTS) if self._kind.pairs else 1
-        complete = {time for time, parts in self._parts.items() if len(parts) >= enough} | self._declared
+        complete = {time for time, parts in self._parts.items() if len(parts) >= self._enough} | self._declared
         if self._kind.gap == "skip":
             self._passed = max((time + _HOUR for time in complete), default=None)
         elif self._known:
@@ -179,6 +187,7 @@ def _find_targets(simulation: Simulation, committed: Committed, moves: list[Move
             else:
                 slots.rewind(to)
         else:
+            slots.drop(_find_dropped(simulation, pointers[seq]))
             keys, span = _find_written(simulation, pointers[seq])
             if not keys and not any(True for _ in _whole_hours(simulation.shape.windows, span)):
                 continue
@@ -190,6 +199,11 @@ def _find_written(simulation: Simulation, pointer: int) -> tuple[list[str], tupl
     """The partitions of ticks that a transaction brings, and the span that it has declared."""
     writes = fold(simulation.intents.get(pointer, ()), "ticks")
     return [key for key, write in writes.items() if not write.drops], simulation.ticks.spans.get(pointer)
+
+
+def _find_dropped(simulation: Simulation, pointer: int) -> list[str]:
+    """The partitions of ticks that a transaction drops."""
+    return [key for key, write in fold(simulation.intents.get(pointer, ()), "ticks").items() if write.drops]
 
 
 def _whole_hours(kind: Kind, span: tuple[int, int] | None) -> Iterator[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -128,6 +129,12 @@ class PlainWindows:
         return self._to_side(
             run, batch, SideReason.OUTSIDE, lambda time, one: not _lies_in(time, find_span(batch, one))
         )
+
+    def count_late(self, run, batch: Batch, before: int, waiting: Sequence[Window]) -> dict[KeyText, int]:
+        """By the definition."""
+        late = {one.partition_key: replace(batch, partitions=(one,)) for one in batch.partitions}
+        texts = {key: self.pick_late(run, one, before, waiting) for key, one in late.items()}
+        return {key: sum(text.count("\n") for text in found.values()) for key, found in texts.items()}
 
     def pick_late(self, run, batch: Batch, before: int, waiting: Sequence[Window]) -> Texts:
         """By the definition."""

@@ -49,6 +49,7 @@ from tidemill.run.records.programs import find_program
 from tidemill.schedule.schedules import find_schedule
 from tidemill.shapes.expectation import ArrivalState
 from tidemill.sizes import format_bytes, parse_bytes
+from tidemill.texts import count_of
 
 if TYPE_CHECKING:
     from tidemill.alerts.conditions_sql import Sql
@@ -205,7 +206,7 @@ def _(rule: BackfillStopped, db: Db, namespace: Namespace, only: Subjects, machi
         if rule.program in {ALL_PROGRAMS, subject} and subject not in violations:  # the newest one of each program
             what = f"backfill {one.backfill_id} of {subject}"
             show = f"`tidemill backfill show {one.backfill_id}`"
-            failed = "1 item" if one.failed == 1 else f"{one.failed} items"
+            failed = count_of(one.failed, "item")
             why = f"{what} ended with {failed} failed" if one.ended_at else f"{what} has paused: {one.reason}"
             violations[subject] = Violation(subject, one.ended_at or db.now(), f"{why}: {show}")
     return Found(tuple(sorted(violations.values(), key=lambda one: one.subject)))
@@ -383,9 +384,12 @@ def find_kind(rule: Rule, subject: str) -> SubjectKind | None:
     match rule:
         case RunFailed(program=name) | BackfillStopped(program=name) if name == ALL_PROGRAMS:
             kind, known = SubjectKind.PROGRAM, subject if subject.count(".") == _DOTS else None
-        case RunFailed(program=known) | RunTooLong(program=known) | RunSlow(program=known):
-            kind = SubjectKind.PROGRAM
-        case BackfillStopped(program=known):
+        case (
+            RunFailed(program=known)
+            | BackfillStopped(program=known)
+            | RunTooLong(program=known)
+            | RunSlow(program=known)
+        ):
             kind = SubjectKind.PROGRAM
         case JobWaits(schedule=known):
             kind = SubjectKind.SCHEDULE

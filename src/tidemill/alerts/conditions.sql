@@ -9,7 +9,8 @@ SELECT program_id FROM program WHERE namespace = :namespace AND app = :app AND n
 -- name: list_failing
 -- gives: program_id, run_id, exit_reason, holds_until, since
 -- Programs with so many failures since their last success: the newest one, and the end of the one that is `others`
--- behind it. A workflow keeps claims until holds_until. Look-ups in indexes, for each program: killed runs and rejected ones, however many, are not read.
+-- behind it. A workflow keeps claims until holds_until. Look-ups in indexes, for each program: killed runs and rejected
+-- ones, however many, are not read.
 SELECT failing.program_id, newest.run_id, newest.exit_reason, workflow_run.holds_until, failing.since
   FROM (SELECT program_id,
                (SELECT run_id FROM run WHERE run.program_id = program.program_id AND state = 'FAILED'

@@ -177,7 +177,9 @@ def plan_backfill(db: Db, project: Project, program: Program, choice: Choice) ->
 
     Cost: what the choice names; by times, the runs since the first time; by versions, the changes between the versions.
     """
-    dataset_id, arguments, missing = None, {}, {}
+    dataset_id = None
+    arguments: Mapping[str, object] = {}
+    missing: Mapping[str, str] = {}
     if choice.by is By.TIMES:
         refuse_taking(db, program)
     else:
@@ -185,7 +187,7 @@ def plan_backfill(db: Db, project: Project, program: Program, choice: Choice) ->
     match choice.by:
         case By.TIMES:
             schedule = _find_schedule(db, project, program, choice.schedule)
-            arguments, missing = _taken_over(schedule), _list_missing(schedule)
+            arguments, missing = _take_over(schedule)
             found = _plan_times(db, program, schedule, choice)
         case By.RUNS:
             found = _plan_runs(db, program, choice)
@@ -290,9 +292,13 @@ def _find_schedule(db: Db, project: Project, program: Program, name: str | None)
     return found
 
 
-def _taken_over(schedule: Schedule) -> dict[str, object]:
-    """Return the arguments of a schedule: of their sources only the logical time has a value, others their default."""
+def _take_over(schedule: Schedule) -> tuple[dict[str, object], dict[str, str]]:
+    """Return the arguments of a schedule, and those of which a backfill has no value, with the path of the source.
+
+    Of their sources only the logical time has a value, others their default.
+    """
     taken: dict[str, object] = {}
+    missing: dict[str, str] = {}
     for name, given in schedule.spec.arguments.items():
         if not isinstance(given, From):
             taken[name] = given
@@ -300,16 +306,9 @@ def _taken_over(schedule: Schedule) -> dict[str, object]:
             taken[name] = LOGICAL_TIME
         elif given.default is not None:
             taken[name] = given.default
-    return taken
-
-
-def _list_missing(schedule: Schedule) -> dict[str, str]:
-    """Return the arguments of a schedule of which a backfill has no value: the path of the source, by name."""
-    return {
-        name: given.path
-        for name, given in schedule.spec.arguments.items()
-        if isinstance(given, From) and not isinstance(given.source, LogicalTime) and given.default is None
-    }
+        else:
+            missing[name] = given.path
+    return taken, missing
 
 
 def _plan_times(db: Db, program: Program, schedule: Schedule, choice: Choice) -> Iterator[PlannedItem]:

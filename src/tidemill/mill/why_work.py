@@ -183,9 +183,9 @@ def _of_run(db: Db, run: RunRecord) -> Because:
     if row is None or not row.fate:
         return because
     why = f"{because.why}; {row.fate}"
-    cure, until = find_end_of_claims(db, run.run_id)
-    if until is None:
+    if row.holds_until is None:
         return replace(because, why=why)
+    cure, until = find_end_of_claims(db, run.run_id)
     return replace(
         because, why=why, evidence={**because.evidence, "holds_until": until}, unblock=cure, next_look_at=until
     )

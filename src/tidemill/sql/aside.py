@@ -63,7 +63,7 @@ class Aside:
         ]
 
     def put_late(self, late: Sequence[LateRows], before: WallTime, waiting: Sequence[Window]) -> list[LateRows]:
-        """Append the late rows of a time before `before` to the side table. Return their numbers by partition.
+        """Count the late rows of a time before `before`, by partition. By policy, append them to the side table.
 
         Rows of a time in `waiting` are not late.
         """
@@ -82,6 +82,9 @@ class Aside:
         partitions = [one for one in self.workspace.ask(find_new) if one.files]
         if partitions:
             batch = _only(replace(self.batch, partitions=tuple(partitions)), [one.partition_key for one in partitions])
+            if not self.batch.watermark.keeps_late:
+                found = self.calculator.count_late(self.workspace, batch, before, waiting)
+                return [replace(one, rows=found[one.key]) for one in late if found.get(one.key)]
             rows = self.calculator.pick_late(self.workspace, batch, before, waiting)
             self.workspace.output(self.side).append(rows)
         keys = self.workspace.outputs.fileset(self.side).keys

@@ -86,6 +86,11 @@ class Calculator(Protocol):
     def pick_outside(self, workspace: Workspace, batch: Batch) -> Any:  # noqa: ANN401  # of its own kind
         """The rows of the partitions that lie outside their instants, as rows of the side table."""
 
+    def count_late(
+        self, workspace: Workspace, batch: Batch, before: WallTime, waiting: Sequence[Window]
+    ) -> Mapping[KeyText, int]:
+        """Count the rows of each partition that `pick_late` gives. A partition without such rows may be missing."""
+
     def pick_late(self, workspace: Workspace, batch: Batch, before: WallTime, waiting: Sequence[Window]) -> Any:  # noqa: ANN401  # of its own kind
         """The rows that may count in windows and have a wall-clock time before `before`, as rows of the side table.
 

@@ -264,13 +264,20 @@ class SparkWindows:
         columns = ", ".join([*kept, *(f"{value} AS {name}" for name, value in place.items())])
         return workspace.spark.sql(f"SELECT {columns} FROM {joined} WHERE coalesce({inside}, false)")
 
+    def count_late(
+        self, workspace: Workspace, batch: Batch, before: WallTime, waiting: Sequence[Window]
+    ) -> dict[KeyText, int]:
+        """See `Calculator`."""
+        rows, joined, inside = self._join(workspace, batch)
+        where = _is_late(batch, rows, inside, before, waiting)
+        found = workspace.spark.sql(f"SELECT __partition, count(*) FROM {joined} WHERE {where} GROUP BY 1")
+        keys = list(batch.instants)
+        return {keys[row[0]]: int(row[1]) for row in found.collect()}
+
     def pick_late(self, workspace: Workspace, batch: Batch, before: WallTime, waiting: Sequence[Window]) -> DataFrame:
         """See `Calculator`."""
         rows, joined, inside = self._join(workspace, batch)
-        local = f"CAST({quoted(_column(batch, rows))} AS TIMESTAMP_NTZ)"
-        where = f"{inside} AND {local} < {wall_literal(before)}"
-        if waiting:
-            where += f" AND NOT {is_within(local, waiting)}"
+        where = _is_late(batch, rows, inside, before, waiting)
         return workspace.spark.sql(self._to_side(batch, rows, joined, where, SideReason.LATE))
 
     def find_shifts(self, workspace: Workspace, batch: Batch) -> dict[KeyText, AbstractSet[int]]:
@@ -431,6 +438,12 @@ def _inside(batch: Batch, time: str) -> tuple[str, str]:
     if len(batch.instants) == 1:  # a join is a Spark job of its own
         return is_inside(*next(iter(batch.instants.values())), time), ""
     return _inside_by_table(batch, time)
+
+
+def _is_late(batch: Batch, rows: DataFrame, inside: str, before: WallTime, waiting: Sequence[Window]) -> str:
+    local = f"CAST({quoted(_column(batch, rows))} AS TIMESTAMP_NTZ)"
+    waits = f" AND NOT {is_within(local, waiting)}" if waiting else ""
+    return f"{inside} AND {local} < {wall_literal(before)}{waits}"
 
 
 def _inside_by_table(batch: Batch, time: str) -> tuple[str, str]:

@@ -421,7 +421,8 @@ class WindowProgram:
         for source, reach, side in zip(look.sources, self.query.reaches, self.sides, strict=True):
             spec = spec_of(source)
             late, waiting = self._find_late(workspace, look, source, reach, moved.seen)
-            kept = late if spec.keeps_late else []
+            # Rows outside are late by their own times: a partition may have one such row, and many that count.
+            kept = late if spec.keeps_late or includes_outside(source) else []
             batch = self._batch(workspace, look, source, wanted, kept)
             aside = Aside(workspace, calculator, side, batch, look.state)
             outside = aside.put_outside()

@@ -17,7 +17,7 @@ from tidemill.run.records.values import Value, name_values
 
 MOST_NODES: Final = 100
 LONGEST_HOLD: Final = timedelta(days=30)
-"""A failed workflow keeps its claims no longer: retention counts on that."""
+"""A failed workflow keeps its claims no longer."""
 
 _COMPARISONS: Final[Mapping[str, Callable[..., bool]]] = {
     "==": operator.eq,

@@ -16,7 +16,7 @@ from tidemill.errors import Conflict, UserError
 from tidemill.json_specs import write_text
 from tidemill.names import RunId
 from tidemill.run.records.programs import Program, ProgramRetired, find_program
-from tidemill.run.records.values import Value, name_values
+from tidemill.run.records.values import Value
 from tidemill.run.records.workflow_spec import Course, NodeOutcome, NodeSpec, NodeStand, WorkflowSpec, decide_course
 
 if TYPE_CHECKING:
@@ -219,11 +219,6 @@ def insert_workflows(workflows: Mapping[RunId, WorkflowSpec]) -> Call:
     """Return the statement that records runs of workflows."""
     rows = [{"run_id": run_id, "spec": write_text(spec)} for run_id, spec in workflows.items()]
     return SQL.insert_workflows(workflows=json.dumps(rows))
-
-
-def values_of(nodes: Iterable[NodeRow]) -> dict[str, Value]:
-    """Return the values that the nodes of a workflow have put, by their full names."""
-    return name_values({one.node: one.result for one in nodes})
 
 
 def lock_workflow(db: Db, run_id: RunId) -> Holding:

@@ -345,7 +345,9 @@ def end_attempt(
         if end.unrenewed is not None and run.lease_until != end.unrenewed:
             return None
         backoff = program.backoff if program else BACKOFF
-        ending = decide_ending(run, end.cause, retries=program.retries if program else 0, backoff=backoff)
+        # A replay has all its input from the record: what fails once, such as a refusal to publish, fails again.
+        retries = program.retries if program and run.replay is None else 0
+        ending = decide_ending(run, end.cause, retries=retries, backoff=backoff)
         leaving = Leaving(
             launched=run.job_id is not None,
             held=any(held.claims for held in claims.values()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ from starlette.responses import HTMLResponse
 from tidemill.errors import TidemillError
 from tidemill.mill.backfill_plan import Selection
 from tidemill.mill.backfills import PRIORITY, BackfillPlan
-from tidemill.mill.mill import Mill
 from tidemill.mill.written import BadOption, read_argument, read_chosen
 from tidemill.schedule.backfills import By
 from tidemill.server.pages.columns import BYTES, ROWS, Column
@@ -63,17 +62,13 @@ _SHOWN: Final = 10
 
 def show_start(request: Request) -> HTMLResponse:
     """Return the page that starts a run, with a preview if the URL asks for one."""
-    form = _form(request, "What would it do?", _RUN, ask="start")
-    preview = _preview(request, _ask_start, "run start --help") if request.query_params.get("ask") == "start" else None
-    return show_page(
+    return _show(
         request,
-        "start.html",
+        _form(request, "What would it do?", _RUN, ask="start"),
+        _ask_start,
         title="Start a run",
         sub="of a program, on what waits for it or on the input that you choose",
         links=[("Runs", "/runs")],
-        preview=preview,
-        kinds=(),
-        form=form,
         command="run start --help",
     )
 
@@ -90,22 +85,33 @@ def show_plan(request: Request) -> HTMLResponse:
         Field("priority", "Priority", value=str(PRIORITY)),
         _QUIET,
     )
-    form = _form(request, "Plan", (_PROGRAM, *_KINDS[by][1], *common), ask="plan", kept=(("by", by.value),))
-    ask = partial(_ask_backfill, by=by)
-    preview = _preview(request, ask, "backfill plan --help") if asked.get("ask") == "plan" else None
-    return show_page(
+    return _show(
         request,
-        "start.html",
+        _form(request, "Plan", (_PROGRAM, *_KINDS[by][1], *common), ask="plan", kept=(("by", by.value),)),
+        partial(_ask_backfill, by=by),
         title="Plan a backfill",
         sub="runs of a program over the past; nothing starts before you have seen the plan",
         links=[("Backfills", "/backfills")],
-        preview=preview,
+        command="backfill plan --help",
         kinds=[
             (words, query(by=kind, program=asked.get("program")), kind is by) for kind, (words, _) in _KINDS.items()
         ],
-        form=form,
-        command="backfill plan --help",
     )
+
+
+def _show(
+    request: Request,
+    form: Form,
+    ask: Callable[[Request], Preview],
+    *,
+    command: str,
+    kinds: Sequence[tuple[str, str, bool]] = (),
+    **of_page: Any,  # noqa: ANN401  # title, sub-title and links
+) -> HTMLResponse:
+    """Return a page with a form, and with the preview of what the form asks for if the URL comes from the form."""
+    asks = request.query_params.get("ask") == form.ask
+    preview = _preview(request, ask, command) if asks else None
+    return show_page(request, "start.html", preview=preview, kinds=kinds, form=form, command=command, **of_page)
 
 
 def _form(
@@ -160,7 +166,7 @@ def _ask_start(request: Request) -> Preview:
 
 
 def _ask_backfill(request: Request, by: By) -> Preview:
-    asked, mill = request.query_params, request.state.mill
+    asked = request.query_params
     program = asked.get("program", "").strip()
     named = [one.name for one in _KINDS[by][1]]
     choice = {"by": by.value} | {
@@ -175,7 +181,7 @@ def _ask_backfill(request: Request, by: By) -> Preview:
         "priority": _read("priority", asked.get("priority") or str(PRIORITY)),
         **({"quiet": True} if quiet else {}),
     }
-    plan = _plan(mill, program, choice)
+    plan: BackfillPlan = request.state.mill.backfills.plan(program, **choice)
     found = ", ".join(f"{number:,} {need}" for need, number in plan.named.items()) or "nothing"
     if not plan.items:
         says = f"No item needs a run. The choice names {found}; the selection `all` takes all that it names."
@@ -196,10 +202,6 @@ def _ask_backfill(request: Request, by: By) -> Preview:
     )
     title = f"Plan for {plan.program}" + (f": the first {_SHOWN} items" if plan.items > _SHOWN else "")
     return Preview(title, says, action.command, action, [plain(one) for one in plan.first[:_SHOWN]], _ITEM)
-
-
-def _plan(mill: Mill, program: str, choice: Mapping[str, Any]) -> BackfillPlan:
-    return mill.backfills.plan(program, **choice)
 
 
 def _read(name: str, text: str) -> Any:  # noqa: ANN401  # as the parameter wants it

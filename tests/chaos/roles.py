@@ -141,6 +141,7 @@ def campaign(catalog_url: str, folder: Path, *, kills: int, seed: int, kill_ever
     (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n[runner]\nslots = 2\nlease = "5s"\n')
     with tm.open(folder) as mill:
         mill.deploy()
+        mill.topics.create("remembered")  # a short campaign may publish nothing to it
         site = Site(mill, folder, seed)
         figures = site.figures
         try:

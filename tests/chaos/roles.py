@@ -173,12 +173,12 @@ def _left(mill: tm.Mill, folder: Path, files: int) -> str:
 
 def _judge(mill: tm.Mill, figures: Figures) -> None:
     heard: Counter[str] = Counter()
-    for message in tm.iterate(mill.topics.read, "loaded"):
+    for message in tm.iterate(mill.topics.read, "loaded", after="0"):
         heard.update(message.payload["files"])
     figures.breaches += [f"{name} was processed {times} times" for name, times in heard.items() if times > 1]
     missing = {f"{number}.csv" for number in range(figures.files)} - heard.keys()
     figures.breaches += [f"{name} was not processed" for name in sorted(missing)]
-    remembered = Counter(message.payload["minute"] for message in tm.iterate(mill.topics.read, "remembered"))
+    remembered = Counter(message.payload["minute"] for message in tm.iterate(mill.topics.read, "remembered", after="0"))
     figures.breaches += [f"minute {one} was done {times} times" for one, times in remembered.items() if times > 1]
     loud = 0
     for backfill in tm.iterate(mill.backfills.list):

@@ -30,7 +30,7 @@ import greenlet
 
 from tests.drivers import cold_drivers
 from tests.spawners import InProcess
-from tidemill import Fenced, Mill, TidemillError, Unavailable
+from tidemill import Conflict, Fenced, Mill, TidemillError, Unavailable
 from tidemill.catalog.db import CatalogUnavailable, LostReply
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.sqlite import SqliteCatalog
@@ -133,6 +133,11 @@ def pick(run):
     run.put("files", len(names))
 
 
+@app.python(retries=3, backoff="1s")
+def look(run):
+    pass
+
+
 @app.python(reads=[side])
 def tick_off(run):
     names = run.input(side).files
@@ -141,7 +146,12 @@ def tick_off(run):
         stumble(f"tick_off-{name}")
 
 
-steps = app.workflow("steps", [Node(pick), Node(tick_off, after=[pick])], holds=[side], resume_within="2s")
+steps = app.workflow(
+    "steps",
+    [Node(pick), Node(look, after=[pick]), Node(tick_off, after=[pick, look])],
+    holds=[side],
+    resume_within="2s",
+)
 
 
 @app.python(reads=[lines], writes=[totals], backoff="1s")
@@ -178,7 +188,7 @@ def strike(run):
     run.output(times).replace({"": f"{run.logical_time:%H:%M}\\n"})
 
 
-@app.python(retries=5, backoff="1s")
+@app.python()
 def remember(run):
     stumble(f"remember-{run.logical_time:%Y-%m}")
 
@@ -227,6 +237,12 @@ def _month(number: int) -> str:
     return f"{1970 + years}-{months + 1:02}-01T00:00:00"
 
 
+def _start_backfill(mill: Mill, **months: str) -> None:
+    mill.backfills.start("shop.remember", by="times", schedule="shop.monthly", **months)
+
+
+CANCELLED_FROM = 100
+"""Distance from the months of a round's backfill to those of the one that a person cancels."""
 AT_MARKS = (Kind.CRASH, Kind.ERROR, Kind.CUT, Kind.PAUSE)
 
 
@@ -590,13 +606,15 @@ class Machine:
         self.landed: dict[str, str] = {}
         self._hidden: dict[str, tuple[bytes, int]] = {}
         self._away_for = 0
+        self._to_cancel = 0
         self._moves = 0
         self.is_landing_whole = True
         self.misfortunes: set[str] = set()
         """Programs whose next attempt ends before it has begun: `sum_up` by a loss of power.
 
         And `kill`: a user kills the run of `load` that waits for its next attempt. And `kill a workflow`: a user kills
-        the workflow of a `pick` that waits.
+        the workflow of a `pick` that waits. And `resume`: a user resumes a failed workflow that holds files. And
+        `pause`: a user pauses a backfill.
         """
         self._session_name = session_name
         """By which PostgreSQL knows the connections of all nodes."""
@@ -808,20 +826,55 @@ class Machine:
         self.desk.go(work)
 
     def backfill(self, number: int) -> None:
-        """Have a person start a backfill of two months; the command dies and fails like any other process."""
+        """Have a person start a backfill of two months, and one of later months that will be cancelled.
 
-        def work() -> None:
-            person = Process(self.desk, "backfiller")
-            mill = Mill(Project(person.catalog, person.world, self._mill.project.config))
-            months = {"since": _month(number), "until": _month(number + 1)}
-            with self._noting_deaths("backfiller"):
-                mill.backfills.start("shop.remember", by="times", schedule="shop.monthly", **months)
-
-        self.desk.go(work)
+        The commands die and fail like any other process.
+        """
+        self._to_cancel = number + CANCELLED_FROM
+        for first in (self._to_cancel, number):
+            if not self.is_backfilled(first):
+                months = {"since": _month(first), "until": _month(first + 1)}
+                self._command("backfiller", partial(_start_backfill, **months))
 
     def is_backfilled(self, number: int) -> bool:
         """Return whether the backfill of that number was started."""
         return bool(self.sql(f"SELECT 1 FROM backfill WHERE choice LIKE '%since%{_month(number)}%until%'"))
+
+    def tend_backfills(self) -> None:
+        """Have a person pause a backfill, cancel one, resume paused ones and retry failed items, a command each."""
+        unfinished = "state NOT IN ('COMPLETED', 'CANCELLED') OR (state = 'COMPLETED' AND failed > 0)"
+        for row in self.sql(f"SELECT backfill_id, state, failed, choice FROM backfill WHERE {unfinished}"):
+            backfill_id, state, failed, choice = map(str, row)
+            if _month(self._to_cancel) in choice and state != "COMPLETED":
+                self._command("canceller", lambda mill, one=backfill_id: mill.backfills.cancel(one, kill=True))
+            elif state == "PAUSED":
+                self._command("resumer", lambda mill, one=backfill_id: mill.backfills.resume(one))
+            elif state == "RUNNING" and "pause" in self.misfortunes:
+                if self._command("pauser", lambda mill, one=backfill_id: mill.backfills.pause(one)):
+                    self.misfortunes.discard("pause")
+            elif failed != "0":
+                self._command("retrier", lambda mill, one=backfill_id: mill.backfills.retry(one))
+
+    def resume_workflows(self) -> None:
+        """Have a person resume the failed workflows that hold files."""
+        if "resume" not in self.misfortunes:
+            return
+        for (run_id,) in self.sql("SELECT run_id FROM workflow_run WHERE holding = 'held' AND holds_until IS NOT NULL"):
+            if self._command("resumer of a workflow", lambda mill, one=run_id: mill.runs.retry(str(one))):
+                self.misfortunes.discard("resume")
+
+    def _command(self, who: str, act: Callable[[Mill], object]) -> bool:
+        """Have a person act; return whether the command has ended well."""
+        ended = []
+
+        def work() -> None:
+            person = Process(self.desk, who)
+            with self._noting_deaths(who), suppress(Conflict):
+                act(Mill(Project(person.catalog, person.world, self._mill.project.config)))
+                ended.append(who)
+
+        self.desk.go(work)
+        return bool(ended)
 
     def is_fetched(self, name: str) -> bool:
         """Return whether the engine has closed the file."""

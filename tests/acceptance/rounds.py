@@ -1,8 +1,9 @@
 """A round on the machine: its files, its bad luck without a fault of ours, and what has to hold at its end.
 
 A round lands two files, publishes a partition from outside, and lets a schedule's time come. Without any fault of ours,
-programs stumble, a driver dies, a node loses power, and a job waits too long. In every second round a user kills a run
-and a workflow.
+programs stumble, a driver dies, a node loses power, and a job waits too long. A user pauses a backfill, resumes it,
+tries its failed items again, and cancels another one. In every second round a user kills a run and a workflow. In the
+other rounds a user resumes a failed workflow.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.machine import Machine
+from tests.acceptance.machine import CANCELLED_FROM, Machine
 from tidemill import Unavailable
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake import janitor
@@ -26,6 +27,7 @@ from tidemill.names import DEFAULT_NAMESPACE, WritePointer
 from tidemill.shapes.partition_time import from_wall, to_wall
 
 MOST_TICKS = 240
+CANCELLED_MONTHS = 2 * CANCELLED_FROM
 DAY = 86_400_000_000
 FIRST_DAY = to_wall(datetime(2013, 1, 1))  # noqa: DTZ001  # a wall-clock time
 STILL_TO_DO = {
@@ -34,7 +36,8 @@ STILL_TO_DO = {
     "garbage": "SELECT location, reason, error FROM garbage WHERE attempts = 0 AND not_before <= {now}",
     "superseded": "SELECT c.write_pointer FROM partition_change AS c JOIN dataset AS d ON d.dataset_id = c.dataset_id"
     " WHERE d.name = 'scratch' AND c.superseded_seq IS NOT NULL AND c.expired_at IS NULL",
-    "backfills": "SELECT backfill_id FROM backfill WHERE state <> 'COMPLETED'",
+    "backfills": "SELECT backfill_id FROM backfill WHERE state NOT IN ('COMPLETED', 'CANCELLED')"
+    " OR (state = 'COMPLETED' AND failed > 0)",
     "slots": "SELECT limit_key, run_id FROM slot",
     "runs": "SELECT run_id, state, exit_reason FROM run WHERE ended_at IS NULL",
     "files": "SELECT name, status, error FROM inbox_file WHERE status <> 'SUCCESS'",
@@ -68,7 +71,8 @@ def play(machine: Machine, number: int) -> None:
     """Play a round, to the end of all that it causes."""
     machine.clock.sleep(timedelta(hours=1))
     machine.leave_an_upload(number)
-    machine.misfortunes = {"load", "sum_up"} if number % 2 else {"load", "sum_up", "kill", "kill a workflow"}
+    of_users = {"pause", "resume"} if number % 2 else {"pause", "kill", "kill a workflow"}
+    machine.misfortunes = {"load", "sum_up"} | of_users
     machine.land(f"f{number}", f"{number}\n" * 3)
     machine.land(f"g{number}", f"{number}\n", "side")
     (machine.folder / "feed" / f"h{number}").write_text(f"{number}\n")
@@ -77,6 +81,8 @@ def play(machine: Machine, number: int) -> None:
     for _ in range(MOST_TICKS):
         machine.tick()
         machine.move_the_landing(f"f{number}")
+        machine.resume_workflows()
+        machine.tend_backfills()
         stood |= machine.is_any_node_standing
         if not machine.is_deployed(number):
             machine.deploy(number)
@@ -163,7 +169,11 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
     assert len(fires(machine)) >= rounds, told
     assert watermark(machine) == rounds, told
     if "n" in kinds:
-        assert remembered(machine) == dict.fromkeys(range(2, 2 + 2 * rounds), 1), told
+        months = remembered(machine)
+        assert {month: n for month, n in months.items() if month < CANCELLED_MONTHS} == dict.fromkeys(
+            range(2, 2 + 2 * rounds), 1
+        ), told
+        assert set(months.values()) == {1}, told
     breaks = [one["broken_since"] for one in payloads(machine, "missing:default.side")]
     assert breaks, told
     assert len(set(breaks)) == len(breaks), told
@@ -332,7 +342,7 @@ def strikes(machine: Machine) -> list[object]:
 
 
 def remembered(machine: Machine) -> Counter[int]:
-    """Count the completed runs of each month since 1970, of which backfills made two at a round."""
+    """Count the completed runs of each month since 1970, of which backfills made two at a round, and cancelled ones."""
     rows = machine.sql(
         "SELECT r.triggered_by FROM run AS r JOIN program AS p ON p.program_id = r.program_id"
         " WHERE p.name = 'remember' AND r.state = 'COMPLETED'"

@@ -59,6 +59,9 @@ def test_a_round_reaches_every_mark_of_the_product(machine):
     assert (state, failures) == ("COMPLETED", 1)
     assert epoch >= 3
     assert machine.sql("SELECT count(*) FROM run WHERE state = 'COMPLETED' AND epoch > failures + 1") >= [(1,)]
+    changes = {action for (action,) in machine.sql("SELECT action FROM audit WHERE action LIKE 'backfill.%'")}
+    assert changes == {f"backfill.{verb}" for verb in ("start", "pause", "resume", "retry", "cancel")}
+    assert machine.sql("SELECT count(*) FROM workflow_run WHERE holding = 'resumed'") == [(1,)]
     # Files of the first round that were away and come back as copies.
     play(machine, 2)
     assert machine.marks == named_marks()

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tests.chaos.minutes import WINDOWS, compute_plainly
-from tests.chaos.site import find_fileset, rows_of
+from tests.chaos.site import find_fileset, rows_of_file
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.fileset.fileset import read_partitions
 from tidemill.lake.inbox.leaving import empty_inboxes
@@ -24,12 +24,12 @@ _OF = "JOIN dataset AS d ON d.dataset_id = {0}.dataset_id WHERE d.name = '{1}'"
 
 def find_wrong_windows(judge: Judge) -> list[str]:
     """Windows that are not there once, with the result that a plain computation over the visible ticks has."""
-    ticks = {key: [row for texts in files for row in texts] for key, files in _by_key(judge, "ticks")}
+    ticks = {key: [row for texts in files for row in texts] for key, files in rows_by_key(judge, "ticks")}
     closed_to = _watermark(judge)
     wrong = []
     for name in WINDOWS:
         expected = {} if closed_to is None else compute_plainly(ticks, name, closed_to)
-        found = dict(_by_key(judge, f"by_{name}"))
+        found = dict(rows_by_key(judge, f"by_{name}"))
         wrong += [f"window {key} of {name} is missing" for key in expected.keys() - found.keys()]
         wrong += [f"window {key} of {name} came from nowhere" for key in found.keys() - expected.keys()]
         for key in found.keys() & expected.keys():
@@ -53,7 +53,7 @@ def judge_windows(judge: Judge) -> None:
     if Counter((one["from"], one["to"]) for one in told) != Counter(map(tuple, moves)):
         judge.verdict.differing.append("moves of the watermark are not those that were announced")
     judge.verdict.counts["moves of the watermark"] = len(moves)
-    judge.verdict.counts["windows"] = sum(1 for name in WINDOWS for _ in _by_key(judge, f"by_{name}"))
+    judge.verdict.counts["windows"] = sum(1 for name in WINDOWS for _ in rows_by_key(judge, f"by_{name}"))
     judge.verdict.counts["windows computed again"] = int(
         judge.sql(
             "SELECT count(*) FROM partition_change AS c JOIN dataset AS d ON d.dataset_id = c.dataset_id"
@@ -110,7 +110,7 @@ def judge_inbox(judge: Judge) -> None:
     judge.verdict.lost += [f"file {name} is not in the archive" for name in closed.keys() - there.keys()]
     judge.verdict.dirty += [f"file {name} is in the archive" for name in there.keys() - closed.keys()]
     for name, path in there.items():
-        rows = rows_of(*map(int, name.removesuffix(".txt").split(".")))
+        rows = rows_of_file(name)
         if path.read_text().splitlines() != rows:
             judge.verdict.lost.append(f"file {name} is not in the archive as it had landed")
     fates = judge.sql("SELECT name, afterwards FROM inbox_file WHERE status = 'SUCCESS' AND afterwards <> 'archived'")
@@ -126,8 +126,8 @@ def _watermark(judge: Judge) -> datetime | None:
     return from_wall(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
-def _by_key(judge: Judge, name: str) -> Iterator[tuple[str, list[list[str]]]]:
-    """The rows of each visible partition, a list a file."""
+def rows_by_key(judge: Judge, name: str) -> Iterator[tuple[str, list[list[str]]]]:
+    """Yield the rows of each visible partition, a list a file."""
     fileset = find_fileset(judge.catalog, name)
     snapshot = Snapshot(WritePointer(judge.catalog.write(lambda db: db.tick())), judge.catalog.incarnation)
     for partition in judge.catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot)):

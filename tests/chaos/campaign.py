@@ -16,14 +16,13 @@ from pathlib import Path
 
 import psycopg
 
+from tests.chaos.person import tidy_up
 from tests.chaos.site import Kind, Site
 from tests.chaos.storm import AT_WORK, Figures, Storm
 from tests.chaos.verdict import Judge, Verdict
 from tests.manual_clock import backdoor_of
 from tests.postgres_server import MortalServer, mortal_server
 from tests.yardstick import patience
-from tidemill.catalog.engine import open_catalog
-from tidemill.world import World
 
 _SETTLES_WITHIN = patience(120)
 _DOWN = (0.2, 2.0)
@@ -155,12 +154,18 @@ def run_campaign(
 
 
 def _settle_and_judge(site: Site, storm: Storm, report: Callable[[str], None]) -> Outcome:
-    with backdoor_of(site.catalog_url) as sql, contextlib.closing(open_catalog(site.catalog_url, World())) as catalog:
+    with backdoor_of(site.catalog_url) as sql, site.open_mill() as mill:
+        catalog = mill.project.catalog
         judge = Judge(site, catalog, sql)
         storm.calm()
-        storm.close(Kind.WRITER, Kind.TICKER, Kind.LANDER)
+        storm.close(Kind.WRITER, Kind.TICKER, Kind.LANDER, Kind.PERSON)
         began = time.monotonic()
-        settled = storm.wait_until(lambda: not judge.unquiet(), _SETTLES_WITHIN)
+
+        def rests() -> bool:
+            tidy_up(mill)
+            return not judge.unquiet()
+
+        settled = storm.wait_until(rests, _SETTLES_WITHIN)
         settled_after = time.monotonic() - began
         if not settled:
             judge.verdict.stuck.append(f"after {settled_after:.0f} s there is still {judge.unquiet()}")

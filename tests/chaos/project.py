@@ -1,6 +1,7 @@
 """The project that the chaos works on: rows go through three programs by way of triggers, each row once.
 
-Beside them a feed of minutes, over which windows are computed, and with which a snapshot is refreshed.
+Beside them a feed of minutes, over which windows are computed, and with which a snapshot is refreshed. A workflow
+unpacks parcels, and a program remembers minutes, of the past too.
 
 As the app file of a site it stands alone in a folder; without Spark, a file of a partition is a text with a row a line.
 """
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from tests.chaos.minutes import WINDOWS, Counts
 from tests.sql.plain import write_windows
-from tidemill import App, Concurrency, NewFiles, NewPartitions, Watermark, WatermarkPassed
+from tidemill import App, Concurrency, Cron, NewFiles, NewPartitions, Node, Watermark, WatermarkPassed
 from tidemill.run.records.programs import ProgramKind
 from tidemill.sql.window_program import WindowProgram
 
@@ -44,6 +45,18 @@ ticks = app.fileset(
     location=str(HERE / "data/ticks"),
     watermark=Watermark("ts", interval="1 minute", pattern="$minute", formatter="yyyyMMddHHmm"),
 )
+parcels = app.inbox(
+    "parcels",
+    str(HERE / "parcels"),
+    format="text",
+    settle="0s",
+    list_every="300ms",
+    attempts=1000,
+    retry_after="100ms",
+    max_files=10,
+)
+shelves = app.fileset("shelves", keys={"bucket": "int"}, location=str(HERE / "data/shelves"))
+hours = app.fileset("hours", keys={"hour": "string"}, location=str(HERE / "data/hours"))
 mirror = app.snapshot("mirror", max_versions=3, location=str(HERE / "data/mirror"))
 
 
@@ -83,6 +96,55 @@ def refresh(run):
     run.output(mirror).replace({(): [f"as of {run.write_pointer}"]})
 
 
+@app.python(reads=[parcels], retries=100, backoff="100ms")
+def fetch(run):
+    """Take parcels for a workflow."""
+    _stumble(run)
+    run.put("files", len(run.input(parcels).files))
+
+
+@app.python(reads=[parcels], writes=[shelves], retries=100, backoff="100ms")
+def shelve(run):
+    """Publish what is in the parcels."""
+    _stumble(run)
+    run.output(shelves).append(_by_bucket(_rows_of_parcels(run)))
+
+
+@app.python()
+def inspect(run):
+    """Fail for good, for every fourth workflow."""
+    _fail_for_good(run, 4)
+
+
+@app.python(reads=[parcels], retries=100, backoff="100ms")
+def tick_off(run):
+    """Read the same parcels at the end."""
+    _stumble(run)
+    if len(run.input(parcels).files) != run.values["fetch.files"]:
+        msg = f"{run.id} has other parcels than its first node"
+        raise AssertionError(msg)
+
+
+@app.python(writes=[hours], retries=1, backoff="100ms")
+def remember(run):
+    """Publish a row for a minute."""
+    _fail_for_good(run, 10)
+    run.output(hours).append({(f"{run.logical_time:%Y-%m-%d %H}",): [f"{run.logical_time:%Y-%m-%dT%H:%M}"]})
+
+
+unpack = app.workflow(
+    "unpack",
+    [
+        Node(fetch),
+        Node(shelve, after=[fetch]),
+        Node(inspect, after=[fetch]),
+        Node(tick_off, after=[shelve, inspect]),
+    ],
+    holds=[parcels],
+    resume_within="8s",
+)
+app.schedule("unpack", unpack, trigger=NewFiles(parcels), constraints=[Concurrency(10)])
+app.schedule("every_minute", remember, trigger=Cron("* * * * *"))
 for name, (slide, size) in WINDOWS.items():
     app.fileset(f"by_{name}", keys={"begins": "string"}, location=str(HERE / f"data/by_{name}"))
     shape = write_windows("ticks", slide, size, "MINUTE")
@@ -108,11 +170,21 @@ def _rows(run, source) -> list[str]:
     ]
 
 
+def _rows_of_parcels(run) -> list[str]:
+    return [row for name in run.input(parcels).files for row in (HERE / "parcels" / name).read_text().splitlines()]
+
+
 def _by_bucket(rows: Iterable[str]) -> dict[tuple[int], list[str]]:
     found = defaultdict(list)
     for row in rows:
         found[(zlib.crc32(row.encode()) % BUCKETS,)].append(row)
     return found
+
+
+def _fail_for_good(run, one_in: int) -> None:
+    # A run that is retried by a person has another id.
+    if zlib.crc32(run.id.encode()) % one_in == 0:
+        raise Stumble(run.id)
 
 
 def _stumble(run) -> None:

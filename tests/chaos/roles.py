@@ -1,8 +1,11 @@
-"""Nodes with separate roles that are killed while files land: each file is processed once, and the audit is clean.
+"""Nodes with separate roles that are killed while workflows process files and backfills go over minutes.
+
+Each file is processed once, each item is done once, and the audit is clean.
 
 `python -m tests.postgres_server -- python -m tests.chaos.roles --kills 100` is the campaign. Two schedulers, two
 runners and a janitor share one PostgreSQL, each a process of its own command. A kill (-9) strikes any of them, and
-another process of the same role starts. The judge reads what is published, never counters of runs.
+another process of the same role starts. Between the kills a person resumes and kills workflows, and changes backfills.
+The judge reads what is published, never counters of runs.
 """
 
 from __future__ import annotations
@@ -15,21 +18,41 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import tidemill as tm
 from tests.chaos.launches import own_schema
+from tests.chaos.person import WORKFLOW, act, tidy_up
 from tests.postgres_server import ADDRESS
 from tests.yardstick import patience
+from tidemill import Conflict
 
 ROLES = ("scheduler", "scheduler", "runner", "runner", "janitor")
 _TIDEMILL = Path(sys.executable).with_name("tidemill")
 APP = """
+from zlib import crc32
+
 import tidemill as tm
 
-app = tm.App("shop")
+app = tm.App("chaos")
 raw = app.inbox("raw", "landing", format="csv", schema="line string", settle="0s", max_files=3, after="delete")
+
+
+def fail(run, one_in):
+    if crc32(run.id.encode()) % one_in == 0:
+        raise ValueError(run.id)
+
+
+@app.python(reads=[raw])
+def fetch(run):
+    run.put("files", len(run.input(raw).files))
+
+
+@app.python()
+def inspect(run):
+    fail(run, 8)
 
 
 @app.python(reads=[raw])
@@ -37,7 +60,16 @@ def load(run):
     run.publish("loaded", {"files": list(run.input(raw).files)})
 
 
-app.schedule("on_raw", load, trigger=tm.NewFiles(raw), constraints=[tm.Concurrency(2)])
+@app.python()
+def remember(run):
+    fail(run, 10)
+    run.publish("remembered", {"minute": run.logical_time.isoformat()})
+
+
+nodes = [tm.Node(fetch), tm.Node(inspect, after=[fetch]), tm.Node(load, after=[fetch, inspect])]
+unpack = app.workflow("unpack", nodes, holds=[raw])
+app.schedule("on_raw", unpack, trigger=tm.NewFiles(raw), constraints=[tm.Concurrency(2)])
+app.schedule("every_minute", remember, trigger=tm.Cron("* * * * *"))
 """
 
 
@@ -47,18 +79,22 @@ class Figures:
 
     files: int = 0
     kills: int = 0
+    workflows: Counter[str] = field(default_factory=Counter)
+    items: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     breaches: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         told = f"{self.files} files, {self.kills} kills in {self.seconds:.0f} s"
+        told += f"; workflows {dict(self.workflows)}, items of backfills {dict(self.items)}"
         return f"{told}; {len(self.breaches)} breaches {self.breaches[:5]}"
 
 
 class Site:
     """Processes of the roles on one project, and the hands that land files and kill processes."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, mill: tm.Mill, folder: Path, seed: int) -> None:
+        self._mill = mill
         self._folder = folder
         self._dice = random.Random(seed)
         self.figures = Figures()
@@ -76,6 +112,8 @@ class Site:
                 self._land()
                 time.sleep(0.1)
             number = self._dice.randrange(len(ROLES))
+            with suppress(Conflict):
+                act(self._mill, self._dice)
             self._processes[number].kill()
             self._processes[number].wait()
             self._processes[number] = self._start(ROLES[number])
@@ -103,12 +141,14 @@ def campaign(catalog_url: str, folder: Path, *, kills: int, seed: int, kill_ever
     (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n[runner]\nslots = 2\nlease = "5s"\n')
     with tm.open(folder) as mill:
         mill.deploy()
-        site = Site(folder, seed)
+        mill.topics.create("remembered")  # a short campaign may publish nothing to it
+        site = Site(mill, folder, seed)
         figures = site.figures
         try:
             site.play(kills, kill_every)
             give_up_at = time.monotonic() + patience(60)
             while (left := _left(mill, folder, figures.files)) and time.monotonic() < give_up_at:
+                tidy_up(mill)
                 time.sleep(0.2)
         finally:
             site.stop()
@@ -120,7 +160,10 @@ def campaign(catalog_url: str, folder: Path, *, kills: int, seed: int, kill_ever
 
 
 def _left(mill: tm.Mill, folder: Path, files: int) -> str:
-    """Return what is not done yet: files that are not processed, or that the janitor has not deleted."""
+    """Return what is not done yet: files that are not processed, or that the janitor has not deleted, and backfills."""
+    unfinished = [str(one) for one in tm.iterate(mill.backfills.list) if one.running or not one.ended_at]
+    if unfinished:
+        return f"backfills {unfinished} have not ended"
     processed = mill.inboxes.show("raw").files.get("SUCCESS", 0)
     landed = len(list((folder / "landing").iterdir()))
     return (
@@ -130,11 +173,26 @@ def _left(mill: tm.Mill, folder: Path, files: int) -> str:
 
 def _judge(mill: tm.Mill, figures: Figures) -> None:
     heard: Counter[str] = Counter()
-    for message in tm.iterate(mill.topics.read, "loaded"):
+    for message in tm.iterate(mill.topics.read, "loaded", after="0"):
         heard.update(message.payload["files"])
     figures.breaches += [f"{name} was processed {times} times" for name, times in heard.items() if times > 1]
     missing = {f"{number}.csv" for number in range(figures.files)} - heard.keys()
     figures.breaches += [f"{name} was not processed" for name in sorted(missing)]
+    remembered = Counter(message.payload["minute"] for message in tm.iterate(mill.topics.read, "remembered", after="0"))
+    figures.breaches += [f"minute {one} was done {times} times" for one, times in remembered.items() if times > 1]
+    loud = 0
+    for backfill in tm.iterate(mill.backfills.list):
+        counts = Counter(str(one.state) for one in tm.iterate(mill.backfills.items, backfill.backfill_id))
+        if [backfill.done, backfill.failed, backfill.dropped] != [
+            counts[what] for what in ("DONE", "FAILED", "DROPPED")
+        ]:
+            figures.breaches.append(f"{backfill} has {counts}")
+        figures.items += counts
+        loud += 0 if backfill.quiet else counts["DONE"]  # a quiet run publishes no messages
+    past = sum(minute.startswith("2020") for minute in remembered)
+    if past != loud:
+        figures.breaches.append(f"{past} minutes were done, and {loud} items")
+    figures.workflows.update(str(one.state) for one in tm.iterate(mill.runs.list, program=WORKFLOW))
     figures.breaches += [str(one) for one in mill.catalog.audit().findings]
     figures.breaches += [f"{one.node_id} is still listed" for one in mill.nodes.list() if one.state == "WORKING"]
 

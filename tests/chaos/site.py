@@ -13,16 +13,19 @@ from typing import Final
 from tests.chaos.minutes import WINDOWS
 from tidemill.catalog.db import Catalog
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.mill.mill import open_project
+from tidemill.mill.mill import Mill, open_project
 from tidemill.names import Namespace
 from tidemill.run.records.declared import find_dataset
+from tidemill.world import World
 
 MARK: Final = "TIDEMILL_CHAOS"
 """The environment variable that all processes of a site inherit: what carries it at the end is an orphan."""
 STARTS: Final = "(starts)"
 WAITS: Final = "(waits)"
 """Stand of a process that has not begun to work, and of a process that has nothing to do; else the stand is a mark."""
-DATASETS: Final = ("lines", "pairs", "loaded", "totals", "final", "ticks", *(f"by_{name}" for name in WINDOWS))
+DATASETS: Final = (
+    "lines", "pairs", "loaded", "totals", "final", "ticks", "shelves", "hours", *(f"by_{name}" for name in WINDOWS)
+)  # fmt: skip
 
 
 class Kind(StrEnum):
@@ -31,6 +34,7 @@ class Kind(StrEnum):
     WRITER = "writer"
     TICKER = "ticker"
     LANDER = "lander"
+    PERSON = "person"
     FOLLOWER = "follower"
     WORKER = "worker"
     SCHEDULER = "scheduler"
@@ -69,6 +73,11 @@ class Site:
         return self.folder / "landing"
 
     @property
+    def parcels(self) -> Path:
+        """The folder of the inbox that workflows hold."""
+        return self.folder / "parcels"
+
+    @property
     def archive(self) -> Path:
         """Folder to which processed files are archived."""
         return self.folder / "archive"
@@ -92,12 +101,17 @@ class Site:
 
     def set_up(self) -> None:
         """Make folders, project and catalog."""
-        for name in ("landing", "arriving", "notes", "tick_notes", "followers", "state/drivers", "state/logs"):
+        inboxes, notes = ("landing", "parcels", "arriving"), ("notes", "tick_notes", "followers")
+        for name in (*inboxes, *notes, "state/drivers", "state/logs"):
             (self.folder / name).mkdir(parents=True)
         shutil.copy(Path(__file__).with_name("project.py"), self.app_file)
-        options = {"catalog": self.catalog_url, "state": str(self.folder / "state")}
-        with open_project(self.folder, options=options, create=True) as mill:
+        with self.open_mill(create=True) as mill:
             mill.deploy()
+
+    def open_mill(self, world: World | None = None, *, create: bool = False) -> Mill:
+        """Open the project, as a person does."""
+        options = {"catalog": self.catalog_url, "state": str(self.folder / "state")}
+        return open_project(self.folder, options=options, create=create, world=world)
 
 
 def find_fileset(catalog: Catalog, name: str) -> Fileset:
@@ -111,3 +125,8 @@ def rows_of(slot: int, number: int) -> list[str]:
     No other process writes these rows.
     """
     return [f"{slot}.{number}.{part}" for part in range(1 + number % 3)]
+
+
+def rows_of_file(name: str) -> list[str]:
+    """Return the rows of a file that has landed."""
+    return rows_of(*map(int, name.removesuffix(".txt").split(".")))

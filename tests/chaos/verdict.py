@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos.breadth import find_wrong_windows, judge_inbox, judge_snapshot, judge_windows
-from tests.chaos.site import DATASETS, MARK, Site, find_fileset, rows_of
+from tests.chaos.flows import judge_workflows
+from tests.chaos.past import judge_backfills
+from tests.chaos.site import DATASETS, MARK, Site, find_fileset, rows_of, rows_of_file
 from tests.chaos.workers import read_follower
 from tests.processes import command_of, find_processes
 from tests.yardstick import patience
@@ -38,12 +40,16 @@ from tidemill.upkeep.fsck import fsck
 CONSUMERS: Final = {"lines": "sum_up", "loaded": "finish", "totals": "finish"}
 _TABLES: Final = ("tx", "in_progress", "partition_change", "consumer", "consumer_work", "inbox_file", "run",
                   "run_input", "slot", "job", "job_history", "message", "garbage", "subscriber",
-                  "watermark", "watermark_move", "window_program", "window_result")  # fmt: skip
+                  "watermark", "watermark_move", "window_program", "window_result",
+                  "workflow_run", "workflow_node", "backfill", "backfill_item")  # fmt: skip
 _UNQUIET: Final = {
     "runs": "SELECT count(*) FROM run WHERE state NOT IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')",
     "transactions": "SELECT count(*) FROM tx WHERE state = 'in_progress'",
     "claims": "SELECT count(*) FROM consumer_work WHERE state IN ('new', 'in_progress')",
     "files": "SELECT count(*) FROM inbox_file WHERE status IN ('NEW', 'IN_PROGRESS', 'ERROR')",
+    "held": "SELECT count(*) FROM workflow_run WHERE holding = 'held'",
+    "backfills": "SELECT count(*) FROM backfill WHERE ended_at IS NULL",
+    "items": "SELECT count(*) FROM backfill_item WHERE state IN ('WAITING', 'RUNNING')",
 }
 _UNSWEPT: Final = """
     SELECT 1 FROM garbage WHERE not_before = 0
@@ -94,8 +100,10 @@ class Judge:
     def unquiet(self) -> dict[str, int]:
         """Return the work that is still to be done, by kind. Empty when the site is at rest."""
         found = {what: int(self.sql(query)[0][0]) for what, query in _UNQUIET.items()}
-        found["landed"] = len(self.landed()) - int(
-            self.sql("SELECT count(*) FROM inbox_file WHERE status = 'SUCCESS'")[0][0]
+        found["landed"] = (
+            len(self.landed())
+            + len(list(self.site.parcels.iterdir()))
+            - int(self.sql("SELECT count(*) FROM inbox_file WHERE status = 'SUCCESS'")[0][0])
         )
         found["lag"] = sum(self._lags())
         found["idle"] = 0 if self.catalog.read(lambda db: is_idle(db, [])) else 1
@@ -119,6 +127,8 @@ class Judge:
         judge_windows(self)
         judge_snapshot(self)
         judge_inbox(self)
+        judge_workflows(self)
+        judge_backfills(self)
         self._left_over()
         self._directories()
         self._audit()
@@ -195,7 +205,7 @@ class Judge:
 
     def _programs(self, rows: dict[str, Counter[str]]) -> None:
         """Check that each input of the programs has come out once."""
-        landed = {row for name in self.landed() for row in rows_of(*map(int, name.removesuffix(".txt").split(".")))}
+        landed = {row for name in self.landed() for row in rows_of_file(name)}
         expected = {"loaded": landed, "totals": set(rows["lines"]), "final": landed | set(rows["lines"])}
         for name, wanted in expected.items():
             self._doubles(name, rows[name])
@@ -209,7 +219,8 @@ class Judge:
         """A run has one committed transaction at most, and one if and only if it is COMPLETED."""
         rows = self.sql(
             "SELECT r.run_id, r.state, count(t.write_pointer) FROM run AS r"
-            " LEFT JOIN tx AS t ON t.run_id = r.run_id AND t.state = 'committed' GROUP BY r.run_id, r.state"
+            " LEFT JOIN tx AS t ON t.run_id = r.run_id AND t.state = 'committed'"
+            " WHERE r.kind <> 'workflow' GROUP BY r.run_id, r.state"
         )
         for run_id, state, committed in rows:
             if committed > 1:
@@ -242,12 +253,14 @@ class Judge:
             for pointer, name in self.sql(
                 "SELECT DISTINCT c.write_pointer, d.name FROM partition_change AS c"
                 " JOIN dataset AS d ON d.dataset_id = c.dataset_id WHERE d.kind = 'fileset'"
+                " AND c.write_pointer NOT IN (SELECT t.write_pointer FROM tx AS t JOIN run AS r USING (run_id)"
+                " JOIN backfill AS b USING (backfill_id) WHERE b.quiet = 1)"
             )
         }
         ended = {
             (run_id, state)
             for run_id, state, reason in self.sql(
-                "SELECT run_id, state, exit_reason FROM run WHERE kind = 'program' AND state IN "
+                "SELECT run_id, state, exit_reason FROM run WHERE kind <> 'external' AND state IN "
                 "('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')"
             )
             if not (state == "COMPLETED" and reason == "no_input")

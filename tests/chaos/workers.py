@@ -15,7 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
+from tests.chaos import person
 from tests.chaos.minutes import MINUTE, minute_at, name_of
 from tests.chaos.site import WAITS, Kind, Site, find_fileset, rows_of
 from tests.drivers import cold_drivers
@@ -55,6 +57,9 @@ SAYS_WHEN = 0.9
 """The share of ticks whose transactions declare the minute that they will write, so that others may pass them."""
 AWAY = 0.2
 NAP = timedelta(milliseconds=100)
+
+
+_Opened = TypeVar("_Opened")
 
 
 class Regret(Exception):
@@ -101,7 +106,7 @@ def work(post: Post) -> None:
     _WORK[post.kind](post, catalog)
 
 
-def _while_away(deed: Callable[[], Catalog]) -> Catalog:
+def _while_away(deed: Callable[[], _Opened]) -> _Opened:
     while True:
         try:
             return deed()
@@ -164,14 +169,23 @@ def _tick(post: Post, catalog: Catalog) -> None:
 
 
 def _land(post: Post, _: Catalog) -> None:
-    """Let files arrive, each in one step."""
+    """Let files arrive, each in one step, every third for the workflow."""
     for number in post.numbers():
         name = f"{post.slot}.{number}.txt"
         path = post.site.folder / "arriving" / name
         path.write_text("".join(f"{row}\n" for row in rows_of(post.slot, number)))
         post.stand("landing")
-        path.rename(post.site.landing / name)
+        path.rename((post.site.landing if number % 3 else post.site.parcels) / name)
         post.rest(0.4)
+
+
+def _command(post: Post, _: Catalog) -> None:
+    """Do what a person does with workflows and backfills."""
+    mill = _while_away(lambda: post.site.open_mill(post.world))
+    while True:
+        with suppress(Unavailable, Conflict):
+            person.act(mill, post.random)
+        post.rest(1)
 
 
 def _follow(post: Post, catalog: Catalog) -> None:
@@ -303,6 +317,7 @@ _WORK = {
     Kind.WRITER: _write,
     Kind.TICKER: _tick,
     Kind.LANDER: _land,
+    Kind.PERSON: _command,
     Kind.FOLLOWER: _follow,
     Kind.WORKER: _work,
     Kind.RUNNER: _run,

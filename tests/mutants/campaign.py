@@ -40,7 +40,7 @@ _COMMANDS: Final = {
     Killer.SIMULATION: ("tests.sim", "--seeds", str(SEEDS), "--workers", "1"),
     Killer.JOINS: ("tests.sim.joins", "--seeds", "100"),
     Killer.CHAINS: ("tests.sim.chains", "--seeds", "100"),
-    Killer.POLICIES: ("tests.sim.policies", "--seeds", "100"),
+    Killer.POLICIES: ("tests.sim.policies", "--seeds", "200"),
     Killer.FAIL_POINTS: ("tests.acceptance.fail_points", "--database", "sqlite", "--kind", "PAUSE", "--kind", "CRASH"),
 }
 _RUN: Final = """

@@ -347,6 +347,14 @@ MUTANTS: Final = (
         first=Killer.POLICIES,
     ),
     _mutant(
+        "released_hour_unseen",
+        "a released partition is in its windows, though these were computed before",
+        In("parked._release").swap(
+            "reopen_windows(db, fileset, first, to_wall(spec.window_zone.local(first)), cause)", "0"
+        ),
+        first=Killer.POLICIES,
+    ),
+    _mutant(
         "dropped_hour_in_silence",
         "an hour whose directory has vanished is late for its windows",
         In("FollowPartitions._writes").swap(

@@ -25,6 +25,7 @@ from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
 from tidemill.lake.window.window_plan import WindowShape
 from tidemill.narration import Narrator
 from tidemill.roles.discoverer import Discoverer
+from tidemill.shapes.custom_time import load
 from tidemill.testing.plain import write_texts
 from tidemill.world import World
 
@@ -43,7 +44,10 @@ _MONITORED: Final = (
     " 'streaming-source.monitor-interval'='1 ms'"
 )
 _BAD: Final = 2
-"""The hour for which the extractor raises."""
+"""The hour for which the extractor raises at first."""
+_FUNCTION: Final = "times:read_time"
+_NEVER: Final = 25
+"""An hour that no day has."""
 
 
 class PolicyStory(Story):
@@ -85,26 +89,29 @@ class IncludingStory(PolicyStory):
 
 
 class ExtractedStory(PolicyStory):
-    """A function of the project reads the times. It raises for one hour, until a person mends it."""
+    """A function of the project reads the times. It raises for one hour, until a person mends or breaks it."""
 
     kind = "extractor"
-    mended = False
+    _bad = _BAD
 
     def draw_act(self, name: str, draw: random.Random) -> Act:
-        """Mend the function."""
-        del name, draw
-        return "mend the extractor", self.mend
+        """Mend the function, or write one that raises for another hour. Deploy it, or have only writers load it."""
+        del name
+        bad = _NEVER if self._bad != _NEVER else draw.choice(self.hours)
+        deployed = draw.random() < 0.5
+        return f"write a function that raises for hour {bad}, {deployed=}", lambda: self._write(bad, deployed=deployed)
 
-    def mend(self) -> None:
-        """Deploy a function that reads all times."""
-        if not self.mended:
-            self.mended = True
-            write_times(self.mill.project.config.folder, bad=25)
+    def _write(self, bad: int, *, deployed: bool) -> None:
+        self._bad = bad
+        write_times(self.mill.project.config.folder, bad)
+        if deployed:
             self.mill.deploy()
+        else:
+            load(_FUNCTION)
 
     def rest(self) -> None:
         """Let all come to rest, with the function mended."""
-        self.mend()
+        self._write(_NEVER, deployed=True)
         super().rest()
 
 
@@ -218,7 +225,7 @@ def open_policy(folder: Path, draw: random.Random) -> Story:
         case "extractor":
             write_times(folder, _BAD)
             text = write_app(windows=windows, more=limit)
-            made = open_windows(folder, url, text.replace('pattern="$day $hour:00:00"', 'extractor="times:read_time"'))
+            made = open_windows(folder, url, text.replace('pattern="$day $hour:00:00"', f'extractor="{_FUNCTION}"'))
             story = ExtractedStory(made.mill, at=made.at)
         case "monitored" | "on demand":
             made = _open_table(folder, url, windows, limit, _MONITORED if kind == "monitored" else "")

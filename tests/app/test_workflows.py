@@ -253,6 +253,44 @@ def test_a_workflow_under_way_is_killed_when_its_node_has_ended(stage):
     assert stage.find(taken.workflow).state == "KILLED"
 
 
+SHORT = """
+raw = app.inbox("raw", "landing", format="text", settle="0s")
+
+@app.python()
+def side(run):
+    raise RuntimeError("side is broken")
+
+@app.python(reads=[raw])
+def first(run):
+    run.input(raw).files
+
+@app.python(reads=[raw])
+def last(run):
+    run.input(raw).files
+
+load = app.workflow("load", [tm.Node(side), tm.Node(first), tm.Node(last, after=[side, first])], holds=[raw],
+                    resume_within="0s")
+"""
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_failed_workflow_that_holds_for_no_time_returns_its_files_with_its_last_node(stage, left):
+    """The last node refuses a deleted file in the same commit. That file is not among those that are returned."""
+    stage.declare(SHORT)
+    land(stage, "1.txt", *["2.txt"][:left])
+    (stage.mill.project.config.folder / "landing" / "1.txt").unlink()
+    workflow = stage.mill.runs.start("shop.load").run_id
+    taken = {run.node: run for run in stage.take()}
+    stage.attempt(taken["side"])
+    first = stage.attempt(taken["first"])
+
+    assert (first.state, first.failures) == ("COMPLETED", 0)
+    assert stage.find(workflow).state == "FAILED"
+    assert stage.mill.runs.show(workflow).workflow.claims == "returned"
+    assert states(stage) == {"1.txt": "SKIPPED", "2.txt": "ERROR"} if left else {"1.txt": "SKIPPED"}
+    assert stage.mill.catalog.audit().findings == ()
+
+
 GRAPH = (
     SAID
     + """

@@ -176,7 +176,7 @@ MUTANTS: Final = (
     _mutant(
         "held_claims_never_completed",
         "the last node that reads what a workflow holds completes none of the claims",
-        In("decide_node_end").swap("row.holding is Holding.HELD", "False"),
+        In("decide_claims").swap("holding is Holding.HELD", "False"),
         scenario="fork",
     ),
     _mutant(
@@ -195,7 +195,7 @@ MUTANTS: Final = (
     _mutant(
         "killed_workflow_keeps_its_claims",
         "a workflow that was killed returns nothing",
-        In("_decide_holding").swap("end is RunState.KILLED", "False"),
+        In("decide_claims").swap("end is RunState.KILLED", "False"),
         scenario="fork-killed",
     ),
     _mutant(

@@ -244,15 +244,22 @@ def fail_claims(
 
 
 def return_claims(
-    run_id: RunId, epoch: int, blame: Blame | None, backoff: timedelta, claims: Mapping[ClaimTable, Held]
+    run_id: RunId,
+    epoch: int,
+    blame: Blame | None,
+    backoff: timedelta,
+    claims: Mapping[ClaimTable, Held],
+    *,
+    closes_some: bool = False,
 ) -> list[Effect]:
     """Return the claims of a run that has ended without success: at once, or after a failure at the back-off.
 
-    `Inputs.leave` comes after it. `claims` as for `fail_claims`.
+    `Inputs.leave` comes after it. `claims` as for `fail_claims`. `closes_some` says that the same commit closes some of
+    `claims` first. A claim that is left was not the only one that a failed program has read.
     """
-    alone = _is_alone(claims)
+    alone = _is_alone(claims) and not closes_some
     returned = [Return(table, run_id, epoch, blame, backoff, alone) for table in claims]
-    return [Unpin(run_id), *_refuse_moved(run_id, epoch, blame, claims), *returned]
+    return [Unpin(run_id), *_refuse_moved(run_id, epoch, blame, claims if alone else {}), *returned]
 
 
 def _is_alone(claims: Mapping[ClaimTable, Held]) -> bool:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
+from typing import Final, assert_never
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect, Phase
@@ -24,7 +24,6 @@ from tidemill.run.records.workflow_spec import Course, NodeStand
 from tidemill.run.records.workflows import (
     SQL,
     Holding,
-    WorkflowRow,
     find_workflow,
     insert_nodes,
     list_nodes,
@@ -34,6 +33,7 @@ from tidemill.run.step.held_inputs import HeldInputs, close_held
 from tidemill.run.step.input_kind import Leaving
 from tidemill.run.step.inputs import find_claims, find_inputs, holds_any, return_claims
 from tidemill.run.step.run_ends import announce_end, free_slots
+from tidemill.run.step.workflow_claims import Close, Hold, Keep, ReturnAll, decide_claims
 
 NO_INPUT: Final = "no_input"
 
@@ -131,9 +131,13 @@ def decide_node_end(
     course = plan.course
     end = _decide_end(course, killed=killed)
     reason = _describe_end(course, end)
-    open_claims = bool(row.spec.held) and row.holding in {Holding.NOTHING, Holding.HELD}
-    closes = open_claims and course.frees_claims(row.spec.nodes)
-    holding, hold_for = _decide_holding(row, end, closes=closes)
+    claims = decide_claims(
+        row.holding,
+        end,
+        holds=bool(row.spec.held),
+        read=course.frees_claims(row.spec.nodes),
+        within=row.spec.resume_within,
+    )
     values = name_values({name: one.values for name, one in nodes.items()})
     move = _MoveWorkflow(
         workflow.run_id,
@@ -141,8 +145,8 @@ def decide_node_end(
         stand,
         tuple(new_node_run(workflow, start) for start in plan.starts),
         tuple(start.node for start in plan.starts),
-        holding,
-        hold_for,
+        claims.holding,
+        claims.within if isinstance(claims, Hold) else None,
         end,
         reason,
         values,
@@ -153,19 +157,22 @@ def decide_node_end(
         after += [*held.report(run.run_id), *held.record(run.run_id)]
     if end is not None and not (end is RunState.COMPLETED and course.idle):
         after.append(announce_end(workflow, program, end, values=values))
-    if closes:
-        read = row.spec.list_read(nodes)
-        if row.holding is Holding.HELD:
-            after += close_held(db, workflow.run_id, workflow.epoch, held, read)
-        return NodeEnd(before, [*after, *_announce_rest(db, workflow, program, read)])
-    if held is not None:
+    if held is not None and not isinstance(claims, Close):
         after += held.keep()
-    if end in {RunState.FAILED, RunState.KILLED} and holding is not Holding.HELD and open_claims:
-        failure = Blame(reason, () if blame is None else blame.claims) if end is RunState.FAILED else None
-        return NodeEnd(before, [*after, *return_held(db, workflow, program, failure)])
-    after += _fail_claims(workflow, blame)
-    if end is RunState.FAILED and holding is Holding.HELD:
-        after += _leave(db, workflow, program, failed=True)
+    match claims:
+        case Close(taken=taken):
+            read = row.spec.list_read(nodes)
+            after += close_held(db, workflow.run_id, workflow.epoch, held, read) if taken else []
+            after += _announce_rest(db, workflow, program, read)
+        case ReturnAll():
+            failure = Blame(reason, () if blame is None else blame.claims) if end is RunState.FAILED else None
+            after += return_held(db, workflow, program, failure, closes_some=held is not None and bool(held.refused))
+        case Hold():
+            after += [*_fail_claims(workflow, blame), *_leave(db, workflow, program, failed=True)]
+        case Keep():
+            after += _fail_claims(workflow, blame)
+        case _:
+            assert_never(claims)
     return NodeEnd(before, after)
 
 
@@ -189,18 +196,6 @@ def _describe_end(course: Course, end: RunState | None) -> str:
             return ""
 
 
-def _decide_holding(row: WorkflowRow, end: RunState | None, *, closes: bool) -> tuple[Holding, timedelta | None]:
-    """Return what becomes of the claims of a workflow, and for how long it keeps them."""
-    if closes:
-        return Holding.CLOSED, None
-    if end is RunState.KILLED:
-        return Holding.RETURNED, None
-    if end is RunState.FAILED and row.holding is Holding.HELD:
-        within = row.spec.resume_within
-        return (Holding.HELD, within) if within else (Holding.RETURNED, None)
-    return row.holding, None
-
-
 def _announce_rest(db: Db, workflow: RunRecord, program: Program, read: Collection[str]) -> Sequence[Effect]:
     """Return what announces the rest of the data sets `read` at once, and that of the others later.
 
@@ -214,10 +209,15 @@ def _announce_rest(db: Db, workflow: RunRecord, program: Program, read: Collecti
     return [*find_inputs(db, seen).announce(), *find_inputs(db, unseen).leave(leaving)]
 
 
-def return_held(db: Db, workflow: RunRecord, program: Program, blame: Blame | None) -> Sequence[Effect]:
-    """Return the effects that return the claims of a workflow, and announce what is left."""
+def return_held(
+    db: Db, workflow: RunRecord, program: Program, blame: Blame | None, *, closes_some: bool = False
+) -> Sequence[Effect]:
+    """Return the effects that return the claims of a workflow, and announce what is left.
+
+    `closes_some` says that the same commit closes some of the claims first.
+    """
     claims = find_claims(db, workflow.run_id)
-    returned = return_claims(workflow.run_id, workflow.epoch, blame, program.backoff, claims)
+    returned = return_claims(workflow.run_id, workflow.epoch, blame, program.backoff, claims, closes_some=closes_some)
     return [*returned, *_leave(db, workflow, program, failed=blame is not None)]
 
 

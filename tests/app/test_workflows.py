@@ -208,6 +208,24 @@ def test_a_failed_workflow_that_is_not_resumed_returns_its_files(stage, returned
     assert stage.mill.catalog.audit().findings == ()
 
 
+@pytest.mark.parametrize("by", ["a retry", "another keeper"])
+def test_a_failed_workflow_that_another_process_ends_first_returns_nothing_more(stage, by):
+    """The claims then belong to the run that goes on, or wait for any run: to return them again would double them."""
+    (stage.mill.project.config.folder / "broken.txt").write_text("yes")
+    land(stage, "1.txt")
+    stage.play()
+    failed = next(run for run in stage.mill.runs.list().items if run.program.endswith(".load"))
+    faster = (lambda: stage.mill.runs.retry(failed.run_id)) if by == "a retry" else stage.end_holds
+    stage.at["end_hold.before_commit"] = faster
+    stage.end_holds()
+    told = [one.event_type for one in stage.mill.topics.read("program") if one.event_key.endswith(":CLAIMS_RETURNED")]
+
+    assert told == ([] if by == "a retry" else ["claims_returned"])
+    assert states(stage) == {"1.txt": "IN_PROGRESS" if by == "a retry" else "ERROR"}
+    assert stage.mill.runs.show(failed.run_id).workflow.claims == ("resumed" if by == "a retry" else "returned")
+    assert stage.mill.catalog.audit().findings == ()
+
+
 @pytest.mark.parametrize("node", ["fetch", "process"])
 def test_a_killed_workflow_kills_its_node_and_returns_the_files(stage, node):
     """Nothing of it starts any more, whether the node waited or a driver was at work."""

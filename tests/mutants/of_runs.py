@@ -170,7 +170,7 @@ MUTANTS: Final = (
     _mutant(
         "nodes_not_started",
         "the commit that ends a node starts no other node",
-        In("_MoveWorkflow.writes").drop("*insertions(self.starts)"),
+        In("_MoveWorkflow.writes").drop("*insertions(runs)"),
         scenario="fork",
     ),
     _mutant(

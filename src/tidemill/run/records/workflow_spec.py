@@ -116,7 +116,7 @@ class NodeSpec:
 @sparse
 @dataclass(frozen=True, slots=True)
 class WorkflowSpec:
-    """The nodes of a workflow, each behind those that it comes after.
+    """The nodes of a workflow, in an order in which each node follows its predecessors.
 
     A failed workflow keeps the claims of its nodes for `resume_within`.
     """
@@ -181,7 +181,10 @@ class WorkflowSpec:
 
 
 def in_order(nodes: Sequence[NodeSpec]) -> tuple[NodeSpec, ...]:
-    """Return `nodes` each behind those that it comes after, else as given. Raises `BadWorkflow` for a circle."""
+    """Return `nodes` in an order in which each node follows its predecessors, else as given.
+
+    Raises `BadWorkflow` for a circle.
+    """
     known = {node.name for node in nodes}
     for node in nodes:
         for name in node.after:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Final, assert_never
 
 from tidemill.catalog.db import Db
@@ -18,12 +17,12 @@ from tidemill.catalog.named import Call
 from tidemill.lake.claims import Blame, Fail
 from tidemill.names import RunId
 from tidemill.run.records.programs import Program
-from tidemill.run.records.runs import Cause, NewRun, RunRecord, RunState, find_with_program, insertions, new_node_run
+from tidemill.run.records.runs import Cause, RunRecord, RunState, find_with_program, insertions, new_node_run
 from tidemill.run.records.values import Value, name_values
 from tidemill.run.records.workflow_spec import Course, NodeStand
 from tidemill.run.records.workflows import (
     SQL,
-    Holding,
+    NodeStart,
     find_workflow,
     insert_nodes,
     list_nodes,
@@ -33,14 +32,14 @@ from tidemill.run.step.held_inputs import HeldInputs, close_held
 from tidemill.run.step.input_kind import Leaving
 from tidemill.run.step.inputs import find_claims, find_inputs, holds_any, return_claims
 from tidemill.run.step.run_ends import announce_end, free_slots
-from tidemill.run.step.workflow_claims import Close, Hold, Keep, ReturnAll, decide_claims
+from tidemill.run.step.workflow_claims import Claims, Close, Hold, Keep, ReturnAll, decide_claims
 
 NO_INPUT: Final = "no_input"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEnd:
-    """Effects of the end of a node: those that come before the end of its run in the commit, and those behind it."""
+    """Effects to commit before and after the end of the run of a node."""
 
     before: Sequence[Effect] = ()
     after: Sequence[Effect] = ()
@@ -52,14 +51,12 @@ ALONE: Final = NodeEnd()
 
 @dataclass(frozen=True, slots=True)
 class _LockWorkflow(Effect):
-    """Refuse if the workflow has moved since it was read; at its end free its slots."""
+    """Refuse if the workflow has moved since it was read."""
 
     phase = Phase.RUN
 
     workflow: RunRecord
     revision: int
-    node_run: RunId
-    ends: bool
 
     def guards(self) -> Sequence[Call]:
         run = self.workflow
@@ -69,46 +66,58 @@ class _LockWorkflow(Effect):
         )
 
     def writes(self) -> Sequence[Call]:
-        return free_slots(self.workflow.run_id, [self.node_run]) if self.ends else ()
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
+class _FreeSlots(Effect):
+    """Free the slots of a workflow that ends with the run of a node."""
+
+    phase = Phase.RUN
+
+    workflow: RunId
+    node_run: RunId
+
+    def writes(self) -> Sequence[Call]:
+        return free_slots(self.workflow, [self.node_run])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _MoveWorkflow(Effect):
     """Record the end of a node, make the runs of the next nodes, and end the workflow when its course is over."""
 
     phase = Phase.RUN
 
-    workflow: RunId
+    workflow: RunRecord
     node: str
     stand: NodeStand
-    starts: tuple[NewRun, ...]
-    started: tuple[str, ...]
-    holding: Holding
-    hold_for: timedelta | None
+    starts: Sequence[NodeStart]
+    claims: Claims
     end: RunState | None
     reason: str
     values: Mapping[str, Value]
 
     def writes(self) -> Sequence[Call]:
         calls: list[Call] = []
+        run_id = self.workflow.run_id
         if self.end is not None:
             cause = {RunState.FAILED: Cause.FAILED, RunState.KILLED: Cause.KILLED}.get(self.end)
             facts = json.dumps({"values": dict(self.values)} if self.values else {})
-            calls.append(
-                SQL.end_workflow(run_id=self.workflow, state=self.end, cause=cause, reason=self.reason, facts=facts)
-            )
+            calls.append(SQL.end_workflow(run_id=run_id, state=self.end, cause=cause, reason=self.reason, facts=facts))
         calls.append(
             SQL.end_node(
-                run_id=self.workflow,
+                run_id=run_id,
                 node=self.node,
                 outcome=self.stand.outcome,
                 reason=self.stand.reason,
                 result=json.dumps(dict(self.stand.values)),
             )
         )
-        calls.append(SQL.move_workflow(run_id=self.workflow, holding=self.holding, hold_for=self.hold_for))
+        hold_for = self.claims.within if isinstance(self.claims, Hold) else None
+        calls.append(SQL.move_workflow(run_id=run_id, holding=self.claims.holding, hold_for=hold_for))
         if self.starts:
-            calls += [*insertions(self.starts), insert_nodes((self.workflow, node) for node in self.started)]
+            runs = [new_node_run(self.workflow, start) for start in self.starts]
+            calls += [*insertions(runs), insert_nodes((run_id, start.node) for start in self.starts)]
         return calls
 
 
@@ -140,18 +149,18 @@ def decide_node_end(
     )
     values = name_values({name: one.values for name, one in nodes.items()})
     move = _MoveWorkflow(
-        workflow.run_id,
-        run.node,
-        stand,
-        tuple(new_node_run(workflow, start) for start in plan.starts),
-        tuple(start.node for start in plan.starts),
-        claims.holding,
-        claims.within if isinstance(claims, Hold) else None,
-        end,
-        reason,
-        values,
+        workflow=workflow,
+        node=run.node,
+        stand=stand,
+        starts=plan.starts,
+        claims=claims,
+        end=end,
+        reason=reason,
+        values=values,
     )
-    before = [_LockWorkflow(workflow, row.revision, run.run_id, end is not None)]
+    before: list[Effect] = [_LockWorkflow(workflow, row.revision)]
+    if end is not None:
+        before.append(_FreeSlots(workflow.run_id, run.run_id))
     after: list[Effect] = [move]
     if held is not None:
         after += [*held.report(run.run_id), *held.record(run.run_id)]
@@ -197,9 +206,9 @@ def _describe_end(course: Course, end: RunState | None) -> str:
 
 
 def _announce_rest(db: Db, workflow: RunRecord, program: Program, read: Collection[str]) -> Sequence[Effect]:
-    """Return what announces the rest of the data sets `read` at once, and that of the others later.
+    """Announce at once what waits in data sets that a node has read, and postpone the other data sets.
 
-    No node has looked at the others: at once, the next run would leave them too, and so on.
+    The next run might not read the other data sets either. Announced at once, they would start run after run.
     """
     seen = replace(program, reads=tuple(name for name in program.reads if name in read))
     unseen = replace(program, reads=tuple(name for name in program.reads if name not in read))

@@ -379,6 +379,21 @@ def test_a_topic_that_is_made_again_has_no_old_messages(stage, clock):
     assert [message.payload for message in mill.topics.read("door", after="0")] == [{"n": 2}]
 
 
+@pytest.mark.parametrize("state", ["run", "job"])
+def test_a_topic_is_not_deleted_while_open_work_needs_its_messages(stage, clock, state):
+    """The error names the work, since a person can end that alone."""
+    stage.declare(ON_DOOR.replace("n=3", "n=1" if state == "run" else "n=3"))
+    stage.schedule()
+    stage.mill.topics.publish("door", {"n": 1})
+    stage.schedule()
+    stage.sql("DELETE FROM trigger_key WHERE event_key LIKE '%door%' RETURNING 1")
+
+    with raises_code(
+        "topic_in_use", {"run": "needs its messages.* `tidemill run kill run_", "job": "job drop job_"}[state]
+    ):
+        stage.mill.topics.delete("door")
+
+
 def test_a_topic_whose_deletion_was_killed_shows_no_old_messages(stage, clock):
     """The topic may be made again at once. The janitor deletes the rest."""
     topics = stage.mill.topics

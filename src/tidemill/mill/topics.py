@@ -32,7 +32,14 @@ from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key
 from tidemill.mill.period import read_period
 from tidemill.mill.project import Noun
 from tidemill.names import check_name, nearest
-from tidemill.upkeep.time_to_live import KnownTopic, TopicExists, delete_topic, find_topic, keep_topic
+from tidemill.upkeep.time_to_live import (
+    KnownTopic,
+    TopicExists,
+    create_topic,
+    delete_topic,
+    find_topic,
+    keep_topic,
+)
 
 if TYPE_CHECKING:
     from tidemill.mill.topics_sql import Sql
@@ -284,7 +291,7 @@ class Topics(Noun):
                 newest = db.record(SQL.find_newest_at, _Newest, topic=topic)
                 if newest is not None and (newest.seq or 0) > found.expired_seq:
                     raise TopicExists(topic)
-                keep_topic(db, topic, time_to_live, create=True)
+                create_topic(db, topic, time_to_live)
                 self._note("create", topic).between(None, {"keep": keep}).write(db)
             elif found.time_to_live != time_to_live:
                 raise TopicExists(topic)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -29,7 +29,7 @@ from tidemill.durations import format_duration, parse_keeping
 from tidemill.errors import NotFound, UserError
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, read_name, write_key
-from tidemill.mill.period import read_period
+from tidemill.mill.period import read_begin
 from tidemill.mill.project import Noun
 from tidemill.names import check_name, nearest
 from tidemill.upkeep.time_to_live import (
@@ -47,12 +47,9 @@ if TYPE_CHECKING:
 SQL: Sql = load_sql(__file__)
 
 _DIGITS: Final = 18
+"""The most digits of a number that the catalog holds, whatever the digits are."""
 _MOST_OUTSIDE: Final = 100
 """The most subscribers of other systems that are shown with a topic."""
-"""The most digits of a number that the catalog holds, whatever the digits are."""
-
-
-_LAST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 _BUILT_IN: Final[Mapping[str, Param]] = {"built_in": json.dumps([*Topic])}
 
 
@@ -215,7 +212,7 @@ class Topics(Noun):
         """
         position = read_position(after) if after else None
         most = one_more(limit)
-        begin = None if since is None else read_period(since, _LAST_TIME)[0]
+        begin = None if since is None else read_begin(since)
 
         def block(db: Db) -> Page[MessageView]:
             check_topic(db, topic)
@@ -263,7 +260,6 @@ class Topics(Noun):
         `BadName`, `BadPayload`, `MessageTooLarge`.
         """
         message = write_message(topic, payload, key)
-        message.writes()  # what is too large is refused before anything is locked
 
         def block(db: Db) -> PublishedMessage:
             seq = db.tick()

@@ -93,7 +93,18 @@ class When:
 
     def holds(self, values: Mapping[str, Value]) -> bool:
         """Return whether the condition holds. Raises `TypeError` for values that have no order."""
-        return self.name in values and _COMPARISONS[self.comparison](values[self.name], self.than)
+        if self.name not in values:
+            return False
+        value = values[self.name]
+        try:
+            return bool(_COMPARISONS[self.comparison](value, self.than))
+        except TypeError:
+            kinds = f"{self.name} is the {_kind_of(value)} {value!r}, and {self.than!r} is a {_kind_of(self.than)}"
+            raise TypeError(f"{self} compares a text with a number: {kinds}") from None
+
+
+def _kind_of(value: Value) -> str:
+    return "text" if isinstance(value, str) else "number"
 
 
 @sparse

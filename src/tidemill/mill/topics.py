@@ -200,7 +200,7 @@ class Topics(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.READ, whole=True)
+    @operation(Right.READ, whole=True, parts="messages")
     def read(
         self, topic: str, *, limit: int = PAGE, after: str = "", since: str | datetime | None = None
     ) -> Page[MessageView]:
@@ -252,7 +252,7 @@ class Topics(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.DEPLOY, whole=True, in_block=True)
+    @operation(Right.DEPLOY, whole=True, in_block=True, parts="messages")
     def publish(self, topic: str, payload: Mapping[str, object] | None = None, *, key: str = "") -> PublishedMessage:
         """Publish a message to a topic of your own, which the first message makes. Its time is that of the commit.
 

@@ -584,12 +584,6 @@ def test_a_program_that_gets_its_input_from_a_workflow_is_not_started_alone(stag
         stage.declare(STEPS.replace('"on_raw", load', '"on_raw", process'))
 
 
-def test_a_program_that_its_own_end_starts_is_refused_by_itself(stage):
-    """There is no other program that it starts."""
-    with raises_code("bad_schedule", "default.shop.left would start itself for ever"):
-        stage.declare(LISTENING + "app.schedule('it', left, trigger=tm.RunEnded(left))")
-
-
 @pytest.mark.parametrize("value", [None, [1], float("nan"), "x" * 5000, b"x"])
 def test_a_value_that_cannot_be_put_fails_the_run(stage, value):
     """The message about a workflow has all values: none of them may be large."""
@@ -833,8 +827,8 @@ fork = app.workflow("fork", [tm.Node(left), tm.Node(right)])
 @pytest.mark.parametrize(
     ("trigger", "why"),
     [
-        ("tm.RunEnded(left)", "would start each other for ever"),
-        ("tm.RunEnded(fork)", "would start each other for ever"),
+        ("tm.RunEnded(left)", "default.shop.left would start itself for ever"),
+        ("tm.RunEnded(fork)", "default.shop.fork would start itself for ever"),
         ("tm.RunEnded(fork, 'STARTED')", "name its node left"),
         ("tm.WatermarkPassed(lines)", "right reads default.lines by itself; name it in holds="),
         ("tm.Refreshed(rates)", "left reads default.rates by itself; give left a schedule of its own"),

@@ -65,7 +65,7 @@ class KnownTopic:
     expired_n: int
 
 
-class _Held(NamedTuple):
+class _Needed(NamedTuple):
     """The oldest message of a topic that open work names, and such work with the way to end it."""
 
     seq: int
@@ -116,10 +116,10 @@ def expire_messages(catalog: Catalog, keep: timedelta, compared_up_to: int) -> i
     return deleted
 
 
-def _find_held(db: Db) -> Mapping[str, _Held]:
+def _find_needed(db: Db) -> Mapping[str, _Needed]:
     """Return, by topic, the oldest message that an open job or an unfinished run names."""
     held = {
-        topic: _Held(seq, job_id, f"wait until {job_id} has ended, or drop it: `tidemill job drop {job_id}`")
+        topic: _Needed(seq, job_id, f"wait until {job_id} has ended, or drop it: `tidemill job drop {job_id}`")
         for topic, seq, job_id in db.records(SQL.list_held, tuple[str, int, str])
     }
     for run_id, cause in db.records(SQL.list_causes, tuple[RunId, dict[str, Any]]):
@@ -127,7 +127,7 @@ def _find_held(db: Db) -> Mapping[str, _Held]:
             for place in leaf.places:
                 if place.topic not in held or place.seq < held[place.topic].seq:
                     cure = f"wait until {run_id} has ended, or end it: `tidemill run kill {run_id}`"
-                    held[place.topic] = _Held(place.seq, run_id, cure)
+                    held[place.topic] = _Needed(place.seq, run_id, cure)
     return held
 
 
@@ -150,7 +150,7 @@ def _expire(db: Db, *, topic: str, below: int, keep: timedelta) -> int:
     )
     if oldest:
         # After the positions: a scheduler that moves its position gives the messages to jobs in the same transaction.
-        held = _find_held(db).get(topic)
+        held = _find_needed(db).get(topic)
         oldest = [one for one in oldest if held is None or one.seq < held.seq]
     if oldest:
         place: dict[str, Any] = {"topic": topic, **oldest[-1].position._asdict()}
@@ -196,7 +196,7 @@ def _check_unused(db: Db, topic: str) -> None:
     user = db.value(SQL.find_listener, str, topic=topic, event_key=topic_event(topic))
     if user is not None:
         raise TopicInUse(topic, user, f"delete {user} first")
-    if (held := _find_held(db).get(topic)) is not None:
+    if (held := _find_needed(db).get(topic)) is not None:
         raise TopicInUse(topic, held.user, held.cure)
 
 

@@ -126,6 +126,9 @@ def test_method_command_and_route_have_the_same_words(operation):
     if verb in CRUD and operation.noun:
         assert route.method == CRUD[verb]
         assert not re.search(r"[:/][a-z-]+$", route.path.removeprefix(place))
+    elif operation.mark.parts:
+        assert route.path.endswith(f"}}/{operation.mark.parts}")
+        assert route.method == ("GET" if operation.right is Right.READ else "POST")
     else:
         assert re.search(rf"[:/]{verb}$", route.path)
 

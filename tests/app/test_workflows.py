@@ -208,6 +208,24 @@ def test_a_failed_workflow_that_is_not_resumed_returns_its_files(stage, returned
     assert stage.mill.catalog.audit().findings == ()
 
 
+@pytest.mark.parametrize("by", ["a retry", "another keeper"])
+def test_a_failed_workflow_that_another_process_ends_first_returns_nothing_more(stage, by):
+    """The claims then belong to the run that goes on, or wait for any run: to return them again would double them."""
+    (stage.mill.project.config.folder / "broken.txt").write_text("yes")
+    land(stage, "1.txt")
+    stage.play()
+    failed = next(run for run in stage.mill.runs.list().items if run.program.endswith(".load"))
+    faster = (lambda: stage.mill.runs.retry(failed.run_id)) if by == "a retry" else stage.end_holds
+    stage.at["end_hold.before_commit"] = faster
+    stage.end_holds()
+    told = [one.event_type for one in stage.mill.topics.read("program") if one.event_key.endswith(":CLAIMS_RETURNED")]
+
+    assert told == ([] if by == "a retry" else ["claims_returned"])
+    assert states(stage) == {"1.txt": "IN_PROGRESS" if by == "a retry" else "ERROR"}
+    assert stage.mill.runs.show(failed.run_id).workflow.claims == ("resumed" if by == "a retry" else "returned")
+    assert stage.mill.catalog.audit().findings == ()
+
+
 @pytest.mark.parametrize("node", ["fetch", "process"])
 def test_a_killed_workflow_kills_its_node_and_returns_the_files(stage, node):
     """Nothing of it starts any more, whether the node waited or a driver was at work."""
@@ -251,6 +269,44 @@ def test_a_workflow_under_way_is_killed_when_its_node_has_ended(stage):
     assert (workflow.state, asked) == ("STOPPING", "STOPPING")
     assert f"run list --parent {taken.workflow}" in reason.why
     assert stage.find(taken.workflow).state == "KILLED"
+
+
+SHORT = """
+raw = app.inbox("raw", "landing", format="text", settle="0s")
+
+@app.python()
+def side(run):
+    raise RuntimeError("side is broken")
+
+@app.python(reads=[raw])
+def first(run):
+    run.input(raw).files
+
+@app.python(reads=[raw])
+def last(run):
+    run.input(raw).files
+
+load = app.workflow("load", [tm.Node(side), tm.Node(first), tm.Node(last, after=[side, first])], holds=[raw],
+                    resume_within="0s")
+"""
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_failed_workflow_that_holds_for_no_time_returns_its_files_with_its_last_node(stage, left):
+    """The last node refuses a deleted file in the same commit. That file is not among those that are returned."""
+    stage.declare(SHORT)
+    land(stage, "1.txt", *["2.txt"][:left])
+    (stage.mill.project.config.folder / "landing" / "1.txt").unlink()
+    workflow = stage.mill.runs.start("shop.load").run_id
+    taken = {run.node: run for run in stage.take()}
+    stage.attempt(taken["side"])
+    first = stage.attempt(taken["first"])
+
+    assert (first.state, first.failures) == ("COMPLETED", 0)
+    assert stage.find(workflow).state == "FAILED"
+    assert stage.mill.runs.show(workflow).workflow.claims == "returned"
+    assert states(stage) == {"1.txt": "SKIPPED", "2.txt": "ERROR"} if left else {"1.txt": "SKIPPED"}
+    assert stage.mill.catalog.audit().findings == ()
 
 
 GRAPH = (
@@ -771,8 +827,8 @@ fork = app.workflow("fork", [tm.Node(left), tm.Node(right)])
 @pytest.mark.parametrize(
     ("trigger", "why"),
     [
-        ("tm.RunEnded(left)", "would start each other for ever"),
-        ("tm.RunEnded(fork)", "would start each other for ever"),
+        ("tm.RunEnded(left)", "default.shop.left would start itself for ever"),
+        ("tm.RunEnded(fork)", "default.shop.fork would start itself for ever"),
         ("tm.RunEnded(fork, 'STARTED')", "name its node left"),
         ("tm.WatermarkPassed(lines)", "right reads default.lines by itself; name it in holds="),
         ("tm.Refreshed(rates)", "left reads default.rates by itself; give left a schedule of its own"),

@@ -170,7 +170,7 @@ def request_of(number: int) -> tuple[str, object]:
     """Return the path and the body of a change."""
     if number % 2:
         return "/v1/runs", {"program": "shop.load", "arguments": {"n": number}}
-    return f"/v1/topics/{TOPIC}:publish", {"payload": {"n": number}}
+    return f"/v1/topics/{TOPIC}/messages", {"payload": {"n": number}}
 
 
 def judge(mill: Mill, site: Site) -> None:

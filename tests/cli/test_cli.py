@@ -502,6 +502,20 @@ def test_a_message_of_ones_own_is_read_back(tidemill):
     assert listed["own"]["newest"] == both[-1]["position"]
 
 
+def test_the_commands_of_topics_say_what_they_have_done(tidemill):
+    """A number, a hint or a time that is none of the caller's leads to the wrong next step."""
+    wrong = tidemill("topic", "publish", "own", "nojson")[2]
+    tidemill("topic", "publish", "own")
+    since = tidemill("topic", "read", "own", "--since", "yesterday")[2]
+    kept = tidemill("topic", "update", "program", "--keep", "14d")[1]
+    deleted = tidemill("topic", "delete", "own")[1]
+
+    assert 'write it like {"rows": 3}' in wrong
+    assert "the period from yesterday is refused: yesterday is no time; write the time as 2026-" in since
+    assert "stay for 14d, and at least for retention.history" in kept
+    assert "topic own is deleted, with 1 message" in deleted
+
+
 HEAVY = {
     "app.deploy", "lake.inbox.discovery", "lake.snapshot.snapshot", "mill.project.catalog", "mill.deployment", "roles",
     "run.step.attempts", "run.step.context", "run.processes.external", "run.step.inputs", "schedule.changes",

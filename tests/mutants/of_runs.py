@@ -170,13 +170,13 @@ MUTANTS: Final = (
     _mutant(
         "nodes_not_started",
         "the commit that ends a node starts no other node",
-        In("_MoveWorkflow.writes").drop("*insertions(self.starts)"),
+        In("_MoveWorkflow.writes").drop("*insertions(runs)"),
         scenario="fork",
     ),
     _mutant(
         "held_claims_never_completed",
         "the last node that reads what a workflow holds completes none of the claims",
-        In("decide_node_end").swap("row.holding is Holding.HELD", "False"),
+        In("decide_claims").swap("holding is Holding.HELD", "False"),
         scenario="fork",
     ),
     _mutant(
@@ -195,7 +195,7 @@ MUTANTS: Final = (
     _mutant(
         "killed_workflow_keeps_its_claims",
         "a workflow that was killed returns nothing",
-        In("_decide_holding").swap("end is RunState.KILLED", "False"),
+        In("decide_claims").swap("end is RunState.KILLED", "False"),
         scenario="fork-killed",
     ),
     _mutant(

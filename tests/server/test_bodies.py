@@ -99,7 +99,8 @@ def test_a_client_that_does_not_read_its_answer_holds_up_no_request(sign, stage)
     """Answers wait in sockets, and no thread waits for them."""
     client = sign("viewer")
     stage.mill.topics.publish("own", {"text": "x" * 60_000})
-    ask = f"GET /v1/topics/own/read HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: {client.headers['authorization']}\r\n"
+    token = client.headers["authorization"]
+    ask = f"GET /v1/topics/own/messages HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: {token}\r\n"
     opened = [connect(client) for _ in range(32)]
     for one in opened:
         one.sendall(f"{ask}\r\n".encode() * 40)

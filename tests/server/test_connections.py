@@ -102,7 +102,7 @@ def test_silent_connections_cannot_take_all_files(tmp_path):
             silent = [opened.enter_context(connect_to(url)) for _ in range(400)]
             statuses = [httpx.get(f"{url}/v1/runs", headers=headers, timeout=patience(20)).status_code for _ in "123"]
             published = httpx.post(
-                timeout=patience(10), url=f"{url}/v1/topics/own:publish", headers=headers, json={"event_key": "own"}
+                timeout=patience(10), url=f"{url}/v1/topics/own/messages", headers=headers, json={"event_key": "own"}
             )
             told = following.recv(65536)
             first, last = closed(silent[0]), silent[-1]

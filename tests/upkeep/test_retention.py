@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from itertools import pairwise
 
@@ -11,11 +12,12 @@ from tests.errors import raises_code
 from tests.manual_clock import ManualClock
 from tests.stage import staged
 from tidemill.doctor import examine
+from tidemill.lake.chosen import choose_again
 from tidemill.mill.metrics import measure
 from tidemill.roles.janitor import Janitor, MachineJanitor
 from tidemill.run.records.logs import delete_old_logs, delete_put_logs
 from tidemill.upkeep.audit import audit
-from tidemill.upkeep.retention import Historian, read_horizon
+from tidemill.upkeep.retention import SQL, Historian, read_horizon
 from tidemill.upkeep.time_to_live import expire_messages
 
 APP = """
@@ -53,6 +55,17 @@ def take(run):
     pass
 
 app.schedule("on_files", take, trigger=tm.NewFiles(landing))
+"""
+STEPS = """
+@app.python()
+def fetch(run):
+    run.put("rows", 1)
+
+@app.python(arguments={"works": bool})
+def process(run):
+    assert run.arguments["works"]
+
+app.workflow("steps", [tm.Node(fetch), tm.Node(process, after=[fetch])], arguments={"works": bool})
 """
 KEEP = timedelta(days=3)
 DAY = timedelta(days=1)
@@ -155,6 +168,45 @@ def test_what_is_needed_stays_at_any_age(stage, clock):
     assert {run.run_id for run in stage.runs()} == newest >= {waiting}
     assert [stage.mill.runs.show(run_id).run_id for run_id in newest]
     assert audit(stage.mill.project.catalog).findings == ()
+
+
+def test_runs_of_nodes_stay_as_long_as_their_workflow(stage, clock):
+    """The newest workflow of a program in each state stays at any age, and people look at its nodes."""
+    stage.declare(STEPS)
+    janitor = make_janitor(stage)
+    first, second = (stage.mill.runs.start("shop.steps", {"works": works}).run_id for works in (False, True))
+    stage.play()
+    live(stage, clock, 5, janitor)
+    nodes = stage.mill.runs.show(first).workflow.nodes
+    stage.mill.runs.start("shop.steps", {"works": True})
+    stage.play()
+    live(stage, clock, 6, janitor)
+
+    assert [node.run_state for node in nodes] == ["COMPLETED", "FAILED"]
+    assert stage.sql(f"SELECT count(*) FROM run WHERE run_id LIKE '{first}%'") == [(3,)]
+    assert stage.sql(f"SELECT count(*) FROM run WHERE run_id LIKE '{second}%'") == [(0,)]
+
+
+@pytest.mark.parametrize("repeat", ["replay", "retry"])
+def test_a_run_that_is_deleted_while_it_is_repeated_is_not_repeated_on_no_input(stage, clock, monkeypatch, repeat):
+    """Retention deletes a run with its input: the repetition would report success for nothing."""
+    clock.pass_by(DAY)
+    stage.play()
+    ran = next(run for run in stage.mill.runs.list() if run.program.endswith("report"))
+    if repeat == "retry":
+        ran = stage.mill.runs.start("shop.report", partitions={"newest": ["name=a"]})
+        stage.mill.runs.kill(ran.run_id)
+
+    def choose_late(db, *given):
+        runs = json.dumps([ran.run_id])
+        db.run(SQL.delete_inputs, runs=runs)
+        db.run(SQL.delete_runs, runs=runs)
+        return choose_again(db, *given)
+
+    monkeypatch.setattr("tidemill.mill.runs.choose_again", choose_late)
+
+    with raises_code("not_found", ran.run_id):
+        getattr(stage.mill.runs, repeat)(ran.run_id)
 
 
 def test_files_are_compared_by_commits_though_the_clock_was_set_back(stage, clock, tmp_path):
@@ -325,6 +377,21 @@ def test_a_topic_that_is_made_again_has_no_old_messages(stage, clock):
     assert mill.topics.update("door").keep is None
     mill.topics.publish("door", {"n": 2})
     assert [message.payload for message in mill.topics.read("door", after="0")] == [{"n": 2}]
+
+
+@pytest.mark.parametrize("state", ["run", "job"])
+def test_a_topic_is_not_deleted_while_open_work_needs_its_messages(stage, clock, state):
+    """The error names the work, since a person can end that alone."""
+    stage.declare(ON_DOOR.replace("n=3", "n=1" if state == "run" else "n=3"))
+    stage.schedule()
+    stage.mill.topics.publish("door", {"n": 1})
+    stage.schedule()
+    stage.sql("DELETE FROM trigger_key WHERE event_key LIKE '%door%' RETURNING 1")
+
+    with raises_code(
+        "topic_in_use", {"run": "needs its messages.* `tidemill run kill run_", "job": "job drop job_"}[state]
+    ):
+        stage.mill.topics.delete("door")
 
 
 def test_a_topic_whose_deletion_was_killed_shows_no_old_messages(stage, clock):

@@ -96,13 +96,17 @@ class MessageTooLarge(UserError):
     code = "message_too_large"
     hint = "put the data into a file set, and publish where they are"
 
-    def __init__(self, event_key: str, size: str) -> None:
+    def __init__(self, event_key: str, size: str, most: str) -> None:
         self.event_key = event_key
         self.size = size
-        super().__init__(f"the payload of a message {event_key} has {size} bytes, more than {MOST_PAYLOAD_BYTES}")
+        self.most = most
+        super().__init__(f"the payload of a message {event_key} has {size} bytes, more than {most}")
 
 
-MOST_PAYLOAD_BYTES = 1_000_000
+MOST_OWN_BYTES: Final = 500_000
+"""The most bytes of the payload of a user's message."""
+MOST_PAYLOAD_BYTES: Final = 1_000_000
+"""The most bytes of any payload. The end of a workflow has the arguments of the run and the values of all its nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,7 @@ class Publish(Effect):
         """Return the insert of one message. Its number follows the earlier messages of this commit in the topic."""
         payload = json.dumps(self.payload, separators=(",", ":"))
         if len(payload) > MOST_PAYLOAD_BYTES:
-            raise MessageTooLarge(self.event_key, str(len(payload)))
+            raise MessageTooLarge(self.event_key, str(len(payload)), str(MOST_PAYLOAD_BYTES))
         params = {
             "topic": self.topic,
             "event_type": self.event_type,
@@ -173,9 +177,7 @@ class Publish(Effect):
 
 def write_message(topic: str, payload: Payload | None, key: str) -> Publish:
     """Return the message that a user publishes. `ReservedTopic`, `BadName`, `BadPayload`, `MessageTooLarge`."""
-    message = Publish(check_own(topic), "message", check_event_key(key), check_payload(topic, payload))
-    message.writes()  # what is too large is refused here, and not at the commit
-    return message
+    return Publish(check_own(topic), "message", check_event_key(key), check_payload(topic, payload))
 
 
 def check_own(topic: str) -> str:
@@ -186,13 +188,18 @@ def check_own(topic: str) -> str:
 
 
 def check_payload(topic: str, payload: Payload | None) -> Payload:
-    """Return a copy of what a user gives as the payload of a message, as JSON keeps it. `BadPayload`."""
+    """Return a copy of what a user gives as the payload of a message, as JSON keeps it.
+
+    `BadPayload`, `MessageTooLarge`.
+    """
     try:
         text = json.dumps(payload or {}, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise BadPayload(topic, str(error)) from None
     if not isinstance(payload, Mapping | None):
         raise BadPayload(topic, f"{text[:80]} is no mapping")
+    if len(text) > MOST_OWN_BYTES:
+        raise MessageTooLarge(topic, str(len(text)), str(MOST_OWN_BYTES))
     return read_payload(text)[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, parse_json, say
+from tidemill.cli.output import PAYLOAD, json_option, open_mill, parse_json, say
 from tidemill.mill.written import BadOption
 
 
@@ -20,7 +20,7 @@ def command() -> None:
 @json_option
 def fire(name: str, payload: str, *, delivery: str | None, as_json: bool) -> None:
     """Fire a hook: start what waits for `Hook("NAME")`. Print the schedules that listen."""
-    said = parse_json("--payload", payload)
+    said = parse_json("--payload", payload, PAYLOAD)
     if not isinstance(said, dict):
         raise BadOption("--payload", payload, "a JSON object is wanted")
     with open_mill() as mill:

@@ -129,14 +129,17 @@ generation_option = click.option(
 )
 
 
-def parse_json(option: str, text: str | bytes) -> object:
-    """Parse the JSON of an option."""
+_TRIGGER: Final = """{"type": "every", "duration": "1h"}"""
+PAYLOAD: Final = """{"rows": 3}"""
+
+
+def parse_json(option: str, text: str | bytes, example: str = _TRIGGER) -> object:
+    """Parse the JSON of an option, which is like `example`."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        example = """{"type": "every", "duration": "1h"} in single quotes"""
         given = text if isinstance(text, str) else text.decode(errors="backslashreplace")
-        raise BadOption(option, given, f"it is not JSON ({error}); write it like {example}") from None
+        raise BadOption(option, given, f"it is not JSON ({error}); write it like {example} in single quotes") from None
 
 
 def page_options(command: Command, *, limit: int | None = 100) -> Command:

@@ -119,7 +119,7 @@ def retry(run_id: str, *, as_json: bool) -> None:
     """
     with open_mill() as mill:
         made = mill.runs.retry(run_id)
-    say(made, f"{made.run_id} is pending; `tidemill run show {made.run_id}`", as_json=as_json)
+    say(made, f"{made.run_id} is made; `tidemill run show {made.run_id}`", as_json=as_json)
 
 
 @command.command()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, page_options, parse_json, say, show_one, show_page
+from tidemill.catalog.messages import Topic
+from tidemill.cli.output import PAYLOAD, json_option, open_mill, page_options, parse_json, say, show_one, show_page
 from tidemill.mill.written import BadOption
+from tidemill.texts import count_of
 
 
 @click.group(name="topic", help="Topics: messages of commits, and messages of users.")
@@ -64,8 +66,11 @@ def quarantined(topic: str, *, limit: int, after: str, as_json: bool) -> None:
 @click.option("--key", default="", help="The key of the message, to which a trigger can listen. Without it: none.")
 @json_option
 def publish(topic: str, payload: str, *, key: str, as_json: bool) -> None:
-    """Publish a message, a JSON object, to a topic of your own; `data` and `program` are for commits."""
-    said = parse_json("JSON", payload)
+    """Publish a message, a JSON object, to a topic of your own. The first message makes the topic.
+
+    `data` and `program` are for commits.
+    """
+    said = parse_json("JSON", payload, PAYLOAD)
     if not isinstance(said, dict):
         raise BadOption("JSON", payload, "a JSON object is wanted")
     with open_mill() as mill:
@@ -92,7 +97,8 @@ def update(topic: str, *, keep: str | None, as_json: bool) -> None:
     """Change the time to live of a topic's messages. Expired messages do not come back."""
     with open_mill() as mill:
         updated = mill.topics.update(topic, keep=keep)
-    say(updated, f"messages of {topic} stay for {keep or 'retention.messages'}", as_json=as_json)
+    audited = ", and at least for retention.history, since audits compare them" if topic in set(Topic) else ""
+    say(updated, f"messages of {topic} stay for {keep or 'retention.messages'}{audited}", as_json=as_json)
 
 
 @command.command()
@@ -102,4 +108,4 @@ def delete(topic: str, *, as_json: bool) -> None:
     """Delete a topic of your own with all its messages. Call an interrupted deletion again."""
     with open_mill() as mill:
         deleted = mill.topics.delete(topic)
-    say(deleted, f"deleted {deleted.messages} messages of {topic}", as_json=as_json)
+    say(deleted, f"topic {topic} is deleted, with {count_of(deleted.messages, 'message')}", as_json=as_json)

@@ -79,7 +79,6 @@ class Hooks(Noun):
             raise BadDelivery(delivery)
         key = hook_event(namespace, local)
         message = Publish(Topic.HOOK, HOOK_EVENT, key, check_payload(Topic.HOOK, payload))
-        message.writes()  # what is too large is refused before anything is locked
 
         def block(db: Db) -> FiredHook:
             seq = db.tick()

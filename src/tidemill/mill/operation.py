@@ -41,6 +41,7 @@ class Mark:
     repeats: str
     document: str
     own: bool
+    parts: str
 
 
 def operation(  # noqa: PLR0913  # options by keyword, each with a default
@@ -56,6 +57,7 @@ def operation(  # noqa: PLR0913  # options by keyword, each with a default
     repeats: str = "",
     document: str = "",
     own: bool = False,
+    parts: str = "",
 ) -> Callable[[Method], Method]:
     """Declare a method of a noun as an operation that needs `right`.
 
@@ -67,12 +69,13 @@ def operation(  # noqa: PLR0913  # options by keyword, each with a default
     that a request with a key is answered by that transaction (`tidemill.mill.once`). `repeats` is the reason why a
     repetition after a crash does no harm, for an operation whose transaction keeps no answer. `document` is the
     parameter that is the body of a request as a whole, for a document of another system. `own` lets a run's own token
-    call it, for the things of the run alone: its path names them.
+    call it, for the things of the run alone: its path names them. `parts` are what a thing consists of, such as
+    `messages`: the operation reads or adds these, and its route names them in the place of its verb.
     """
 
     def mark(method: Method) -> Method:
         vars(method)[_MARK] = Mark(
-            right, command, no_command, no_audit, no_route, no_key, whole, in_block, repeats, document, own
+            right, command, no_command, no_audit, no_route, no_key, whole, in_block, repeats, document, own, parts
         )
         return method
 

@@ -103,6 +103,8 @@ def _place(operation: Operation, in_path: Collection[str]) -> tuple[str, str]:
             method, path = "POST", things
         case "update" | "delete" | "deploy":
             method, path = _METHODS[verb], thing
+        case _ if operation.mark.parts:
+            method, path = ("GET" if reads else "POST"), f"{thing}/{operation.mark.parts}"
         case _ if operation.mark.document:
             method, path = "POST", f"{thing}/{verb}"
         case _ if reads:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -29,10 +29,17 @@ from tidemill.durations import format_duration, parse_keeping
 from tidemill.errors import NotFound, UserError
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, read_name, write_key
-from tidemill.mill.period import read_period
+from tidemill.mill.period import read_begin
 from tidemill.mill.project import Noun
 from tidemill.names import check_name, nearest
-from tidemill.upkeep.time_to_live import KnownTopic, TopicExists, delete_topic, find_topic, keep_topic
+from tidemill.upkeep.time_to_live import (
+    KnownTopic,
+    TopicExists,
+    create_topic,
+    delete_topic,
+    find_topic,
+    keep_topic,
+)
 
 if TYPE_CHECKING:
     from tidemill.mill.topics_sql import Sql
@@ -40,12 +47,9 @@ if TYPE_CHECKING:
 SQL: Sql = load_sql(__file__)
 
 _DIGITS: Final = 18
+"""The most digits of a number that the catalog holds, whatever the digits are."""
 _MOST_OUTSIDE: Final = 100
 """The most subscribers of other systems that are shown with a topic."""
-"""The most digits of a number that the catalog holds, whatever the digits are."""
-
-
-_LAST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 _BUILT_IN: Final[Mapping[str, Param]] = {"built_in": json.dumps([*Topic])}
 
 
@@ -196,7 +200,7 @@ class Topics(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.READ, whole=True)
+    @operation(Right.READ, whole=True, parts="messages")
     def read(
         self, topic: str, *, limit: int = PAGE, after: str = "", since: str | datetime | None = None
     ) -> Page[MessageView]:
@@ -208,7 +212,7 @@ class Topics(Noun):
         """
         position = read_position(after) if after else None
         most = one_more(limit)
-        begin = None if since is None else read_period(since, _LAST_TIME)[0]
+        begin = None if since is None else read_begin(since)
 
         def block(db: Db) -> Page[MessageView]:
             check_topic(db, topic)
@@ -248,7 +252,7 @@ class Topics(Noun):
 
         return self._catalog.read(block)
 
-    @operation(Right.DEPLOY, whole=True, in_block=True)
+    @operation(Right.DEPLOY, whole=True, in_block=True, parts="messages")
     def publish(self, topic: str, payload: Mapping[str, object] | None = None, *, key: str = "") -> PublishedMessage:
         """Publish a message to a topic of your own, which the first message makes. Its time is that of the commit.
 
@@ -256,7 +260,6 @@ class Topics(Noun):
         `BadName`, `BadPayload`, `MessageTooLarge`.
         """
         message = write_message(topic, payload, key)
-        message.writes()  # what is too large is refused before anything is locked
 
         def block(db: Db) -> PublishedMessage:
             seq = db.tick()
@@ -284,7 +287,7 @@ class Topics(Noun):
                 newest = db.record(SQL.find_newest_at, _Newest, topic=topic)
                 if newest is not None and (newest.seq or 0) > found.expired_seq:
                     raise TopicExists(topic)
-                keep_topic(db, topic, time_to_live, create=True)
+                create_topic(db, topic, time_to_live)
                 self._note("create", topic).between(None, {"keep": keep}).write(db)
             elif found.time_to_live != time_to_live:
                 raise TopicExists(topic)

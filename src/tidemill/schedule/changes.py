@@ -327,10 +327,8 @@ def _refuse_cycles(db: Db, changed: Iterable[Schedule]) -> None:
     going = _endless(starting)
     if going:
         links = {f"{one.qualified_name} ({one.spec.trigger})": None for program, one in starting if program in going}
-        raise BadSchedule(
-            f"{', '.join(sorted(going))} would start each other for ever, by {', '.join(links)}; join one of these "
-            "triggers with a trigger of data (`&`)"
-        )
+        start = f"{', '.join(sorted(going))} would start {'each other' if len(going) > 1 else 'itself'} for ever"
+        raise BadSchedule(f"{start}, by {', '.join(links)}; join one of these triggers with a trigger of data (`&`)")
 
 
 def _list_started(program: Program) -> list[str]:

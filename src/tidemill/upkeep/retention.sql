@@ -29,7 +29,8 @@ VALUES (1, :seq, :at, tidemill_now(), {commit_seq}, 0, 0)
 -- gives: run_id, created_at, may_go
 -- A part of the runs that were made before a time, oldest first. The newest run of each schedule, and of each program
 -- in each state, stays: triggers, constraints, alerts and lists look at it. So does a run that has not ended, has a
--- transaction at or above the horizon, or is a failed workflow that holds claims.
+-- transaction at or above the horizon, or is a failed workflow that holds claims. A run of a node stays as long as each
+-- workflow that has the node; a workflow that was resumed shares nodes with the run that goes on.
 SELECT run.run_id, run.created_at,
        CASE WHEN run.ended_at < :before
              AND (SELECT 1 FROM tx
@@ -41,7 +42,9 @@ SELECT run.run_id, run.created_at,
              AND coalesce((SELECT later.run_id FROM run AS later {indexed_by:run_schedule}
                             WHERE later.schedule_id = run.schedule_id
                             ORDER BY later.created_at DESC LIMIT 1), '') <> run.run_id
-             AND (SELECT 1 FROM workflow_run WHERE workflow_run.run_id = run.run_id AND workflow_run.holds_until IS NOT NULL) IS NULL
+             AND (SELECT 1 FROM workflow_run
+                   WHERE workflow_run.run_id = run.run_id AND workflow_run.holds_until IS NOT NULL) IS NULL
+             AND (SELECT 1 FROM workflow_node WHERE workflow_node.run_id = run.run_id LIMIT 1) IS NULL
             THEN 1 ELSE 0 END AS may_go
   FROM run {indexed_by:run_created}
  WHERE (run.created_at, run.run_id) > (:created_after, :after) AND run.created_at < :before

@@ -7,7 +7,6 @@ the topic, and the topic records how far its messages are deleted.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,7 +18,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Position, Topic, find_expired
 from tidemill.catalog.named import GREATEST, load_sql
 from tidemill.errors import Conflict
-from tidemill.names import topic_event
+from tidemill.names import RunId, topic_event
 from tidemill.run.records.triggers import leaves_of
 
 if TYPE_CHECKING:
@@ -50,10 +49,10 @@ class TopicInUse(Conflict):
 
     code = "topic_in_use"
 
-    def __init__(self, topic: str, user: str) -> None:
+    def __init__(self, topic: str, user: str, cure: str) -> None:
         self.topic = topic
         self.user = user
-        super().__init__(f"topic {topic} is not deleted: {user} needs its messages", f"delete {user} first")
+        super().__init__(f"topic {topic} is not deleted: {user} needs its messages", cure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,14 @@ class KnownTopic:
     time_to_live: timedelta | None
     expired_seq: int
     expired_n: int
+
+
+class _Needed(NamedTuple):
+    """The oldest message of a topic that open work names, and such work with the way to end it."""
+
+    seq: int
+    user: str
+    cure: str
 
 
 class _Oldest(NamedTuple):
@@ -81,9 +88,17 @@ def find_topic(db: Db, topic: str) -> KnownTopic:
     return db.record(SQL.find_topic, KnownTopic, topic=topic) or KnownTopic(None, None, 0, -1)
 
 
-def keep_topic(db: Db, topic: str, time_to_live: timedelta | None, *, create: bool = False) -> None:
+def create_topic(db: Db, topic: str, time_to_live: timedelta | None) -> None:
+    """Record a topic of users with the time to live of its messages; None for that of the project.
+
+    The caller holds the clock.
+    """
+    db.run(SQL.create_topic, topic=topic, time_to_live=time_to_live)
+
+
+def keep_topic(db: Db, topic: str, time_to_live: timedelta | None) -> None:
     """Store the time to live of a topic's messages; None for that of the project. The caller holds the clock."""
-    db.run(SQL.create_topic if create else SQL.keep_for, topic=topic, time_to_live=time_to_live)
+    db.run(SQL.keep_for, topic=topic, time_to_live=time_to_live)
 
 
 def expire_messages(catalog: Catalog, keep: timedelta, compared_up_to: int) -> int:
@@ -101,14 +116,18 @@ def expire_messages(catalog: Catalog, keep: timedelta, compared_up_to: int) -> i
     return deleted
 
 
-def find_held(db: Db) -> Mapping[str, int]:
-    """Return, by topic, the commit of the oldest message that an open job or an unfinished run names."""
-    held: defaultdict[str, int] = defaultdict(lambda: GREATEST)
-    held.update(db.records(SQL.list_held, tuple[str, int]))
-    for cause in db.records(SQL.list_causes, dict[str, Any]):
+def _find_needed(db: Db) -> Mapping[str, _Needed]:
+    """Return, by topic, the oldest message that an open job or an unfinished run names."""
+    held = {
+        topic: _Needed(seq, job_id, f"wait until {job_id} has ended, or drop it: `tidemill job drop {job_id}`")
+        for topic, seq, job_id in db.records(SQL.list_held, tuple[str, int, str])
+    }
+    for run_id, cause in db.records(SQL.list_causes, tuple[RunId, dict[str, Any]]):
         for leaf in leaves_of(cause):
             for place in leaf.places:
-                held[place.topic] = min(held[place.topic], place.seq)
+                if place.topic not in held or place.seq < held[place.topic].seq:
+                    cure = f"wait until {run_id} has ended, or end it: `tidemill run kill {run_id}`"
+                    held[place.topic] = _Needed(place.seq, run_id, cure)
     return held
 
 
@@ -131,8 +150,8 @@ def _expire(db: Db, *, topic: str, below: int, keep: timedelta) -> int:
     )
     if oldest:
         # After the positions: a scheduler that moves its position gives the messages to jobs in the same transaction.
-        held = find_held(db).get(topic, GREATEST)
-        oldest = [one for one in oldest if one.seq < held]
+        held = _find_needed(db).get(topic)
+        oldest = [one for one in oldest if held is None or one.seq < held.seq]
     if oldest:
         place: dict[str, Any] = {"topic": topic, **oldest[-1].position._asdict()}
         db.run(SQL.note_expired, **place)
@@ -175,10 +194,10 @@ def delete_topic(catalog: Catalog, topic: str, note: Callable[[Db], None]) -> in
 
 def _check_unused(db: Db, topic: str) -> None:
     user = db.value(SQL.find_listener, str, topic=topic, event_key=topic_event(topic))
-    if user is None and topic in find_held(db):
-        user = "a job or run that has not ended"
     if user is not None:
-        raise TopicInUse(topic, user)
+        raise TopicInUse(topic, user, f"delete {user} first")
+    if (held := _find_needed(db).get(topic)) is not None:
+        raise TopicInUse(topic, held.user, held.cure)
 
 
 def _delete_part(catalog: Catalog, block: Callable[[Db], int]) -> int:

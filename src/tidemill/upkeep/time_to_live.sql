@@ -15,16 +15,16 @@ SELECT topics.topic, (SELECT own.time_to_live FROM topic AS own WHERE own.topic 
 SELECT seq, n FROM subscriber WHERE topic = :topic
 
 -- name: list_held
--- gives: topic, seq
--- The oldest message of each topic that an open job holds. Cost: what open jobs hold.
-SELECT topic, min(seq) AS seq FROM job_message GROUP BY topic
+-- gives: topic, seq, job_id
+-- The oldest message of each topic that an open job holds, and one of these jobs. Cost: what open jobs hold.
+SELECT topic, min(seq) AS seq, min(job_id) AS job_id FROM job_message GROUP BY topic
 
 -- name: list_causes
--- gives: triggered_by
+-- gives: run_id, triggered_by
 -- Cost: the runs that have not ended.
-SELECT triggered_by FROM run WHERE state = 'PENDING'
+SELECT run_id, triggered_by FROM run WHERE state = 'PENDING'
  UNION ALL
-SELECT triggered_by FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING')
+SELECT run_id, triggered_by FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING')
 
 -- name: list_oldest
 -- gives: seq, n, at

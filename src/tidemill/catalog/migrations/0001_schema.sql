@@ -883,6 +883,7 @@ CREATE TABLE workflow_node (
     result      {text} NOT NULL DEFAULT '{}',
     PRIMARY KEY (workflow_id, node)
 ) {clustered};
+CREATE INDEX workflow_node_run ON workflow_node (run_id);
 
 -- slot_limit is only the row to lock. The rows of slot under it are the slots in use.
 CREATE TABLE slot_limit (

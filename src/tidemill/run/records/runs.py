@@ -136,6 +136,14 @@ class NewRun:
     replay: Replay | None = None
 
     @property
+    def repeats(self) -> RunId | None:
+        """The run whose input the run has again, if a person has asked for that."""
+        if self.replay is not None:
+            return self.replay.of
+        again = self.triggered_by.get("retry_of")
+        return None if again is None else RunId(str(again))
+
+    @property
     def cause(self) -> Mapping[str, object]:
         """The cause of the run as its record has it, with the choice."""
         said: dict[str, object] = {} if self.chosen is None else {"chosen": self.chosen.counts}
@@ -240,9 +248,14 @@ def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
 
     Every run has a slot of its program, however it was started, but for runs of backfills. The caller holds the
     `slot_limit` rows of the limits that it promised to keep. With the run of a workflow come the runs of its first
-    nodes; `NothingStarts`. Chosen input is pinned first, which locks data sets; `NotKept`.
+    nodes; `NothingStarts`. Chosen input is pinned first, which locks data sets; `NotKept`, and `NotFound` if it is that
+    of another run which was deleted meanwhile.
     """
     keep_input(db, [(run.run_id, run.chosen) for run in runs if run.chosen is not None])
+    for run in runs:
+        if run.chosen is not None and run.repeats is not None:
+            # Retention deletes a run with its input: the caller may have read the run before that, and no input after.
+            find_run(db, run.repeats)
     insert, *others = insertions(runs)
     made = db.call(insert)
     for call in others:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from tidemill.errors import UserError
-from tidemill.names import BadName, check_name
+from tidemill.names import check_name
 from tidemill.texts import printable
 
 Value: TypeAlias = str | int | float | bool
@@ -23,19 +23,16 @@ class BadValue(UserError):
 
     code = "bad_value"
 
+    hint = "put a short text or a number, and write larger data to a data set"
+
     def __init__(self, name: str, why: str) -> None:
         self.name = name
-        super().__init__(
-            f"value {name!r} is refused: {why}", "put a short text or a number, and write larger data to a data set"
-        )
+        super().__init__(f"value {name!r} is refused: {why}")
 
 
 def put_value(values: dict[str, Value], name: str, value: Value) -> None:
-    """Add a value to those of a run, or replace it. Raises `BadValue` for another type, or for too much."""
-    try:
-        check_name("value", name)
-    except BadName as error:
-        raise BadValue(str(name), str(error)) from None
+    """Add a value to those of a run, or replace it. `BadName`; `BadValue` for another type, or for too much."""
+    check_name("value", name)
     if not isinstance(value, str | int | float | bool) or (isinstance(value, float) and not math.isfinite(value)):
         raise BadValue(name, f"{value!r} is no text, number, true or false")
     if isinstance(value, str) and printable(value) != value:

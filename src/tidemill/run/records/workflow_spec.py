@@ -93,7 +93,18 @@ class When:
 
     def holds(self, values: Mapping[str, Value]) -> bool:
         """Return whether the condition holds. Raises `TypeError` for values that have no order."""
-        return self.name in values and _COMPARISONS[self.comparison](values[self.name], self.than)
+        if self.name not in values:
+            return False
+        value = values[self.name]
+        try:
+            return bool(_COMPARISONS[self.comparison](value, self.than))
+        except TypeError:
+            kinds = f"{self.name} is the {_kind_of(value)} {value!r}, and {self.than!r} is a {_kind_of(self.than)}"
+            raise TypeError(f"{self} compares a text with a number: {kinds}") from None
+
+
+def _kind_of(value: Value) -> str:
+    return "text" if isinstance(value, str) else "number"
 
 
 @sparse
@@ -116,7 +127,7 @@ class NodeSpec:
 @sparse
 @dataclass(frozen=True, slots=True)
 class WorkflowSpec:
-    """The nodes of a workflow, each behind those that it comes after.
+    """The nodes of a workflow, in an order in which each node follows its predecessors.
 
     A failed workflow keeps the claims of its nodes for `resume_within`.
     """
@@ -181,7 +192,10 @@ class WorkflowSpec:
 
 
 def in_order(nodes: Sequence[NodeSpec]) -> tuple[NodeSpec, ...]:
-    """Return `nodes` each behind those that it comes after, else as given. Raises `BadWorkflow` for a circle."""
+    """Return `nodes` in an order in which each node follows its predecessors, else as given.
+
+    Raises `BadWorkflow` for a circle.
+    """
     known = {node.name for node in nodes}
     for node in nodes:
         for name in node.after:

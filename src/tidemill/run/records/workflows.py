@@ -100,7 +100,10 @@ class WorkflowRow:
 
     @property
     def fate(self) -> str:
-        """The fate of the claims of a run that did not complete, in words; empty while nothing has."""
+        """The fate of the claims of a run that did not complete, in words.
+
+        Empty if the claims are neither kept nor returned.
+        """
         if self.resumed_by is not None:
             return f"{self.resumed_by} goes on where the run has failed"
         if self.holds_until is not None:

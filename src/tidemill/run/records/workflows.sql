@@ -65,12 +65,6 @@ SELECT min(holds_until) AS holds_until FROM workflow_run WHERE holds_until IS NO
 -- gives: run_id
 SELECT run_id FROM workflow_run WHERE holds_until IS NOT NULL AND holds_until <= tidemill_now() ORDER BY run_id
 
--- name: refuse_unless_holding
--- After lock_run.
-SELECT tidemill_refuse('workflow_moved', CAST(:run_id AS TEXT))
- WHERE NOT EXISTS (SELECT 1 FROM workflow_run
-                    WHERE run_id = :run_id AND revision = :revision AND resumed_by IS NULL)
-
 -- name: end_hold
 UPDATE workflow_run SET holding = 'returned', holds_until = NULL, revision = revision + 1 WHERE run_id = :run_id
 

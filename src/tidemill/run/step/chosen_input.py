@@ -90,18 +90,20 @@ class GivenPartitions(PartitionInputs):
     def take(self, catalog: Catalog, tx: Transaction, beside: Sequence[ClaimTable]) -> None:
         """Read what was chosen, in the order of the program's terms."""
         del beside
-        self.taken = {}
+        taken = {}
         for name, (fileset, consumer) in self.sources.items():
             chosen = catalog.read(partial(read_deliveries, run_id=tx.run_id, dataset_id=fileset.dataset_id))
             ordered = chosen if consumer.terms.order is Order.OLDEST else chosen[::-1]
             # Discarded partitions are reported to runs that take of the consumer.
-            taken = TakenPartitions(fileset, consumer.consumer_id, ordered, timedelta(0), discards=(), is_chosen=True)
-            self.taken = {**self.taken, name: taken}
+            taken[name] = TakenPartitions(
+                fileset, consumer.consumer_id, ordered, timedelta(0), discards=(), is_chosen=True
+            )
+        self.taken = taken
 
     def accept(self, catalog: Catalog, tx: Transaction, acceptors: Mapping[str, Code]) -> None:
         """Accept all: a person has chosen."""
 
-    def has_work(self, db: object) -> None:
+    def has_work(self, db: Db) -> None:
         """Return None: a chosen input never waits."""
         del db
 
@@ -116,13 +118,15 @@ class GivenFiles(FileInputs):
     def take(self, catalog: Catalog, tx: Transaction, beside: Sequence[ClaimTable]) -> None:
         """Read what was chosen, and look at each file; `BadChosenFile`, since no later run would get a bad one."""
         del beside
-        self.taken = {}
+        taken = {}
         for name, inbox in self.sources.items():
             files = catalog.read(partial(read_files, run_id=tx.run_id, inbox=inbox))
             good, others = sort_out(catalog.world, [inbox], files)
-            for one in others:
-                raise BadChosenFile(name, one.name, one.error or "it was deleted or written again")
-            self.taken = {**self.taken, name: TakenFiles(inbox, good, is_chosen=True)}
+            if others:
+                bad = others[0]
+                raise BadChosenFile(name, bad.name, bad.error or "it was deleted or written again")
+            taken[name] = TakenFiles(inbox, good, is_chosen=True)
+        self.taken = taken
 
     def complete(self, tx: Transaction) -> Sequence[Effect]:
         """Close nothing."""
@@ -142,10 +146,12 @@ class GivenVersions(VersionInputs):
     def take(self, catalog: Catalog, tx: Transaction, beside: Sequence[ClaimTable]) -> None:
         """Find the versions; `NoVersionYet`."""
         super().take(catalog, tx, beside)
+        taken = dict(self.taken)
         for name, snapshot in self.sources.items():
             given = catalog.read(partial(read_versions, run_id=tx.run_id, snapshot=snapshot))
             if given:
-                self.taken = {**self.taken, name: TakenVersion(snapshot, given[-1])}
+                taken[name] = TakenVersion(snapshot, given[-1])
+        self.taken = taken
 
 
 @dataclass(eq=False)
@@ -162,11 +168,12 @@ class GivenChanges(ChangeInputs):
     def take(self, catalog: Catalog, tx: Transaction, beside: Sequence[ClaimTable]) -> None:
         """Find the versions."""
         del beside
-        self.taken = {}
+        taken = {}
         for name, (snapshot, feed) in self.sources.items():
             given = catalog.read(partial(read_versions, run_id=tx.run_id, snapshot=snapshot))
             old, new = [None, None, *given][-2:]
-            self.taken = {**self.taken, name: TakenChanges(FeedChange(snapshot, feed, old, new))}
+            taken[name] = TakenChanges(FeedChange(snapshot, feed, old, new))
+        self.taken = taken
 
     def complete(self, tx: Transaction) -> Sequence[Effect]:
         """Move no feed."""

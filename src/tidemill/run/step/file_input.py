@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final, Self
@@ -318,6 +318,11 @@ class FileInputs(InputKind):
             for file, found in find_bad(run, inbox, taken.files).items()
             if not is_tolerated(inbox, found)
         }
+
+    def list_waiting(self, db: Db) -> Collection[str]:
+        """Return the inboxes."""
+        del db
+        return self.sources
 
     @property
     def ids(self) -> Sequence[str]:

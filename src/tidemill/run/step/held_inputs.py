@@ -138,16 +138,20 @@ class HeldInputs:
         """Return what records that the run of the node has reported discarded partitions."""
         return self.partitions.report(run_id)
 
+    @property
+    def refused(self) -> tuple[FileOutcome, ...]:
+        """The files that the node has refused, with the reasons."""
+        return tuple(outcome for one in self.files.taken.values() for outcome in one.outcomes)
+
     def keep(self) -> list[Effect]:
         """Return what the commit of the node does to its files if later nodes read them too.
 
         Files that the node has refused leave the workflow. Of the others the commit records what the node was given.
         """
         taken = self.files.taken.values()
-        refused = tuple(outcome for one in taken for outcome in one.outcomes)
         given = tuple(file for one in taken for file in one.files if not one.unread)
         return [
-            *([CloseFiles(self.workflow, self.epoch, refused, some=True)] if refused else []),
+            *([CloseFiles(self.workflow, self.epoch, self.refused, some=True)] if self.refused else []),
             *([NoteContents(self.workflow, self.epoch, given)] if given else []),
         ]
 

@@ -7,7 +7,7 @@ A kind is one module with two classes: an `InputKind`, which has all inputs of t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
@@ -160,6 +160,10 @@ class InputKind(ABC):
         """Return whether a take would find work. None if the program waits for nothing of this kind."""
         return None
 
+    def list_waiting(self, db: Db) -> Collection[str]:
+        """Return the data sets of which a take takes work that waits. A snapshot that is read whole brings none."""
+        return ()
+
     claims: ClassVar[ClaimTable | None] = None
     """The claims of this kind; None for inputs that a run does not claim."""
 
@@ -219,6 +223,11 @@ class ConsumerKind(InputKind):
 
     sources: Mapping[str, tuple[object, Consumer]]
     """Each data set with the consumer of the program, by qualified name."""
+
+    def list_waiting(self, db: Db) -> Collection[str]:
+        """Return the data sets."""
+        del db
+        return self.sources
 
     @property
     def ids(self) -> Sequence[str]:

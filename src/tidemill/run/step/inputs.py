@@ -31,7 +31,7 @@ from tidemill.run.step.held_inputs import HeldInputs
 from tidemill.run.step.input_kind import ConsumerKind, InputKind, Leaving
 from tidemill.run.step.partition_input import PartitionInput, PartitionInputs, TakenPartitions
 from tidemill.run.step.version_input import SnapshotInput, TakenVersion, VersionInputs
-from tidemill.run.step.window_input import WindowInputs, computes_windows
+from tidemill.run.step.window_input import WindowInputs
 from tidemill.run.step.workspace import Workspace
 from tidemill.world import World
 
@@ -178,9 +178,7 @@ def refuse_taking(db: Db, program: Program) -> None:
     """
     nodes = () if program.workflow is None else program.workflow.nodes
     for one in (program, *(find_program(db, program.namespace, program.app, node.name) for node in nodes)):
-        kinds = find_inputs(db, one).kinds
-        read = {name for kind in kinds if not isinstance(kind, VersionInputs | WindowInputs) for name in kind.sources}
-        if taken := read | {*(one.reads if computes_windows(db, one) else ())}:
+        if taken := {name for kind in find_inputs(db, one).kinds for name in kind.list_waiting(db)}:
             raise TakesWork(program.qualified_name, sorted(taken))
 
 
@@ -204,11 +202,11 @@ def _find_held(db: Db, program: Program, node: str, workflow_id: RunId) -> HeldI
     return HeldInputs(
         workflow_id,
         run.epoch,
-        (partitions, files),
-        PartitionInputs(workflow, {name: one for name, one in partitions.sources.items() if name in read}),
-        FileInputs({name: one for name, one in files.sources.items() if name in read}, workflow_id),
-        row.spec.shares(node),
-        row.spec.follows_reader(node) and not program.writes,
+        whole=(partitions, files),
+        partitions=PartitionInputs(workflow, {name: one for name, one in partitions.sources.items() if name in read}),
+        files=FileInputs({name: one for name, one in files.sources.items() if name in read}, workflow_id),
+        shared=row.spec.shares(node),
+        unread=row.spec.follows_reader(node) and not program.writes,
     )
 
 
@@ -244,15 +242,22 @@ def fail_claims(
 
 
 def return_claims(
-    run_id: RunId, epoch: int, blame: Blame | None, backoff: timedelta, claims: Mapping[ClaimTable, Held]
+    run_id: RunId,
+    epoch: int,
+    blame: Blame | None,
+    backoff: timedelta,
+    claims: Mapping[ClaimTable, Held],
+    *,
+    closes_some: bool = False,
 ) -> list[Effect]:
     """Return the claims of a run that has ended without success: at once, or after a failure at the back-off.
 
-    `Inputs.leave` comes after it. `claims` as for `fail_claims`.
+    `Inputs.leave` comes after it. `claims` as for `fail_claims`. `closes_some` says that the same commit closes some of
+    `claims` first. A claim that is left was not the only one that a failed program has read.
     """
-    alone = _is_alone(claims)
+    alone = _is_alone(claims) and not closes_some
     returned = [Return(table, run_id, epoch, blame, backoff, alone) for table in claims]
-    return [Unpin(run_id), *_refuse_moved(run_id, epoch, blame, claims), *returned]
+    return [Unpin(run_id), *_refuse_moved(run_id, epoch, blame, claims if alone else {}), *returned]
 
 
 def _is_alone(claims: Mapping[ClaimTable, Held]) -> bool:

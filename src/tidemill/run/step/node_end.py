@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Final
+from typing import Final, assert_never
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect, Phase
@@ -18,13 +17,12 @@ from tidemill.catalog.named import Call
 from tidemill.lake.claims import Blame, Fail
 from tidemill.names import RunId
 from tidemill.run.records.programs import Program
-from tidemill.run.records.runs import Cause, NewRun, RunRecord, RunState, find_with_program, insertions, new_node_run
+from tidemill.run.records.runs import Cause, RunRecord, RunState, find_with_program, insertions, new_node_run
 from tidemill.run.records.values import Value, name_values
 from tidemill.run.records.workflow_spec import Course, NodeStand
 from tidemill.run.records.workflows import (
     SQL,
-    Holding,
-    WorkflowRow,
+    NodeStart,
     find_workflow,
     insert_nodes,
     list_nodes,
@@ -34,13 +32,14 @@ from tidemill.run.step.held_inputs import HeldInputs, close_held
 from tidemill.run.step.input_kind import Leaving
 from tidemill.run.step.inputs import find_claims, find_inputs, holds_any, return_claims
 from tidemill.run.step.run_ends import announce_end, free_slots
+from tidemill.run.step.workflow_claims import Claims, Close, Hold, Keep, ReturnAll, decide_claims
 
 NO_INPUT: Final = "no_input"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEnd:
-    """Effects of the end of a node: those that come before the end of its run in the commit, and those behind it."""
+    """Effects to commit before and after the end of the run of a node."""
 
     before: Sequence[Effect] = ()
     after: Sequence[Effect] = ()
@@ -52,14 +51,12 @@ ALONE: Final = NodeEnd()
 
 @dataclass(frozen=True, slots=True)
 class _LockWorkflow(Effect):
-    """Refuse if the workflow has moved since it was read; at its end free its slots."""
+    """Refuse if the workflow has moved since it was read."""
 
     phase = Phase.RUN
 
     workflow: RunRecord
     revision: int
-    node_run: RunId
-    ends: bool
 
     def guards(self) -> Sequence[Call]:
         run = self.workflow
@@ -69,46 +66,58 @@ class _LockWorkflow(Effect):
         )
 
     def writes(self) -> Sequence[Call]:
-        return free_slots(self.workflow.run_id, [self.node_run]) if self.ends else ()
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
+class _FreeSlots(Effect):
+    """Free the slots of a workflow that ends with the run of a node."""
+
+    phase = Phase.RUN
+
+    workflow: RunId
+    node_run: RunId
+
+    def writes(self) -> Sequence[Call]:
+        return free_slots(self.workflow, [self.node_run])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _MoveWorkflow(Effect):
     """Record the end of a node, make the runs of the next nodes, and end the workflow when its course is over."""
 
     phase = Phase.RUN
 
-    workflow: RunId
+    workflow: RunRecord
     node: str
     stand: NodeStand
-    starts: tuple[NewRun, ...]
-    started: tuple[str, ...]
-    holding: Holding
-    hold_for: timedelta | None
+    starts: Sequence[NodeStart]
+    claims: Claims
     end: RunState | None
     reason: str
     values: Mapping[str, Value]
 
     def writes(self) -> Sequence[Call]:
         calls: list[Call] = []
+        run_id = self.workflow.run_id
         if self.end is not None:
             cause = {RunState.FAILED: Cause.FAILED, RunState.KILLED: Cause.KILLED}.get(self.end)
             facts = json.dumps({"values": dict(self.values)} if self.values else {})
-            calls.append(
-                SQL.end_workflow(run_id=self.workflow, state=self.end, cause=cause, reason=self.reason, facts=facts)
-            )
+            calls.append(SQL.end_workflow(run_id=run_id, state=self.end, cause=cause, reason=self.reason, facts=facts))
         calls.append(
             SQL.end_node(
-                run_id=self.workflow,
+                run_id=run_id,
                 node=self.node,
                 outcome=self.stand.outcome,
                 reason=self.stand.reason,
                 result=json.dumps(dict(self.stand.values)),
             )
         )
-        calls.append(SQL.move_workflow(run_id=self.workflow, holding=self.holding, hold_for=self.hold_for))
+        hold_for = self.claims.within if isinstance(self.claims, Hold) else None
+        calls.append(SQL.move_workflow(run_id=run_id, holding=self.claims.holding, hold_for=hold_for))
         if self.starts:
-            calls += [*insertions(self.starts), insert_nodes((self.workflow, node) for node in self.started)]
+            runs = [new_node_run(self.workflow, start) for start in self.starts]
+            calls += [*insertions(runs), insert_nodes((run_id, start.node) for start in self.starts)]
         return calls
 
 
@@ -131,41 +140,48 @@ def decide_node_end(
     course = plan.course
     end = _decide_end(course, killed=killed)
     reason = _describe_end(course, end)
-    open_claims = bool(row.spec.held) and row.holding in {Holding.NOTHING, Holding.HELD}
-    closes = open_claims and course.frees_claims(row.spec.nodes)
-    holding, hold_for = _decide_holding(row, end, closes=closes)
+    claims = decide_claims(
+        row.holding,
+        end,
+        holds=bool(row.spec.held),
+        read=course.frees_claims(row.spec.nodes),
+        within=row.spec.resume_within,
+    )
     values = name_values({name: one.values for name, one in nodes.items()})
     move = _MoveWorkflow(
-        workflow.run_id,
-        run.node,
-        stand,
-        tuple(new_node_run(workflow, start) for start in plan.starts),
-        tuple(start.node for start in plan.starts),
-        holding,
-        hold_for,
-        end,
-        reason,
-        values,
+        workflow=workflow,
+        node=run.node,
+        stand=stand,
+        starts=plan.starts,
+        claims=claims,
+        end=end,
+        reason=reason,
+        values=values,
     )
-    before = [_LockWorkflow(workflow, row.revision, run.run_id, end is not None)]
+    before: list[Effect] = [_LockWorkflow(workflow, row.revision)]
+    if end is not None:
+        before.append(_FreeSlots(workflow.run_id, run.run_id))
     after: list[Effect] = [move]
     if held is not None:
         after += [*held.report(run.run_id), *held.record(run.run_id)]
     if end is not None and not (end is RunState.COMPLETED and course.idle):
         after.append(announce_end(workflow, program, end, values=values))
-    if closes:
-        read = row.spec.list_read(nodes)
-        if row.holding is Holding.HELD:
-            after += close_held(db, workflow.run_id, workflow.epoch, held, read)
-        return NodeEnd(before, [*after, *_announce_rest(db, workflow, program, read)])
-    if held is not None:
+    if held is not None and not isinstance(claims, Close):
         after += held.keep()
-    if end in {RunState.FAILED, RunState.KILLED} and holding is not Holding.HELD and open_claims:
-        failure = Blame(reason, () if blame is None else blame.claims) if end is RunState.FAILED else None
-        return NodeEnd(before, [*after, *return_held(db, workflow, program, failure)])
-    after += _fail_claims(workflow, blame)
-    if end is RunState.FAILED and holding is Holding.HELD:
-        after += _leave(db, workflow, program, failed=True)
+    match claims:
+        case Close(taken=taken):
+            read = row.spec.list_read(nodes)
+            after += close_held(db, workflow.run_id, workflow.epoch, held, read) if taken else []
+            after += _announce_rest(db, workflow, program, read)
+        case ReturnAll():
+            failure = Blame(reason, () if blame is None else blame.claims) if end is RunState.FAILED else None
+            after += return_held(db, workflow, program, failure, closes_some=held is not None and bool(held.refused))
+        case Hold():
+            after += [*_fail_claims(workflow, blame), *_leave(db, workflow, program, failed=True)]
+        case Keep():
+            after += _fail_claims(workflow, blame)
+        case _:
+            assert_never(claims)
     return NodeEnd(before, after)
 
 
@@ -189,22 +205,10 @@ def _describe_end(course: Course, end: RunState | None) -> str:
             return ""
 
 
-def _decide_holding(row: WorkflowRow, end: RunState | None, *, closes: bool) -> tuple[Holding, timedelta | None]:
-    """Return what becomes of the claims of a workflow, and for how long it keeps them."""
-    if closes:
-        return Holding.CLOSED, None
-    if end is RunState.KILLED:
-        return Holding.RETURNED, None
-    if end is RunState.FAILED and row.holding is Holding.HELD:
-        within = row.spec.resume_within
-        return (Holding.HELD, within) if within else (Holding.RETURNED, None)
-    return row.holding, None
-
-
 def _announce_rest(db: Db, workflow: RunRecord, program: Program, read: Collection[str]) -> Sequence[Effect]:
-    """Return what announces the rest of the data sets `read` at once, and that of the others later.
+    """Announce at once what waits in data sets that a node has read, and postpone the other data sets.
 
-    No node has looked at the others: at once, the next run would leave them too, and so on.
+    The next run might not read the other data sets either. Announced at once, they would start run after run.
     """
     seen = replace(program, reads=tuple(name for name in program.reads if name in read))
     unseen = replace(program, reads=tuple(name for name in program.reads if name not in read))
@@ -214,10 +218,15 @@ def _announce_rest(db: Db, workflow: RunRecord, program: Program, read: Collecti
     return [*find_inputs(db, seen).announce(), *find_inputs(db, unseen).leave(leaving)]
 
 
-def return_held(db: Db, workflow: RunRecord, program: Program, blame: Blame | None) -> Sequence[Effect]:
-    """Return the effects that return the claims of a workflow, and announce what is left."""
+def return_held(
+    db: Db, workflow: RunRecord, program: Program, blame: Blame | None, *, closes_some: bool = False
+) -> Sequence[Effect]:
+    """Return the effects that return the claims of a workflow, and announce what is left.
+
+    `closes_some` says that the same commit closes some of the claims first.
+    """
     claims = find_claims(db, workflow.run_id)
-    returned = return_claims(workflow.run_id, workflow.epoch, blame, program.backoff, claims)
+    returned = return_claims(workflow.run_id, workflow.epoch, blame, program.backoff, claims, closes_some=closes_some)
     return [*returned, *_leave(db, workflow, program, failed=blame is not None)]
 
 

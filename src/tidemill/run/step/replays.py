@@ -7,7 +7,7 @@ must not undo what later runs have written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ from tidemill.names import CommitSeq, RunId
 from tidemill.run.records.runs import Replay, find_runs
 from tidemill.run.step.workspace import Workspace
 from tidemill.shapes.keys import Key, KeyText
-from tidemill.shapes.manifest import Manifest, tx_directory
+from tidemill.shapes.manifest import tx_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,15 +82,15 @@ def check_replay(run: Workspace, replay: Replay, writes: Iterable[str]) -> dict[
     `ReplayRefused` for a replay that would publish what it must not.
     """
     if not replay.sandbox:
-        refuse_unsafe(run, replay, run.outputs.filesets)
+        _refuse_unsafe(run, replay, run.outputs.filesets)
     if not replay.diff:
         return {}
-    compared = compare_outputs(run, replay, {name: run.outputs.filesets[name] for name in writes})
+    compared = _compare_outputs(run, replay, {name: run.outputs.filesets[name] for name in writes})
     same = not any(one.differing_partitions for one in compared)
     return {"comparison": {"same": same, "outputs": write_plain(compared)}}
 
 
-def compare_outputs(run: Workspace, replay: Replay, filesets: Mapping[str, Fileset]) -> list[OutputComparison]:
+def _compare_outputs(run: Workspace, replay: Replay, filesets: Mapping[str, Fileset]) -> list[OutputComparison]:
     """Compare what the attempt has written with what the run has published, output by output. Cost: reads both."""
     found = []
     for name, fileset in filesets.items():
@@ -103,7 +103,7 @@ def compare_outputs(run: Workspace, replay: Replay, filesets: Mapping[str, Files
     return found
 
 
-def refuse_unsafe(run: Workspace, replay: Replay, filesets: Mapping[str, Fileset]) -> None:
+def _refuse_unsafe(run: Workspace, replay: Replay, filesets: Mapping[str, Fileset]) -> None:
     """Raise `ReplayRefused` unless each written partition is as the run, or a replay of it, has left it.
 
     Appended rows are there already, unless such a run has dropped the partition since. What commits after this look is
@@ -132,6 +132,16 @@ def _find_same(run: Workspace, replay: Replay, run_ids: Iterable[RunId]) -> set[
     return {replay.of, *run.catalog.read(block)}
 
 
+@dataclass(frozen=True, slots=True)
+class _ComparedRows:
+    """Differences of partitions that both sides have. With `by_rows` off their files were compared, and no rows."""
+
+    by_rows: bool
+    differing: Mapping[KeyText, PartitionDifference] = field(default_factory=dict)
+    only_published: tuple[str, ...] = ()
+    only_replayed: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class _ReplayedOutput:
     run: Workspace
@@ -153,50 +163,38 @@ class _ReplayedOutput:
                 differing[key] = self._differ(key, _tell_ops(old, new), _rows_of(old), _rows_of(new))
             else:
                 both.append(key)
-        by_rows, samples = self._compare_rows(before, after, both, differing)
+        rows = self._compare_rows([before[key] for key in both], [after[key] for key in both])
+        differing |= rows.differing
         return OutputComparison(
             self.name,
             len({*before, *after}),
             sum(map(_rows_of, before.values())),
             sum(map(_rows_of, after.values())),
-            by_rows,
+            rows.by_rows,
             len(differing),
             tuple(differing[key] for key in sorted(differing)[:_MOST_SHOWN]),
-            *samples,
+            rows.only_published,
+            rows.only_replayed,
         )
 
-    def _compare_rows(
-        self,
-        before: Mapping[KeyText, Change],
-        after: Mapping[KeyText, Change],
-        both: Sequence[KeyText],
-        differing: dict[KeyText, PartitionDifference],
-    ) -> tuple[bool, tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Compare the rows of partitions that both sides have; tell whether rows were compared, and some of them."""
-        changed = [key for key in both if _contents(before[key].manifest) != _contents(after[key].manifest)]
+    def _compare_rows(self, before: Sequence[Change], after: Sequence[Change]) -> _ComparedRows:
+        """Compare the rows of partitions that both sides have, in the same order."""
+        both = zip(before, after, strict=True)
+        changed = [(old, new) for old, new in both if _contents(old) != _contents(new)]
+        if not changed:
+            return _ComparedRows(by_rows=True)
         columns = next((one.columns for one in self.published if one.columns), None)
         own = self.run.outputs.columns_of(self.name)
         # Columns may have been added since: the rows of the run have no values in them.
-        if changed and (columns is None or own is None or not columns.types.items() <= own.types.items()):
-            for key in changed:
-                why = "its columns are others, or have other types"
-                differing[key] = self._differ(key, why, _rows_of(before[key]), _rows_of(after[key]))
-            return True, ((), ())
+        if columns is None or own is None or not columns.types.items() <= own.types.items():
+            return _ComparedRows(True, self._differ_all(changed, "its columns are others, or have other types"))
         session = self.run.session
-        if session is None or not changed:
-            for key in changed:
-                why = "its files differ; the program has no Spark to compare the rows"
-                differing[key] = self._differ(key, why, _rows_of(before[key]), _rows_of(after[key]))
-            return not changed, ((), ())
-        return True, self._diff(session, [before[key] for key in changed], [after[key] for key in changed], differing)
+        if session is None:
+            why = "its files differ; the program has no Spark to compare the rows"
+            return _ComparedRows(False, self._differ_all(changed, why))
+        return self._diff(session, [old for old, _ in changed], [new for _, new in changed])
 
-    def _diff(
-        self,
-        spark: SparkSession,
-        before: Sequence[Change],
-        after: Sequence[Change],
-        differing: dict[KeyText, PartitionDifference],
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _diff(self, spark: SparkSession, before: Sequence[Change], after: Sequence[Change]) -> _ComparedRows:
         from tidemill.frames.row_diff import diff_rows
         from tidemill.frames.spark import read_partitions
 
@@ -206,10 +204,17 @@ class _ReplayedOutput:
 
         columns = self.run.outputs.columns_of(self.name)
         found = diff_rows(read(before, columns), read(after, columns), self.fileset.keys.names, _MOST_ROWS)
+        differing = {}
         for values, (lost, won) in found.numbers.items():
             key = self.fileset.keys.encode(self._key(values))
             differing[key] = self._differ(key, "its rows differ", lost, won)
-        return found.only_old, found.only_new
+        return _ComparedRows(True, differing, found.only_old, found.only_new)
+
+    def _differ_all(self, changed: Iterable[tuple[Change, Change]], why: str) -> dict[KeyText, PartitionDifference]:
+        return {
+            old.partition_key: self._differ(old.partition_key, why, _rows_of(old), _rows_of(new))
+            for old, new in changed
+        }
 
     def _key(self, values: Sequence[object]) -> Key:
         return self.fileset.keys.check(dict(zip(self.fileset.keys.names, values, strict=True)))
@@ -227,9 +232,9 @@ def _rows_of(change: Change | None) -> int:
     return 0 if change is None else change.manifest.total_rows
 
 
-def _contents(manifest: Manifest) -> list[tuple[str, int, int]]:
+def _contents(change: Change) -> list[tuple[str, int, int]]:
     """Return the contents of files, which are the same rows wherever they are the same."""
-    return sorted((file.checksum or file.name, file.bytes, file.rows) for file in manifest.files)
+    return sorted((file.checksum or file.name, file.bytes, file.rows) for file in change.manifest.files)
 
 
 def _tell_ops(old: Change | None, new: Change | None) -> str:

@@ -18,7 +18,7 @@ from tidemill.lake.consumer.claims import hand_over_partitions
 from tidemill.lake.inbox.file_claims import hand_over_files
 from tidemill.names import RunId
 from tidemill.run.records.programs import Program
-from tidemill.run.records.runs import NewRun, find_with_program, insertions, start_nodes
+from tidemill.run.records.runs import NewRun, RunRecord, find_with_program, insertions, start_nodes
 from tidemill.run.records.workflows import SQL, Holding, WorkflowMoved, find_workflow, list_nodes, plan_course
 from tidemill.run.step.node_end import return_held
 from tidemill.run.step.run_ends import announce_return
@@ -70,15 +70,16 @@ class _EndHold(Effect):
 
     phase = Phase.RUN
 
-    run_id: RunId
+    run: RunRecord
     revision: int
 
     def guards(self) -> list[Call]:
-        held = SQL.refuse_unless_holding(run_id=self.run_id, revision=self.revision)
-        return [SQL.lock_run(run_id=self.run_id), held]
+        run = self.run
+        moved = SQL.refuse_if_workflow_moved(run_id=run.run_id, state=run.state, revision=self.revision)
+        return [SQL.lock_run(run_id=run.run_id), moved]
 
     def writes(self) -> list[Call]:
-        return [SQL.end_hold(run_id=self.run_id)]
+        return [SQL.end_hold(run_id=self.run.run_id)]
 
 
 def end_holds(catalog: Catalog) -> None:
@@ -106,7 +107,7 @@ def _end_hold(db: Db, run_id: RunId) -> list[Effect]:
         return []
     blame = Blame(f"{run_id} has failed, and was not resumed: {run.exit_reason}")
     returned = return_held(db, run, program, blame)
-    return [_EndHold(run_id, row.revision), *returned, announce_return(run, program)]
+    return [_EndHold(run, row.revision), *returned, announce_return(run, program)]
 
 
 def find_next_end_of_hold(db: Db) -> datetime | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Never
 
@@ -39,6 +39,10 @@ class WindowInputs(InputKind):
         """Find nothing: the state of a window program is looked up by the program's id."""
         del db, datasets, consumers
         return cls(program)
+
+    def list_waiting(self, db: Db) -> Collection[str]:
+        """Return what a window program reads."""
+        return self.program.reads if computes_windows(db, self.program) else ()
 
     @property
     def ids(self) -> Sequence[str]:

@@ -396,6 +396,45 @@ def test_runs_and_consumer_say_whether_a_partition_needs_a_run(past):
     assert past.mill.backfills.plan("shop.daily").items == 5
 
 
+def replay(stage, run_id, *, sandbox):
+    """Replay a run a minute later, and return the state in which the replay has ended."""
+    stage.world.clock.move("1m")
+    replay_id = stage.mill.runs.replay(run_id, sandbox=sandbox).run_id
+    stage.work()
+    return stage.find(replay_id).state
+
+
+def test_a_replay_does_not_change_what_a_partition_needs(past):
+    """A comparison of an earlier run publishes nothing, whatever its end; a refused one leaves the published rows."""
+    done = past.mill.runs.start("shop.daily", partitions={"days": ["day=1"]}).run_id
+    past.work()
+    good = past.mill.runs.start("shop.daily", partitions={"days": ["day=2"]}).run_id
+    past.work()
+    broken = past.mill.project.config.folder / "broken"
+    broken.touch()
+    past.world.clock.move("1m")
+    past.mill.runs.start("shop.daily", partitions={"days": ["day=2"]})
+    past.work()
+    replayed = [replay(past, done, sandbox=sandbox) for sandbox in (True, False)]
+    broken.unlink()
+    replayed.append(replay(past, good, sandbox=True))
+    planned = past.mill.backfills.plan("shop.daily", where=["day>=1", "day<3"], select="all")
+
+    assert replayed == ["FAILED", "FAILED", "COMPLETED"]
+    assert [(one.item, one.need) for one in planned.first] == [("day=1", "done"), ("day=2", "failed")]
+
+
+def test_a_replay_does_not_change_what_a_time_needs(stage):
+    """As for partitions."""
+    done = stage.mill.runs.start("shop.daily", {"day": "2026-01-01"}, logical_time="2026-01-01T03:00").run_id
+    stage.work()
+    (stage.mill.project.config.folder / "broken 01").touch()
+    replayed = replay(stage, done, sandbox=True)
+
+    assert replayed == "FAILED"
+    assert stage.mill.backfills.plan("shop.daily", **JANUARY).named == {"missing": 9, "done": 1}
+
+
 def test_the_current_content_of_a_partition_says_whether_it_needs_a_run(past):
     """A run that took an earlier content, or a part of the content, has not processed what is there now."""
     past.publish("days", "day=6", "day=7", "day=8")
@@ -485,9 +524,32 @@ def test_a_backfill_by_runs_takes_their_inputs_again(past):
     started = past.mill.backfills.start("shop.daily", {"rate": 2}, by="runs", runs=[run.run_id])
     ended = finish(past, started.backfill_id)
 
-    assert planned.items == 3
+    assert planned.items == 2
     assert counts(ended) == ("COMPLETED", 0, 0, 1, 0, 0)
     assert past.lines_of()[-1] == "[6, 7] 2"
+
+
+def test_a_backfill_of_a_period_repeats_each_run_once(past):
+    """Repetitions and replays of a run have its input: repeated too, they would publish its rows again."""
+    past.publish("days", "day=6")
+    (run,) = (one for one in past.play() if one.arguments)
+    since, until = run.created_at - timedelta(days=1), run.created_at + timedelta(days=1)
+    period = {"by": "runs", "since": since, "until": until}
+    empty = past.mill.runs.start("shop.daily").run_id
+    (past.mill.project.config.folder / "broken").touch()
+    past.mill.runs.start("shop.daily", partitions={"days": ["day=1"]})
+    past.play()
+    (past.mill.project.config.folder / "broken").unlink()
+    replay(past, run.run_id, sandbox=True)
+    first = past.mill.backfills.start("shop.daily", {"rate": 2}, **period, quiet=True).backfill_id
+    finish(past, first)
+    second = past.mill.backfills.start("shop.daily", {"rate": 3}, **period, quiet=True).backfill_id
+    finish(past, second)
+    named = past.mill.backfills.plan("shop.daily", by="runs", runs=[empty, run.run_id])
+
+    assert [[one.item for one in past.mill.backfills.items(each)] for each in (first, second)] == [[run.run_id]] * 2
+    assert [line for line in past.lines_of() if line.startswith("[6]")] == ["[6] 1", "[6] 1", "[6] 2", "[6] 3"]
+    assert named.items == 2
 
 
 def test_an_item_that_is_gone_fails_by_itself(past):

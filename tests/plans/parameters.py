@@ -774,6 +774,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "backfills.list_items_in_state": {"state": "FAILED", "after": 100},
     "backfill_plan.list_partitions": {"dataset_id": "wide", "lower": "k1", "after": "", "upper": "k2"},
     "backfill_plan.list_named": {"dataset_id": "wide", "keys": _list(*_KEYS)},
+    "backfill_plan.list_with_input": {"runs": _list("run_1", "run_2")},
     "backfill_plan.list_open_times": {"schedule_id": "schedule_1", "since": 1},
     "backfill_plan.list_changed": {"dataset_id": "wide", "first": 1, "last": 200},
     "needs.list_course": {

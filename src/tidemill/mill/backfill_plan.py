@@ -29,7 +29,7 @@ from tidemill.run.records.runs import RunRecord, RunState, find_runs, list_runs
 from tidemill.run.step.inputs import refuse_taking
 from tidemill.run.step.needs import ItemNeed, find_needs, need_of_run
 from tidemill.schedule.argument_sources import From, LogicalTime
-from tidemill.schedule.backfills import LOGICAL_TIME, MOST_ITEMS, By, list_open_items
+from tidemill.schedule.backfills import LOGICAL_TIME, MOST_ITEMS, REPEATS, By, list_open_items
 from tidemill.schedule.schedules import read_timers
 from tidemill.schedule.specs import Misfire, Schedule
 from tidemill.schedule.time_triggers import CalendarTrigger
@@ -348,11 +348,14 @@ def _times_of(leaf: CalendarTrigger, since: datetime, until: datetime) -> Iterat
 
 
 def _list_logical_times(db: Db, program: Program, since: datetime) -> dict[datetime, RunState]:
-    """Return the state of the newest run of each logical time from `since` on, of runs not made long before."""
+    """Return the state of the newest run of each logical time from `since` on, of runs not made long before.
+
+    Replays are left out: see `list_course`.
+    """
     states: dict[datetime, RunState] = {}
     place = {"program_id": program.program_id, "since": max(since, EPOCH + _EARLY) - _EARLY, "most": _PART}
     for run in _list_all(lambda **at: list_runs(db, **{**place, **at})):
-        for at in run.logical_times:
+        for at in run.logical_times if run.replay is None else ():
             states.setdefault(at, run.state)
     return states
 
@@ -378,7 +381,15 @@ def _plan_runs(db: Db, program: Program, choice: Choice) -> Iterator[PlannedItem
     since, until = read_period(choice.since, choice.until)
     place = {"since": since, "before": (until, "")}
     runs = _list_all(lambda **at: list_runs(db, program_id=program.program_id, most=_PART, **{**place, **at}))
-    of = list(islice(runs, MOST_ITEMS + 1))
+    of = list(islice((run.run_id for run in runs if _is_first(run)), MOST_ITEMS + 1))
     _check_number(of, _SHORTER)
-    for run in reversed(of):
-        yield PlannedItem(run.run_id, run.run_id, need_of_run(run.state))
+    if program.reads:
+        with_input = {*db.records(SQL.list_with_input, RunId, runs=json.dumps(of))}
+        of = [run_id for run_id in of if run_id in with_input]
+    for run_id in reversed(of):
+        yield PlannedItem(run_id, run_id, ItemNeed.DONE)
+
+
+def _is_first(run: RunRecord) -> bool:
+    """Return whether a run has committed and repeats no other run: both together would publish the same rows twice."""
+    return run.state is RunState.COMPLETED and run.replay is None and REPEATS not in run.triggered_by

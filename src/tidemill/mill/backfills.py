@@ -146,7 +146,8 @@ class Backfills(Noun):
         `by="partitions"` names the current partitions of an input of the program: of `dataset`, if it has several,
         and those that `where` chooses. `by="versions"` names those that transactions with write pointers from
         `from_version` to `to_version` have changed. `by="times"` names the times of `schedule` in [since, until).
-        `by="runs"` names runs of the program, or those made in [since, until), whose inputs are taken again.
+        `by="runs"` names runs of the program, or those made in [since, until) that have committed and repeat no other
+        run. Their inputs are taken again.
 
         Of these, `select` takes `missing` ones, `failed` ones, `unfinished` ones (both), or `all`. The default is
         `unfinished`, and `all` of `by="runs"`: a run that has failed took no input. `BadBackfill`, `BadKey`,

@@ -43,6 +43,8 @@ _HANDED_ON: Final = ("logical_time", "logical_times")
 """Fields of the cause of a run that a repetition has too."""
 _TAKEN_MEANWHILE: Final = "by now the next run of the program takes it, or another run has it"
 _DONE_MEANWHILE: Final = "another run of the program has taken it meanwhile"
+REPEATS: Final = "replays"
+"""Field of the cause of a run that repeats the input of another run: the id of that run."""
 LOGICAL_TIME: Final[Mapping[str, object]] = {"from": "logical_time"}
 """The argument that is the logical time of each item."""
 TAKES_ALL: Final = "all"
@@ -478,7 +480,7 @@ def _make_run(  # a run is made of all of these
             chosen = choose_partitions(db, pointer, found.dataset_id or DatasetId(""), [item])
         case By.RUNS:
             before = find_run(db, RunId(item))
-            cause |= {"replays": before.run_id}
+            cause |= {REPEATS: before.run_id}
             cause |= {name: before.triggered_by[name] for name in _HANDED_ON if name in before.triggered_by}
             arguments = {**before.arguments, **arguments}
             chosen = repeat_input(db, pointer, program, before.run_id)

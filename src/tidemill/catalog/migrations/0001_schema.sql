@@ -767,6 +767,8 @@ CREATE TABLE run (
     backfill_id         {text},
     -- The bundle whose code each attempt executes, of a replay. NULL: the one that the program has then.
     code                {text},
+    -- The run that a replay repeats. NULL for other runs.
+    replay_of           {text},
     CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED'))),
     -- A runner would take it.
     CHECK (kind <> 'workflow' OR state <> 'PENDING')

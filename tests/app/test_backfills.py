@@ -204,8 +204,10 @@ def test_failed_items_are_shown_and_tried_again(stage):
     with raises_code("retried_by_backfill", backfill_id):
         stage.mill.runs.retry(shown.run_id)
     stage.mill.backfills.retry(backfill_id)
+    tried = list(stage.mill.backfills.items(backfill_id))[3]
     ended = finish(stage, backfill_id)
 
+    assert (tried.state, tried.why) == ("RUNNING", "")
     assert counts(failed) == ("COMPLETED", 0, 0, 9, 1, 0)
     assert (shown.no, shown.item, shown.why) == (3, "2026-01-04T03:00:00Z", "failed: ValueError: broken")
     assert counts(ended) == ("COMPLETED", 0, 0, 10, 0, 0)
@@ -259,6 +261,48 @@ def test_a_backfill_ends_though_its_program_is_retired(stage):
     assert stage.mill.backfills.show(backfill_id).state == "COMPLETED"
 
 
+@pytest.mark.parametrize("ending", ["done", "failed"])
+def test_a_paused_backfill_ends_with_its_last_run(stage, ending):
+    """A script waits for its end. Failed items are tried again after its resumption, so it does not end before."""
+    if ending == "failed":
+        (stage.mill.project.config.folder / "broken 01").touch()
+    backfill_id = stage.mill.backfills.start("shop.daily", **{**JANUARY, "until": "2026-01-02"}).backfill_id
+    stage.mill.backfills.pause(backfill_id)
+    ended = finish(stage, backfill_id)
+
+    assert ended.state == ("COMPLETED" if ending == "done" else "PAUSED")
+    assert (ended.ended_at is None) == (ending == "failed")
+
+
+def test_a_failed_item_that_another_backfill_has_is_not_tried_again(stage):
+    """A person starts a backfill for what has failed, and another person tries the first backfill again."""
+    broken = [stage.mill.project.config.folder / f"broken {day}" for day in ("01", "02")]
+    for one in broken:
+        one.touch()
+    first = stage.mill.backfills.start("shop.daily", **JANUARY, concurrency=10).backfill_id
+    finish(stage, first)
+    for one in broken:
+        one.unlink()
+    second = stage.mill.backfills.start("shop.daily", **{**JANUARY, "until": "2026-01-02"}).backfill_id
+    retried = stage.mill.backfills.retry(first)
+    (left,) = stage.mill.backfills.items(first, state="failed")
+    ended = [finish(stage, one) for one in (first, second)]
+
+    assert (retried.state, left.item) == ("RUNNING", "2026-01-01T03:00:00Z")
+    assert left.why == "another backfill of the program has the item; `tidemill backfill retry` looks again"
+    assert [counts(one) for one in ended] == [("COMPLETED", 0, 0, 9, 1, 0), ("COMPLETED", 0, 0, 1, 0, 0)]
+    assert sorted(stage.lines_of()) == [f"2026-01-{day:02}" for day in range(1, 11)]
+
+
+def test_a_cancellation_counts_the_runs_that_it_kills(stage):
+    """A run that had ended by itself is not killed, though no scheduler has seen its end."""
+    backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY, concurrency=2).backfill_id
+    ended, _ = stage.take()
+    stage.attempt(ended)
+
+    assert stage.mill.backfills.cancel(backfill_id, kill=True).killed == 1
+
+
 def test_the_retry_of_a_paused_backfill_waits_for_its_resumption(stage):
     """The machine is still needed for something else."""
     backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY).backfill_id
@@ -269,6 +313,7 @@ def test_the_retry_of_a_paused_backfill_waits_for_its_resumption(stage):
     retried = stage.mill.backfills.retry(backfill_id)
 
     assert (retried.state, counts(stage.mill.backfills.show(backfill_id))) == ("PAUSED", ("PAUSED", 10, 0, 0, 0, 0))
+    assert {one.why for one in stage.mill.backfills.items(backfill_id)} == {""}
 
 
 def test_a_scheduler_advances_a_backfill_once_a_step(stage):

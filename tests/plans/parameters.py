@@ -732,6 +732,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "backfills.insert_backfill": {
         "backfill_id": "another",
         "namespace": "default",
+        "item_kind": "partitions",
+        "takes_all": 0,
         "choice": "{}",
         "arguments": "{}",
         "concurrency": 1,
@@ -752,7 +754,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
             ]
         ),
     },
-    "backfills.move_items": {"before": "FAILED", "after": "WAITING"},
+    "backfills.move_items": {"before": "FAILED", "after": "WAITING", "but": _list(1, 2)},
     "backfills.store_backfill": {
         "state": "RUNNING",
         "reason": "",

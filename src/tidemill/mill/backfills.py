@@ -16,9 +16,9 @@ from tidemill.mill.backfill_plan import BadBackfill, Choice, Planned, Selection,
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, program_names
-from tidemill.mill.runs import StartsByItself
 from tidemill.names import BackfillId, ProgramId, RunId, WritePointer
 from tidemill.run.records.programs import Program
+from tidemill.run.records.runs import RunState
 from tidemill.run.step.needs import ItemNeed
 from tidemill.schedule import backfills
 from tidemill.schedule.argument_sources import MissingSource
@@ -105,7 +105,10 @@ class BackfillItem:
 
 @dataclass(frozen=True, slots=True)
 class ChangedBackfill:
-    """A backfill after a change; `changed` is false if it was so already. `killed` are runs whose end was asked for."""
+    """A backfill after a change. `changed` is false if the backfill was in that state before.
+
+    `killed` is the number of runs whose end was asked for.
+    """
 
     backfill_id: BackfillId
     state: BackfillState
@@ -242,6 +245,8 @@ class Backfills(Noun):
             new = NewBackfill(
                 backfill_id,
                 found,
+                choice.by,
+                choice.select is Selection.ALL,
                 choice.shown(),
                 planned.dataset_id,
                 given,
@@ -350,16 +355,17 @@ class Backfills(Noun):
 
         # An earlier try of the same request has cancelled it, and perhaps killed some of the runs.
         done = self._catalog.write(block) if self._part is None else _Cancelled(**self._part)
-        for run_id in done.killed:
-            kill_run(self._catalog, run_id, self._project.note("run.kill", run_id))
-        return ChangedBackfill(
-            BackfillId(backfill_id), BackfillState.CANCELLED, changed=done.changed, killed=len(done.killed)
-        )
+        ends = [kill_run(self._catalog, one, self._project.note("run.kill", one)) for one in done.killed]
+        # An end that an earlier try has asked for counts too, and no run that had ended by itself.
+        killing = {RunState.STOPPING, RunState.KILLED} if self._part is not None else set()
+        killed = sum(changed or state in killing for state, changed in ends)
+        return ChangedBackfill(BackfillId(backfill_id), BackfillState.CANCELLED, changed=done.changed, killed=killed)
 
     @operation(Right.OPERATE, in_block=True)
     def retry(self, backfill_id: str) -> ChangedBackfill:
         """Try the failed items of a backfill again: of a paused one after `resume`.
 
+        Items that another backfill of the program has stay failed, unless this backfill takes all.
         `NotFound`, `BackfillOver`, `NothingFailed`.
         """
 
@@ -372,8 +378,6 @@ class Backfills(Noun):
 
     def _choose(self, db: Db, name: str, choice: Choice) -> tuple[Program, Planned]:
         program = self._project.startable(db, name)
-        if program.kind.is_worker:
-            raise StartsByItself(program.qualified_name)
         return program, plan_backfill(db, self._project, program, choice)
 
     def _find(self, db: Db, backfill_id: str) -> Backfill:
@@ -420,7 +424,7 @@ def _view(one: Backfill, names: Mapping[ProgramId, str]) -> BackfillView:
 
 def _shower(db: Db, found: Backfill) -> Callable[[Item], str]:
     """Return the function that shows items of a backfill as people read them."""
-    match found.by:
+    match found.item_kind:
         case By.PARTITIONS | By.VERSIONS if found.dataset_id is not None:
             fileset = Fileset.of(find_some(db, [found.dataset_id])[found.dataset_id])
             return lambda one: fileset.show(KeyText(one.item))

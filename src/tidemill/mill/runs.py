@@ -41,19 +41,6 @@ if TYPE_CHECKING:
 SQL: Sql = load_sql(__file__)
 
 
-class StartsByItself(UserError):
-    """A worker was to be started by hand."""
-
-    code = "starts_by_itself"
-
-    def __init__(self, program: str) -> None:
-        self.program = program
-        super().__init__(
-            f"{program} is a worker: runners keep as many of it alive as the app declares",
-            "change `instances` and deploy, or `tidemill run kill` one to have it replaced",
-        )
-
-
 class BadLogicalTime(UserError):
     """A logical time that cannot be read."""
 
@@ -342,8 +329,6 @@ class Runs(Noun):
             is_chosen = partitions is not None or files is not None
             chosen = choose_input(db, self._project, program, partitions, files) if is_chosen else None
             found = self._project.startable(db, program)
-            if found.kind.is_worker:
-                raise StartsByItself(found.qualified_name)
             if quiet and chosen is None:
                 _refuse_taking(db, found)
             bound = found.bind(arguments or {})
@@ -374,7 +359,6 @@ class Runs(Noun):
                 raise NothingToRetry(run_id, run.state)
             _leave_to_backfill(db, run)
             program = check_startable(find_program_by_id(db, run.program_id))
-            bound = program.bind(run.arguments)
             cause = {name: run.triggered_by[name] for name in HANDED_ON if name in run.triggered_by}
             asked = {**self._asked, "retry_of": run_id, **cause}
             limits = list_limits(db, run.program_id)
@@ -385,6 +369,7 @@ class Runs(Noun):
                 chosen = choose_again(db, pointer, run.run_id) if run.is_chosen else None
                 if run.quiet and chosen is None:
                     _refuse_taking(db, program)
+                bound = program.bind(run.arguments)
                 new = NewRun(retry_id, run.program_id, bound, asked, chosen=chosen, quiet=run.quiet)
             new = replace(new, priority=run.priority, limits=limits)
             if program.workflow is None or run.state is not RunState.FAILED or not _resume(db, run, program, new):
@@ -518,8 +503,6 @@ def repeat(db: Db, pointer: WritePointer, run: RunRecord, replay_id: RunId, how:
     if run.workflow is not None:
         raise NothingToReplay(run.run_id, f"is a node of {run.workflow}")
     program = check_startable(find_program_by_id(db, run.program_id))
-    if program.kind.is_worker:
-        raise StartsByItself(program.qualified_name)
     check_choosable(db, program)
     if how.code and not is_kept(db, how.code):
         raise MissingInput([f"the code {how.code} of {run.run_id}"])

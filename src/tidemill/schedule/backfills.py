@@ -39,16 +39,17 @@ MOST_ITEMS: Final = 50_000
 """The most items of a backfill: its start is one transaction."""
 MOST_AT_ONCE: Final = 100
 """The highest concurrency of a backfill."""
-_HANDED_ON: Final = ("logical_time", "logical_times")
-"""Fields of the cause of a run that a repetition has too."""
-_TAKEN_MEANWHILE: Final = "by now the next run of the program takes it, or another run has it"
+_REPEATED_TIMES: Final = ("logical_time", "logical_times")
+"""Fields of the cause of a run that a repetition has too. The feeds of triggers may not be kept any more."""
+_TAKEN_MEANWHILE: Final = (
+    "another run of the program has taken the partition, or will take it; `tidemill backfill retry` looks again"
+)
+_IN_ANOTHER: Final = "another backfill of the program has the item; `tidemill backfill retry` looks again"
 _DONE_MEANWHILE: Final = "another run of the program has taken it meanwhile"
 REPEATS: Final = "replays"
 """Field of the cause of a run that repeats the input of another run: the id of that run."""
 LOGICAL_TIME: Final[Mapping[str, object]] = {"from": "logical_time"}
 """The argument that is the logical time of each item."""
-TAKES_ALL: Final = "all"
-"""The selection of a choice that takes items whatever they need."""
 _REFUSED_IN_A_ROW: Final = 20
 """After so many items in a row for which no run could be made, a backfill pauses by itself."""
 
@@ -111,12 +112,16 @@ class NothingFailed(Conflict):
 class Backfill:
     """Row of a backfill. `choice` says for people by what its items were chosen, as JSON.
 
+    Items of a backfill that `takes_all` are processed whatever they need.
+
     An argument `{"from": "logical_time"}` is the logical time of each item. `reason` says why it paused by itself.
     """
 
     backfill_id: BackfillId
     program_id: ProgramId
     namespace: Namespace
+    item_kind: By
+    takes_all: bool
     choice: Mapping[str, object]
     dataset_id: DatasetId | None
     arguments: Mapping[str, object]
@@ -133,11 +138,6 @@ class Backfill:
     dropped: int
     created_at: datetime
     ended_at: datetime | None
-
-    @property
-    def by(self) -> By:
-        """The kind of its items."""
-        return By(str(self.choice["by"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,8 @@ class NewBackfill:
 
     backfill_id: BackfillId
     program: Program
+    item_kind: By
+    takes_all: bool
     choice: Mapping[str, object]
     dataset_id: DatasetId | None
     arguments: Mapping[str, object]
@@ -198,6 +200,8 @@ def start_backfill(db: Db, world: World, pointer: WritePointer, new: NewBackfill
         backfill_id=new.backfill_id,
         program_id=new.program.program_id,
         namespace=new.program.namespace,
+        item_kind=new.item_kind,
+        takes_all=int(new.takes_all),
         choice=json.dumps(new.choice),
         dataset_id=new.dataset_id,
         arguments=json.dumps(new.arguments),
@@ -227,7 +231,7 @@ def advance_due(catalog: Catalog, world: World) -> int:
 
 
 def pause_backfill(db: Db, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
-    """Make no more runs of a backfill; return it as it was, and as it is now: the same if it was paused.
+    """Make no more runs of a backfill. Return the backfill before and after: the same object if it was paused.
 
     `BackfillOver`.
     """
@@ -258,27 +262,32 @@ def cancel_backfill(db: Db, backfill_id: BackfillId) -> tuple[Backfill, Backfill
         raise BackfillOver(backfill_id, found.state)
     if found.state is BackfillState.CANCELLED:
         return found, found
-    db.run(SQL.move_items, backfill_id=backfill_id, before=ItemState.WAITING, after=ItemState.DROPPED)
+    db.run(SQL.move_items, backfill_id=backfill_id, before=ItemState.WAITING, after=ItemState.DROPPED, but="[]")
     dropped = replace(found, state=BackfillState.CANCELLED, waiting=0, dropped=found.dropped + found.waiting)
     return found, _store(db, dropped)
 
 
 def retry_backfill(db: Db, world: World, pointer: WritePointer, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
-    """Have the failed items of a backfill wait again, and go on; return as `pause_backfill` does.
+    """Set the failed items of a backfill to WAITING, and make the next runs; return as `pause_backfill` does.
 
-    A paused backfill stays paused. `pointer` as for `start_backfill`. `BackfillOver` for a cancelled backfill,
-    `NothingFailed`.
+    A paused backfill stays paused. Items that wait or run in another backfill of the program stay FAILED, unless this
+    backfill takes all. `pointer` as for `start_backfill`. `BackfillOver` for a cancelled backfill, `NothingFailed`.
+    Cost: the failed items, and those of `list_open_items`.
     """
     found = lock_backfill(db, backfill_id)
     if found.state is BackfillState.CANCELLED:
         raise BackfillOver(backfill_id, found.state)
     if not found.failed:
         raise NothingFailed(backfill_id)
-    db.run(SQL.move_items, backfill_id=backfill_id, before=ItemState.FAILED, after=ItemState.WAITING)
-    again = replace(found, waiting=found.waiting + found.failed, failed=0)
+    others = {} if found.takes_all else list_open_items(db, found.program_id, found.dataset_id)
+    failed = list_items(db, backfill_id, most=found.failed, state=ItemState.FAILED) if others else []
+    kept = [_ItemChange(one.no, ItemState.FAILED, None, _IN_ANOTHER) for one in failed if one.item in others]
+    but = json.dumps([one.no for one in kept])
+    db.run(SQL.move_items, backfill_id=backfill_id, before=ItemState.FAILED, after=ItemState.WAITING, but=but)
+    again = replace(found, waiting=found.waiting + found.failed - len(kept), failed=len(kept))
     if found.state is not BackfillState.PAUSED:
         again = replace(again, state=BackfillState.RUNNING)
-    return found, _advance(db, world, pointer, again)
+    return found, _advance(db, world, pointer, again, kept)
 
 
 def list_running(db: Db, backfill_id: BackfillId) -> list[RunId]:
@@ -359,14 +368,22 @@ def _advance_one(db: Db, world: World, backfill_id: BackfillId) -> None:
     _advance(db, world, pointer, lock_backfill(db, backfill_id))
 
 
-def _advance(db: Db, world: World, pointer: WritePointer, found: Backfill) -> Backfill:
-    """Settle the items whose runs have ended, make the next runs, and store the backfill; the caller holds its lock."""
-    advanced, changed = _settle_items(db, found)
+def _advance(
+    db: Db, world: World, pointer: WritePointer, found: Backfill, also: Sequence[_ItemChange] = ()
+) -> Backfill:
+    """Settle the items whose runs have ended, make the next runs, and store the backfill with items of `also`.
+
+    The caller holds the lock of the backfill.
+    """
+    advanced, settled = _settle_items(db, found)
+    changed = [*also, *settled]
     runs: list[NewRun] = []
     if advanced.state is BackfillState.RUNNING:
         advanced, launched, runs = _start_items(db, world, pointer, advanced)
         changed += launched
-    if advanced.state is BackfillState.RUNNING and advanced.waiting + advanced.running == 0:
+    # A paused backfill tries its failed items again after its resumption.
+    going = advanced.waiting + advanced.running + (advanced.failed if advanced.state is BackfillState.PAUSED else 0)
+    if not going and not advanced.state.over:
         advanced = replace(advanced, state=BackfillState.COMPLETED)
     # First, since it locks data sets. Items change under the lock of the backfill alone.
     create_pending(db, runs)
@@ -448,7 +465,7 @@ def _start_items(
 
 def _find_needs(db: Db, found: Backfill, program: Program, items: Sequence[str]) -> Mapping[str, ItemNeed]:
     """Return what partitions need by now: a backfill may have been paused for days. Nothing if it takes all."""
-    if found.dataset_id is None or found.choice.get("select") == TAKES_ALL:
+    if found.dataset_id is None or found.takes_all:
         return {}
     needs = find_needs_again(db, program, found.dataset_id, items)
     return {str(key): need for key, need in needs.items()}
@@ -469,7 +486,7 @@ def _make_run(  # a run is made of all of these
     }
     arguments = dict(found.arguments)
     chosen = None
-    match found.by:
+    match found.item_kind:
         case By.TIMES:
             refuse_taking(db, program)  # it may be another than at the start
             logical_time = datetime.fromisoformat(item)
@@ -481,7 +498,7 @@ def _make_run(  # a run is made of all of these
         case By.RUNS:
             before = find_run(db, RunId(item))
             cause |= {REPEATS: before.run_id}
-            cause |= {name: before.triggered_by[name] for name in _HANDED_ON if name in before.triggered_by}
+            cause |= {name: before.triggered_by[name] for name in _REPEATED_TIMES if name in before.triggered_by}
             arguments = {**before.arguments, **arguments}
             chosen = repeat_input(db, pointer, program, before.run_id)
         case by:

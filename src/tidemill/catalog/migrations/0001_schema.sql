@@ -808,12 +808,15 @@ CREATE TABLE run_input (
 ) {clustered};
 CREATE INDEX run_input_item ON run_input (dataset_id, item, write_pointer);
 
--- A backfill: runs of one program over parts of the past. choice says by what its items were chosen, as JSON. The counts
--- are those of its items; they change with the items, under the lock of this row.
+-- A backfill: runs of one program over parts of the past. choice says for people by what its items were chosen, as JSON.
+-- With takes_all, items are processed whatever they need. The counts are those of its items; they change with the items,
+-- under the lock of this row.
 CREATE TABLE backfill (
     backfill_id {text} PRIMARY KEY,
     program_id  {text} NOT NULL,
     namespace   {text} NOT NULL,
+    item_kind   {text} NOT NULL CHECK (item_kind IN ('partitions', 'times', 'runs', 'versions')),
+    takes_all   INTEGER NOT NULL CHECK (takes_all IN (0, 1)),
     choice      {text} NOT NULL,
     -- The file set whose partitions the items name; NULL for items of another kind.
     dataset_id  {text},

@@ -44,7 +44,7 @@ SQL: Sql = load_sql(__file__)
 _PART: Final = 1000
 _SECOND: Final = timedelta(seconds=1)
 _EARLY: Final = timedelta(days=1)
-"""A person may start a run for a time that has not come."""
+"""Runs that were made up to a day before their logical time are found."""
 _SHORTER: Final = "items; name a shorter period"
 
 
@@ -71,7 +71,7 @@ _TAKEN_BY: Final[Mapping[Selection, frozenset[ItemNeed]]] = {
 
 
 class BadBackfill(UserError):
-    """A choice of items that cannot be."""
+    """A choice of items that is refused."""
 
     code = "bad_backfill"
     hint = "correct the choice as the reason says"
@@ -223,6 +223,10 @@ def _find_input(db: Db, project: Project, program: Program, name: str | None) ->
         if wanted not in filesets:
             advice = advise(wanted, filesets, f"its file sets are {known}")
             raise BadBackfill(f"{program.qualified_name} takes no partitions of {wanted}; {advice}")
+    elif not filesets:
+        raise BadBackfill(
+            f"{program.qualified_name} takes partitions of no file set; choose its items by times or runs"
+        )
     elif len(filesets) == 1:
         (wanted,) = filesets
     else:
@@ -288,7 +292,9 @@ def _find_schedule(db: Db, project: Project, program: Program, name: str | None)
     if found.program_id != program.program_id:
         raise BadBackfill(f"schedule {found.qualified_name} starts another program than {program.qualified_name}")
     if not any(isinstance(leaf, CalendarTrigger) for leaf in found.time_leaves.values()):
-        raise BadBackfill(f"the trigger of {found.qualified_name} has no fixed times; name a schedule with Cron")
+        raise BadBackfill(
+            f"the trigger of {found.qualified_name} has no fixed times; name a schedule with Cron or Anytime"
+        )
     return found
 
 
@@ -315,6 +321,8 @@ def _plan_times(db: Db, program: Program, schedule: Schedule, choice: Choice) ->
     if choice.since is None or choice.until is None:
         raise BadBackfill("give `since` and `until`: the times of the schedule from the first on, before the second")
     since, until = read_period(choice.since, choice.until)
+    if since < EPOCH:
+        raise BadBackfill(f"`since` is {show_time(since)}, and times of schedules begin with 1970; name a later time")
     # A time that has not come is the schedule's.
     until = min(until, db.now())
     leaves = {no: leaf for no, leaf in schedule.time_leaves.items() if isinstance(leaf, CalendarTrigger)}
@@ -343,7 +351,7 @@ def _find_due(db: Db, schedule: Schedule) -> dict[int, datetime]:
 
 def _times_of(leaf: CalendarTrigger, since: datetime, until: datetime) -> Iterator[datetime]:
     # A trigger gives the times after a time. None has two times within a second.
-    fires = leaf.fires_after(max(since, EPOCH) - _SECOND)
+    fires = leaf.fires_after(since - _SECOND)
     return takewhile(lambda at: at < until, dropwhile(lambda at: at < since, fires))
 
 

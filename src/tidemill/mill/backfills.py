@@ -241,7 +241,10 @@ class Backfills(Noun):
                 items = [item for item in items if item not in others]
             if not items:
                 named = ", ".join(f"{number} {need}" for need, number in sorted(planned.named.items())) or "none"
-                raise BadBackfill(f"no item needs a run (named: {named}); select='all' takes all that it names")
+                raise BadBackfill(
+                    f"select={choice.select.value!r} takes none of the named items ({named}); "
+                    "name other items, or choose another `select`"
+                )
             new = NewBackfill(
                 backfill_id,
                 found,

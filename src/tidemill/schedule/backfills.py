@@ -9,6 +9,7 @@ between two transactions leaves nothing to mend.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -50,6 +51,9 @@ REPEATS: Final = "replays"
 """Field of the cause of a run that repeats the input of another run: the id of that run."""
 LOGICAL_TIME: Final[Mapping[str, object]] = {"from": "logical_time"}
 """The argument that is the logical time of each item."""
+_MOST_LOOKED_AT: Final = 1000
+"""The most items that one transaction looks at: other commits wait meanwhile."""
+_MORE_EACH_LOOK: Final = 10
 _REFUSED_IN_A_ROW: Final = 20
 """After so many items in a row for which no run could be made, a backfill pauses by itself."""
 
@@ -187,7 +191,7 @@ class _ItemChange:
 
 
 FIND_DUE: Final = SQL.find_due()
-"""Finds a backfill of which a run has ended."""
+"""Finds a backfill that is to be advanced."""
 
 
 def start_backfill(db: Db, world: World, pointer: WritePointer, new: NewBackfill) -> Backfill:
@@ -217,7 +221,7 @@ def start_backfill(db: Db, world: World, pointer: WritePointer, new: NewBackfill
 
 
 def advance_due(catalog: Catalog, world: World) -> int:
-    """Advance the backfills of which runs have ended, each once, and return their number.
+    """Advance the backfills of which runs have ended, or that may make more runs; each once. Return their number.
 
     Runs may end faster than a scheduler advances: between two calls the scheduler looks after schedules. Several
     schedulers may do so at once.
@@ -321,7 +325,7 @@ def find_backfill(db: Db, backfill_id: BackfillId) -> Backfill:
 
 
 def is_due(db: Db) -> bool:
-    """Tell whether a run of a backfill has ended that no scheduler has seen. Cost: the items that run."""
+    """Tell whether a backfill is to be advanced. Cost: the items that run."""
     return db.value(SQL.find_due, BackfillId) is not None
 
 
@@ -375,12 +379,13 @@ def _advance(
 
     The caller holds the lock of the backfill.
     """
-    advanced, settled = _settle_items(db, found)
+    settled = _settle_items(db, found)
+    advanced = _move_counts(found, ItemState.RUNNING, settled)
     changed = [*also, *settled]
     runs: list[NewRun] = []
-    if advanced.state is BackfillState.RUNNING:
-        advanced, launched, runs = _start_items(db, world, pointer, advanced)
-        changed += launched
+    if advanced.state is BackfillState.RUNNING and advanced.waiting:
+        advanced, started, runs = _start_items(db, world, pointer, advanced)
+        changed += started
     # A paused backfill tries its failed items again after its resumption.
     going = advanced.waiting + advanced.running + (advanced.failed if advanced.state is BackfillState.PAUSED else 0)
     if not going and not advanced.state.over:
@@ -393,23 +398,14 @@ def _advance(
     return _store(db, advanced)
 
 
-def _settle_items(db: Db, found: Backfill) -> tuple[Backfill, list[_ItemChange]]:
-    """Return the backfill, and its items whose runs have ended, as they are now."""
-    ended = db.records(SQL.list_ended, _Ended, backfill_id=found.backfill_id)
-    changed = [
+def _settle_items(db: Db, found: Backfill) -> list[_ItemChange]:
+    """Return the items whose runs have ended, as they are now."""
+    return [
         _ItemChange(one.no, ItemState.DONE, one.run_id)
         if one.state is RunState.COMPLETED and one.exit_reason != NO_INPUT
         else _ItemChange(one.no, ItemState.FAILED, one.run_id, _why_failed(one))
-        for one in ended
+        for one in db.records(SQL.list_ended, _Ended, backfill_id=found.backfill_id)
     ]
-    done = sum(item.state is ItemState.DONE for item in changed)
-    settled = replace(
-        found,
-        running=found.running - len(changed),
-        done=found.done + done,
-        failed=found.failed + len(changed) - done,
-    )
-    return settled, changed
 
 
 def _why_failed(one: _Ended) -> str:
@@ -421,46 +417,73 @@ def _why_failed(one: _Ended) -> str:
 def _start_items(
     db: Db, world: World, pointer: WritePointer, found: Backfill
 ) -> tuple[Backfill, list[_ItemChange], list[NewRun]]:
-    """Decide on runs of the next items, until as many are under way as may be; return them with the changed items."""
-    changed: list[_ItemChange] = []
-    runs: list[NewRun] = []
-    if not found.waiting:
-        return found, changed, runs
+    """Decide on the next items, until as many runs are under way as may be; return them with the new runs.
+
+    After `_MOST_LOOKED_AT` items the rest is left to the next advance. Too many failures in a row pause the backfill.
+    """
     program = find_program_by_id(db, found.program_id)
     if program.retired:
-        reason = str(ProgramRetired(program.qualified_name))
-        return replace(found, state=BackfillState.PAUSED, reason=reason), changed, runs
-    refused, after = 0, -1
-    while found.waiting and (free := found.concurrency - found.running) > 0:
-        place: dict[str, Param] = {"backfill_id": found.backfill_id, "after": after, "most": free}
+        return replace(found, state=BackfillState.PAUSED, reason=str(ProgramRetired(program.qualified_name))), [], []
+    changed: list[_ItemChange] = []
+    runs: list[NewRun] = []
+    # In the order of the items: only the ids order runs of one millisecond.
+    run_ids = [RunId(one) for one in world.new_ids("run", found.concurrency - found.running)]
+    after, size, refused = -1, len(run_ids), 0
+    while (
+        len(runs) < len(run_ids) and refused < _REFUSED_IN_A_ROW and len(changed) < min(found.waiting, _MOST_LOOKED_AT)
+    ):
+        most = min(size, _MOST_LOOKED_AT - len(changed))
+        place: dict[str, Param] = {"backfill_id": found.backfill_id, "after": after, "most": most}
         following = db.records(SQL.list_next, tuple[int, str], **place)
         needs = _find_needs(db, found, program, [item for _, item in following])
-        # In the order of the items: only the ids order runs of one millisecond.
-        for (no, item), run_id in zip(following, map(RunId, world.new_ids("run", len(following))), strict=True):
-            match needs.get(item):
-                case ItemNeed.DONE:
-                    changed.append(_ItemChange(no, ItemState.DROPPED, None, _DONE_MEANWHILE))
-                    found = replace(found, waiting=found.waiting - 1, dropped=found.dropped + 1)
-                    continue
-                case ItemNeed.WAITING | ItemNeed.RUNNING:
-                    changed.append(_ItemChange(no, ItemState.FAILED, None, _TAKEN_MEANWHILE))
-                    found = replace(found, waiting=found.waiting - 1, failed=found.failed + 1)
-                    continue
-            try:
-                runs.append(_make_run(db, pointer, found, program, run_id, no, item))
-            except UserError as error:
-                refused += 1
-                changed.append(_ItemChange(no, ItemState.FAILED, None, str(error)))
-                found = replace(found, waiting=found.waiting - 1, failed=found.failed + 1)
-            else:
-                refused = 0
-                changed.append(_ItemChange(no, ItemState.RUNNING, run_id))
-                found = replace(found, waiting=found.waiting - 1, running=found.running + 1)
-        after = following[-1][0]
-        if refused >= _REFUSED_IN_A_ROW:
-            reason = f"no run could be made of the last {refused} items: {changed[-1].why}"
-            return replace(found, state=BackfillState.PAUSED, reason=reason), changed, runs
-    return found, changed, runs
+        for no, item in following:
+            state, why = decide_item(needs.get(item, ItemNeed.MISSING))
+            run_id = None
+            if state is ItemState.RUNNING:
+                try:
+                    runs.append(_make_run(db, pointer, found, program, run_ids[len(runs)], no, item))
+                    run_id = runs[-1].run_id
+                except UserError as error:
+                    state, why = ItemState.FAILED, str(error)
+            changed.append(_ItemChange(no, state, run_id, why))
+            refused = refused + 1 if state is ItemState.FAILED else 0
+            if len(runs) == len(run_ids) or refused == _REFUSED_IN_A_ROW:
+                break
+        after = changed[-1].no
+        # Most advances make a run of the next item. Where others have taken many items, few looks pass over them.
+        size *= _MORE_EACH_LOOK
+    moved = _move_counts(found, ItemState.WAITING, changed)
+    if refused == _REFUSED_IN_A_ROW:
+        reason = f"no run could be made of the last {refused} items: {changed[-1].why}"
+        moved = replace(moved, state=BackfillState.PAUSED, reason=reason)
+    return moved, changed, runs
+
+
+def decide_item(need: ItemNeed) -> tuple[ItemState, str]:
+    """Decide what becomes of a waiting item, and why. A run is to be made of a RUNNING item. Pure."""
+    match need:
+        case ItemNeed.DONE:
+            return ItemState.DROPPED, _DONE_MEANWHILE
+        case ItemNeed.WAITING | ItemNeed.RUNNING:
+            return ItemState.FAILED, _TAKEN_MEANWHILE
+        case ItemNeed.MISSING | ItemNeed.FAILED:
+            return ItemState.RUNNING, ""
+        case _:
+            assert_never(need)
+
+
+def _move_counts(found: Backfill, before: ItemState, changed: Sequence[_ItemChange]) -> Backfill:
+    """Return the backfill with the counts that follow when items in the state `before` change."""
+    more = Counter(item.state for item in changed)
+    more[before] -= len(changed)
+    return replace(
+        found,
+        waiting=found.waiting + more[ItemState.WAITING],
+        running=found.running + more[ItemState.RUNNING],
+        done=found.done + more[ItemState.DONE],
+        failed=found.failed + more[ItemState.FAILED],
+        dropped=found.dropped + more[ItemState.DROPPED],
+    )
 
 
 def _find_needs(db: Db, found: Backfill, program: Program, items: Sequence[str]) -> Mapping[str, ItemNeed]:

@@ -10,19 +10,27 @@ SELECT :backfill_id, r.no, r.item FROM {rows:items(no bigint, item text)} AS r
 
 -- name: find_due
 -- gives: backfill_id
--- A backfill with an item whose run has ended. Cost: the items whose runs have not ended.
-SELECT item.backfill_id FROM backfill_item AS item {indexed_by:backfill_item_running}
- WHERE item.state = 'RUNNING'
-   AND (SELECT 1 FROM run WHERE run.run_id = item.run_id AND run.ended_at IS NULL) IS NULL
+-- A backfill with an item whose run has ended, or whose last advance left off within its items. Cost: the items whose
+-- runs have not ended.
+SELECT due.backfill_id
+  FROM (SELECT item.backfill_id FROM backfill_item AS item {indexed_by:backfill_item_running}
+         WHERE item.state = 'RUNNING'
+           AND (SELECT 1 FROM run WHERE run.run_id = item.run_id AND run.ended_at IS NULL) IS NULL
+         UNION ALL
+        SELECT backfill_id FROM backfill {indexed_by:backfill_unfilled}
+         WHERE state = 'RUNNING' AND waiting > 0 AND running < concurrency) AS due
  LIMIT 1
 
 -- name: list_due
 -- gives: backfill_id
 -- Cost: as find_due.
-SELECT DISTINCT item.backfill_id FROM backfill_item AS item {indexed_by:backfill_item_running}
+SELECT item.backfill_id FROM backfill_item AS item {indexed_by:backfill_item_running}
  WHERE item.state = 'RUNNING'
    AND (SELECT 1 FROM run WHERE run.run_id = item.run_id AND run.ended_at IS NULL) IS NULL
- ORDER BY item.backfill_id
+ UNION
+SELECT backfill_id FROM backfill {indexed_by:backfill_unfilled}
+ WHERE state = 'RUNNING' AND waiting > 0 AND running < concurrency
+ ORDER BY backfill_id
 
 -- name: lock_backfill
 -- gives: backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state, reason, concurrency,

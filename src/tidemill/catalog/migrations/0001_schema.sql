@@ -845,6 +845,9 @@ CREATE INDEX backfill_program ON backfill (program_id, created_at DESC, backfill
 CREATE INDEX backfill_namespace ON backfill (namespace, created_at DESC, backfill_id DESC);
 CREATE INDEX backfill_ended ON backfill (ended_at) WHERE ended_at IS NOT NULL AND running = 0;
 CREATE INDEX backfill_state ON backfill (state, created_at DESC, backfill_id DESC);
+-- Backfills that an advance left with waiting items and free places.
+CREATE INDEX backfill_unfilled ON backfill (backfill_id)
+ WHERE state = 'RUNNING' AND waiting > 0 AND running < concurrency;
 CREATE INDEX backfill_stopped ON backfill (namespace, created_at DESC, backfill_id DESC)
  WHERE state = 'PAUSED' AND reason <> '' OR state = 'COMPLETED' AND failed > 0;
 

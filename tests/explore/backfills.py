@@ -18,9 +18,8 @@ from tidemill.catalog.db import Db
 from tidemill.errors import Conflict
 from tidemill.names import BackfillId, Namespace, ProgramId, WritePointer
 from tidemill.run.records.programs import Program, ProgramKind, put_program
+from tidemill.schedule.backfill_records import By, NewBackfill
 from tidemill.schedule.backfills import (
-    By,
-    NewBackfill,
     cancel_backfill,
     pause_backfill,
     resume_backfill,

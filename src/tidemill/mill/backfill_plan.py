@@ -29,7 +29,8 @@ from tidemill.run.records.runs import RunRecord, RunState, find_runs, list_runs
 from tidemill.run.step.inputs import refuse_taking
 from tidemill.run.step.needs import ItemNeed, find_needs, need_of_run
 from tidemill.schedule.argument_sources import From, LogicalTime
-from tidemill.schedule.backfills import LOGICAL_TIME, MOST_ITEMS, REPEATS, By, list_open_items
+from tidemill.schedule.backfill_records import MOST_ITEMS, By, list_open_items
+from tidemill.schedule.backfills import LOGICAL_TIME, REPEATS
 from tidemill.schedule.schedules import read_timers
 from tidemill.schedule.specs import Misfire, Schedule
 from tidemill.schedule.time_triggers import CalendarTrigger

@@ -20,10 +20,9 @@ from tidemill.names import BackfillId, ProgramId, RunId, WritePointer
 from tidemill.run.records.programs import Program
 from tidemill.run.records.runs import RunState
 from tidemill.run.step.needs import ItemNeed
-from tidemill.schedule import backfills
+from tidemill.schedule import backfill_records, backfills
 from tidemill.schedule.argument_sources import MissingSource
-from tidemill.schedule.backfills import (
-    LOGICAL_TIME,
+from tidemill.schedule.backfill_records import (
     MOST_AT_ONCE,
     Backfill,
     BackfillState,
@@ -32,6 +31,7 @@ from tidemill.schedule.backfills import (
     ItemState,
     NewBackfill,
 )
+from tidemill.schedule.backfills import LOGICAL_TIME
 from tidemill.shapes.filters import Where
 from tidemill.shapes.keys import KeyText
 
@@ -237,7 +237,7 @@ class Backfills(Noun):
             found.bind({name: value for name, value in given.items() if name not in later}, later)
             items = [one.item for one in planned.items]
             if choice.select is not Selection.ALL:
-                others = backfills.list_open_items(db, found.program_id, planned.dataset_id)
+                others = backfill_records.list_open_items(db, found.program_id, planned.dataset_id)
                 items = [item for item in items if item not in others]
             if not items:
                 named = ", ".join(f"{number} {need}" for need, number in sorted(planned.named.items())) or "none"
@@ -274,7 +274,7 @@ class Backfills(Noun):
         chosen = None if state is None else BackfillState(check_filter("state", state.upper(), [*BackfillState]))
 
         def block(db: Db) -> Page[BackfillView]:
-            found = backfills.list_backfills(
+            found = backfill_records.list_backfills(
                 db,
                 most=one_more(limit),
                 program_id=None if program is None else self._project.program(db, program).program_id,
@@ -310,7 +310,7 @@ class Backfills(Noun):
         def block(db: Db) -> Page[BackfillItem]:
             found = self._find(db, backfill_id)
             show = _shower(db, found)
-            rows = backfills.list_items(db, found.backfill_id, most=one_more(limit), state=chosen, after=place)
+            rows = backfill_records.list_items(db, found.backfill_id, most=one_more(limit), state=chosen, after=place)
             return cut(
                 rows,
                 limit,
@@ -351,7 +351,7 @@ class Backfills(Noun):
 
         def block(db: Db) -> _Cancelled:
             before, after = backfills.cancel_backfill(db, self._id(db, backfill_id))
-            under_way = backfills.list_running(db, after.backfill_id) if kill else []
+            under_way = backfill_records.list_running(db, after.backfill_id) if kill else []
             changed = self._changed(db, "cancel", before, after).changed
             write_effects(db, self._keep_part({"changed": changed, "killed": under_way}))
             return _Cancelled(changed, tuple(under_way))
@@ -384,7 +384,7 @@ class Backfills(Noun):
         return program, plan_backfill(db, self._project, program, choice)
 
     def _find(self, db: Db, backfill_id: str) -> Backfill:
-        found = backfills.find_backfill(db, BackfillId(backfill_id))
+        found = backfill_records.find_backfill(db, BackfillId(backfill_id))
         self._project.check(found.namespace, "backfill", backfill_id)
         return found
 

@@ -1,4 +1,4 @@
-# Statements of backfills.sql, written by `make stubs`.
+# Statements of backfill_records.sql, written by `make stubs`.
 
 from tidemill.catalog.named import Param
 from tidemill.catalog.stubs import statement

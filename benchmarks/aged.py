@@ -139,9 +139,9 @@ def age(mill: Mill, share: int = 1) -> None:
         )
         execute(
             f"{_series(BACKFILLS // share)} INSERT INTO backfill"
-            " (backfill_id, program_id, namespace, choice, arguments, state, concurrency, priority, quiet, actor,"
-            " waiting, done, created_at, ended_at)"
-            """ SELECT 'backfill_' || (1000000 + i), program_id, namespace, '{"by": "times"}', '{}', 'COMPLETED',"""
+            " (backfill_id, program_id, namespace, item_kind, takes_all, choice, arguments, state, concurrency,"
+            " priority, quiet, actor, waiting, done, created_at, ended_at)"
+            " SELECT 'backfill_' || (1000000 + i), program_id, namespace, 'times', 0, '{}', '{}', 'COMPLETED',"
             f" 1, -1, 0, 'ann', 0, CASE WHEN i = 0 THEN {ITEMS // share} ELSE 0 END, 1 + i, 2 + i"
             " FROM (SELECT program_id, namespace FROM program LIMIT 1) AS program CROSS JOIN series"
         )

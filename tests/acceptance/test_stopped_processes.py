@@ -26,7 +26,7 @@ from tests.manual_clock import backdoor_of
 from tests.processes import find_processes
 from tests.yardstick import patience
 from tidemill import Mill
-from tidemill.mill.runs import RunView
+from tidemill.mill.run_views import RunView
 from tidemill.testing.clock import Backdoor
 
 pytestmark = [pytest.mark.slow, pytest.mark.share("sqlite", "sqlite-False", "sqlite-True", "postgres-True")]

@@ -48,6 +48,19 @@ def test_reading_and_writing_one_file_set_needs_a_word(app):
             return run, spark
 
 
+@pytest.mark.parametrize("swapped", [True, False])
+def test_a_data_set_is_named_once_in_reads(app, swapped):
+    """Its terms would hold or not by the order of the two."""
+    lines = app.fileset("lines", keys={"day": "date"})
+    reads = [lines, tm.Reads(lines, max_partitions=1)]
+
+    with raises_code("bad_declaration", match="program 'count' names default.lines twice in reads="):
+
+        @app.python(reads=reads[::-1] if swapped else reads)
+        def count(run):
+            return run
+
+
 def test_a_schedule_names_a_program_of_the_app(app):
     """A schedule for nothing would wait for ever without a word."""
 

@@ -137,9 +137,10 @@ def start_backfill(stage: Stage, *, failed: bool = False) -> None:
     """Have a backfill of two items with a known id; the first has failed, or waits."""
     rows_of(
         stage.mill.project.catalog,
-        "INSERT INTO backfill (backfill_id, program_id, namespace, choice, arguments, state, concurrency, priority, "
-        "quiet, actor, waiting, running, failed, created_at) SELECT 'backfill_1', program_id, 'default', "
-        f"'{{\"by\": \"times\"}}', '{{}}', 'RUNNING', 1, -1, 0, 'ann', {1 - failed}, {1 - failed}, {int(failed)}, 1 "
+        "INSERT INTO backfill (backfill_id, program_id, namespace, item_kind, takes_all, choice, arguments, "
+        "state, concurrency, priority, quiet, actor, waiting, running, failed, created_at) "
+        f"SELECT 'backfill_1', program_id, 'default', 'times', 0, '{{}}', '{{}}', 'RUNNING', 1, -1, 0, 'ann', "
+        f"{1 - failed}, {1 - failed}, {int(failed)}, 1 "
         "FROM program WHERE name = 'tidy' RETURNING 1",
     )
     first, second = ("FAILED", "DONE") if failed else ("WAITING", "RUNNING")

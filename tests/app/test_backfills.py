@@ -95,6 +95,12 @@ def finish(stage, backfill_id, most=30):
     raise AssertionError
 
 
+def now(stage):
+    """Return the time of the catalog."""
+    ((millis,),) = stage.sql("SELECT tidemill_now() FROM clock")
+    return datetime.fromtimestamp(millis / 1000, UTC)
+
+
 def counts(backfill):
     """Return the state of a backfill with the numbers of its items."""
     return backfill.state, backfill.waiting, backfill.running, backfill.done, backfill.failed, backfill.dropped
@@ -129,6 +135,17 @@ def test_an_argument_of_which_a_backfill_has_no_value_is_given_by_hand(stage):
     assert stage.lines_of() == ["by hand"] * 10
 
 
+def test_a_default_stands_for_the_message_that_the_past_lacks(stage):
+    """The schedule takes the argument from a message, or else a default."""
+    trigger = tm.AnyOf(tm.Cron("0 3 * * *"), tm.MessageOn("go"))
+    day = tm.From("message.day", default="by default")
+    stage.mill.schedules.create("shop.both", "shop.daily", trigger=trigger, arguments={"day": day})
+    started = stage.mill.backfills.start("shop.daily", **{**JANUARY, "schedule": "shop.both", "until": "2026-01-02"})
+    finish(stage, started.backfill_id)
+
+    assert stage.lines_of() == ["by default"]
+
+
 def test_what_is_done_is_no_part_of_the_next_backfill(stage):
     """Missing and failed items are the default; all are taken only when asked for."""
     stage.mill.runs.start("shop.daily", {"day": "2026-01-01"}, logical_time="2026-01-01T03:00")
@@ -149,8 +166,7 @@ def test_what_is_done_is_no_part_of_the_next_backfill(stage):
 def test_times_that_wait_for_the_schedule_are_no_items(stage):
     """The scheduler was down for three days, and makes their runs when it comes back."""
     stage.world.clock.move("3d")
-    (now,) = stage.sql("SELECT tidemill_now() FROM clock")[0]
-    day = datetime.fromtimestamp(now / 1000, UTC)
+    day = now(stage)
     choice = {**JANUARY, "since": day - timedelta(days=5), "until": day}
     before = stage.mill.backfills.plan("shop.daily", **choice).named
     stage.mill.runs.start("shop.daily", {"day": "busy"})
@@ -158,6 +174,40 @@ def test_times_that_wait_for_the_schedule_are_no_items(stage):
     queued = stage.mill.backfills.plan("shop.daily", **choice).named
 
     assert (before, queued) == ({"missing": 2, "waiting": 3}, {"missing": 2, "waiting": 3})
+
+
+def test_times_that_the_schedule_skips_are_items(stage):
+    """The scheduler was down for three days, and leaves out what is older than the grace of the schedule."""
+    day = {"day": tm.From("logical_time")}
+    skips = {"trigger": tm.Cron("0 3 * * *"), "misfire": "skip", "grace": "1d"}
+    stage.mill.schedules.create("shop.skips", "shop.daily", **skips, arguments=day)
+    stage.world.clock.move("3d")
+    choice = {**JANUARY, "schedule": "shop.skips", "since": now(stage) - timedelta(days=3), "until": now(stage)}
+
+    assert stage.mill.backfills.plan("shop.daily", **choice).named == {"missing": 2, "waiting": 1}
+
+
+def test_a_run_that_was_made_before_its_time_counts(stage):
+    """A person starts the run of tonight in the evening."""
+    tonight = now(stage).replace(hour=3, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    stage.mill.runs.start("shop.daily", {"day": "tonight"}, logical_time=tonight)
+    stage.work()
+    stage.world.clock.move("2d")
+    choice = {**JANUARY, "since": tonight, "until": tonight + timedelta(hours=1)}
+
+    assert stage.mill.backfills.plan("shop.daily", **choice).named == {"done": 1}
+
+
+def test_times_are_not_checked_again_before_their_runs(stage):
+    """A run by hand for one of the days does not change what the backfill does."""
+    two = {**JANUARY, "until": "2026-01-03"}
+    backfill_id = stage.mill.backfills.start("shop.daily", **two).backfill_id
+    stage.mill.runs.start("shop.daily", {"day": "by hand"}, logical_time="2026-01-02T03:00Z")
+    stage.work()
+    ended = finish(stage, backfill_id)
+
+    assert counts(ended) == ("COMPLETED", 0, 0, 2, 0, 0)
+    assert sorted(stage.lines_of()) == ["2026-01-01", "2026-01-02", "by hand"]
 
 
 def test_a_paused_backfill_makes_no_more_runs_until_it_is_resumed(stage):
@@ -203,9 +253,13 @@ def test_failed_items_are_shown_and_tried_again(stage):
     broken.unlink()
     with raises_code("retried_by_backfill", backfill_id):
         stage.mill.runs.retry(shown.run_id)
+    (why,) = stage.mill.why(shown.run_id).because
+    assert f"`tidemill backfill retry {backfill_id}` tries its item again" in why.unblock
     stage.mill.backfills.retry(backfill_id)
+    tried = list(stage.mill.backfills.items(backfill_id))[3]
     ended = finish(stage, backfill_id)
 
+    assert (tried.state, tried.why) == ("RUNNING", "")
     assert counts(failed) == ("COMPLETED", 0, 0, 9, 1, 0)
     assert (shown.no, shown.item, shown.why) == (3, "2026-01-04T03:00:00Z", "failed: ValueError: broken")
     assert counts(ended) == ("COMPLETED", 0, 0, 10, 0, 0)
@@ -259,6 +313,48 @@ def test_a_backfill_ends_though_its_program_is_retired(stage):
     assert stage.mill.backfills.show(backfill_id).state == "COMPLETED"
 
 
+@pytest.mark.parametrize("ending", ["done", "failed"])
+def test_a_paused_backfill_ends_with_its_last_run(stage, ending):
+    """A script waits for its end. Failed items are tried again after its resumption, so it does not end before."""
+    if ending == "failed":
+        (stage.mill.project.config.folder / "broken 01").touch()
+    backfill_id = stage.mill.backfills.start("shop.daily", **{**JANUARY, "until": "2026-01-02"}).backfill_id
+    stage.mill.backfills.pause(backfill_id)
+    ended = finish(stage, backfill_id)
+
+    assert ended.state == ("COMPLETED" if ending == "done" else "PAUSED")
+    assert (ended.ended_at is None) == (ending == "failed")
+
+
+def test_a_failed_item_that_another_backfill_has_is_not_tried_again(stage):
+    """A person starts a backfill for what has failed, and another person tries the first backfill again."""
+    broken = [stage.mill.project.config.folder / f"broken {day}" for day in ("01", "02")]
+    for one in broken:
+        one.touch()
+    first = stage.mill.backfills.start("shop.daily", **JANUARY, concurrency=10).backfill_id
+    finish(stage, first)
+    for one in broken:
+        one.unlink()
+    second = stage.mill.backfills.start("shop.daily", **{**JANUARY, "until": "2026-01-02"}).backfill_id
+    retried = stage.mill.backfills.retry(first)
+    (left,) = stage.mill.backfills.items(first, state="failed")
+    ended = [finish(stage, one) for one in (first, second)]
+
+    assert (retried.state, left.item) == ("RUNNING", "2026-01-01T03:00:00Z")
+    assert left.why == "another backfill of the program has the item; `tidemill backfill retry` looks again"
+    assert [counts(one) for one in ended] == [("COMPLETED", 0, 0, 9, 1, 0), ("COMPLETED", 0, 0, 1, 0, 0)]
+    assert sorted(stage.lines_of()) == [f"2026-01-{day:02}" for day in range(1, 11)]
+
+
+def test_a_cancellation_counts_the_runs_that_it_kills(stage):
+    """A run that had ended by itself is not killed, though no scheduler has seen its end."""
+    backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY, concurrency=2).backfill_id
+    ended, _ = stage.take()
+    stage.attempt(ended)
+
+    assert stage.mill.backfills.cancel(backfill_id, kill=True).killed == 1
+
+
 def test_the_retry_of_a_paused_backfill_waits_for_its_resumption(stage):
     """The machine is still needed for something else."""
     backfill_id = stage.mill.backfills.start("shop.daily", **JANUARY).backfill_id
@@ -269,6 +365,7 @@ def test_the_retry_of_a_paused_backfill_waits_for_its_resumption(stage):
     retried = stage.mill.backfills.retry(backfill_id)
 
     assert (retried.state, counts(stage.mill.backfills.show(backfill_id))) == ("PAUSED", ("PAUSED", 10, 0, 0, 0, 0))
+    assert {one.why for one in stage.mill.backfills.items(backfill_id)} == {""}
 
 
 def test_a_scheduler_advances_a_backfill_once_a_step(stage):
@@ -290,9 +387,14 @@ def test_a_scheduler_advances_a_backfill_once_a_step(stage):
         ({**JANUARY, "schedule": None}, "name the schedule"),
         ({**JANUARY, "since": None}, "give `since` and `until`"),
         ({**JANUARY, "concurrency": 0}, "from 1 to 100"),
-        ({**JANUARY, "since": "2026-04-01", "until": "2026-05-01"}, "no item needs a run"),
+        (
+            {**JANUARY, "since": "2026-04-01", "until": "2026-05-01"},
+            r"select='unfinished' takes none of the named items \(none\)",
+        ),
+        ({**JANUARY, "select": "failed"}, r"select='failed' takes none of the named items \(10 missing\)"),
+        ({**JANUARY, "since": "1900-01-01"}, "times of schedules begin with 1970"),
         ({"by": "runs"}, "name the runs"),
-        ({}, "takes partitions of none"),
+        ({}, "takes partitions of no file set; choose its items by times or runs"),
     ],
 )
 def test_a_wrong_choice_is_refused_with_the_reason(stage, wrong, why):
@@ -396,6 +498,45 @@ def test_runs_and_consumer_say_whether_a_partition_needs_a_run(past):
     assert past.mill.backfills.plan("shop.daily").items == 5
 
 
+def replay(stage, run_id, *, sandbox):
+    """Replay a run a minute later, and return the state in which the replay has ended."""
+    stage.world.clock.move("1m")
+    replay_id = stage.mill.runs.replay(run_id, sandbox=sandbox).run_id
+    stage.work()
+    return stage.find(replay_id).state
+
+
+def test_a_replay_does_not_change_what_a_partition_needs(past):
+    """A comparison of an earlier run publishes nothing, whatever its end; a refused one leaves the published rows."""
+    done = past.mill.runs.start("shop.daily", partitions={"days": ["day=1"]}).run_id
+    past.work()
+    good = past.mill.runs.start("shop.daily", partitions={"days": ["day=2"]}).run_id
+    past.work()
+    broken = past.mill.project.config.folder / "broken"
+    broken.touch()
+    past.world.clock.move("1m")
+    past.mill.runs.start("shop.daily", partitions={"days": ["day=2"]})
+    past.work()
+    replayed = [replay(past, done, sandbox=sandbox) for sandbox in (True, False)]
+    broken.unlink()
+    replayed.append(replay(past, good, sandbox=True))
+    planned = past.mill.backfills.plan("shop.daily", where=["day>=1", "day<3"], select="all")
+
+    assert replayed == ["FAILED", "FAILED", "COMPLETED"]
+    assert [(one.item, one.need) for one in planned.first] == [("day=1", "done"), ("day=2", "failed")]
+
+
+def test_a_replay_does_not_change_what_a_time_needs(stage):
+    """As for partitions."""
+    done = stage.mill.runs.start("shop.daily", {"day": "2026-01-01"}, logical_time="2026-01-01T03:00").run_id
+    stage.work()
+    (stage.mill.project.config.folder / "broken 01").touch()
+    replayed = replay(stage, done, sandbox=True)
+
+    assert replayed == "FAILED"
+    assert stage.mill.backfills.plan("shop.daily", **JANUARY).named == {"missing": 9, "done": 1}
+
+
 def test_the_current_content_of_a_partition_says_whether_it_needs_a_run(past):
     """A run that took an earlier content, or a part of the content, has not processed what is there now."""
     past.publish("days", "day=6", "day=7", "day=8")
@@ -449,6 +590,39 @@ def test_what_was_processed_while_a_backfill_was_paused_is_not_processed_again(p
     assert sorted(past.lines_of()) == [f"[{day}] 1" for day in range(6)]
 
 
+def test_an_advance_looks_at_a_bounded_number_of_items(past, monkeypatch):
+    """Other commits wait meanwhile. The backfill stays due until the rest is looked at."""
+    monkeypatch.setattr("tidemill.schedule.backfills._MOST_LOOKED_AT", 4)
+    backfill_id = past.mill.backfills.start("shop.daily").backfill_id
+    past.mill.backfills.pause(backfill_id)
+    past.work()
+    past.mill.datasets.drop("days", ["day=0"])
+    past.publish("days", *(f"day={day}" for day in range(1, 6)), op="overwrite")
+    past.play()
+    past.mill.backfills.resume(backfill_id)
+    resumed = counts(past.mill.backfills.show(backfill_id))
+    past.schedule()
+
+    assert resumed == ("RUNNING", 1, 0, 1, 0, 4)
+    assert counts(past.mill.backfills.show(backfill_id)) == ("COMPLETED", 0, 0, 1, 0, 5)
+
+
+def test_a_backfill_whose_items_the_schedule_takes_pauses_by_itself(past):
+    """The consumer was reset: the next scheduled run takes all that waits for the backfill."""
+    past.publish("days", *(f"day={day}" for day in range(10, 40)))
+    past.mill.consumers.reset("days", "default.shop.daily", "now")
+    backfill_id = past.mill.backfills.start("shop.daily").backfill_id
+    past.mill.backfills.pause(backfill_id)
+    past.mill.consumers.reset("days", "default.shop.daily", "beginning")
+    past.mill.backfills.resume(backfill_id)
+    past.work()
+    past.schedule()
+    paused = past.mill.backfills.show(backfill_id)
+
+    assert counts(paused) == ("PAUSED", 15, 0, 1, 20, 0)
+    assert "no run could be made of the last 20 items: another run of the program has taken" in paused.reason
+
+
 def test_an_item_that_its_program_does_not_read_any_more_fails(past):
     """A deployment changed the inputs during the backfill: nothing was processed, and all items were done."""
     backfill_id = past.mill.backfills.start("shop.daily", where=["day=1"]).backfill_id
@@ -485,9 +659,32 @@ def test_a_backfill_by_runs_takes_their_inputs_again(past):
     started = past.mill.backfills.start("shop.daily", {"rate": 2}, by="runs", runs=[run.run_id])
     ended = finish(past, started.backfill_id)
 
-    assert planned.items == 3
+    assert planned.items == 2
     assert counts(ended) == ("COMPLETED", 0, 0, 1, 0, 0)
     assert past.lines_of()[-1] == "[6, 7] 2"
+
+
+def test_a_backfill_of_a_period_repeats_each_run_once(past):
+    """Repetitions and replays of a run have its input: repeated too, they would publish its rows again."""
+    past.publish("days", "day=6")
+    (run,) = (one for one in past.play() if one.arguments)
+    since, until = run.created_at - timedelta(days=1), run.created_at + timedelta(days=1)
+    period = {"by": "runs", "since": since, "until": until}
+    empty = past.mill.runs.start("shop.daily").run_id
+    (past.mill.project.config.folder / "broken").touch()
+    past.mill.runs.start("shop.daily", partitions={"days": ["day=1"]})
+    past.play()
+    (past.mill.project.config.folder / "broken").unlink()
+    replay(past, run.run_id, sandbox=True)
+    first = past.mill.backfills.start("shop.daily", {"rate": 2}, **period, quiet=True).backfill_id
+    finish(past, first)
+    second = past.mill.backfills.start("shop.daily", {"rate": 3}, **period, quiet=True).backfill_id
+    finish(past, second)
+    named = past.mill.backfills.plan("shop.daily", by="runs", runs=[empty, run.run_id])
+
+    assert [[one.item for one in past.mill.backfills.items(each)] for each in (first, second)] == [[run.run_id]] * 2
+    assert [line for line in past.lines_of() if line.startswith("[6]")] == ["[6] 1", "[6] 1", "[6] 2", "[6] 3"]
+    assert named.items == 2
 
 
 def test_an_item_that_is_gone_fails_by_itself(past):

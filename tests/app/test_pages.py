@@ -122,9 +122,9 @@ def put_backfill(catalog, number):
     """Have a paused backfill, and an item of the first backfill."""
     rows_of(
         catalog,
-        "INSERT INTO backfill (backfill_id, program_id, namespace, choice, arguments, state, concurrency, priority,"
-        f""" quiet, actor, waiting, created_at) SELECT 'backfill_{number}', min(program_id), 'default',"""
-        """ '{"by": "runs"}', '{}', 'PAUSED', 1, -1, 0, 'ann', 1, 1 FROM program RETURNING 1""",
+        "INSERT INTO backfill (backfill_id, program_id, namespace, item_kind, takes_all, choice, arguments, state,"
+        f""" concurrency, priority, quiet, actor, waiting, created_at) SELECT 'backfill_{number}', min(program_id),"""
+        """ 'default', 'runs', 0, '{}', '{}', 'PAUSED', 1, -1, 0, 'ann', 1, 1 FROM program RETURNING 1""",
     )
     rows_of(
         catalog,

@@ -190,12 +190,13 @@ def test_a_replay_names_what_is_not_kept(stage):
 
 
 def test_a_replay_that_failed_is_retried_as_a_replay(stage):
-    """And a sandbox stays one."""
+    """And a sandbox stays one, with the arguments of its run, of which the program of today lacks one."""
     run = run_once(stage)
     more = stage.mill.project.config.folder / "more"
     more.mkdir()
     failed = replay(stage, run, sandbox=True)
     more.rmdir()
+    stage.declare(APP.replace('"level": 1', '"grade": 1'))
 
     made = stage.mill.runs.retry(failed.run_id)
     (ran,) = stage.work()

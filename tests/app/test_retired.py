@@ -179,7 +179,7 @@ def test_schedule_create_refuses_workers_and_apps_that_are_not_there(tmp_path, c
     text = APP + "\n@app.worker(reads=[clean])\ndef always(run):\n    pass\n"
     trigger = {"type": "every", "duration": "1h"}
     with staged(tmp_path, catalog_url, text) as stage:
-        with raises_code("bad_schedule", match="a worker, which runs all the time"):
+        with raises_code("starts_by_itself"):
             stage.mill.schedules.create("shop.x", "shop.always", trigger=trigger)
         with pytest.raises(NotFound, match=r"default\.shopp.*shop"):
             stage.mill.schedules.create("shopp.x", "shop.report", trigger=trigger)

@@ -191,6 +191,16 @@ def test_a_fenced_worker_commits_nothing(stage):
     assert stage.mill.catalog.audit().clean
 
 
+def test_runners_alone_start_the_runs_of_a_worker(stage):
+    """With the retry of a failed run, one more would run than the app declares."""
+    run = start(stage)
+    stage.end_attempt(run, "killed", "by a test")
+
+    for ask in (stage.mill.runs.retry, lambda _: stage.mill.runs.start("shop.look")):
+        with raises_code("starts_by_itself"):
+            ask(run.run_id)
+
+
 def test_a_worker_that_fails_is_started_later_and_later_and_its_poison_is_discarded(stage):
     """The rest flows meanwhile; what it commits shows that it is well again."""
     (stage.mill.project.config.folder / "poison").write_text("2")

@@ -518,6 +518,7 @@ REFUSED = [
     ("[tm.Node(needs)]", "needs the argument 'day'"),
     ("[tm.Node(needs, arguments={'day': 3})]", "must be of type string"),
     ("[tm.Node(one)], holds=[raw]", "which none of its nodes reads"),
+    ("[tm.Node(one)], holds=[lines, tm.Reads(lines, max_partitions=1)]", "names default.lines twice in holds="),
     ("[tm.Node(inner)]", "which is a workflow"),
     ("[tm.Node(compact)], holds=[lines]", "holds default.lines and has the node 'compact', which writes default.lines"),
     ("[]", "from 1 to 100"),

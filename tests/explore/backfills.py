@@ -18,8 +18,8 @@ from tidemill.catalog.db import Db
 from tidemill.errors import Conflict
 from tidemill.names import BackfillId, Namespace, ProgramId, WritePointer
 from tidemill.run.records.programs import Program, ProgramKind, put_program
+from tidemill.schedule.backfill_records import By, NewBackfill
 from tidemill.schedule.backfills import (
-    NewBackfill,
     cancel_backfill,
     pause_backfill,
     resume_backfill,
@@ -80,7 +80,7 @@ def _set_up(items: int, concurrency: int) -> Callable[[Stage], None]:
         )
         put_program(db, program)
         times = [f"2026-01-0{day + 1}T00:00:00+00:00" for day in range(items)]
-        new = NewBackfill(BACKFILL, program, {"by": "times"}, None, {}, concurrency, -1, False, "ann", times)
+        new = NewBackfill(BACKFILL, program, By.TIMES, False, {}, None, {}, concurrency, -1, False, "ann", times)
         start_backfill(db, stage.world, pointer, new)
 
     return lambda stage: stage.catalog.write(lambda db: block(db, stage))

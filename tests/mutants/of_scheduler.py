@@ -442,14 +442,14 @@ MUTANTS: Final = (
         "paused_backfill_goes_on",
         "a backfill that is paused or cancelled makes the next run when one ends",
         In("backfills._advance").swap(
-            "if advanced.state is BackfillState.RUNNING: ...", "if advanced.waiting: ...", times=1
+            "advanced.state is BackfillState.RUNNING and advanced.waiting", "advanced.waiting", times=1
         ),
         scenario="backfill-paused",
     ),
     _mutant(
         "failed_items_not_counted",
         "an item that has failed is not counted as failed",
-        In("backfills._settle_items").swap("found.failed + len(changed) - done", "found.failed"),
+        In("backfills._move_counts").swap("found.failed + more[ItemState.FAILED]", "found.failed"),
         scenario="backfill-failed",
     ),
     _mutant(
@@ -461,9 +461,7 @@ MUTANTS: Final = (
     _mutant(
         "dropped_items_wait",
         "the items of a cancelled backfill still wait",
-        In("cancel_backfill").drop(
-            "db.run(SQL.move_items, backfill_id=backfill_id, before=ItemState.WAITING, after=ItemState.DROPPED)"
-        ),
+        In("cancel_backfill").drop("move_items(db, backfill_id, ItemState.WAITING, ItemState.DROPPED)"),
         scenario="backfill-cancelled",
     ),
     _mutant(

@@ -367,9 +367,9 @@ SELECT 'program:program_' || i FROM series WHERE i < 300
 
 -- name: fill_backfill
 -- Ten run, of which the first has 50,000 items; 20,000 have ended, a few of them with failed items.
-INSERT INTO backfill (backfill_id, program_id, namespace, choice, dataset_id, arguments, state, concurrency, priority,
-                      quiet, actor, waiting, failed, created_at, ended_at)
-SELECT 'backfill_' || i, 'program_' || (i % 300), 'default', '{"by": "partitions"}', 'wide', '{}',
+INSERT INTO backfill (backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state,
+                      concurrency, priority, quiet, actor, waiting, failed, created_at, ended_at)
+SELECT 'backfill_' || i, 'program_' || (i % 300), 'default', 'partitions', 0, '{}', 'wide', '{}',
        CASE WHEN i < 10 THEN 'RUNNING' ELSE 'COMPLETED' END, 4, -1, 0, 'ann@desk',
        CASE WHEN i = 0 THEN 49000 ELSE 0 END, CASE WHEN i >= 10 AND i % 1000 = 0 THEN 3 ELSE 0 END, :now - 1000000000 + i, CASE WHEN i >= 10 THEN 1000 + i END
   FROM series WHERE i < 20010

@@ -729,9 +729,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "retention.close_backfill": {"backfill_id": "backfill_20", "before": 2000},
     "retention.delete_items": {"backfill_id": "backfill_20", "most": 200},
     "retention.delete_backfill": {"backfill_id": "backfill_15000"},
-    "backfills.insert_backfill": {
+    "backfill_records.insert_backfill": {
         "backfill_id": "another",
         "namespace": "default",
+        "item_kind": "partitions",
+        "takes_all": 0,
         "choice": "{}",
         "arguments": "{}",
         "concurrency": 1,
@@ -740,11 +742,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "actor": "ann@desk",
         "waiting": 100,
     },
-    "backfills.insert_items": {
+    "backfill_records.insert_items": {
         "backfill_id": "another",
         "items": _rows([{"no": i, "item": f"k{i}"} for i in range(100)]),
     },
-    "backfills.store_items": {
+    "backfill_records.store_items": {
         "items": _rows(
             [
                 {"backfill_id": "backfill_0", "no": i, "state": "DONE", "run_id": f"run_{i}", "why": ""}
@@ -752,8 +754,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
             ]
         ),
     },
-    "backfills.move_items": {"before": "FAILED", "after": "WAITING"},
-    "backfills.store_backfill": {
+    "backfill_records.move_items": {"before": "FAILED", "after": "WAITING", "but": _list(1, 2)},
+    "backfill_records.store_backfill": {
         "state": "RUNNING",
         "reason": "",
         "waiting": 1,
@@ -763,17 +765,18 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "dropped": 0,
         "over": 0,
     },
-    "backfills.list_newest": _BEFORE,
-    "backfills.list_of_program": {**_BEFORE, "state": ""},
-    "backfills.list_of_namespace": {**_BEFORE, "namespace": "default", "state": ""},
-    "backfills.list_in_state": {**_BEFORE, "state": "COMPLETED"},
-    "backfills.list_next": {"after": -1},
-    "backfills.list_due": {},
-    "backfills.list_open_items": {"program_id": "program_1", "dataset_id": "wide"},
-    "backfills.list_items": {"after": 100},
-    "backfills.list_items_in_state": {"state": "FAILED", "after": 100},
+    "backfill_records.list_newest": _BEFORE,
+    "backfill_records.list_of_program": {**_BEFORE, "state": ""},
+    "backfill_records.list_of_namespace": {**_BEFORE, "namespace": "default", "state": ""},
+    "backfill_records.list_in_state": {**_BEFORE, "state": "COMPLETED"},
+    "backfill_records.list_next": {"after": -1},
+    "backfill_records.list_due": {},
+    "backfill_records.list_open_items": {"program_id": "program_1", "dataset_id": "wide"},
+    "backfill_records.list_items": {"after": 100},
+    "backfill_records.list_items_in_state": {"state": "FAILED", "after": 100},
     "backfill_plan.list_partitions": {"dataset_id": "wide", "lower": "k1", "after": "", "upper": "k2"},
     "backfill_plan.list_named": {"dataset_id": "wide", "keys": _list(*_KEYS)},
+    "backfill_plan.list_with_input": {"runs": _list("run_1", "run_2")},
     "backfill_plan.list_open_times": {"schedule_id": "schedule_1", "since": 1},
     "backfill_plan.list_changed": {"dataset_id": "wide", "first": 1, "last": 200},
     "needs.list_course": {

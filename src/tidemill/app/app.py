@@ -6,6 +6,7 @@ Everything is checked where it is declared, so that a mistake is reported with t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -30,7 +31,7 @@ from tidemill.app.pipeline import Pipeline, Reading, Writing
 from tidemill.app.reads import Changes, Reads
 from tidemill.app.script import Script, check_argv
 from tidemill.app.watermark import Watermark
-from tidemill.app.workflow import DeclaredNode, Workflow, check_holds, check_kind, check_node, make_node
+from tidemill.app.workflow import DeclaredNode, Workflow, check_holds, check_is_node, check_node, make_node
 from tidemill.durations import BadDuration, parse_duration
 from tidemill.errors import NotFound, UserError
 from tidemill.frames.jdbc import Jdbc
@@ -504,7 +505,7 @@ class App:
         `arguments` are as in `spark`.
         """
         for node in nodes:
-            check_kind(name, node)
+            check_is_node(name, node)
         ordered = in_order(
             [
                 make_node(self._program_name(node.program), tuple(self._program_name(one) for one in node.after), node)
@@ -523,7 +524,9 @@ class App:
     ) -> Workflow:
         """Add a workflow, and have its nodes get what it holds."""
         held = check_holds(name, [one if isinstance(one, Reads | Changes) else Reads(one) for one in holds])
-        names = {self._name_of(one.dataset) for one in held}
+        held_names = [self._name_of(one.dataset) for one in held]
+        _refuse_twice(f"workflow {name!r}", "holds", held_names)
+        names = set(held_names)
         of_workflow = tuple(_argument(one, given) for one, given in arguments.items())
         nodes = []
         for node in spec.nodes:
@@ -539,7 +542,16 @@ class App:
         if unread := names.difference(*(self.programs[node.name].reads for node in nodes)):
             raise BadDeclaration(f"workflow {name!r}", f"holds {min(unread)}, which none of its nodes reads")
         code = Workflow(name, qualified(self.namespace, self.name, name))
-        self.add_program(ProgramKind.WORKFLOW, held, [], 0, "10s", None, True, arguments)(code)
+        self.add_program(
+            ProgramKind.WORKFLOW,
+            reads=held,
+            writes=[],
+            retries=0,
+            backoff="10s",
+            run_on_empty=None,
+            deliver_own=True,
+            arguments=arguments,
+        )(code)
         self.programs[name] = replace(self.programs[name], workflow=replace(spec, nodes=tuple(nodes)))
         return code
 
@@ -733,6 +745,7 @@ class App:
             name = check_name("program", code.__name__)
             if name in self.programs:
                 raise BadDeclaration(f"program {name!r}", "is declared twice")
+            _refuse_twice(f"program {name!r}", "reads", read_names)
             if spans and kind.is_worker:
                 why = "is a worker, which publishes again and again: a span is for one transaction"
                 raise BadDeclaration(f"program {name!r}", why)
@@ -798,6 +811,12 @@ class App:
 
 _D = TypeVar("_D", DeclaredInbox, DeclaredFileset, DeclaredSnapshot)
 _E = TypeVar("_E", bound=StrEnum)
+
+
+def _refuse_twice(subject: str, option: str, names: Sequence[str]) -> None:
+    """Raise `BadDeclaration` for a data set that an option names twice: only one of the two would have its terms."""
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise BadDeclaration(subject, f"names {twice[0]} twice in {option}=: name {twice[0]} once, with its terms")
 
 
 def _check_patterns(app: str, files: Sequence[str]) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class Workflow:
         raise NotImplementedError(f"{self.qualified_name} is a workflow: `tidemill run start` starts it")
 
 
-def check_kind(workflow: str, node: object) -> None:
+def check_is_node(workflow: str, node: object) -> None:
     """Refuse a program where a node is wanted, and anything else that is no node."""
     if not isinstance(node, DeclaredNode):
         shown = getattr(node, "__name__", repr(node))

@@ -63,7 +63,7 @@ class InputItem:
 
 @dataclass(frozen=True, slots=True)
 class RecordInput(Effect):
-    """Record the input of a run which other runs have taken, or which another run holds."""
+    """Record, as the input of a run, work that its workflow holds."""
 
     phase = Phase.CLAIMS
 

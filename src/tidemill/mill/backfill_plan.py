@@ -29,7 +29,8 @@ from tidemill.run.records.runs import RunRecord, RunState, find_runs, list_runs
 from tidemill.run.step.inputs import refuse_taking
 from tidemill.run.step.needs import ItemNeed, find_needs, need_of_run
 from tidemill.schedule.argument_sources import From, LogicalTime
-from tidemill.schedule.backfills import LOGICAL_TIME, MOST_ITEMS, By, list_open_items
+from tidemill.schedule.backfill_records import MOST_ITEMS, By, list_open_items
+from tidemill.schedule.backfills import LOGICAL_TIME, REPEATS
 from tidemill.schedule.schedules import read_timers
 from tidemill.schedule.specs import Misfire, Schedule
 from tidemill.schedule.time_triggers import CalendarTrigger
@@ -44,7 +45,7 @@ SQL: Sql = load_sql(__file__)
 _PART: Final = 1000
 _SECOND: Final = timedelta(seconds=1)
 _EARLY: Final = timedelta(days=1)
-"""A person may start a run for a time that has not come."""
+"""Runs that were made up to a day before their logical time are found."""
 _SHORTER: Final = "items; name a shorter period"
 
 
@@ -71,7 +72,7 @@ _TAKEN_BY: Final[Mapping[Selection, frozenset[ItemNeed]]] = {
 
 
 class BadBackfill(UserError):
-    """A choice of items that cannot be."""
+    """A choice of items that is refused."""
 
     code = "bad_backfill"
     hint = "correct the choice as the reason says"
@@ -223,6 +224,10 @@ def _find_input(db: Db, project: Project, program: Program, name: str | None) ->
         if wanted not in filesets:
             advice = advise(wanted, filesets, f"its file sets are {known}")
             raise BadBackfill(f"{program.qualified_name} takes no partitions of {wanted}; {advice}")
+    elif not filesets:
+        raise BadBackfill(
+            f"{program.qualified_name} takes partitions of no file set; choose its items by times or runs"
+        )
     elif len(filesets) == 1:
         (wanted,) = filesets
     else:
@@ -288,7 +293,9 @@ def _find_schedule(db: Db, project: Project, program: Program, name: str | None)
     if found.program_id != program.program_id:
         raise BadBackfill(f"schedule {found.qualified_name} starts another program than {program.qualified_name}")
     if not any(isinstance(leaf, CalendarTrigger) for leaf in found.time_leaves.values()):
-        raise BadBackfill(f"the trigger of {found.qualified_name} has no fixed times; name a schedule with Cron")
+        raise BadBackfill(
+            f"the trigger of {found.qualified_name} has no fixed times; name a schedule with Cron or Anytime"
+        )
     return found
 
 
@@ -315,6 +322,8 @@ def _plan_times(db: Db, program: Program, schedule: Schedule, choice: Choice) ->
     if choice.since is None or choice.until is None:
         raise BadBackfill("give `since` and `until`: the times of the schedule from the first on, before the second")
     since, until = read_period(choice.since, choice.until)
+    if since < EPOCH:
+        raise BadBackfill(f"`since` is {show_time(since)}, and times of schedules begin with 1970; name a later time")
     # A time that has not come is the schedule's.
     until = min(until, db.now())
     leaves = {no: leaf for no, leaf in schedule.time_leaves.items() if isinstance(leaf, CalendarTrigger)}
@@ -343,16 +352,19 @@ def _find_due(db: Db, schedule: Schedule) -> dict[int, datetime]:
 
 def _times_of(leaf: CalendarTrigger, since: datetime, until: datetime) -> Iterator[datetime]:
     # A trigger gives the times after a time. None has two times within a second.
-    fires = leaf.fires_after(max(since, EPOCH) - _SECOND)
+    fires = leaf.fires_after(since - _SECOND)
     return takewhile(lambda at: at < until, dropwhile(lambda at: at < since, fires))
 
 
 def _list_logical_times(db: Db, program: Program, since: datetime) -> dict[datetime, RunState]:
-    """Return the state of the newest run of each logical time from `since` on, of runs not made long before."""
+    """Return the state of the newest run of each logical time from `since` on, of runs not made long before.
+
+    Replays are left out: see `list_course`.
+    """
     states: dict[datetime, RunState] = {}
     place = {"program_id": program.program_id, "since": max(since, EPOCH + _EARLY) - _EARLY, "most": _PART}
     for run in _list_all(lambda **at: list_runs(db, **{**place, **at})):
-        for at in run.logical_times:
+        for at in run.logical_times if run.replay is None else ():
             states.setdefault(at, run.state)
     return states
 
@@ -378,7 +390,15 @@ def _plan_runs(db: Db, program: Program, choice: Choice) -> Iterator[PlannedItem
     since, until = read_period(choice.since, choice.until)
     place = {"since": since, "before": (until, "")}
     runs = _list_all(lambda **at: list_runs(db, program_id=program.program_id, most=_PART, **{**place, **at}))
-    of = list(islice(runs, MOST_ITEMS + 1))
+    of = list(islice((run.run_id for run in runs if _is_first(run)), MOST_ITEMS + 1))
     _check_number(of, _SHORTER)
-    for run in reversed(of):
-        yield PlannedItem(run.run_id, run.run_id, need_of_run(run.state))
+    if program.reads:
+        with_input = {*db.records(SQL.list_with_input, RunId, runs=json.dumps(of))}
+        of = [run_id for run_id in of if run_id in with_input]
+    for run_id in reversed(of):
+        yield PlannedItem(run_id, run_id, ItemNeed.DONE)
+
+
+def _is_first(run: RunRecord) -> bool:
+    """Return whether a run has committed and repeats no other run: both together would publish the same rows twice."""
+    return run.state is RunState.COMPLETED and run.replay is None and REPEATS not in run.triggered_by

@@ -21,6 +21,13 @@ SELECT DISTINCT partition_key FROM partition_change
  WHERE dataset_id = :dataset_id AND write_pointer >= :first AND write_pointer <= :last
  ORDER BY partition_key LIMIT :most
 
+-- name: list_with_input
+-- gives: run_id
+-- Runs that have taken input. Cost: a look-up for each run, whatever the size of its input.
+SELECT run_id FROM run
+ WHERE run_id IN ({texts:runs})
+   AND (SELECT 1 FROM run_input AS input WHERE input.run_id = run.run_id LIMIT 1) IS NOT NULL
+
 -- name: list_open_times
 -- gives: fire_time
 -- The logical times of the open job of a schedule. Cost: the fires of this generation of the schedule.

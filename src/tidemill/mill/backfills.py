@@ -16,14 +16,13 @@ from tidemill.mill.backfill_plan import BadBackfill, Choice, Planned, Selection,
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, program_names
-from tidemill.mill.runs import StartsByItself
 from tidemill.names import BackfillId, ProgramId, RunId, WritePointer
 from tidemill.run.records.programs import Program
+from tidemill.run.records.runs import RunState
 from tidemill.run.step.needs import ItemNeed
-from tidemill.schedule import backfills
+from tidemill.schedule import backfill_records, backfills
 from tidemill.schedule.argument_sources import MissingSource
-from tidemill.schedule.backfills import (
-    LOGICAL_TIME,
+from tidemill.schedule.backfill_records import (
     MOST_AT_ONCE,
     Backfill,
     BackfillState,
@@ -32,6 +31,7 @@ from tidemill.schedule.backfills import (
     ItemState,
     NewBackfill,
 )
+from tidemill.schedule.backfills import LOGICAL_TIME
 from tidemill.shapes.filters import Where
 from tidemill.shapes.keys import KeyText
 
@@ -105,7 +105,10 @@ class BackfillItem:
 
 @dataclass(frozen=True, slots=True)
 class ChangedBackfill:
-    """A backfill after a change; `changed` is false if it was so already. `killed` are runs whose end was asked for."""
+    """A backfill after a change. `changed` is false if the backfill was in that state before.
+
+    `killed` is the number of runs whose end was asked for.
+    """
 
     backfill_id: BackfillId
     state: BackfillState
@@ -146,7 +149,8 @@ class Backfills(Noun):
         `by="partitions"` names the current partitions of an input of the program: of `dataset`, if it has several,
         and those that `where` chooses. `by="versions"` names those that transactions with write pointers from
         `from_version` to `to_version` have changed. `by="times"` names the times of `schedule` in [since, until).
-        `by="runs"` names runs of the program, or those made in [since, until), whose inputs are taken again.
+        `by="runs"` names runs of the program, or those made in [since, until) that have committed and repeat no other
+        run. Their inputs are taken again.
 
         Of these, `select` takes `missing` ones, `failed` ones, `unfinished` ones (both), or `all`. The default is
         `unfinished`, and `all` of `by="runs"`: a run that has failed took no input. `BadBackfill`, `BadKey`,
@@ -233,14 +237,19 @@ class Backfills(Noun):
             found.bind({name: value for name, value in given.items() if name not in later}, later)
             items = [one.item for one in planned.items]
             if choice.select is not Selection.ALL:
-                others = backfills.list_open_items(db, found.program_id, planned.dataset_id)
+                others = backfill_records.list_open_items(db, found.program_id, planned.dataset_id)
                 items = [item for item in items if item not in others]
             if not items:
                 named = ", ".join(f"{number} {need}" for need, number in sorted(planned.named.items())) or "none"
-                raise BadBackfill(f"no item needs a run (named: {named}); select='all' takes all that it names")
+                raise BadBackfill(
+                    f"select={choice.select.value!r} takes none of the named items ({named}); "
+                    "name other items, or choose another `select`"
+                )
             new = NewBackfill(
                 backfill_id,
                 found,
+                choice.by,
+                choice.select is Selection.ALL,
                 choice.shown(),
                 planned.dataset_id,
                 given,
@@ -265,7 +274,7 @@ class Backfills(Noun):
         chosen = None if state is None else BackfillState(check_filter("state", state.upper(), [*BackfillState]))
 
         def block(db: Db) -> Page[BackfillView]:
-            found = backfills.list_backfills(
+            found = backfill_records.list_backfills(
                 db,
                 most=one_more(limit),
                 program_id=None if program is None else self._project.program(db, program).program_id,
@@ -301,7 +310,7 @@ class Backfills(Noun):
         def block(db: Db) -> Page[BackfillItem]:
             found = self._find(db, backfill_id)
             show = _shower(db, found)
-            rows = backfills.list_items(db, found.backfill_id, most=one_more(limit), state=chosen, after=place)
+            rows = backfill_records.list_items(db, found.backfill_id, most=one_more(limit), state=chosen, after=place)
             return cut(
                 rows,
                 limit,
@@ -342,23 +351,24 @@ class Backfills(Noun):
 
         def block(db: Db) -> _Cancelled:
             before, after = backfills.cancel_backfill(db, self._id(db, backfill_id))
-            under_way = backfills.list_running(db, after.backfill_id) if kill else []
+            under_way = backfill_records.list_running(db, after.backfill_id) if kill else []
             changed = self._changed(db, "cancel", before, after).changed
             write_effects(db, self._keep_part({"changed": changed, "killed": under_way}))
             return _Cancelled(changed, tuple(under_way))
 
         # An earlier try of the same request has cancelled it, and perhaps killed some of the runs.
         done = self._catalog.write(block) if self._part is None else _Cancelled(**self._part)
-        for run_id in done.killed:
-            kill_run(self._catalog, run_id, self._project.note("run.kill", run_id))
-        return ChangedBackfill(
-            BackfillId(backfill_id), BackfillState.CANCELLED, changed=done.changed, killed=len(done.killed)
-        )
+        ends = [kill_run(self._catalog, one, self._project.note("run.kill", one)) for one in done.killed]
+        # An end that an earlier try has asked for counts too, and no run that had ended by itself.
+        killing = {RunState.STOPPING, RunState.KILLED} if self._part is not None else set()
+        killed = sum(changed or state in killing for state, changed in ends)
+        return ChangedBackfill(BackfillId(backfill_id), BackfillState.CANCELLED, changed=done.changed, killed=killed)
 
     @operation(Right.OPERATE, in_block=True)
     def retry(self, backfill_id: str) -> ChangedBackfill:
         """Try the failed items of a backfill again: of a paused one after `resume`.
 
+        Items that another backfill of the program has stay failed, unless this backfill takes all.
         `NotFound`, `BackfillOver`, `NothingFailed`.
         """
 
@@ -371,12 +381,10 @@ class Backfills(Noun):
 
     def _choose(self, db: Db, name: str, choice: Choice) -> tuple[Program, Planned]:
         program = self._project.startable(db, name)
-        if program.kind.is_worker:
-            raise StartsByItself(program.qualified_name)
         return program, plan_backfill(db, self._project, program, choice)
 
     def _find(self, db: Db, backfill_id: str) -> Backfill:
-        found = backfills.find_backfill(db, BackfillId(backfill_id))
+        found = backfill_records.find_backfill(db, BackfillId(backfill_id))
         self._project.check(found.namespace, "backfill", backfill_id)
         return found
 
@@ -419,7 +427,7 @@ def _view(one: Backfill, names: Mapping[ProgramId, str]) -> BackfillView:
 
 def _shower(db: Db, found: Backfill) -> Callable[[Item], str]:
     """Return the function that shows items of a backfill as people read them."""
-    match found.by:
+    match found.item_kind:
         case By.PARTITIONS | By.VERSIONS if found.dataset_id is not None:
             fileset = Fileset.of(find_some(db, [found.dataset_id])[found.dataset_id])
             return lambda one: fileset.show(KeyText(one.item))

@@ -31,7 +31,7 @@ from tidemill.mill.project import Project, program_names
 from tidemill.names import DatasetId, Namespace, ProgramId, RunId, qualified, window_event
 from tidemill.reasons import Reason
 from tidemill.run.records.nodes import NodeRole, NodeState, count_free_slots, list_nodes
-from tidemill.schedule.backfills import BackfillState, ItemState, list_backfills
+from tidemill.schedule.backfill_records import BackfillState, ItemState, list_backfills
 from tidemill.schedule.explain import WAITING, stored_reasons
 from tidemill.schedule.jobs import JobState
 from tidemill.schedule.specs import Status

@@ -21,7 +21,7 @@ from tidemill.lake.window.holding import find_misdated
 from tidemill.mill.jobs import JobView, view_job
 from tidemill.mill.page import cut, one_more, read_key, write_key
 from tidemill.mill.project import Project, fields_of, program_names, schedule_names
-from tidemill.mill.runs import RunView, view_run
+from tidemill.mill.run_views import RunView, view_run
 from tidemill.mill.usual import LOOKED_AT, FailureStreak, count_failures, is_unusual, longest_usual_waits, usual_run
 from tidemill.names import (
     DatasetId,

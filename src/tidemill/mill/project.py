@@ -22,7 +22,14 @@ from tidemill.mill.keeping import RequestTry
 from tidemill.mill.page import one_more
 from tidemill.names import NamedThing, Namespace, ProgramId, ScheduleId, nearest, qualified, split_qualified
 from tidemill.run.records.declared import Declared
-from tidemill.run.records.programs import NodeOfWorkflow, Program, ProgramRetired, find_program, list_programs
+from tidemill.run.records.programs import (
+    NodeOfWorkflow,
+    Program,
+    ProgramRetired,
+    StartsByItself,
+    find_program,
+    list_programs,
+)
 from tidemill.shapes.custom_time import import_from
 from tidemill.world import World
 
@@ -108,7 +115,7 @@ class Project:
         return find_program(db, namespace, app, program, everywhere=self.everywhere)
 
     def startable(self, db: Db, name: str) -> Program:
-        """Return the program of that name; `ProgramRetired`, `NotFound`."""
+        """Return the program of that name; `NotFound`, and the errors of `check_startable`."""
         return check_startable(self.program(db, name))
 
     def split(self, kind: str, name: str, parts: int) -> tuple[Namespace, tuple[str, ...]]:
@@ -263,12 +270,14 @@ def complete(kind: str, short: str, known: Sequence[str]) -> str:
 def check_startable(program: Program) -> Program:
     """Return `program`; raise `ProgramRetired` for one that its app does not declare any more.
 
-    `NodeOfWorkflow` for a program that gets its input from a workflow.
+    `NodeOfWorkflow` for a program that gets its input from a workflow, `StartsByItself` for a worker.
     """
     if program.retired:
         raise ProgramRetired(program.qualified_name)
     if program.held:
         raise NodeOfWorkflow(program.qualified_name, program.held)
+    if program.kind.is_worker:
+        raise StartsByItself(program.qualified_name)
     return program
 
 

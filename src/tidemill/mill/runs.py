@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect
-from tidemill.catalog.named import FROM_LATEST, Row, load_sql
+from tidemill.catalog.named import FROM_LATEST, load_sql
 from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.lake.chosen import MissingInput, choose_again
-from tidemill.lake.datasets import Dataset, find_some
-from tidemill.mill.access import Access
+from tidemill.lake.datasets import find_some
 from tidemill.mill.choosing import check_choosable, choose_input
 from tidemill.mill.lineage import DEPTH, NODES, Lineage, read_bounds
 from tidemill.mill.operation import Right, operation
@@ -23,11 +22,11 @@ from tidemill.mill.page import PAGE, Page, check_filter, cut, read_key, write_ke
 from tidemill.mill.period import read_period
 from tidemill.mill.project import MOST_SHOWN, Noun, Project, check_startable, fields_of, program_names
 from tidemill.mill.run_course import AnnouncedMessage, AttemptView, read_attempts, read_published
+from tidemill.mill.run_views import InputView, RunView, view_input, view_run
 from tidemill.mill.workflow_view import WorkflowView, view_workflow
-from tidemill.names import DatasetId, ProgramId, RunId, ScheduleId, WritePointer
+from tidemill.names import DatasetId, RunId, ScheduleId, WritePointer
 from tidemill.run.records import runs
 from tidemill.run.records.bundles import is_kept
-from tidemill.run.records.explain import explain_run
 from tidemill.run.records.logs import LogLine, LogReader
 from tidemill.run.records.programs import Program, find_program_by_id
 from tidemill.run.records.runs import HANDED_ON, NewRun, Replay, RunKind, RunRecord, RunState, count_under_way
@@ -39,19 +38,6 @@ if TYPE_CHECKING:
     from tidemill.mill.runs_sql import Sql
 
 SQL: Sql = load_sql(__file__)
-
-
-class StartsByItself(UserError):
-    """A worker was to be started by hand."""
-
-    code = "starts_by_itself"
-
-    def __init__(self, program: str) -> None:
-        self.program = program
-        super().__init__(
-            f"{program} is a worker: runners keep as many of it alive as the app declares",
-            "change `instances` and deploy, or `tidemill run kill` one to have it replaced",
-        )
 
 
 class BadLogicalTime(UserError):
@@ -106,48 +92,6 @@ class NothingToReplay(Conflict):
             f"run {run_id} {why}: only committed runs of programs outside of workflows are replayed",
             "`tidemill run retry` repeats one that has failed",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """A run.
-
-    `why` says what a pending run waits for, or how a run ended. `exit_reason` is the end of the newest attempt that has
-    ended: no reason while another attempt is under way. `facts` is what the newest attempt reported: rows in and out,
-    seconds, process.
-    """
-
-    run_id: RunId
-    program: str | None
-    state: str
-    why: str | None
-    epoch: int
-    failures: int
-    losses: int
-    priority: int
-    arguments: Mapping[str, object]
-    triggered_by: Mapping[str, object]
-    write_pointer: int | None
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    exit_reason: str | None
-    log_location: str | None
-    bundle: str
-    """The code of its last attempt."""
-    app_version: int
-    """The deployment of its app that its last attempt executes; 0 before the first attempt."""
-    facts: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class InputView:
-    """Input of a run: a partition, a file with its content version, or the version of a snapshot."""
-
-    dataset: str
-    write_pointer: int
-    item: str
-    content_version: str
 
 
 class _ClaimCounts(NamedTuple):
@@ -295,7 +239,7 @@ class Runs(Noun):
             rows = db.all(SQL.list_inputs, run_id=run_id, limit=MOST_SHOWN)
             by_id = find_some(db, (DatasetId(str(row[0])) for row in rows))
             seen = {one for one, dataset in by_id.items() if access.sees(dataset.namespace)}
-            inputs = tuple(_input_view(row, by_id) for row in rows if row[0] in seen)
+            inputs = tuple(view_input(row, by_id) for row in rows if row[0] in seen)
             claimed = db.records(SQL.count_claims, _ClaimCounts, run_id=run_id)[0]
             attempts = read_attempts(db, run.run_id)
             commits = [one.commit_seq for one in attempts if one.commit_seq is not None]
@@ -342,8 +286,6 @@ class Runs(Noun):
             is_chosen = partitions is not None or files is not None
             chosen = choose_input(db, self._project, program, partitions, files) if is_chosen else None
             found = self._project.startable(db, program)
-            if found.kind.is_worker:
-                raise StartsByItself(found.qualified_name)
             if quiet and chosen is None:
                 _refuse_taking(db, found)
             bound = found.bind(arguments or {})
@@ -374,17 +316,17 @@ class Runs(Noun):
                 raise NothingToRetry(run_id, run.state)
             _leave_to_backfill(db, run)
             program = check_startable(find_program_by_id(db, run.program_id))
-            bound = program.bind(run.arguments)
             cause = {name: run.triggered_by[name] for name in HANDED_ON if name in run.triggered_by}
             asked = {**self._asked, "retry_of": run_id, **cause}
             limits = list_limits(db, run.program_id)
             if run.replay is not None:
-                new = repeat(db, pointer, runs.find_run(db, run.replay.of), retry_id, run.replay)
+                new = _make_replay(db, pointer, runs.find_run(db, run.replay.of), retry_id, run.replay)
                 new = replace(new, triggered_by={**new.triggered_by, **asked}, quiet=run.quiet)
             else:
                 chosen = choose_again(db, pointer, run.run_id) if run.is_chosen else None
                 if run.quiet and chosen is None:
                     _refuse_taking(db, program)
+                bound = program.bind(run.arguments)
                 new = NewRun(retry_id, run.program_id, bound, asked, chosen=chosen, quiet=run.quiet)
             new = replace(new, priority=run.priority, limits=limits)
             if program.workflow is None or run.state is not RunState.FAILED or not _resume(db, run, program, new):
@@ -414,7 +356,7 @@ class Runs(Noun):
             of_run = WritePointer(run.write_pointer or 0)
             saw = run.replay.saw if run.replay else of_run
             how = Replay(run.run_id, of_run, saw, sandbox, diff, run.bundle)
-            new = repeat(db, pointer, run, replay_id, how)
+            new = _make_replay(db, pointer, run, replay_id, how)
             runs.create_pending(
                 db, [replace(new, triggered_by={**self._asked, **new.triggered_by}, quiet=quiet or sandbox)]
             )
@@ -485,7 +427,7 @@ def _leave_to_backfill(db: Db, run: RunRecord) -> None:
     if run.backfill_id is None:
         return
     # As in `kill`: few retries are of backfills.
-    from tidemill.schedule.backfills import BackfillState, find_backfill
+    from tidemill.schedule.backfill_records import BackfillState, find_backfill
 
     try:
         found = find_backfill(db, run.backfill_id)
@@ -509,7 +451,7 @@ def _resume(db: Db, run: RunRecord, program: Program, new: NewRun) -> bool:
     return resume_workflow(db, run.run_id, program, new)
 
 
-def repeat(db: Db, pointer: WritePointer, run: RunRecord, replay_id: RunId, how: Replay) -> NewRun:
+def _make_replay(db: Db, pointer: WritePointer, run: RunRecord, replay_id: RunId, how: Replay) -> NewRun:
     """Return the run that is to repeat `run`; `pointer` is a tick that the caller's transaction has taken first."""
     if run.program_id is None or run.state is not RunState.COMPLETED:
         raise NothingToReplay(run.run_id, f"is {run.state}" if run.program_id else "has no program")
@@ -518,8 +460,6 @@ def repeat(db: Db, pointer: WritePointer, run: RunRecord, replay_id: RunId, how:
     if run.workflow is not None:
         raise NothingToReplay(run.run_id, f"is a node of {run.workflow}")
     program = check_startable(find_program_by_id(db, run.program_id))
-    if program.kind.is_worker:
-        raise StartsByItself(program.qualified_name)
     check_choosable(db, program)
     if how.code and not is_kept(db, how.code):
         raise MissingInput([f"the code {how.code} of {run.run_id}"])
@@ -562,61 +502,3 @@ def read_log(project: Project, run_id: str, *, attempt: int | None, whole: bool,
 def _names_of(db: Db, found: Sequence[RunRecord]) -> Sequence[str | None]:
     names = program_names(db, (run.program_id for run in found))
     return [None if run.program_id is None else names.get(run.program_id) for run in found]
-
-
-def view_run(
-    run: RunRecord,
-    names: Mapping[ProgramId, str],
-    now: datetime,
-    under_way: Callable[[], Mapping[str, int]],
-    access: Access,
-) -> RunView:
-    """Return a run as a caller sees it; `under_way` counts the runs of each machine, for a run that waits."""
-    reason = None if run.state.live else run.exit_reason
-    return RunView(
-        run_id=run.run_id,
-        program=None if run.program_id is None else names.get(run.program_id),
-        state=run.state,
-        why=explain_run(run, now, under_way).why if run.state is RunState.PENDING else reason,
-        epoch=run.epoch,
-        failures=run.failures,
-        losses=run.losses,
-        priority=run.priority,
-        arguments=run.arguments,
-        triggered_by=run.triggered_by,
-        write_pointer=run.write_pointer,
-        created_at=run.created_at,
-        started_at=run.started_at,
-        ended_at=run.ended_at,
-        exit_reason=reason,
-        log_location=run.log_location,
-        bundle=run.bundle,
-        app_version=run.app_version,
-        facts=_cut_facts(run.facts, access),
-    )
-
-
-def _cut_facts(facts: Mapping[str, object], access: Access) -> Mapping[str, object]:
-    """Return the facts of a run without those about data sets that the caller may not read."""
-    if access.only is None:
-        return facts
-    return {
-        name: [one for one in value if _is_seen(one, access)] if isinstance(value, list) else value
-        for name, value in facts.items()
-    }
-
-
-def _is_seen(fact: object, access: Access) -> bool:
-    named = [fact.get("dataset"), fact.get("against")] if isinstance(fact, Mapping) else []
-    return all(access.sees_name(one) for one in named if isinstance(one, str) and one)
-
-
-def _input_view(row: Row, by_id: Mapping[DatasetId, Dataset]) -> InputView:
-    # As in `kill`: the kinds of input are loaded for a run's inputs alone.
-    from tidemill.run.step.inputs import kind_of
-
-    dataset_id, write_pointer, item, version = row
-    dataset = by_id[DatasetId(str(dataset_id))]
-    pointer = WritePointer(cast("int", write_pointer))
-    shown = kind_of(dataset).show_item(dataset, pointer, str(item))
-    return InputView(dataset.qualified_name, pointer, shown, str(version))

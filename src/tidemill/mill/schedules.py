@@ -36,7 +36,7 @@ from tidemill.schedule import schedules
 from tidemill.schedule.fires import LAST_TIME, list_fires
 from tidemill.schedule.program_triggers import STATES
 from tidemill.schedule.references import list_references
-from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status, SuspendMode
+from tidemill.schedule.specs import Owner, Schedule, ScheduleSpec, Status, SuspendMode
 from tidemill.schedule.triggers import Trigger
 
 if TYPE_CHECKING:
@@ -383,10 +383,6 @@ class Schedules(Noun):
                 namespace, (app, local) = self._project.split("schedule", one.name, 2)
                 check_app(db, namespace, app, everywhere=self._project.everywhere)
                 program = self._project.startable(db, one.program)
-                if program.kind.is_worker:
-                    raise BadSchedule(
-                        f"{one.name} would start {program.qualified_name}, a worker, which runs all the time"
-                    )
                 self._check(db, one.name, program, one.spec)
                 suspended = suspend_new if one.suspended is None else one.suspended
                 added.append(Add(namespace, app, local, program.program_id, one.spec, Owner.OPS, suspended))

@@ -34,7 +34,7 @@ from tidemill.run.records.logs import LogKeeper
 from tidemill.run.records.nodes import NodeRole, count_free_slots
 from tidemill.run.records.programs import Program, ProgramKind, list_programs
 from tidemill.run.records.runs import has_unfinished
-from tidemill.schedule import backfills
+from tidemill.schedule import backfill_records
 from tidemill.schedule.jobs import JobState, list_jobs
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.probes import Source, read_spark_load
@@ -328,5 +328,5 @@ def is_idle(db: Db, avoided: Sequence[str]) -> bool:
     jobs = list_jobs(db)
     waiting = any(job.state is not JobState.PENDING_TRIGGER for job in jobs)
     unchecked = any(job.next_check_at is not None and job.next_check_at <= now for job in jobs)
-    due = has_messages(db) or backfills.is_due(db) or leaving.is_due(db)
+    due = has_messages(db) or backfill_records.is_due(db) or leaving.is_due(db)
     return not (waiting or unchecked or due or has_unfinished(db, avoided))

@@ -8,19 +8,17 @@ between two transactions leaves nothing to mend.
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
+from typing import Final, assert_never
 
 from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.named import FROM_LATEST, Param, load_sql
 from tidemill.epoch import show_time
-from tidemill.errors import Conflict, NotFound, UserError
-from tidemill.names import BackfillId, DatasetId, Namespace, ProgramId, RunId, WritePointer
+from tidemill.errors import Conflict, UserError
+from tidemill.names import BackfillId, DatasetId, RunId, WritePointer
 from tidemill.run.records.programs import Program, ProgramRetired, find_program_by_id
 from tidemill.run.records.runs import BACKFILL, NewRun, RunState, create_pending, find_run
 from tidemill.run.records.workflows import plan_start
@@ -28,60 +26,42 @@ from tidemill.run.step.chosen_input import choose_partitions, repeat_input
 from tidemill.run.step.inputs import refuse_taking
 from tidemill.run.step.needs import ItemNeed, find_needs_again
 from tidemill.run.step.node_end import NO_INPUT
+from tidemill.schedule.backfill_records import (
+    Backfill,
+    BackfillState,
+    By,
+    EndedItem,
+    ItemChange,
+    ItemState,
+    NewBackfill,
+    insert_backfill,
+    list_due,
+    list_ended,
+    list_items,
+    list_next,
+    list_open_items,
+    lock_backfill,
+    move_items,
+    store_backfill,
+)
 from tidemill.world import World
 
-if TYPE_CHECKING:
-    from tidemill.schedule.backfills_sql import Sql
-
-SQL: Sql = load_sql(__file__)
-
-MOST_ITEMS: Final = 50_000
-"""The most items of a backfill: its start is one transaction."""
-MOST_AT_ONCE: Final = 100
-"""The highest concurrency of a backfill."""
-_HANDED_ON: Final = ("logical_time", "logical_times")
-"""Fields of the cause of a run that a repetition has too."""
-_TAKEN_MEANWHILE: Final = "by now the next run of the program takes it, or another run has it"
+_REPEATED_TIMES: Final = ("logical_time", "logical_times")
+"""Fields of the cause of a run that a repetition has too. The feeds of triggers may not be kept any more."""
+_TAKEN_MEANWHILE: Final = (
+    "another run of the program has taken the partition, or will take it; `tidemill backfill retry` looks again"
+)
+_IN_ANOTHER: Final = "another backfill of the program has the item; `tidemill backfill retry` looks again"
 _DONE_MEANWHILE: Final = "another run of the program has taken it meanwhile"
+REPEATS: Final = "replays"
+"""Field of the cause of a run that repeats the input of another run: the id of that run."""
 LOGICAL_TIME: Final[Mapping[str, object]] = {"from": "logical_time"}
 """The argument that is the logical time of each item."""
-TAKES_ALL: Final = "all"
-"""The selection of a choice that takes items whatever they need."""
+_MOST_LOOKED_AT: Final = 1000
+"""The most items that one transaction looks at: other commits wait meanwhile."""
+_MORE_EACH_LOOK: Final = 10
 _REFUSED_IN_A_ROW: Final = 20
 """After so many items in a row for which no run could be made, a backfill pauses by itself."""
-
-
-class BackfillState(StrEnum):
-    """RUNNING ↔ PAUSED → CANCELLED; a RUNNING backfill whose items have all ended is COMPLETED, until a retry."""
-
-    RUNNING = "RUNNING"
-    PAUSED = "PAUSED"
-    CANCELLED = "CANCELLED"
-    COMPLETED = "COMPLETED"
-
-    @property
-    def over(self) -> bool:
-        """True if the backfill makes no more runs."""
-        return self in {BackfillState.CANCELLED, BackfillState.COMPLETED}
-
-
-class ItemState(StrEnum):
-    """WAITING → RUNNING → DONE | FAILED. Items are DROPPED that are cancelled, or that another run has processed."""
-
-    WAITING = "WAITING"
-    RUNNING = "RUNNING"
-    DONE = "DONE"
-    FAILED = "FAILED"
-    DROPPED = "DROPPED"
-
-
-class By(StrEnum):
-    """Kinds of items: partitions of an input, logical times of a schedule, runs, or partitions by their commits."""
-
-    PARTITIONS = "partitions"
-    TIMES = "times"
-    RUNS = "runs"
-    VERSIONS = "versions"
 
 
 class BackfillOver(Conflict):
@@ -105,118 +85,22 @@ class NothingFailed(Conflict):
         super().__init__(f"backfill {backfill_id} has no failed items", "`tidemill backfill items` lists all items")
 
 
-@dataclass(frozen=True, slots=True)
-class Backfill:
-    """Row of a backfill. `choice` says for people by what its items were chosen, as JSON.
-
-    An argument `{"from": "logical_time"}` is the logical time of each item. `reason` says why it paused by itself.
-    """
-
-    backfill_id: BackfillId
-    program_id: ProgramId
-    namespace: Namespace
-    choice: Mapping[str, object]
-    dataset_id: DatasetId | None
-    arguments: Mapping[str, object]
-    state: BackfillState
-    reason: str
-    concurrency: int
-    priority: int
-    quiet: bool
-    actor: str
-    waiting: int
-    running: int
-    done: int
-    failed: int
-    dropped: int
-    created_at: datetime
-    ended_at: datetime | None
-
-    @property
-    def by(self) -> By:
-        """The kind of its items."""
-        return By(str(self.choice["by"]))
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """Row of an item. `item` is a stored partition key, a time in ISO 8601, or the id of a run."""
-
-    no: int
-    item: str
-    state: ItemState
-    run_id: RunId | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class NewBackfill:
-    """A backfill to be started, with its items in order."""
-
-    backfill_id: BackfillId
-    program: Program
-    choice: Mapping[str, object]
-    dataset_id: DatasetId | None
-    arguments: Mapping[str, object]
-    concurrency: int
-    priority: int
-    quiet: bool
-    actor: str
-    items: Sequence[str]
-
-
-class _Ended(NamedTuple):
-    no: int
-    run_id: RunId
-    state: RunState | None
-    exit_reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _ItemChange:
-    """An item as it is to be stored."""
-
-    no: int
-    state: ItemState
-    run_id: RunId | None
-    why: str = ""
-
-
-FIND_DUE: Final = SQL.find_due()
-"""Finds a backfill of which a run has ended."""
-
-
 def start_backfill(db: Db, world: World, pointer: WritePointer, new: NewBackfill) -> Backfill:
     """Record a backfill with its items, and make its first runs. Cost: its items.
 
     `pointer` is a tick that the caller's transaction has taken as its first act: see `choose`.
     """
-    db.run(
-        SQL.insert_backfill,
-        backfill_id=new.backfill_id,
-        program_id=new.program.program_id,
-        namespace=new.program.namespace,
-        choice=json.dumps(new.choice),
-        dataset_id=new.dataset_id,
-        arguments=json.dumps(new.arguments),
-        concurrency=new.concurrency,
-        priority=new.priority,
-        quiet=int(new.quiet),
-        actor=new.actor,
-        waiting=len(new.items),
-    )
-    rows = json.dumps([{"no": no, "item": item} for no, item in enumerate(new.items)])
-    db.run(SQL.insert_items, backfill_id=new.backfill_id, items=rows)
+    insert_backfill(db, new)
     return _advance(db, world, pointer, lock_backfill(db, new.backfill_id))
 
 
 def advance_due(catalog: Catalog, world: World) -> int:
-    """Advance the backfills of which runs have ended, each once, and return their number.
+    """Advance the backfills of which runs have ended, or that may make more runs; each once. Return their number.
 
     Runs may end faster than a scheduler advances: between two calls the scheduler looks after schedules. Several
     schedulers may do so at once.
     """
-    due = catalog.read(lambda db: db.records(SQL.list_due, BackfillId))
+    due = catalog.read(list_due)
     for backfill_id in due:
         world.mark("backfill.before_advance")
         catalog.write(partial(_advance_one, world=world, backfill_id=backfill_id))
@@ -225,14 +109,14 @@ def advance_due(catalog: Catalog, world: World) -> int:
 
 
 def pause_backfill(db: Db, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
-    """Make no more runs of a backfill; return it as it was, and as it is now: the same if it was paused.
+    """Make no more runs of a backfill. Return the backfill before and after: the same object if it was paused.
 
     `BackfillOver`.
     """
     found = _lock_going(db, backfill_id)
     if found.state is BackfillState.PAUSED:
         return found, found
-    return found, _store(db, replace(found, state=BackfillState.PAUSED))
+    return found, store_backfill(db, replace(found, state=BackfillState.PAUSED))
 
 
 def resume_backfill(db: Db, world: World, pointer: WritePointer, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
@@ -256,93 +140,31 @@ def cancel_backfill(db: Db, backfill_id: BackfillId) -> tuple[Backfill, Backfill
         raise BackfillOver(backfill_id, found.state)
     if found.state is BackfillState.CANCELLED:
         return found, found
-    db.run(SQL.move_items, backfill_id=backfill_id, before=ItemState.WAITING, after=ItemState.DROPPED)
+    move_items(db, backfill_id, ItemState.WAITING, ItemState.DROPPED)
     dropped = replace(found, state=BackfillState.CANCELLED, waiting=0, dropped=found.dropped + found.waiting)
-    return found, _store(db, dropped)
+    return found, store_backfill(db, dropped)
 
 
 def retry_backfill(db: Db, world: World, pointer: WritePointer, backfill_id: BackfillId) -> tuple[Backfill, Backfill]:
-    """Have the failed items of a backfill wait again, and go on; return as `pause_backfill` does.
+    """Set the failed items of a backfill to WAITING, and make the next runs; return as `pause_backfill` does.
 
-    A paused backfill stays paused. `pointer` as for `start_backfill`. `BackfillOver` for a cancelled backfill,
-    `NothingFailed`.
+    A paused backfill stays paused. Items that wait or run in another backfill of the program stay FAILED, unless this
+    backfill takes all. `pointer` as for `start_backfill`. `BackfillOver` for a cancelled backfill, `NothingFailed`.
+    Cost: the failed items, and those of `list_open_items`.
     """
     found = lock_backfill(db, backfill_id)
     if found.state is BackfillState.CANCELLED:
         raise BackfillOver(backfill_id, found.state)
     if not found.failed:
         raise NothingFailed(backfill_id)
-    db.run(SQL.move_items, backfill_id=backfill_id, before=ItemState.FAILED, after=ItemState.WAITING)
-    again = replace(found, waiting=found.waiting + found.failed, failed=0)
+    others = {} if found.takes_all else list_open_items(db, found.program_id, found.dataset_id)
+    failed = list_items(db, backfill_id, most=found.failed, state=ItemState.FAILED) if others else []
+    kept = [ItemChange(one.no, ItemState.FAILED, None, _IN_ANOTHER) for one in failed if one.item in others]
+    move_items(db, backfill_id, ItemState.FAILED, ItemState.WAITING, but=kept)
+    again = replace(found, waiting=found.waiting + found.failed - len(kept), failed=len(kept))
     if found.state is not BackfillState.PAUSED:
         again = replace(again, state=BackfillState.RUNNING)
-    return found, _advance(db, world, pointer, again)
-
-
-def list_running(db: Db, backfill_id: BackfillId) -> list[RunId]:
-    """List the runs of a backfill that no scheduler has seen ended, in the order of their items."""
-    return db.records(SQL.list_running, RunId, backfill_id=backfill_id)
-
-
-def list_open_items(db: Db, program_id: ProgramId, dataset_id: DatasetId | None) -> dict[str, ItemNeed]:
-    """Return the items of the program's other backfills that wait or run: partitions of a file set, or other items.
-
-    Cost: the backfills of the program, and these items.
-    """
-    items = db.records(SQL.list_open_items, tuple[str, ItemState], program_id=program_id, dataset_id=dataset_id or "")
-    return {item: ItemNeed.WAITING if state is ItemState.WAITING else ItemNeed.RUNNING for item, state in items}
-
-
-def lock_backfill(db: Db, backfill_id: BackfillId) -> Backfill:
-    """Return a backfill, locked; `NotFound`."""
-    found = db.record(SQL.lock_backfill, Backfill, backfill_id=backfill_id)
-    if found is None:
-        raise NotFound("backfill", backfill_id)
-    return found
-
-
-def find_backfill(db: Db, backfill_id: BackfillId) -> Backfill:
-    """Return a backfill; `NotFound`."""
-    found = db.record(SQL.find_backfill, Backfill, backfill_id=backfill_id)
-    if found is None:
-        raise NotFound("backfill", backfill_id)
-    return found
-
-
-def is_due(db: Db) -> bool:
-    """Tell whether a run of a backfill has ended that no scheduler has seen. Cost: the items that run."""
-    return db.value(SQL.find_due, BackfillId) is not None
-
-
-def list_backfills(
-    db: Db,
-    *,
-    most: int,
-    program_id: ProgramId | None = None,
-    namespace: str | None = None,
-    state: BackfillState | None = None,
-    before: tuple[datetime, str] = FROM_LATEST,
-) -> list[Backfill]:
-    """List backfills that fit each filter, newest first, from the time of creation and id `before` on."""
-    place: dict[str, Param] = {"created_before": before[0], "before": before[1], "most": most}
-    wanted = "" if state is None else state.value
-    if program_id is not None:
-        return db.records(SQL.list_of_program, Backfill, program_id=program_id, state=wanted, **place)
-    if namespace is not None:
-        return db.records(SQL.list_of_namespace, Backfill, namespace=namespace, state=wanted, **place)
-    if state is not None:
-        return db.records(SQL.list_in_state, Backfill, state=state, **place)
-    return db.records(SQL.list_newest, Backfill, **place)
-
-
-def list_items(
-    db: Db, backfill_id: BackfillId, *, most: int, state: ItemState | None = None, after: int = -1
-) -> list[Item]:
-    """List the items of a backfill, or those in a state, in their order, from the number behind `after` on."""
-    place: dict[str, Param] = {"backfill_id": backfill_id, "after": after, "most": most}
-    if state is not None:
-        return db.records(SQL.list_items_in_state, Item, state=state, **place)
-    return db.records(SQL.list_items, Item, **place)
+    return found, _advance(db, world, pointer, again, kept)
 
 
 def _lock_going(db: Db, backfill_id: BackfillId) -> Backfill:
@@ -357,43 +179,38 @@ def _advance_one(db: Db, world: World, backfill_id: BackfillId) -> None:
     _advance(db, world, pointer, lock_backfill(db, backfill_id))
 
 
-def _advance(db: Db, world: World, pointer: WritePointer, found: Backfill) -> Backfill:
-    """Settle the items whose runs have ended, make the next runs, and store the backfill; the caller holds its lock."""
-    advanced, changed = _settle_items(db, found)
+def _advance(db: Db, world: World, pointer: WritePointer, found: Backfill, also: Sequence[ItemChange] = ()) -> Backfill:
+    """Settle the items whose runs have ended, make the next runs, and store the backfill with items of `also`.
+
+    The caller holds the lock of the backfill.
+    """
+    settled = _settle_items(db, found)
+    advanced = _move_counts(found, ItemState.RUNNING, settled)
+    changed = [*also, *settled]
     runs: list[NewRun] = []
-    if advanced.state is BackfillState.RUNNING:
-        advanced, launched, runs = _start_items(db, world, pointer, advanced)
-        changed += launched
-    if advanced.state is BackfillState.RUNNING and advanced.waiting + advanced.running == 0:
+    if advanced.state is BackfillState.RUNNING and advanced.waiting:
+        advanced, started, runs = _start_items(db, world, pointer, advanced)
+        changed += started
+    # A paused backfill tries its failed items again after its resumption.
+    going = advanced.waiting + advanced.running + (advanced.failed if advanced.state is BackfillState.PAUSED else 0)
+    if not going and not advanced.state.over:
         advanced = replace(advanced, state=BackfillState.COMPLETED)
     # First, since it locks data sets. Items change under the lock of the backfill alone.
     create_pending(db, runs)
-    if changed:
-        rows = [{"backfill_id": found.backfill_id, **asdict(item)} for item in changed]
-        db.run(SQL.store_items, items=json.dumps(rows))
-    return _store(db, advanced)
+    return store_backfill(db, advanced, changed)
 
 
-def _settle_items(db: Db, found: Backfill) -> tuple[Backfill, list[_ItemChange]]:
-    """Return the backfill, and its items whose runs have ended, as they are now."""
-    ended = db.records(SQL.list_ended, _Ended, backfill_id=found.backfill_id)
-    changed = [
-        _ItemChange(one.no, ItemState.DONE, one.run_id)
+def _settle_items(db: Db, found: Backfill) -> list[ItemChange]:
+    """Return the items whose runs have ended, as they are now."""
+    return [
+        ItemChange(one.no, ItemState.DONE, one.run_id)
         if one.state is RunState.COMPLETED and one.exit_reason != NO_INPUT
-        else _ItemChange(one.no, ItemState.FAILED, one.run_id, _why_failed(one))
-        for one in ended
+        else ItemChange(one.no, ItemState.FAILED, one.run_id, _why_failed(one))
+        for one in list_ended(db, found.backfill_id)
     ]
-    done = sum(item.state is ItemState.DONE for item in changed)
-    settled = replace(
-        found,
-        running=found.running - len(changed),
-        done=found.done + done,
-        failed=found.failed + len(changed) - done,
-    )
-    return settled, changed
 
 
-def _why_failed(one: _Ended) -> str:
+def _why_failed(one: EndedItem) -> str:
     if one.state is None:
         return "the record of the run was deleted"
     return f"{one.state.lower()}: {one.exit_reason}" if one.exit_reason else one.state.lower()
@@ -401,52 +218,78 @@ def _why_failed(one: _Ended) -> str:
 
 def _start_items(
     db: Db, world: World, pointer: WritePointer, found: Backfill
-) -> tuple[Backfill, list[_ItemChange], list[NewRun]]:
-    """Decide on runs of the next items, until as many are under way as may be; return them with the changed items."""
-    changed: list[_ItemChange] = []
-    runs: list[NewRun] = []
-    if not found.waiting:
-        return found, changed, runs
+) -> tuple[Backfill, list[ItemChange], list[NewRun]]:
+    """Decide on the next items, until as many runs are under way as may be; return them with the new runs.
+
+    After `_MOST_LOOKED_AT` items the rest is left to the next advance. Too many failures in a row pause the backfill.
+    """
     program = find_program_by_id(db, found.program_id)
     if program.retired:
-        reason = str(ProgramRetired(program.qualified_name))
-        return replace(found, state=BackfillState.PAUSED, reason=reason), changed, runs
-    refused, after = 0, -1
-    while found.waiting and (free := found.concurrency - found.running) > 0:
-        place: dict[str, Param] = {"backfill_id": found.backfill_id, "after": after, "most": free}
-        following = db.records(SQL.list_next, tuple[int, str], **place)
+        return replace(found, state=BackfillState.PAUSED, reason=str(ProgramRetired(program.qualified_name))), [], []
+    changed: list[ItemChange] = []
+    runs: list[NewRun] = []
+    # In the order of the items: only the ids order runs of one millisecond.
+    run_ids = [RunId(one) for one in world.new_ids("run", found.concurrency - found.running)]
+    after, size, refused = -1, len(run_ids), 0
+    while (
+        len(runs) < len(run_ids) and refused < _REFUSED_IN_A_ROW and len(changed) < min(found.waiting, _MOST_LOOKED_AT)
+    ):
+        most = min(size, _MOST_LOOKED_AT - len(changed))
+        following = list_next(db, found.backfill_id, after=after, most=most)
         needs = _find_needs(db, found, program, [item for _, item in following])
-        # In the order of the items: only the ids order runs of one millisecond.
-        for (no, item), run_id in zip(following, map(RunId, world.new_ids("run", len(following))), strict=True):
-            match needs.get(item):
-                case ItemNeed.DONE:
-                    changed.append(_ItemChange(no, ItemState.DROPPED, None, _DONE_MEANWHILE))
-                    found = replace(found, waiting=found.waiting - 1, dropped=found.dropped + 1)
-                    continue
-                case ItemNeed.WAITING | ItemNeed.RUNNING:
-                    changed.append(_ItemChange(no, ItemState.FAILED, None, _TAKEN_MEANWHILE))
-                    found = replace(found, waiting=found.waiting - 1, failed=found.failed + 1)
-                    continue
-            try:
-                runs.append(_make_run(db, pointer, found, program, run_id, no, item))
-            except UserError as error:
-                refused += 1
-                changed.append(_ItemChange(no, ItemState.FAILED, None, str(error)))
-                found = replace(found, waiting=found.waiting - 1, failed=found.failed + 1)
-            else:
-                refused = 0
-                changed.append(_ItemChange(no, ItemState.RUNNING, run_id))
-                found = replace(found, waiting=found.waiting - 1, running=found.running + 1)
-        after = following[-1][0]
-        if refused >= _REFUSED_IN_A_ROW:
-            reason = f"no run could be made of the last {refused} items: {changed[-1].why}"
-            return replace(found, state=BackfillState.PAUSED, reason=reason), changed, runs
-    return found, changed, runs
+        for no, item in following:
+            state, why = decide_item(needs.get(item, ItemNeed.MISSING))
+            run_id = None
+            if state is ItemState.RUNNING:
+                try:
+                    runs.append(_make_run(db, pointer, found, program, run_ids[len(runs)], no, item))
+                    run_id = runs[-1].run_id
+                except UserError as error:
+                    state, why = ItemState.FAILED, str(error)
+            changed.append(ItemChange(no, state, run_id, why))
+            refused = refused + 1 if state is ItemState.FAILED else 0
+            if len(runs) == len(run_ids) or refused == _REFUSED_IN_A_ROW:
+                break
+        after = changed[-1].no
+        # Most advances make a run of the next item. Where others have taken many items, few looks pass over them.
+        size *= _MORE_EACH_LOOK
+    moved = _move_counts(found, ItemState.WAITING, changed)
+    if refused == _REFUSED_IN_A_ROW:
+        reason = f"no run could be made of the last {refused} items: {changed[-1].why}"
+        moved = replace(moved, state=BackfillState.PAUSED, reason=reason)
+    return moved, changed, runs
+
+
+def decide_item(need: ItemNeed) -> tuple[ItemState, str]:
+    """Decide what becomes of a waiting item, and why. A run is to be made of a RUNNING item. Pure."""
+    match need:
+        case ItemNeed.DONE:
+            return ItemState.DROPPED, _DONE_MEANWHILE
+        case ItemNeed.WAITING | ItemNeed.RUNNING:
+            return ItemState.FAILED, _TAKEN_MEANWHILE
+        case ItemNeed.MISSING | ItemNeed.FAILED:
+            return ItemState.RUNNING, ""
+        case _:
+            assert_never(need)
+
+
+def _move_counts(found: Backfill, before: ItemState, changed: Sequence[ItemChange]) -> Backfill:
+    """Return the backfill with the counts that follow when items in the state `before` change."""
+    more = Counter(item.state for item in changed)
+    more[before] -= len(changed)
+    return replace(
+        found,
+        waiting=found.waiting + more[ItemState.WAITING],
+        running=found.running + more[ItemState.RUNNING],
+        done=found.done + more[ItemState.DONE],
+        failed=found.failed + more[ItemState.FAILED],
+        dropped=found.dropped + more[ItemState.DROPPED],
+    )
 
 
 def _find_needs(db: Db, found: Backfill, program: Program, items: Sequence[str]) -> Mapping[str, ItemNeed]:
     """Return what partitions need by now: a backfill may have been paused for days. Nothing if it takes all."""
-    if found.dataset_id is None or found.choice.get("select") == TAKES_ALL:
+    if found.dataset_id is None or found.takes_all:
         return {}
     needs = find_needs_again(db, program, found.dataset_id, items)
     return {str(key): need for key, need in needs.items()}
@@ -467,7 +310,7 @@ def _make_run(  # a run is made of all of these
     }
     arguments = dict(found.arguments)
     chosen = None
-    match found.by:
+    match found.item_kind:
         case By.TIMES:
             refuse_taking(db, program)  # it may be another than at the start
             logical_time = datetime.fromisoformat(item)
@@ -478,8 +321,8 @@ def _make_run(  # a run is made of all of these
             chosen = choose_partitions(db, pointer, found.dataset_id or DatasetId(""), [item])
         case By.RUNS:
             before = find_run(db, RunId(item))
-            cause |= {"replays": before.run_id}
-            cause |= {name: before.triggered_by[name] for name in _HANDED_ON if name in before.triggered_by}
+            cause |= {REPEATS: before.run_id}
+            cause |= {name: before.triggered_by[name] for name in _REPEATED_TIMES if name in before.triggered_by}
             arguments = {**before.arguments, **arguments}
             chosen = repeat_input(db, pointer, program, before.run_id)
         case by:
@@ -496,19 +339,3 @@ def _make_run(  # a run is made of all of these
         quiet=found.quiet,
         backfill_id=found.backfill_id,
     )
-
-
-def _store(db: Db, changed: Backfill) -> Backfill:
-    db.run(
-        SQL.store_backfill,
-        backfill_id=changed.backfill_id,
-        state=changed.state,
-        reason=changed.reason,
-        waiting=changed.waiting,
-        running=changed.running,
-        done=changed.done,
-        failed=changed.failed,
-        dropped=changed.dropped,
-        over=int(changed.state.over),
-    )
-    return find_backfill(db, changed.backfill_id)

@@ -12,7 +12,8 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import WakeKind
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import Unavailable
-from tidemill.schedule.backfills import FIND_DUE, advance_due
+from tidemill.schedule.backfill_records import FIND_DUE
+from tidemill.schedule.backfills import advance_due
 from tidemill.schedule.boundaries import FREE, feed_boundaries
 from tidemill.schedule.checker import NEXT_CHECK, Launch, check_due
 from tidemill.schedule.probes import Probes, Source

@@ -767,6 +767,8 @@ CREATE TABLE run (
     backfill_id         {text},
     -- The bundle whose code each attempt executes, of a replay. NULL: the one that the program has then.
     code                {text},
+    -- The run that a replay repeats. NULL for other runs.
+    replay_of           {text},
     CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED'))),
     -- A runner would take it.
     CHECK (kind <> 'workflow' OR state <> 'PENDING')
@@ -806,12 +808,15 @@ CREATE TABLE run_input (
 ) {clustered};
 CREATE INDEX run_input_item ON run_input (dataset_id, item, write_pointer);
 
--- A backfill: runs of one program over parts of the past. choice says by what its items were chosen, as JSON. The counts
--- are those of its items; they change with the items, under the lock of this row.
+-- A backfill: runs of one program over parts of the past. choice says for people by what its items were chosen, as JSON.
+-- With takes_all, items are processed whatever they need. The counts are those of its items; they change with the items,
+-- under the lock of this row.
 CREATE TABLE backfill (
     backfill_id {text} PRIMARY KEY,
     program_id  {text} NOT NULL,
     namespace   {text} NOT NULL,
+    item_kind   {text} NOT NULL CHECK (item_kind IN ('partitions', 'times', 'runs', 'versions')),
+    takes_all   INTEGER NOT NULL CHECK (takes_all IN (0, 1)),
     choice      {text} NOT NULL,
     -- The file set whose partitions the items name; NULL for items of another kind.
     dataset_id  {text},
@@ -840,6 +845,9 @@ CREATE INDEX backfill_program ON backfill (program_id, created_at DESC, backfill
 CREATE INDEX backfill_namespace ON backfill (namespace, created_at DESC, backfill_id DESC);
 CREATE INDEX backfill_ended ON backfill (ended_at) WHERE ended_at IS NOT NULL AND running = 0;
 CREATE INDEX backfill_state ON backfill (state, created_at DESC, backfill_id DESC);
+-- Backfills that an advance left with waiting items and free places.
+CREATE INDEX backfill_unfilled ON backfill (backfill_id)
+ WHERE state = 'RUNNING' AND waiting > 0 AND running < concurrency;
 CREATE INDEX backfill_stopped ON backfill (namespace, created_at DESC, backfill_id DESC)
  WHERE state = 'PAUSED' AND reason <> '' OR state = 'COMPLETED' AND failed > 0;
 

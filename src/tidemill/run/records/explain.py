@@ -95,6 +95,8 @@ def _explain_end(run: RunRecord) -> Because:
         return Because(Reason.RUN_COMPLETED, why, evidence | {"write_pointer": run.write_pointer})
     evidence |= {"failures": run.failures, "losses": run.losses, "logs": f"tidemill run logs {run.run_id}"}
     retry = "" if run.program_id is None else f"; `tidemill run retry {run.run_id}` repeats it"
+    if run.backfill_id is not None:
+        retry = f"; `tidemill backfill retry {run.backfill_id}` tries its item again"
     return Because(_OF_END[run.state], why, evidence, f"`tidemill run logs {run.run_id}` shows its output{retry}")
 
 

@@ -110,6 +110,19 @@ class NodeOfWorkflow(UserError):
         )
 
 
+class StartsByItself(UserError):
+    """A worker was to be started by hand or by a schedule."""
+
+    code = "starts_by_itself"
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        super().__init__(
+            f"{program} is a worker: runners keep as many of it alive as the app declares",
+            "change `instances` and deploy, or `tidemill run kill` one to have it replaced",
+        )
+
+
 class ProgramKind(StrEnum):
     """Call of a program: with `(run, spark)`, or with `(run)` alone in a process without Spark."""
 

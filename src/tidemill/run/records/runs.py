@@ -283,6 +283,7 @@ def insertions(runs: Sequence[NewRun]) -> tuple[Call, Call]:
                 "backfill_id": run.backfill_id,
                 "workflow": run.triggered_by.get(WORKFLOW),
                 "code": (run.replay.code or None) if run.replay else None,
+                "replay_of": run.replay.of if run.replay else None,
             }
             for run in runs
         ]

@@ -2,15 +2,15 @@
 -- gives: run_id, kind
 -- The run of a workflow has no process: it is under way at once. The run of a node has the turn of its workflow.
 INSERT INTO run (run_id, kind, program_id, namespace, schedule_id, job_id, state, epoch, priority, deadline, arguments,
-                 triggered_by, spark, created_at, started_at, came_at, backfill_id, code)
+                 triggered_by, spark, created_at, started_at, came_at, backfill_id, code, replay_of)
 SELECT r.run_id, CASE p.kind WHEN 'workflow' THEN 'workflow' ELSE 'program' END, r.program_id, p.namespace, r.schedule_id, r.job_id,
        CASE p.kind WHEN 'workflow' THEN 'RUNNING' ELSE 'PENDING' END, CASE p.kind WHEN 'workflow' THEN 1 ELSE 0 END,
        r.priority, coalesce(r.deadline, whole.deadline), r.arguments, r.triggered_by, CASE p.kind WHEN 'spark' THEN 1 ELSE 0 END,
        tidemill_now(), CASE p.kind WHEN 'workflow' THEN tidemill_now() END, coalesce(r.came_at, whole.came_at, tidemill_now()),
-       r.backfill_id, r.code
+       r.backfill_id, r.code, r.replay_of
   FROM {rows:runs(run_id text, program_id text, schedule_id text, job_id text, priority bigint, deadline bigint,
                   arguments text, triggered_by text, came_at bigint, backfill_id text, code text,
-                  workflow text)} AS r
+                  replay_of text, workflow text)} AS r
   LEFT JOIN program AS p ON p.program_id = r.program_id
   LEFT JOIN run AS whole ON whole.run_id = r.workflow
  WHERE TRUE

@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse
 
 from tidemill.mill.backfills import BackfillView
 from tidemill.mill.mill import Mill
-from tidemill.schedule.backfills import BackfillState, ItemState
+from tidemill.schedule.backfill_records import BackfillState, ItemState
 from tidemill.server.pages.columns import STATE, WHY, Column
 from tidemill.server.pages.data_view import command_of, number_of, query
 from tidemill.server.pages.lists import section

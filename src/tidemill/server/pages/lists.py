@@ -16,7 +16,7 @@ from tidemill.mill.mill import Mill
 from tidemill.mill.page import Page
 from tidemill.mill.topics import TopicKind
 from tidemill.run.records.runs import RunState
-from tidemill.schedule.backfills import BackfillState
+from tidemill.schedule.backfill_records import BackfillState
 from tidemill.schedule.jobs import JobState
 from tidemill.schedule.specs import Status
 from tidemill.schedule.triggers import Trigger

@@ -14,7 +14,7 @@ from tidemill.errors import TidemillError
 from tidemill.mill.backfill_plan import Selection
 from tidemill.mill.backfills import PRIORITY, BackfillPlan
 from tidemill.mill.written import BadOption, read_argument, read_chosen
-from tidemill.schedule.backfills import By
+from tidemill.schedule.backfill_records import By
 from tidemill.server.pages.columns import BYTES, ROWS, Column
 from tidemill.server.pages.data_view import Preview, body_of, command_of, number_of, offered, query
 from tidemill.server.pages.render import plain

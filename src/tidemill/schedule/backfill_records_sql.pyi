@@ -1,4 +1,4 @@
-# Statements of backfills.sql, written by `make stubs`.
+# Statements of backfill_records.sql, written by `make stubs`.
 
 from tidemill.catalog.named import Param
 from tidemill.catalog.stubs import statement
@@ -14,10 +14,12 @@ class Sql:
         choice: Param,
         concurrency: Param,
         dataset_id: Param,
+        item_kind: Param,
         namespace: Param,
         priority: Param,
         program_id: Param,
         quiet: Param,
+        takes_all: Param,
         waiting: Param,
     ) -> None: ...
     @statement
@@ -39,7 +41,7 @@ class Sql:
     @statement
     def store_items(self, *, items: Param) -> None: ...
     @statement
-    def move_items(self, *, after: Param, backfill_id: Param, before: Param) -> None: ...
+    def move_items(self, *, after: Param, backfill_id: Param, before: Param, but: Param) -> None: ...
     @statement
     def store_backfill(
         self,

@@ -1,8 +1,8 @@
 -- name: insert_backfill
-INSERT INTO backfill (backfill_id, program_id, namespace, choice, dataset_id, arguments, state, concurrency, priority,
-                      quiet, actor, waiting, created_at)
-VALUES (:backfill_id, :program_id, :namespace, :choice, :dataset_id, :arguments, 'RUNNING', :concurrency, :priority,
-        :quiet, :actor, :waiting, tidemill_now())
+INSERT INTO backfill (backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state,
+                      concurrency, priority, quiet, actor, waiting, created_at)
+VALUES (:backfill_id, :program_id, :namespace, :item_kind, :takes_all, :choice, :dataset_id, :arguments, 'RUNNING',
+        :concurrency, :priority, :quiet, :actor, :waiting, tidemill_now())
 
 -- name: insert_items
 INSERT INTO backfill_item (backfill_id, no, item)
@@ -10,26 +10,34 @@ SELECT :backfill_id, r.no, r.item FROM {rows:items(no bigint, item text)} AS r
 
 -- name: find_due
 -- gives: backfill_id
--- A backfill with an item whose run has ended. Cost: the items whose runs have not ended.
-SELECT item.backfill_id FROM backfill_item AS item {indexed_by:backfill_item_running}
- WHERE item.state = 'RUNNING'
-   AND (SELECT 1 FROM run WHERE run.run_id = item.run_id AND run.ended_at IS NULL) IS NULL
+-- A backfill with an item whose run has ended, or whose last advance left off within its items. Cost: the items whose
+-- runs have not ended.
+SELECT due.backfill_id
+  FROM (SELECT item.backfill_id FROM backfill_item AS item {indexed_by:backfill_item_running}
+         WHERE item.state = 'RUNNING'
+           AND (SELECT 1 FROM run WHERE run.run_id = item.run_id AND run.ended_at IS NULL) IS NULL
+         UNION ALL
+        SELECT backfill_id FROM backfill {indexed_by:backfill_unfilled}
+         WHERE state = 'RUNNING' AND waiting > 0 AND running < concurrency) AS due
  LIMIT 1
 
 -- name: list_due
 -- gives: backfill_id
 -- Cost: as find_due.
-SELECT DISTINCT item.backfill_id FROM backfill_item AS item {indexed_by:backfill_item_running}
+SELECT item.backfill_id FROM backfill_item AS item {indexed_by:backfill_item_running}
  WHERE item.state = 'RUNNING'
    AND (SELECT 1 FROM run WHERE run.run_id = item.run_id AND run.ended_at IS NULL) IS NULL
- ORDER BY item.backfill_id
+ UNION
+SELECT backfill_id FROM backfill {indexed_by:backfill_unfilled}
+ WHERE state = 'RUNNING' AND waiting > 0 AND running < concurrency
+ ORDER BY backfill_id
 
 -- name: lock_backfill
--- gives: backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority,
---   quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
+-- gives: backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state, reason, concurrency,
+--   priority, quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
 -- locks: backfill
-SELECT backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority, quiet,
-       actor, waiting, running, done, failed, dropped, created_at, ended_at
+SELECT backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state, reason,
+       concurrency, priority, quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
   FROM backfill WHERE backfill_id = :backfill_id {for_update}
 
 -- name: list_ended
@@ -67,9 +75,9 @@ UPDATE backfill_item SET state = r.state, run_id = coalesce(r.run_id, backfill_i
 
 -- name: move_items
 -- locks: backfill_item
--- Before the runs of these items are made, which locks their data sets.
-UPDATE backfill_item {indexed_by:backfill_item_state} SET state = :after
- WHERE backfill_id = :backfill_id AND state = :before
+-- Before the runs of these items are made, which locks their data sets. The items of `but` stay as they are.
+UPDATE backfill_item {indexed_by:backfill_item_state} SET state = :after, why = ''
+ WHERE backfill_id = :backfill_id AND state = :before AND no NOT IN ({ints:but})
 
 -- name: store_backfill
 -- locks: backfill, at slot_limit
@@ -80,48 +88,48 @@ UPDATE backfill
  WHERE backfill_id = :backfill_id
 
 -- name: find_backfill
--- gives: backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority,
---   quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
-SELECT backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority, quiet,
-       actor, waiting, running, done, failed, dropped, created_at, ended_at
+-- gives: backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state, reason, concurrency,
+--   priority, quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
+SELECT backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state, reason,
+       concurrency, priority, quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
   FROM backfill WHERE backfill_id = :backfill_id
 
 -- name: list_newest
--- gives: backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority,
---   quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
-SELECT backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority, quiet,
-       actor, waiting, running, done, failed, dropped, created_at, ended_at
+-- gives: backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state, reason, concurrency,
+--   priority, quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
+SELECT backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state, reason,
+       concurrency, priority, quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
   FROM backfill {indexed_by:backfill_created}
  WHERE (created_at, backfill_id) < (:created_before, :before)
  ORDER BY created_at DESC, backfill_id DESC LIMIT :most
 
 -- name: list_of_program
--- gives: backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority,
---   quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
+-- gives: backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state, reason, concurrency,
+--   priority, quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
 -- Cost: with a state also the other backfills of the program.
-SELECT backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority, quiet,
-       actor, waiting, running, done, failed, dropped, created_at, ended_at
+SELECT backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state, reason,
+       concurrency, priority, quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
   FROM backfill {indexed_by:backfill_program}
  WHERE program_id = :program_id AND (created_at, backfill_id) < (:created_before, :before)
    AND (:state = '' OR state = :state)
  ORDER BY created_at DESC, backfill_id DESC LIMIT :most
 
 -- name: list_of_namespace
--- gives: backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority,
---   quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
+-- gives: backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state, reason, concurrency,
+--   priority, quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
 -- Cost: with a state also the other backfills of the namespace.
-SELECT backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority, quiet,
-       actor, waiting, running, done, failed, dropped, created_at, ended_at
+SELECT backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state, reason,
+       concurrency, priority, quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
   FROM backfill {indexed_by:backfill_namespace}
  WHERE namespace = :namespace AND (created_at, backfill_id) < (:created_before, :before)
    AND (:state = '' OR state = :state)
  ORDER BY created_at DESC, backfill_id DESC LIMIT :most
 
 -- name: list_in_state
--- gives: backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority,
---   quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
-SELECT backfill_id, program_id, namespace, choice, dataset_id, arguments, state, reason, concurrency, priority, quiet,
-       actor, waiting, running, done, failed, dropped, created_at, ended_at
+-- gives: backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state, reason, concurrency,
+--   priority, quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
+SELECT backfill_id, program_id, namespace, item_kind, takes_all, choice, dataset_id, arguments, state, reason,
+       concurrency, priority, quiet, actor, waiting, running, done, failed, dropped, created_at, ended_at
   FROM backfill {indexed_by:backfill_state}
  WHERE state = :state AND (created_at, backfill_id) < (:created_before, :before)
  ORDER BY created_at DESC, backfill_id DESC LIMIT :most

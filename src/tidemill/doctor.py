@@ -30,7 +30,7 @@ from tidemill.run.records.runs import list_lacking, list_unloaded
 from tidemill.sizes import format_bytes
 from tidemill.storage.files import StorageUnavailable
 from tidemill.storage.locations import open_files
-from tidemill.upkeep.retention import find_standstill
+from tidemill.upkeep.horizon import find_standstill
 from tidemill.world import World
 
 _LEAST_FREE_BYTES: Final = 1_000_000_000

@@ -17,7 +17,8 @@ from tidemill.mill.metrics import measure
 from tidemill.roles.janitor import Janitor, MachineJanitor
 from tidemill.run.records.logs import delete_old_logs, delete_put_logs
 from tidemill.upkeep.audit import audit
-from tidemill.upkeep.retention import SQL, Historian, read_horizon
+from tidemill.upkeep.horizon import read_horizon
+from tidemill.upkeep.retention import SQL, Historian
 from tidemill.upkeep.time_to_live import expire_messages
 
 APP = """

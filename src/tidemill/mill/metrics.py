@@ -36,7 +36,8 @@ from tidemill.schedule.explain import WAITING, stored_reasons
 from tidemill.schedule.jobs import JobState
 from tidemill.schedule.specs import Status
 from tidemill.shapes.expectation import ArrivalState
-from tidemill.upkeep.retention import ALL_KEPT, count_deleted, read_horizon
+from tidemill.upkeep.horizon import ALL_KEPT, read_horizon
+from tidemill.upkeep.retention import count_deleted
 
 if TYPE_CHECKING:
     from tidemill.mill.metrics_sql import Sql

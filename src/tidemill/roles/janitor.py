@@ -19,7 +19,8 @@ from tidemill.run.processes.partitions import apply_retention
 from tidemill.run.records.bundles import sweep_bundles, sweep_unpacked
 from tidemill.run.records.logs import delete_old_logs
 from tidemill.run.records.nodes import delete_old_nodes
-from tidemill.upkeep.retention import KEEP_HISTORY, Historian, read_horizon
+from tidemill.upkeep.horizon import read_horizon
+from tidemill.upkeep.retention import KEEP_HISTORY, Historian
 from tidemill.upkeep.time_to_live import KEEP_MESSAGES
 
 LEAVE_SOON: Final = timedelta(seconds=1)

@@ -32,7 +32,7 @@ from tidemill.upkeep.audit_inboxes import InboxAudit, audit_inbox, compare_files
 from tidemill.upkeep.audit_versions import SnapshotAudit, audit_versions
 from tidemill.upkeep.balance import Balances
 from tidemill.upkeep.completed import ENDED, check_completed, check_lone
-from tidemill.upkeep.retention import ALL_KEPT, read_horizon
+from tidemill.upkeep.horizon import ALL_KEPT, read_horizon
 from tidemill.upkeep.search import AuditFinding, FindingKind, Row, Search, Value
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -26,6 +25,7 @@ from tidemill.lake.fileset.time_travel import seq_before
 from tidemill.names import BackfillId, ConsumerId, DatasetId, JobId, RunId, ScheduleId, WritePointer
 from tidemill.run.records.logs import delete_put_logs
 from tidemill.shapes.keys import KeyText
+from tidemill.upkeep.horizon import BEGINNING, Horizon, read_horizon
 from tidemill.upkeep.time_to_live import KEEP_MESSAGES, expire_messages
 
 if TYPE_CHECKING:
@@ -40,33 +40,6 @@ LONGEST_AUDIT: Final = timedelta(hours=1)
 _PART: Final = 200
 _RUNS: Final = 10
 """The runs of one transaction: each may have ten thousand inputs."""
-_LATE: Final = timedelta(days=1)
-"""The time for which a horizon may stand: a site may be switched off at night."""
-_BEGINNING: Final = datetime.fromtimestamp(0, tz=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Horizon:
-    """The end of what audits compare: the last commit that they pass over, and a time after all that is passed over.
-
-    Retention deletes runs, jobs and fires of before the time `delete_at`. It deletes replaced changes up to the commit
-    `delete_seq`.
-    """
-
-    seq: int
-    at: datetime
-    moved_at: datetime
-    delete_seq: int
-    delete_at: datetime
-
-
-ALL_KEPT: Final = Horizon(0, _BEGINNING, _BEGINNING, 0, _BEGINNING)
-"""The horizon of a catalog that has deleted nothing."""
-
-
-def read_horizon(db: Db) -> Horizon:
-    """Return the horizon of the catalog; `ALL_KEPT` before the first move."""
-    return db.record(SQL.read_horizon, Horizon) or ALL_KEPT
 
 
 class _OldFire(NamedTuple):
@@ -110,25 +83,6 @@ def _note_deleted(db: Db, deleted: DeletedHistory) -> None:
     so_far = count_deleted(db)
     total = {kind: so_far[kind] + number for kind, number in deleted._asdict().items()}
     db.run(SQL.store_deleted, deleted=json.dumps(total))
-
-
-@dataclass(frozen=True, slots=True)
-class Standstill:
-    """A horizon that no janitor has moved for long, although there is history to delete."""
-
-    moved_at: datetime | None
-    """The time of the last move; None for never."""
-    oldest: datetime
-    """The time of the oldest run."""
-
-
-def find_standstill(db: Db, keep: timedelta) -> Standstill | None:
-    """Return the standstill of the horizon, if no janitor has moved it for a day and a run is a day too old."""
-    now, moved_at = db.now(), read_horizon(db).moved_at
-    oldest = db.value(SQL.find_oldest_run, datetime)
-    if oldest is None or oldest > now - keep - _LATE or moved_at > now - _LATE:
-        return None
-    return Standstill(None if moved_at == _BEGINNING else moved_at, oldest)
 
 
 class Historian:
@@ -217,7 +171,7 @@ class Historian:
             db.run(SQL.delete_workflows, runs=runs)
             return db.run(SQL.delete_runs, runs=runs)
 
-        deleted, after = 0, (_BEGINNING, RunId(""))
+        deleted, after = 0, (BEGINNING, RunId(""))
         while found := self._catalog.read(partial(list_part, after=after)):
             runs = [run_id for run_id, _, may_go in found if may_go]
             for start in range(0, len(runs), _RUNS):
@@ -247,7 +201,7 @@ class Historian:
         def list_part(db: Db, after: datetime) -> list[_OldFire]:
             return db.records(SQL.list_old_fires, _OldFire, after=after, before=horizon.delete_at, most=_PART)
 
-        deleted, after = 0, _BEGINNING
+        deleted, after = 0, BEGINNING
         while found := self._catalog.read(partial(list_part, after=after)):
             fires = to_json([one._asdict() for one in found])
             deleted += self._delete(lambda db: db.run(SQL.delete_fires, fires=fires))  # noqa: B023  # called at once

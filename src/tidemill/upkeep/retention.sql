@@ -1,17 +1,9 @@
--- name: read_horizon
--- gives: seq, at, moved_at, delete_seq, delete_at
-SELECT seq, at, moved_at, delete_seq, delete_at FROM retention WHERE id = 1
-
 -- name: read_deleted
 -- gives: deleted
 SELECT deleted FROM retention WHERE id = 1
 
 -- name: store_deleted
 UPDATE retention SET deleted = :deleted WHERE id = 1
-
--- name: find_oldest_run
--- gives: created_at
-SELECT min(created_at) AS created_at FROM run
 
 -- name: move_horizon
 -- The horizon before becomes the bound of deletions: audits that began before have ended since. Of two janitors one

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, TypeVar, cast
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Param, Statement
 from tidemill.upkeep.findings import Findings
-from tidemill.upkeep.retention import Horizon
+from tidemill.upkeep.horizon import Horizon
 
 _R = TypeVar("_R")
 

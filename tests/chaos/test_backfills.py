@@ -28,8 +28,8 @@ days = app.fileset("days", keys={"day": "int"}, format="text")
 def daily(run):
     run.publish("processed", {"days": [partition["day"] for partition in run.input(days).partitions]})
 """
-DAYS = 150
-KILLS = 3
+DAYS = 80
+KILLS = 2
 
 
 @contextmanager

@@ -1040,8 +1040,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "chosen.find_replaced": {"run_id": "pending_9"},
     "chosen.find_left": {"run_id": "pending_9"},
     "chosen.find_published": {"write_pointer": 598_001},
-    "chosen.read_written": {"write_pointer": 598_001},
-    "chosen.find_writers": {"keys": _list(*_KEYS)},
+    "written.read_written": {"write_pointer": 598_001},
+    "written.find_writers": {"keys": _list(*_KEYS)},
     "chosen.read_versions": {"run_id": "pending_9", "dataset_id": "mirror"},
     "leaving.note_left": {
         "files": _files(_LEAVING, afterwards="archived", archive="file:///archive", error=None, wait=None)

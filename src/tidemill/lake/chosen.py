@@ -20,7 +20,7 @@ from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import UserError
 from tidemill.lake.consumer.take import Delivery
 from tidemill.lake.datasets import Dataset, DatasetKind, find_some
-from tidemill.lake.fileset.fileset import Change, ColumnSchema, Fileset, kind_of, pin
+from tidemill.lake.fileset.fileset import Change, Fileset, kind_of, pin
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Afterwards, Inbox
 from tidemill.names import DatasetId, PinId, RunId, WritePointer
@@ -125,7 +125,8 @@ def choose(
 
 
 class _Content(NamedTuple):
-    name: str
+    dataset_id: DatasetId
+    item: str
     content_version: str
     afterwards: Afterwards | None
     archive: str | None
@@ -134,8 +135,8 @@ class _Content(NamedTuple):
 def _find_contents(db: Db, inbox: Inbox, names: Sequence[str]) -> tuple[dict[str, str], dict[str, _Content]]:
     """Return the latest content of each name that is still in the inbox, and contents that have left the inbox."""
     rows = db.records(SQL.find_files, _Content, dataset_id=inbox.dataset_id, names=to_json(list(names)))
-    left = {row.name: row for row in reversed(rows) if row.afterwards in _LEFT}
-    there = {row.name: row.content_version for row in reversed(rows) if row.afterwards not in _LEFT}
+    left = {row.item: row for row in reversed(rows) if row.afterwards in _LEFT}
+    there = {row.item: row.content_version for row in reversed(rows) if row.afterwards not in _LEFT}
     return there, left
 
 
@@ -145,14 +146,6 @@ class _Replaced(NamedTuple):
     item: str
     superseded_seq: WritePointer | None
     is_kept: bool
-
-
-class _LeftFile(NamedTuple):
-    dataset_id: DatasetId
-    item: str
-    content_version: str
-    afterwards: Afterwards | None
-    archive: str | None
 
 
 def choose_again(db: Db, pointer: WritePointer, run_id: RunId, published: WritePointer | None = None) -> ChosenInput:
@@ -168,7 +161,7 @@ def choose_again(db: Db, pointer: WritePointer, run_id: RunId, published: WriteP
     }
     left = {
         (row.dataset_id, row.item, row.content_version): row
-        for row in db.records(SQL.find_left, _LeftFile, run_id=run_id)
+        for row in db.records(SQL.find_left, _Content, run_id=run_id)
     }
     written = [] if published is None else db.records(SQL.find_published, _Replaced, write_pointer=published)
     datasets = find_some(db, {*(one.dataset_id for one in items), *(one.dataset_id for one in written)})
@@ -177,19 +170,12 @@ def choose_again(db: Db, pointer: WritePointer, run_id: RunId, published: WriteP
     counted: set[tuple[str, str]] = set()
     for one in items:
         dataset = datasets.get(one.dataset_id)
-        if dataset is None:
-            missing[f"data set {one.dataset_id}"] = None
-            continue
-        counted.add((dataset.qualified_name, one.item))
-        if dataset.kind is DatasetKind.INBOX:
-            file = left.get((one.dataset_id, one.item, one.content_version))
-            if file is None or file.afterwards in _LEFT:
-                content = None if file is None else _Content(*file[1:])
-                missing[_show_file(dataset, one.item, content)] = None
-            continue
+        if dataset is not None:
+            counted.add((dataset.qualified_name, one.item))
         change = changes.get((one.dataset_id, one.write_pointer, one.item))
-        if change is None or not change.is_kept:
-            missing[_show_change(dataset, one)] = None
+        file = left.get((one.dataset_id, one.item, one.content_version))
+        if lost := _show_lost(one, dataset, change, file):
+            missing[lost] = None
     for row in (*changes.values(), *written):
         if not row.is_kept and row.dataset_id in datasets:
             missing[_show_change(datasets[row.dataset_id], InputItem(*row[:3]))] = None
@@ -205,6 +191,15 @@ def choose_again(db: Db, pointer: WritePointer, run_id: RunId, published: WriteP
         if one in datasets
     }
     return ChosenInput(tuple(items), pins, dict(Counter(name for name, _ in sorted(counted))))
+
+
+def _show_lost(one: InputItem, dataset: Dataset | None, change: _Replaced | None, file: _Content | None) -> str:
+    """Return the name of an input that is not kept any more, for people; empty if the input is kept."""
+    if dataset is None:
+        return f"data set {one.dataset_id}"
+    if dataset.kind is DatasetKind.INBOX:
+        return _show_file(dataset, one.item, file) if file is None or file.afterwards in _LEFT else ""
+    return "" if change is not None and change.is_kept else _show_change(dataset, one)
 
 
 def keep_input(db: Db, chosen: Iterable[tuple[RunId, ChosenInput]]) -> None:
@@ -248,31 +243,6 @@ def read_versions(db: Db, run_id: RunId, snapshot: SnapshotDataset) -> list[Vers
 
     numbers = db.records(SQL.read_versions, int, run_id=run_id, dataset_id=snapshot.dataset_id)
     return [find_version(db, snapshot, number) for number in numbers]
-
-
-class WrittenChange(NamedTuple):
-    """Change that a transaction has published, with the columns of its files."""
-
-    change: Change
-    columns: ColumnSchema | None
-
-
-def read_written(db: Db, write_pointer: WritePointer, dataset_id: DatasetId) -> list[WrittenChange]:
-    """Return what a transaction has published to a data set, by key."""
-    return db.records(SQL.read_written, WrittenChange, write_pointer=write_pointer, dataset_id=dataset_id)
-
-
-class PartitionWriter(NamedTuple):
-    """Run whose change a partition has now, or, if the partition `is_dropped`, that has dropped the partition."""
-
-    partition_key: KeyText
-    run_id: RunId
-    is_dropped: bool
-
-
-def find_writers(db: Db, dataset_id: DatasetId, keys: Sequence[KeyText]) -> list[PartitionWriter]:
-    """Return the runs that have written or dropped what these partitions are now, by key."""
-    return db.records(SQL.find_writers, PartitionWriter, dataset_id=dataset_id, keys=to_json(list(keys)))
 
 
 def read_files(db: Db, run_id: RunId, inbox: Inbox) -> list[ClaimedFile]:

@@ -6,9 +6,9 @@ SELECT partition_key, write_pointer FROM partition_change {indexed_by:partition_
  ORDER BY partition_key, commit_seq
 
 -- name: find_files
--- gives: name, content_version, afterwards, archive
+-- gives: dataset_id, item, content_version, afterwards, archive
 -- The contents of some files that were not replaced and did not leave by themselves, the latest of each name first.
-SELECT name, content_version, afterwards, archive FROM inbox_file
+SELECT dataset_id, name AS item, content_version, afterwards, archive FROM inbox_file
  WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND status || '' <> 'SKIPPED'
    AND coalesce(afterwards <> 'replaced', TRUE)
  ORDER BY name, modified_at DESC, first_seen DESC
@@ -76,31 +76,6 @@ SELECT file.dataset_id, file.name AS item, file.content_version, file.afterwards
 SELECT dataset_id, write_pointer, partition_key AS item, superseded_seq,
        CASE WHEN expired_at IS NULL THEN 1 ELSE 0 END AS is_kept
   FROM partition_change WHERE write_pointer = :write_pointer AND op <> 'drop'
-
--- name: read_written
--- gives: partition_key, write_pointer, commit_seq, op, location, manifest, columns
--- What a transaction has published to one data set, with the columns of its files.
-SELECT change.partition_key, change.write_pointer, change.commit_seq, change.op, change.location, change.manifest,
-       (SELECT schema.schema FROM dataset_schema AS schema
-         WHERE schema.dataset_id = change.dataset_id AND schema.schema_id = change.schema_id) AS columns
-  FROM partition_change AS change
- WHERE change.write_pointer = :write_pointer AND change.dataset_id = :dataset_id
- ORDER BY change.partition_key
-
--- name: find_writers
--- gives: partition_key, run_id, is_dropped
--- The runs whose changes some partitions, or a snapshot, have now, and the runs that have dropped others of them.
--- (As in `find_keys`: one look-up by key each, the last change of it.)
-SELECT partition_key, run_id, 0 AS is_dropped FROM partition_change {indexed_by:partition_current}
- WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_key IN ({texts:keys})
- UNION ALL
-SELECT dropped.partition_key, dropped.run_id, 1 AS is_dropped
-  FROM ({texts:keys}) AS wanted CROSS JOIN partition_change AS dropped
- WHERE dropped.dataset_id = :dataset_id AND dropped.partition_key = wanted.value AND dropped.op || '' = 'drop'
-   AND dropped.write_pointer = (SELECT change.write_pointer FROM partition_change AS change
-                                 WHERE change.dataset_id = :dataset_id AND change.partition_key = wanted.value
-                                 ORDER BY change.commit_seq DESC LIMIT 1)
- ORDER BY partition_key, run_id
 
 -- name: read_versions
 -- gives: version

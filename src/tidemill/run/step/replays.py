@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Db
 from tidemill.errors import UserError
 from tidemill.json_specs import write_plain
-from tidemill.lake.chosen import WrittenChange, find_writers, read_written
 from tidemill.lake.fileset.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp
 from tidemill.lake.fileset.publish import PartitionWrite
+from tidemill.lake.written import WrittenChange, find_writers, read_written
 from tidemill.names import CommitSeq, RunId
 from tidemill.run.records.runs import Replay, find_runs
 from tidemill.run.step.workspace import Workspace

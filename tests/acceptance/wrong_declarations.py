@@ -138,9 +138,7 @@ TRIGGERS = [
     ),
     Wrong("tm.RunEnded(ingest, n=0)", {"type": "run_ended", "program": "shop.ingest", "n": 0}, ("n must be",)),
     # A cycle of one program, without data in between. `join` is what the schedule starts.
-    Wrong(
-        "tm.RunEnded(join)", {"type": "run_ended", "program": "shop.join"}, ("itself for ever", "trigger of data")
-    ),
+    Wrong("tm.RunEnded(join)", {"type": "run_ended", "program": "shop.join"}, ("itself for ever", "trigger of data")),
     Wrong("tm.MessageOn('data')", {"type": "message_on", "topic": "data"}, ("Tidemill's own",)),
     Wrong("tm.MessageOn('a b')", {"type": "message_on", "topic": "a b"}, ("topic", "a b")),
     Wrong("tm.MessageOn('paid', n=0)", {"type": "message_on", "topic": "paid", "n": 0}, ("n must be",)),

@@ -27,6 +27,7 @@ SCENARIOS = {
 }
 QUICK = [
     "fork",
+    "fork-forgotten-small",
     "fork-killed",
     "fork-late",
     "kill-asked",

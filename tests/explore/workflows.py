@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -37,9 +38,12 @@ from tidemill.run.step.attempts import (
 )
 from tidemill.run.step.inputs import find_inputs
 from tidemill.run.step.node_end import decide_node_end
-from tidemill.run.step.resumption import end_holds
+from tidemill.run.step.resumption import NotResumable, end_holds, resume_workflow
+from tidemill.upkeep.retention import Historian
 
-WORKFLOW = RunId("run_w")
+WORKFLOW, RESUMED, NEWER = RunId("run_w"), RunId("run_x"), RunId("run_y")
+KEEP = timedelta(hours=1)
+"""Time for which history is kept. All that was there before the scenario is older."""
 FORK = WorkflowSpec(
     (
         NodeSpec("left", held=("default.lines",)),
@@ -244,7 +248,111 @@ def forked(
     return make
 
 
+def _set_up_old(stage: Stage) -> None:
+    """Have two workflows fail at one node, of which the older one holds claims, long ago: history is due."""
+    _set_up(stage, late=False, aside=False)
+    for workflow in (WORKFLOW, NEWER):
+        if workflow == NEWER:
+            stage.catalog.write(lambda db: create_pending(db, [NewRun(NEWER, ProgramId("fork"))]))
+        work(stage, ("commit",))
+        work(stage, ("fail",))
+        stage.clock.at += DAY
+        Historian(stage.catalog, KEEP, KEEP).step()
+    stage.clock.at += DAY
+
+
+def resumer() -> Actor:
+    """A person that resumes the older workflow in one turn, unless its claims are returned."""
+
+    def body(stage: Stage) -> None:
+        stage.pick(lambda: ["resume"])
+        program = stage.catalog.read(lambda db: find_program_by_id(db, ProgramId("fork")))
+        with suppress(NotResumable):
+            stage.catalog.write(lambda db: resume_workflow(db, WORKFLOW, program, NewRun(RESUMED, ProgramId("fork"))))
+
+    return Actor("resumer", body)
+
+
+def ender() -> Actor:
+    """The scheduler that returns the claims of workflows that were not resumed in time."""
+
+    def body(stage: Stage) -> None:
+        stage.pick(lambda: ["end holds"])
+        end_holds(stage.catalog)
+
+    return Actor("ender", body)
+
+
+def historian(name: str) -> Actor:
+    """Deletes old history, once, as a janitor does."""
+
+    def body(stage: Stage) -> None:
+        stage.pick(lambda: ["forget"])
+        Historian(stage.catalog, KEEP, KEEP).step()
+
+    return Actor(name, body)
+
+
+def kept(tables: Tables) -> None:
+    """A workflow that holds claims, or goes on, is there whole, with its nodes and the runs of these."""
+    runs = {run.run_id: run for run in tables["run"]}
+    workflows = {row.run_id: row for row in tables["workflow_run"]}
+    for row in workflows.values():
+        must(row.run_id in runs, f"workflow {row.run_id} has no run")
+    for node in tables["workflow_node"]:
+        must(node.workflow_id in workflows, f"{node.node} is a node of {node.workflow_id}, which is deleted")
+        must(node.run_id in runs, f"the run of {node.node} of {node.workflow_id} is deleted")
+    for claim in tables["consumer_work"]:
+        if claim.state == "in_progress":
+            row = workflows.get(claim.run_id)
+            must(row is not None and row.holding == "held", f"{claim.partition_key} belongs to {claim.run_id}: {row}")
+            nodes = {node.node for node in tables["workflow_node"] if node.workflow_id == claim.run_id}
+            must({"left", "right"} <= nodes, f"{claim.run_id} holds {claim.partition_key}, and has the nodes {nodes}")
+
+
+def _recover_old(stage: Stage) -> None:
+    recover(stage)
+    for _ in range(3):
+        stage.clock.at += DAY
+        Historian(stage.catalog, KEEP, KEEP).step()
+
+
+def _forgotten(tables: Tables) -> None:
+    """The older workflow is deleted once it holds nothing, with the run that went on: newer ones have ended so."""
+    _at_rest(tables)
+    runs = {run.run_id for run in tables["run"]}
+    resumed = RESUMED in runs
+    must(WORKFLOW not in runs or resumed, f"{WORKFLOW} is still there beside {runs}")
+    # The newest completed workflow stays, and its nodes.
+    states = {claim.state for claim in tables["consumer_work"]}
+    must(states == ({"completed"} if resumed else {"new"}), f"claims are {states}, and the runs are {runs}")
+
+
+def forgotten(*, drivers: int = 1) -> Callable[[str], Scenario]:
+    """A failed workflow is resumed or returns its claims, while retention deletes what is as old as the workflow."""
+
+    def make(name: str) -> Scenario:
+        return Scenario(
+            name,
+            "retention deletes nothing that a workflow holds, goes on with or inherits",
+            _set_up_old,
+            lambda: [
+                resumer(),
+                ender(),
+                historian("janitor"),
+                *(driver(f"driver{n}", ("commit",)) for n in range(drivers)),
+            ],
+            promises.all_of(promises.slots, kept),
+            _recover_old,
+            _forgotten,
+        )
+
+    return make
+
+
 SCENARIOS = {
+    "fork-forgotten": forgotten(),
+    "fork-forgotten-small": forgotten(drivers=0),
     "fork": forked("commit", "fail"),
     "fork-aside": forked("commit", aside=True),
     "fork-late": forked("commit", drivers=1, late=True),

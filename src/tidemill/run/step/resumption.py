@@ -101,9 +101,12 @@ def end_hold(catalog: Catalog, run_id: RunId, also: Sequence[Effect] = ()) -> bo
 
 
 def _end_hold(db: Db, run_id: RunId) -> list[Effect]:
-    run, program = find_with_program(db, run_id)
     row = find_workflow(db, run_id)
-    if row is None or program is None or row.holds_until is None:
+    # It may have been resumed, and deleted by retention since the caller looked.
+    if row is None or row.holds_until is None:
+        return []
+    run, program = find_with_program(db, run_id)
+    if program is None:
         return []
     blame = Blame(f"{run_id} has failed, and was not resumed: {run.exit_reason}")
     returned = return_held(db, run, program, blame)

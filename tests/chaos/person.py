@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -12,7 +13,11 @@ from tidemill.mill.mill import Mill
 
 WORKFLOW: Final = "chaos.unpack"
 BACKFILLED: Final = "chaos.remember"
-_FIRST: Final = datetime(2020, 1, 1, tzinfo=UTC)
+_FIRST: Final = datetime(1975, 1, 1, tzinfo=UTC)
+_DAYS: Final = 18_000
+"""Number of days after the first one: each second has another one of them, for five hours."""
+LAST_YEAR: Final = 2024
+"""Year of the last of these days."""
 _MOST_ITEMS: Final = 60
 _MOST_AT_ONCE: Final = 4
 _SEEN: Final = 20
@@ -67,8 +72,8 @@ def _kill_a_workflow(mill: Mill, chance: random.Random) -> None:
 
 
 def _start_a_backfill(mill: Mill, chance: random.Random) -> None:
-    """Start a backfill of minutes of a day that no other backfill has."""
-    begins = _FIRST + timedelta(days=sum(1 for _ in mill.backfills.list(limit=1000)))
+    """Start a backfill of minutes of a day that no other backfill has, nor one that retention has deleted."""
+    begins = _FIRST + timedelta(days=int(time.time()) % _DAYS)
     mill.backfills.start(
         BACKFILLED,
         by="times",

@@ -1,6 +1,7 @@
 """Nodes with separate roles that are killed while workflows process files and backfills go over minutes.
 
-Each file is processed once, each item is done once, and the audit is clean.
+Each file is processed once, each item is done once, and the audit is clean. Retention deletes what is older than a few
+seconds.
 
 `python -m tests.postgres_server -- python -m tests.chaos.roles --kills 100` is the campaign. Two schedulers, two
 runners and a janitor share one PostgreSQL, each a process of its own command. A kill (-9) strikes any of them, and
@@ -20,17 +21,26 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import tidemill as tm
 from tests.chaos.launches import own_schema
-from tests.chaos.person import WORKFLOW, act, tidy_up
+from tests.chaos.person import LAST_YEAR, WORKFLOW, act, tidy_up
 from tests.postgres_server import ADDRESS
 from tests.yardstick import patience
 from tidemill import Conflict
+from tidemill.mill.metrics import Metric
 
 ROLES = ("scheduler", "scheduler", "runner", "runner", "janitor")
 _TIDEMILL = Path(sys.executable).with_name("tidemill")
+CONFIG = """
+[runner]
+slots = 2
+lease = "5s"
+[retention]
+history = "5s"
+"""
 APP = """
 from zlib import crc32
 
@@ -81,12 +91,14 @@ class Figures:
     kills: int = 0
     workflows: Counter[str] = field(default_factory=Counter)
     items: Counter[str] = field(default_factory=Counter)
+    deleted: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     breaches: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         told = f"{self.files} files, {self.kills} kills in {self.seconds:.0f} s"
-        told += f"; workflows {dict(self.workflows)}, items of backfills {dict(self.items)}"
+        told += f"; kept: workflows {dict(self.workflows)}, items of backfills {dict(self.items)}"
+        told += f"; deleted by retention: {self.deleted}"
         return f"{told}; {len(self.breaches)} breaches {self.breaches[:5]}"
 
 
@@ -138,7 +150,7 @@ def campaign(catalog_url: str, folder: Path, *, kills: int, seed: int, kill_ever
     begin = time.monotonic()
     (folder / "landing").mkdir(parents=True)
     (folder / "app.py").write_text(APP)
-    (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n[runner]\nslots = 2\nlease = "5s"\n')
+    (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n{CONFIG}')
     with tm.open(folder) as mill:
         mill.deploy()
         mill.topics.create("remembered")  # a short campaign may publish nothing to it
@@ -189,9 +201,11 @@ def _judge(mill: tm.Mill, figures: Figures) -> None:
             figures.breaches.append(f"{backfill} has {counts}")
         figures.items += counts
         loud += 0 if backfill.quiet else counts["DONE"]  # a quiet run publishes no messages
-    past = sum(minute.startswith("2020") for minute in remembered)
-    if past != loud:
-        figures.breaches.append(f"{past} minutes were done, and {loud} items")
+    past = sum(datetime.fromisoformat(minute).year <= LAST_YEAR for minute in remembered)
+    if past < loud:
+        figures.breaches.append(f"{past} minutes were done, and {loud} items that are kept")
+    samples = mill.metrics().samples
+    figures.deleted = {one.labels["kind"]: int(one.value) for one in samples if one.metric is Metric.HISTORY_DELETED}
     figures.workflows.update(str(one.state) for one in tm.iterate(mill.runs.list, program=WORKFLOW))
     figures.breaches += [str(one) for one in mill.catalog.audit().findings]
     figures.breaches += [f"{one.node_id} is still listed" for one in mill.nodes.list() if one.state == "WORKING"]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tidemill.errors import Conflict
+from tidemill.errors import Conflict, NotFound
 from tidemill.mill.mill import Mill
 
 WORKFLOW: Final = "chaos.unpack"
@@ -53,21 +53,22 @@ def tidy_up(mill: Mill) -> None:
     """Let all that people have begun come to its end: no workflow holds files, no backfill is paused."""
     _resume_workflows(mill)
     for one in mill.backfills.list(state="paused"):
-        with suppress(Conflict):
+        with suppress(Conflict, NotFound):
             mill.backfills.resume(one.backfill_id)
 
 
 def _resume_workflows(mill: Mill) -> None:
     for run in mill.runs.list(program=WORKFLOW, state="failed", limit=_SEEN):
-        workflow = mill.runs.show(run.run_id).workflow
-        if workflow is not None and workflow.claims == "held":
-            with suppress(Conflict):  # another process was faster, or the claims are returned
+        # Another process may be faster, the claims may be returned, or retention may have deleted the run.
+        with suppress(Conflict, NotFound):
+            workflow = mill.runs.show(run.run_id).workflow
+            if workflow is not None and workflow.claims == "held":
                 mill.runs.retry(run.run_id)
 
 
 def _kill_a_workflow(mill: Mill, chance: random.Random) -> None:
     if found := mill.runs.list(program=WORKFLOW, state="running", limit=_SEEN):
-        with suppress(Conflict):
+        with suppress(Conflict, NotFound):
             mill.runs.kill(chance.choice(list(found)).run_id)
 
 

@@ -29,7 +29,7 @@ from tests.chaos.launches import own_schema
 from tests.chaos.person import LAST_YEAR, WORKFLOW, act, tidy_up
 from tests.postgres_server import ADDRESS
 from tests.yardstick import patience
-from tidemill import Conflict
+from tidemill import Conflict, NotFound
 from tidemill.mill.metrics import Metric
 
 ROLES = ("scheduler", "scheduler", "runner", "runner", "janitor")
@@ -124,7 +124,7 @@ class Site:
                 self._land()
                 time.sleep(0.1)
             number = self._dice.randrange(len(ROLES))
-            with suppress(Conflict):
+            with suppress(Conflict, NotFound):
                 act(self._mill, self._dice)
             self._processes[number].kill()
             self._processes[number].wait()

@@ -26,6 +26,12 @@ _SEEN: Final = 20
 
 def act(mill: Mill, chance: random.Random) -> None:
     """Take one step: resume what has failed, or change the newest backfill, or start the next one."""
+    # Another process may have been faster, or retention may have deleted what the person looked at.
+    with suppress(Conflict, NotFound):
+        _act(mill, chance)
+
+
+def _act(mill: Mill, chance: random.Random) -> None:
     if chance.random() < 0.4:
         _resume_workflows(mill)
         if chance.random() < 0.1:
@@ -59,7 +65,7 @@ def tidy_up(mill: Mill) -> None:
 
 def _resume_workflows(mill: Mill) -> None:
     for run in mill.runs.list(program=WORKFLOW, state="failed", limit=_SEEN):
-        # Another process may be faster, the claims may be returned, or retention may have deleted the run.
+        # As in `act`, and the claims may be returned. The other workflows are resumed all the same.
         with suppress(Conflict, NotFound):
             workflow = mill.runs.show(run.run_id).workflow
             if workflow is not None and workflow.claims == "held":
@@ -68,8 +74,7 @@ def _resume_workflows(mill: Mill) -> None:
 
 def _kill_a_workflow(mill: Mill, chance: random.Random) -> None:
     if found := mill.runs.list(program=WORKFLOW, state="running", limit=_SEEN):
-        with suppress(Conflict, NotFound):
-            mill.runs.kill(chance.choice(list(found)).run_id)
+        mill.runs.kill(chance.choice(list(found)).run_id)
 
 
 def _start_a_backfill(mill: Mill, chance: random.Random) -> None:

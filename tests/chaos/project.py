@@ -23,17 +23,8 @@ HERE = Path(__file__).parent
 BUCKETS = 4
 
 app = App("chaos")
-raw = app.inbox(
-    "raw",
-    str(HERE / "landing"),
-    format="text",
-    settle="0s",
-    list_every="300ms",
-    attempts=1000,
-    retry_after="100ms",
-    after="archive",
-    archive=str(HERE / "archive"),
-)
+BRISK = {"format": "text", "settle": "0s", "list_every": "300ms", "attempts": 1000, "retry_after": "100ms"}
+raw = app.inbox("raw", str(HERE / "landing"), after="archive", archive=str(HERE / "archive"), **BRISK)
 lines = app.fileset("lines", keys={"writer": "int", "number": "int"}, location=str(HERE / "data/lines"))
 pairs = app.fileset("pairs", keys={"writer": "int", "number": "int"}, location=str(HERE / "data/pairs"))
 loaded = app.fileset("loaded", keys={"bucket": "int"}, location=str(HERE / "data/loaded"))
@@ -45,16 +36,7 @@ ticks = app.fileset(
     location=str(HERE / "data/ticks"),
     watermark=Watermark("ts", interval="1 minute", pattern="$minute", formatter="yyyyMMddHHmm"),
 )
-parcels = app.inbox(
-    "parcels",
-    str(HERE / "parcels"),
-    format="text",
-    settle="0s",
-    list_every="300ms",
-    attempts=1000,
-    retry_after="100ms",
-    max_files=10,
-)
+parcels = app.inbox("parcels", str(HERE / "parcels"), max_files=10, **BRISK)
 shelves = app.fileset("shelves", keys={"bucket": "int"}, location=str(HERE / "data/shelves"))
 hours = app.fileset("hours", keys={"hour": "string"}, location=str(HERE / "data/hours"))
 mirror = app.snapshot("mirror", max_versions=3, location=str(HERE / "data/mirror"))

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +28,6 @@ from tests.chaos.launches import own_schema
 from tests.chaos.person import LAST_YEAR, WORKFLOW, act, tidy_up
 from tests.postgres_server import ADDRESS
 from tests.yardstick import patience
-from tidemill import Conflict, NotFound
 from tidemill.mill.metrics import Metric
 
 ROLES = ("scheduler", "scheduler", "runner", "runner", "janitor")
@@ -124,8 +122,7 @@ class Site:
                 self._land()
                 time.sleep(0.1)
             number = self._dice.randrange(len(ROLES))
-            with suppress(Conflict, NotFound):
-                act(self._mill, self._dice)
+            act(self._mill, self._dice)
             self._processes[number].kill()
             self._processes[number].wait()
             self._processes[number] = self._start(ROLES[number])

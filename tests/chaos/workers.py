@@ -183,7 +183,7 @@ def _command(post: Post, _: Catalog) -> None:
     """Do what a person does with workflows and backfills."""
     mill = _while_away(lambda: post.site.open_mill(post.world))
     while True:
-        with suppress(Unavailable, Conflict):
+        with suppress(Unavailable):
             person.act(mill, post.random)
         post.rest(1)
 

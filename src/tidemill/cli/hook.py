@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import PAYLOAD, json_option, open_mill, parse_json, say
-from tidemill.mill.written import BadOption
+from tidemill.cli.output import json_option, open_mill, parse_payload, say
 
 
 @click.group(name="hook", help="Hooks: signals from outside that start programs.")
@@ -20,9 +19,7 @@ def command() -> None:
 @json_option
 def fire(name: str, payload: str, *, delivery: str | None, as_json: bool) -> None:
     """Fire a hook: start what waits for `Hook("NAME")`. Print the schedules that listen."""
-    said = parse_json("--payload", payload, PAYLOAD)
-    if not isinstance(said, dict):
-        raise BadOption("--payload", payload, "a JSON object is wanted")
+    said = parse_payload("--payload", payload)
     with open_mill() as mill:
         fired = mill.hooks.fire(name, said, delivery=delivery)
     listeners = ", ".join(fired.schedules) or "no schedule"

@@ -130,7 +130,7 @@ generation_option = click.option(
 
 
 _TRIGGER: Final = """{"type": "every", "duration": "1h"}"""
-PAYLOAD: Final = """{"rows": 3}"""
+_PAYLOAD: Final = """{"rows": 3}"""
 
 
 def parse_json(option: str, text: str | bytes, example: str = _TRIGGER) -> object:
@@ -140,6 +140,14 @@ def parse_json(option: str, text: str | bytes, example: str = _TRIGGER) -> objec
     except (ValueError, RecursionError) as error:
         given = text if isinstance(text, str) else text.decode(errors="backslashreplace")
         raise BadOption(option, given, f"it is not JSON ({error}); write it like {example} in single quotes") from None
+
+
+def parse_payload(option: str, text: str) -> dict[str, object]:
+    """Parse the payload of a message, a JSON object."""
+    said = parse_json(option, text, _PAYLOAD)
+    if not isinstance(said, dict):
+        raise BadOption(option, text, "a JSON object is wanted")
+    return said
 
 
 def page_options(command: Command, *, limit: int | None = 100) -> Command:

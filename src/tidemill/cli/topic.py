@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from tidemill.catalog.messages import Topic
-from tidemill.cli.output import PAYLOAD, json_option, open_mill, page_options, parse_json, say, show_one, show_page
-from tidemill.mill.written import BadOption
+from tidemill.cli.output import json_option, open_mill, page_options, parse_payload, say, show_one, show_page
 from tidemill.texts import count_of
 
 
@@ -70,9 +69,7 @@ def publish(topic: str, payload: str, *, key: str, as_json: bool) -> None:
 
     `data` and `program` are for commits.
     """
-    said = parse_json("JSON", payload, PAYLOAD)
-    if not isinstance(said, dict):
-        raise BadOption("JSON", payload, "a JSON object is wanted")
+    said = parse_payload("JSON", payload)
     with open_mill() as mill:
         published = mill.topics.publish(topic, said, key=key)
     say(published, f"published at {published.position} of {topic}", as_json=as_json)

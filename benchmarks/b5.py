@@ -55,6 +55,7 @@ def run(url: str) -> Iterator[Figure]:
         dataset = Dataset(
             DatasetId("lines"), Namespace("default"), "lines", DatasetKind.FILESET, f"file://{folder}/ours", spec
         )
+        Path(folder, "ours").mkdir()
         catalog.write(lambda db: declare(db, dataset))
 
         def plain(frame: DataFrame) -> None:

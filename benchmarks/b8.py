@@ -47,6 +47,7 @@ def run(url: str) -> Iterator[Figure]:
         catalog = open_catalog(f"sqlite:///{folder}/catalog.db", world)
         place, spec = f"file://{folder}/ours", write_plain(SnapshotSpec())
         dataset = Dataset(DatasetId("ds"), Namespace("default"), "mirror", DatasetKind.SNAPSHOT, place, spec)
+        Path(folder, "ours").mkdir()
         catalog.write(lambda db: declare(db, dataset))
 
         def ours(table: str) -> float:

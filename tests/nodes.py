@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.command import TIDEMILL
 from tests.yardstick import patience
 
 
@@ -21,7 +21,7 @@ def node_up(
     The folder `hidden` is empty there. The node finds modules in the folder `modules`.
     """
     words = [role] if role else ["up", "--no-deploy", "--no-server"]
-    command = [str(Path(sys.executable).with_name("tidemill")), *words]
+    command = [TIDEMILL, *words]
     environ = {**os.environ, "TIDEMILL_STATE": f".{node}", "PYTHONPATH": str(modules or "")}
     with log.open("a") as output:
         process = subprocess.Popen(

@@ -70,8 +70,13 @@ class S3Stub(S3Server):
         httpx.post(f"{self.url}/_put", json=form, timeout=patience(20)).raise_for_status()
 
     def fail_next(self, failures: list[str]) -> None:
-        """Answer the next requests so, one after the other: a status, or `hang up`."""
+        """Answer the next requests so, one after the other: a status, `hang up`, or with status 200 `say TEXT`."""
         httpx.post(f"{self.url}/_fail", json=failures, timeout=patience(20)).raise_for_status()
+
+    def refuse(self, bucket: str, key: str, code: str) -> None:
+        """Answer each later HEAD and GET of an object by status 403 and this code; without a code, give it again."""
+        form = {"bucket": bucket, "key": key, "code": code}
+        httpx.post(f"{self.url}/_refuse", json=form, timeout=patience(20)).raise_for_status()
 
     def storm(self, seed: int, share: float) -> None:
         """Break this share of the later requests, each in one of the ways of `Trouble`; with 0 the storm is over."""
@@ -103,6 +108,7 @@ def running_s3_stub() -> Iterator[S3Stub]:
 class _Bucket:
     keys: list[str] = field(default_factory=list)
     objects: dict[str, tuple[bytes, str, datetime]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
 
     def put(self, key: str, content: bytes) -> str:
         if key not in self.objects:
@@ -114,6 +120,16 @@ class _Bucket:
     def delete(self, key: str) -> None:
         if self.objects.pop(key, None) is not None:
             del self.keys[bisect.bisect_left(self.keys, key)]
+
+    def change(self, what: str, form: Mapping[str, str]) -> None:
+        """Do what a test asks for."""
+        if what == "_put":
+            self.put(form["key"], form["content"].encode())
+        elif what == "_refuse":
+            self.refused[form["key"]] = form["code"]
+        else:
+            for number in range(int(form["count"])):
+                self.put(form["names"].format(number), CONTENT)
 
 
 class _Stub:
@@ -161,7 +177,9 @@ class _Stub:
         if failure == "hang up" or trouble is Trouble.UNHEARD:
             return b"", False
         answer = _error(503, "SlowDown")
-        if failure:
+        if failure.startswith("say "):
+            answer = 200, {"Content-Type": "text/html"}, failure[4:].encode()
+        elif failure:
             answer = _error(int(failure[:3]), failure[4:] or "SlowDown")
         elif trouble is not Trouble.REFUSED:
             answer = self.answer(method, target, headers, body)
@@ -228,14 +246,9 @@ class _Stub:
         elif what == "_hang_up":
             for writer in self.idle:
                 writer.close()
-        elif what == "_put":
+        elif what in {"_put", "_refuse", "_fill"}:
             form = json.loads(body)
-            self.buckets[form["bucket"]].put(form["key"], form["content"].encode())
-        elif what == "_fill":
-            form = json.loads(body)
-            bucket = self.buckets[form["bucket"]]
-            for number in range(form["count"]):
-                bucket.put(form["names"].format(number), CONTENT)
+            self.buckets[form.pop("bucket")].change(what, form)
         else:
             self.counts.clear()
         return 200, {}, json.dumps(counts).encode()
@@ -262,6 +275,8 @@ def _kind(method: str, key: str, headers: Mapping[str, str]) -> str:
 
 
 def _get(bucket: _Bucket, key: str, headers: Mapping[str, str]) -> Answer:
+    if code := bucket.refused.get(key):
+        return _error(403, code)
     found = bucket.objects.get(key)
     if found is None:
         return _error(404, "NoSuchKey")

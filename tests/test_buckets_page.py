@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import tidemill as tm
+from tests.command import TIDEMILL
 from tests.s3_server import KEYS, S3Server
 from tests.s3a_jars import OF_3_3_1, s3a_jars
 from tests.yardstick import patience
@@ -49,9 +49,14 @@ def secrets_below(folder: Path) -> list[Path]:
 def run_tidemill(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder, with these variables and no others for S3."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | variables
-    program = Path(sys.executable).with_name("tidemill")
     return subprocess.run(
-        [program, *command], cwd=folder, env=environ, capture_output=True, text=True, timeout=patience(300), check=False
+        [TIDEMILL, *command],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=patience(300),
+        check=False,
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
 import tidemill as tm
+from tests.command import TIDEMILL
 from tests.s3_server import KEYS
 from tests.seed_of_the_day import TODAY
 from tests.spark_cluster import LocalCluster, parents_of, processes_of, running_cluster
@@ -54,9 +54,8 @@ def write_project(folder: Path, cluster: LocalCluster, **changed: str) -> None:
 
 def run_tidemill(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder."""
-    program = Path(sys.executable).with_name("tidemill")
     return subprocess.run(
-        [program, *command], cwd=folder, capture_output=True, text=True, timeout=patience(300), check=False
+        [TIDEMILL, *command], cwd=folder, capture_output=True, text=True, timeout=patience(300), check=False
     )
 
 
@@ -87,12 +86,11 @@ def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path, mode):
     write_project(tmp_path, cluster, **{"shared = true": f"shared = true\n{mode}"})
     app = (tmp_path / "app.py").read_text()
     (tmp_path / "app.py").write_text(app.replace("    rows =", '    print("loading")\n    rows ='))
-    program = Path(sys.executable).with_name("tidemill")
     environ = {**os.environ, **KEYS}
     seen = []
 
     with (
-        subprocess.Popen([program, "up"], cwd=tmp_path, env=environ, stdout=-1, stderr=-2, text=True) as up,
+        subprocess.Popen([TIDEMILL, "up"], cwd=tmp_path, env=environ, stdout=-1, stderr=-2, text=True) as up,
         tm.open(tmp_path) as mill,
     ):
         assert up.stdout is not None
@@ -137,9 +135,8 @@ def test_the_app_of_the_page_works_on_a_cluster(cluster, tmp_path, mode):
 def test_a_folder_that_the_cluster_may_not_have_is_refused(cluster, tmp_path):
     """Executors of another machine would write into folders of their own. The file is blamed for nothing."""
     write_project(tmp_path, cluster, **{"shared = true": "shared = false"})
-    program = Path(sys.executable).with_name("tidemill")
 
-    with subprocess.Popen([program, "up"], cwd=tmp_path, stdout=-1, stderr=-2, text=True) as up:
+    with subprocess.Popen([TIDEMILL, "up"], cwd=tmp_path, stdout=-1, stderr=-2, text=True) as up:
         assert up.stdout is not None
         for line in up.stdout:
             if "folder_not_shared" in line:

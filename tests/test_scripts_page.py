@@ -13,15 +13,19 @@ PAGE = (Path(__file__).resolve().parent.parent / "docs" / "scripts.md").read_tex
 PLAIN, WITH_DATA, SCRIPT = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-def test_the_first_app_of_the_page_deploys(sqlite_catalog_url, tmp_path):
+@pytest.mark.spark
+def test_the_script_of_the_first_app_of_the_page_gets_its_words(sqlite_catalog_url, tmp_path, spark):
     """A user copies the lines, and has a file `jobs/etl.py`."""
-    with staged(tmp_path, sqlite_catalog_url) as stage:
+    etl = "import sys\nfrom pathlib import Path\nPath(__file__).with_name('told').write_text(' '.join(sys.argv[1:]))\n"
+    with staged(tmp_path, sqlite_catalog_url, spark=spark) as stage:
         (tmp_path / "jobs").mkdir()
-        (tmp_path / "jobs" / "etl.py").write_text("print('hello')\n", encoding="utf-8")
+        (tmp_path / "jobs" / "etl.py").write_text(etl, encoding="utf-8")
         stage.declare(PLAIN)
-        (run,) = [stage.mill.runs.show(stage.mill.runs.start("etl", {"day": "2026-01-02"}).run_id)]
+        outcome = stage.outcome("etl", day="2026-01-02")
+        (told,) = tmp_path.rglob("told")
 
-    assert run.arguments == {"day": "2026-01-02", "limit": 100}
+    assert outcome == ("COMPLETED", "")
+    assert told.read_text() == "--day 2026-01-02 --limit=100"
 
 
 @pytest.mark.spark

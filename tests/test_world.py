@@ -5,6 +5,7 @@ import os
 import random
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -190,3 +191,22 @@ def test_a_temporary_folder_is_private(tmp_path: Path, monkeypatch: pytest.Monke
 
     assert len(folders) == 3
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
+
+
+def test_two_processes_may_delete_the_same_folders_at_once(tmp_path: Path) -> None:
+    """All roles of a project share a machine's folder of logs: one of two that cleaned it up ended by an error."""
+    folders = [tmp_path / f"{number}" for number in range(400)]
+    for folder in folders:
+        for file in ("stdout", "stderr", "progress"):
+            (folder / "1").mkdir(parents=True, exist_ok=True)
+            (folder / "1" / file).write_text("said")
+
+    def delete(disk: Disk) -> None:
+        for folder in folders:
+            disk.remove(folder)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(delete, Disk()) for _ in range(4)]:
+            done.result()
+
+    assert list(tmp_path.iterdir()) == []

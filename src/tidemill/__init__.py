@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from tidemill.run.records.workflow_spec import NodeValue as NodeValue
     from tidemill.run.records.workflow_spec import When as When
     from tidemill.run.step.acceptors import Accept as Accept
+    from tidemill.run.step.context import NoRun as NoRun
     from tidemill.run.step.context import Run as Run
     from tidemill.run.step.context import current_run as current_run
     from tidemill.run.step.partition_input import DiscardedPartition as DiscardedPartition
@@ -133,6 +134,7 @@ _HOMES = {
     "NewData": "schedule.data_triggers",
     "NewFiles": "schedule.data_triggers",
     "NewPartitions": "schedule.data_triggers",
+    "NoRun": "run.step.context",
     "Node": "app.workflow:DeclaredNode",
     "NodeValue": "run.records.workflow_spec",
     "NotFound": "errors",

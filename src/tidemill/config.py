@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from tidemill.durations import BadDuration, BadKeeping, BadLease, format_duration, parse_keeping, parse_lease
 from tidemill.errors import UserError
 from tidemill.names import BadName, advise, check_name
-from tidemill.stores import StoreSettings
+from tidemill.stores import StoreSettings, has_login
 from tidemill.world import World
 from tidemill.zones import BadZone, read_zone
 
@@ -232,6 +232,12 @@ class _Setting:
     parse: Callable[[str], object]
 
 
+def _place(text: str) -> str:
+    if has_login(text):
+        raise ValueError("use a folder, or the URL of a bucket without a key; [stores.NAME] names the place of keys")
+    return text
+
+
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not text.isdecimal() or not low <= int(text) <= high:
@@ -302,8 +308,8 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "catalog": _Setting("", str),
     "namespace": _Setting("default", _namespace),
     "app": _Setting("app.py", str),
-    "data": _Setting("", str),
-    "logs": _Setting("", str),
+    "data": _Setting("", _place),
+    "logs": _Setting("", _place),
     "state": _Setting(".tidemill", str),
     "cache": _Setting("", str),
     "runner.slots": _Setting("2", _whole(1, 1000)),
@@ -342,6 +348,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
 }
 _USERS: Final = "server.users"
 _STORES: Final = "stores"
+_ENDPOINT: Final = re.compile(r"https?://([\w.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?(/[^@\s]*)?")
 _STORE_FIELDS: Final = tuple(one.name for one in fields(StoreSettings) if one.name != "name")
 _PROFILES: Final = "spark.profiles"
 _PROFILE_FIELDS: Final = tuple(one.name for one in fields(SparkProfile) if one.name not in {"name", "conf"})
@@ -349,8 +356,9 @@ _SPARK_CONF: Final = "spark.conf"
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 _TABLES: Final = (_SPARK_CONF, _USERS, _STORES, _PROFILES)
 _MASTER: Final = "spark.master"
-_REDACTION: Final = "spark.redaction.regex"
-_SENSITIVE: Final = r"(?i)secret|password|passphrase|token|credential|access[._-]?key|://[^/@\s]+:[^/@\s]+@"
+REDACTION: Final = "spark.redaction.regex"
+SENSITIVE: Final = r"(?i:secret|password|passphrase|token|credential|access[._-]?key|://[^/@\s]+:[^/@\s]+@)"
+"""A regular expression, in Python and in Java, for names and values of settings that are secret."""
 _MASK: Final = "*****"
 
 
@@ -416,7 +424,8 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         log_format=_typed(parsed["log_format"], LogFormat),
         stores=tuple(_store(name, given) for name, given in tables.stores.items()),
         spark_profiles={name: _profile(name, table, spark) for name, table in tables.profiles.items()},
-        sources={name: sources.get(name, "default") for name in _SETTINGS},
+        sources={name: sources.get(name, "default") for name in _SETTINGS}
+        | dict.fromkeys(tables.list_names(), FILE_NAME),
     )
 
 
@@ -437,7 +446,7 @@ def masked(settings: Mapping[str, str]) -> dict[str, str]:
     `spark.redaction.regex` matches.
     """
     try:
-        patterns = [re.compile(pattern) for pattern in (_SENSITIVE, settings.get(_REDACTION, _SENSITIVE))]
+        patterns = [re.compile(pattern) for pattern in (SENSITIVE, settings.get(REDACTION, SENSITIVE))]
     except re.error:
         patterns = [re.compile("")]  # a regular expression of Java that Python cannot read: all values are masked
 
@@ -445,7 +454,7 @@ def masked(settings: Mapping[str, str]) -> dict[str, str]:
         return any(pattern.search(text) for pattern in patterns)
 
     return {
-        name: value if name == _REDACTION or not (is_secret(name) or is_secret(value)) else _MASK
+        name: value if name == REDACTION or not (is_secret(name) or is_secret(value)) else _MASK
         for name, value in settings.items()
     }
 
@@ -458,6 +467,17 @@ class _NamedTables:
     users: dict[str, str] = field(default_factory=dict)
     stores: dict[str, dict[str, str]] = field(default_factory=dict)
     profiles: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def list_names(self) -> list[str]:
+        """Return the names by which these settings are shown."""
+        of_stores = [f"{_STORES}.{name}.{what}" for name, store in self.stores.items() for what in store]
+        of_profiles = [
+            f"{_PROFILES}.{name}.{what.partition('.')[0]}"
+            for name, profile in self.profiles.items()
+            for what in profile
+        ]
+        whole = [name for name, table in ((_SPARK_CONF, self.spark_conf), (_USERS, self.users)) if table]
+        return [*of_stores, *of_profiles, *whole]
 
 
 def _from_file(world: World, path: Path) -> tuple[dict[str, str], _NamedTables]:
@@ -567,8 +587,12 @@ def _store(name: str, given: Mapping[str, str]) -> StoreSettings:
             known = f"known are {', '.join(_STORE_FIELDS)}"
             advice = advise(what, _STORE_FIELDS, known)
             raise BadConfig(f"{table}.{what}", FILE_NAME, f"there is no such setting; {advice}")
-    if not given.get("url", "").startswith("s3://"):
+    url, endpoint = given.get("url", ""), given.get("endpoint", "")
+    if not url.startswith("s3://") or has_login(url):
         raise BadConfig(f"{table}.url", FILE_NAME, "use the URL of a bucket or of a folder in it, as s3://landing")
+    if endpoint and not _ENDPOINT.fullmatch(endpoint):
+        why = "use the address of a store, as https://minio.example.org:9000, without user and password"
+        raise BadConfig(f"{table}.endpoint", FILE_NAME, why)
     credentials = given.get("credentials", "env")
     if credentials not in {"env", "instance", "none"} and not credentials.startswith("file:"):
         raise BadConfig(
@@ -580,8 +604,8 @@ def _store(name: str, given: Mapping[str, str]) -> StoreSettings:
         raise BadConfig(f"{table}.path_style", FILE_NAME, str(error)) from None
     return StoreSettings(
         name=name,
-        url=given["url"].rstrip("/"),
-        endpoint=given.get("endpoint", ""),
+        url=url.rstrip("/"),
+        endpoint=endpoint,
         region=given.get("region", ""),
         path_style=path_style,
         credentials=credentials,

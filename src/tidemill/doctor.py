@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from tidemill.epoch import show_time
 from tidemill.errors import TidemillError
 from tidemill.frames.jdbc import usual_drivers
 from tidemill.lake.datasets import list_datasets
+from tidemill.lake.places import prepare_locations
 from tidemill.run.processes.class_data import find_archive
 from tidemill.run.processes.cluster import cluster_environ, reach_master
 from tidemill.run.processes.java import find_java
@@ -35,6 +37,8 @@ from tidemill.world import World
 
 _LEAST_FREE_BYTES: Final = 1_000_000_000
 _MOST_DRIFT_SECONDS: Final = 60
+_SHORTEST_HISTORY: Final = timedelta(days=1)
+"""A person looks for the causes of a failed night the next morning."""
 _LOOPBACK: Final = "127.0.0.1"
 
 
@@ -156,13 +160,16 @@ def _nodes(world: World, config: Config) -> Finding:
 
 
 def _retention(world: World, config: Config) -> Finding:
-    """Look for history that is too old, with no janitor that deletes it."""
+    """Look for history that is too old, with no janitor that deletes it, and for history that is kept too short."""
     catalog = open_catalog(config.catalog, world)
     try:
         found = catalog.read(lambda db: find_standstill(db, config.keep_history))
     finally:
         catalog.close()
     kept = f"history is kept for {format_duration(config.keep_history)}"
+    if config.keep_history < _SHORTEST_HISTORY:
+        why = f"{kept}: older runs cannot be looked up, retried or replayed"
+        return Finding("retention", good=False, found=why, cure='set [retention] history = "1d" or longer')
     if found is None:
         return Finding("retention", good=True, found=kept)
     last = "no janitor has worked yet"
@@ -223,8 +230,11 @@ def _server(world: World, config: Config) -> Finding:
 
 def _data(world: World, config: Config) -> Finding:
     places = [config.data, *filter(None, [config.logs])]
-    for place in places:
-        open_files(place, world).prepare()
+    catalog = open_catalog(config.catalog, world)
+    try:
+        prepare_locations(catalog, world, places)
+    finally:
+        catalog.close()
     return Finding("data", good=True, found=f"{' and '.join(places)} can be written")
 
 
@@ -277,9 +287,10 @@ def _profiles(world: World, config: Config) -> Finding:
         names = ", ".join(sorted(config.spark_profiles)) or "none"
         return Finding("profiles", good=True, found=f"named Spark profiles: {names}; no run waits for another")
     lacking = [f"this node has no {name}, which {', '.join(used)} names" for name, used in needed.items()]
-    lacking += [f"{one.runs} runs wait for a node with {one.profile}: {one.reason}" for one in runs.values()]
-    wanted = ", ".join(f"[spark.profiles.{name}]" for name in sorted(needed.keys() | runs.keys()))
-    cure = f"add {wanted} to tidemill.toml of this node or of another one, and start `tidemill up` there"
+    lacking += [f"{one.runs} runs wait for a node with {one.profile or 'Spark'}: {one.reason}" for one in runs.values()]
+    named = (f"[spark.profiles.{name}]" for name in sorted(needed.keys() | runs.keys()) if name)
+    wanted = ", ".join(["PySpark", "Java", *named])
+    cure = f"start `tidemill up` on a node with {wanted}"
     return Finding("profiles", good=False, found=f"Spark profiles: {'; '.join(lacking)}", cure=cure)
 
 

@@ -13,6 +13,17 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 
+@dataclass(frozen=True, slots=True)
+class StatementPlace:
+    """The place of a word in a statement, both from 1. `column` is that of the last letter."""
+
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}"
+
+
 class TidemillError(Exception):
     """Root of all errors of Tidemill.
 
@@ -27,6 +38,8 @@ class TidemillError(Exception):
 
     hint: str = ""
     """The next step of the caller. A class has one if its errors have none of their own: their reasons say the rest."""
+    in_statement: StatementPlace | None = None
+    """The place in a statement of what is wrong, None if the input is no statement."""
 
     def __init__(self, wrong: str = "", hint: str = "", *, before: str = "; ") -> None:
         """Make the message of `wrong`, a sentence about what is wrong, and of the next step, with `before` between."""
@@ -46,20 +59,17 @@ class TidemillError(Exception):
         message = str(self)
         return message if self.hint in message else f"{message}; {self.hint}"
 
+    def put_at(self, place: StatementPlace) -> Self:
+        """Say where in a statement the mistake stands. Of several calls the first one counts."""
+        if self.in_statement is None:
+            self.in_statement = place
+            self._wrong = f"{self.in_statement}: {self._wrong}"
+            self.args = (f"{self.in_statement}: {self}",)
+        return self
+
     def fields(self) -> dict[str, object]:
         """Return the data of the error, for JSON; the message is built from the same data."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_") and name != "hint"}
-
-
-@dataclass(frozen=True, slots=True)
-class StatementPlace:
-    """The place of a word in a statement, both from 1. `column` is that of the last letter."""
-
-    line: int
-    column: int
-
-    def __str__(self) -> str:
-        return f"line {self.line}, column {self.column}"
 
 
 class UserError(TidemillError):
@@ -68,16 +78,6 @@ class UserError(TidemillError):
     code = "wrong_input"
     exit_code = 2
     hint = "correct the input, and call again"
-    in_statement: StatementPlace | None = None
-    """The place of the wrong input in a statement, None if the input is no statement."""
-
-    def put_at(self, place: StatementPlace) -> Self:
-        """Say where in a statement the wrong input stands. Of several calls the first one counts."""
-        if self.in_statement is None:
-            self.in_statement = place
-            self._wrong = f"{self.in_statement}: {self._wrong}"
-            self.args = (f"{self.in_statement}: {self}",)
-        return self
 
 
 _LISTED_BY: Final = {

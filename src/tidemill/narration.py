@@ -124,7 +124,7 @@ class Narrator:
         elif run.state is RunState.COMPLETED:
             tell("commit", subject, _committed(event), program=program.qualified_name, facts=dict(run.facts))
         elif run.exit_cause in {Cause.UNLOADED, Cause.LACKING} and run.state is RunState.PENDING:
-            wanted = "can load its code" if run.exit_cause is Cause.UNLOADED else "has its Spark profile"
+            wanted = "can load its code" if run.exit_cause is Cause.UNLOADED else "has the Spark that it needs"
             why = f"until a node {wanted}: {run.exit_reason}"
             text = f"{program.app}.{program.name}   {why}"
             tell("waits", subject, text, program=program.qualified_name, why=why)

@@ -14,19 +14,20 @@ import ctypes
 import logging
 import os
 import queue
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, Final, Protocol, TextIO, cast
 
 TAG: Final = "TIDEMILL_PROCESS"
 """The environment variable that marks a child and all that it starts."""
@@ -40,6 +41,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _END_WITHIN: Final = timedelta(seconds=30)
 _EMPTY_LOOKS: Final = 8
+_GONE: Final = "gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,16 @@ class Child(Protocol):
         """End it and all that it started, and wait until nothing of it is left. Idempotent."""
 
 
+class Mask(Protocol):
+    """Hides parts of texts."""
+
+    def hide(self, text: str) -> str:
+        """Return `text` with other text for what is hidden."""
+
+    def find_begun(self, text: str) -> int:
+        """Return the position from which more text may show that the end of `text` is hidden; else its length."""
+
+
 class Spawner(Protocol):
     """Starts and ends processes."""
 
@@ -103,6 +115,9 @@ class Spawner(Protocol):
     def pid(self) -> int:
         """The id of this process."""
 
+    def cpu_time(self) -> timedelta:
+        """Return the CPU time of this process so far, with that of its children that have ended."""
+
     def identity(self) -> str:
         """Name this process once and for all: its boot, its container, its id, its start."""
 
@@ -119,6 +134,12 @@ class Spawner(Protocol):
         """For user code: appends what this process, and what it starts, prints to these files, from now on.
 
         At the end of the block the environment, the working folder and the log handlers are as they were.
+        """
+
+    def printed_through(self, mask: Mask) -> AbstractContextManager[None]:
+        """For a block: hide by `mask` what Python code of this process prints, logs and warns of.
+
+        Binary writes, other processes and code that is not Python print as before.
         """
 
     def left_running(self, *, children: bool) -> str:
@@ -223,7 +244,7 @@ class LocalSpawner:
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
             return Finished(127, str(error))
         except subprocess.TimeoutExpired:
-            return Finished(-signal.SIGKILL, f"took longer than {timeout}")
+            return Finished(-signal.SIGKILL, f"took longer than {timeout.total_seconds():g} s")
         return Finished(done.returncode, done.stdout.decode(errors="replace"))
 
     def end_tagged(self, tag: str) -> int:
@@ -249,6 +270,12 @@ class LocalSpawner:
     def pid(self) -> int:
         """The id of this process."""
         return os.getpid()
+
+    def cpu_time(self) -> timedelta:
+        """Ask the kernel, which counts a child when this process has collected it."""
+        # `os.times` counts in hundredths of a second, which are more than most short runs use.
+        used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return timedelta(seconds=sum(one.ru_utime + one.ru_stime for one in used))
 
     def identity(self) -> str:
         """Name this process."""
@@ -303,6 +330,26 @@ class LocalSpawner:
             for logger in _loggers():
                 logger.handlers[:] = handlers.get(logger, [])
 
+    @contextmanager
+    def printed_through(self, mask: Mask) -> Iterator[None]:
+        """Replace the two streams, also in handlers of logs."""
+        before = sys.stdout, sys.stderr
+        masked = {stream: _MaskedStream(stream, mask) for stream in before}
+        handlers = [one for logger in _loggers() for one in logger.handlers if isinstance(one, logging.StreamHandler)]
+        moved = {one: one.stream for one in handlers if one.stream in masked}
+        for handler, stream in moved.items():
+            handler.setStream(masked[stream])
+        # To Python a stream is what has the methods of one.
+        sys.stdout, sys.stderr = (cast("TextIO", masked[stream]) for stream in before)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
+            for handler, stream in moved.items():
+                handler.setStream(stream)
+            for one in masked.values():
+                one.unmask()
+
     def left_running(self, *, children: bool) -> str:
         """Look at threads that were not there at the begin of `surrounded`, and at processes that live."""
         for thread in set(threading.enumerate()) - self._threads:
@@ -311,7 +358,7 @@ class LocalSpawner:
                 return f"the thread {thread.name!r}"
         if children:
             for pid in _children():
-                if _state(pid) not in {"Z", "X", "gone"}:
+                if _state(pid) not in {"Z", "X", _GONE}:
                     return f"the process {pid}"
         return ""
 
@@ -390,6 +437,46 @@ def _home_of(thread: threading.Thread) -> str:
     return f"{getattr(target, '__module__', None) or type(thread).__module__}."
 
 
+class _MaskedStream:
+    """Stream whose texts go through a mask into `stream`, which does all else.
+
+    The end of a text that may be the begin of something hidden is kept until the next text shows more. User code may
+    keep this stream: after `unmask` all goes to `stream` as it is.
+    """
+
+    def __init__(self, stream: TextIO, mask: Mask) -> None:
+        self._stream = stream
+        self._mask: Mask | None = mask
+        self._kept = ""
+        self._lock = threading.RLock()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write the text as far as it is known that nothing of it is hidden."""
+        with self._lock:
+            if self._mask is None:
+                return self._stream.write(text)
+            whole = self._kept + text
+            known = self._mask.find_begun(whole)
+            self._kept = whole[known:]
+            self._stream.write(self._mask.hide(whole[:known]))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write the texts one after the other."""
+        for line in lines:
+            self.write(line)
+
+    def unmask(self) -> None:
+        """Write what is kept. From now on write all texts as they are."""
+        with self._lock:
+            if self._mask is not None:
+                self._stream.write(self._mask.hide(self._kept))
+            self._mask, self._kept = None, ""
+
+
 def _children() -> Iterator[int]:
     """The processes whose parent is this one, by whichever of its threads."""
     try:
@@ -420,13 +507,13 @@ class _Found:
 
 
 def _end(wanted: Callable[[_Found], bool]) -> int:
-    """Kill what is `wanted` until none is found many times over; how many there were.
+    """Kill what is `wanted` until all has ended and none is found many times over; how many there were.
 
     A process that forks and ends all the time is missed by most looks: it is gone when its turn comes, and its child
     is not in the list. So what is not wanted is looked at only once, which makes a look short, the newest process
     comes first, and one empty look does not count (tried).
     """
-    killed: set[int] = set()
+    killed: dict[int, str] = {}
     others: set[int] = set()
     empty = 0
     deadline = time.monotonic() + _END_WITHIN.total_seconds()
@@ -437,12 +524,14 @@ def _end(wanted: Callable[[_Found], bool]) -> int:
                 continue
             found = _look_at(pid)
             if found is not None and wanted(found):
+                killed[pid] = _started(pid)
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-                killed.add(pid)
                 empty = 0
             elif found is not None:
                 others.add(pid)
+        if any(started != _GONE and _started(pid) == started for pid, started in killed.items()):
+            empty = 0  # it has lost its memory, and so its tags, and its files may still be open
         time.sleep(0.002)
     return len(killed)
 
@@ -481,14 +570,18 @@ def _stat(pid: int) -> list[str]:
 
 def _state(pid: int) -> str:
     stat = _stat(pid)
-    return stat[0] if stat else "gone"
+    return stat[0] if stat else _GONE
+
+
+def _started(pid: int) -> str:
+    """Return the start of a process in ticks since boot; `_GONE` when it has ended."""
+    stat = _stat(pid)
+    return stat[19] if stat and stat[0] not in {"Z", "X"} else _GONE
 
 
 def _identity(pid: int) -> str:
-    """Names a process of this machine once and for all: its id, its start in ticks since boot, its container."""
-    stat = _stat(pid)
-    started = stat[19] if stat and stat[0] not in {"Z", "X"} else "gone"
-    return f"{pid}:{started}:{_pid_space()}"
+    """Names a process of this machine once and for all: its id, its start, its container."""
+    return f"{pid}:{_started(pid)}:{_pid_space()}"
 
 
 def _is_hidden(pid: int) -> bool:

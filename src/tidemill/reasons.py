@@ -99,7 +99,7 @@ class Reason(StrEnum):
     RUN_KILLED = "run_killed"
     """A user has killed the run."""
     RUN_REJECTED = "run_rejected"
-    """No attempt of the run could start, for example without Java."""
+    """No attempt of the run could start."""
     FILE_IGNORED = "file_ignored"
     """The name of the file, or of a folder above it, matches a pattern that the inbox ignores."""
     FILE_UNUSABLE = "file_unusable"

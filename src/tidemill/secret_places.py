@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from tidemill.errors import NotOnThisNode, UserError
@@ -75,13 +77,39 @@ def read_secret(world: World, what: str, place: str) -> str:
     raise NoSecret(place)
 
 
-def hide_secrets(text: str, places: Mapping[str, str]) -> str:
-    """Return `text` with the place of each secret in its stead; `places` are by the secrets.
+class KnownSecrets:
+    """The secrets of an attempt with their places, which stand in all texts in the stead of the secrets.
 
-    Also a secret as `repr` or JSON writes it. A secret that a program has changed, as by a hash, is not found.
+    A secret is also found as `repr` or JSON writes it. A secret that a program has changed, as by a hash, is not found.
     """
-    for secret in sorted(places, key=len, reverse=True):
-        if len(secret) >= _LEAST_HIDDEN:
-            for form in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]):
-                text = text.replace(form, places[secret])
-    return text
+
+    def __init__(self, places: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`places` are by the secrets."""
+        self._places = {
+            form: place
+            for secret, place in places.items()
+            if len(secret) >= _LEAST_HIDDEN
+            for form in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1])
+        }
+        longest_first = sorted(self._places, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def __bool__(self) -> bool:
+        """Return whether there is a secret to hide."""
+        return self._pattern is not None
+
+    def hide(self, text: str) -> str:
+        """Return `text` with the place of each secret in its stead."""
+        return text if self._pattern is None else self._pattern.sub(lambda found: self._places[found[0]], text)
+
+    def find_begun(self, text: str) -> int:
+        """Return the position from which the end of `text` may be the begin of a secret; its length without one."""
+        if self._pattern is None:
+            return len(text)
+        inside = {at for found in self._pattern.finditer(text) for at in range(found.start() + 1, found.end())}
+        longest = max(map(len, self._places))
+        for at in range(max(0, len(text) - longest + 1), len(text)):
+            rest = text[at:]
+            if at not in inside and any(form.startswith(rest) and form != rest for form in self._places):
+                return at
+        return len(text)

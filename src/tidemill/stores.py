@@ -32,3 +32,9 @@ class StoreSettings:
 def find_store(stores: Iterable[StoreSettings], location: str) -> StoreSettings:
     """Return the settings with the longest URL that leads to a location; those of a store without a table else."""
     return max((one for one in stores if one.reaches(location)), key=lambda one: len(one.url), default=StoreSettings())
+
+
+def has_login(location: str) -> bool:
+    """Return whether the URL of a bucket has a user or a key in it. A key may have slashes, as `KEY:SE/CRET@bucket`."""
+    bucket = location.removeprefix("s3://").partition("/")[0]
+    return location.startswith("s3://") and ("@" in bucket or ":" in bucket)

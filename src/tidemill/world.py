@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -191,11 +191,12 @@ class Disk:
         return True
 
     def remove(self, path: Path) -> None:
-        """Delete the file, or the folder with all in it; nothing when there is none."""
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        """Delete the file, or the folder with all in it; nothing when there is none. Others may do so at once."""
+        while path.is_dir() and not path.is_symlink():
+            # Of a folder that others empty too, an entry goes between the listing and its deletion.
+            with suppress(FileNotFoundError):
+                shutil.rmtree(path)
+        path.unlink(missing_ok=True)
 
     def temporary_folder(self, prefix: str) -> Path:
         """Make a new folder for the caller alone; the caller removes it."""

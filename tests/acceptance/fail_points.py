@@ -63,9 +63,11 @@ def named_marks() -> set[str]:
     The marks of some modules are left out, since other tests interrupt them: those of `upkeep` (tests/upkeep), of
     alerts (tests/alerts), of `inbox reprocess` (tests/lake/test_reprocess.py), of requests with a key
     (tests/server/test_idempotency.py) and of commits of outside writers (tests/server/test_outside_writers.py). So are
-    those of a sandbox (tests/app/test_replay.py). The marks of a `Step` begin with the name of its caller.
+    those of a sandbox (tests/app/test_replay.py) and of tables of Hive (tests/lake/test_hive_notes.py).
+
+    The marks of a `Step` begin with the name of its caller.
     """
-    elsewhere = {"upkeep", "alerts", "reprocess.py", "once.py", "outside_writers.py"}
+    elsewhere = {"upkeep", "alerts", "reprocess.py", "once.py", "outside_writers.py", "hive_notes.py"}
     sources = (path for path in SOURCE.rglob("*.py") if not elsewhere & set(path.relative_to(SOURCE).parts))
     text = "\n".join(path.read_text() for path in sources)
     of_steps = {who + mark for who in CALLER_OF_STEP.findall(text) for mark in MARK_OF_STEP.findall(text)}

@@ -96,7 +96,7 @@ days = app.fileset("days", keys={"source": "string"}, location=str(HERE / "days"
 app.add_windows(
     WindowProgram(
         "count",
-        """INSERT INTO days SELECT window_start, window_start AS source, count(*) AS n
+        """INSERT INTO days SELECT window_start, CAST(window_start AS STRING) AS source, count(*) AS n
              FROM TABLE(TUMBLE(TABLE lines, DESCRIPTOR(ts), INTERVAL '2' DAY)) GROUP BY window_start""",
         calculator=Days,
     ),

@@ -536,6 +536,22 @@ def test_killed_and_rejected_runs_are_no_end_of_failures(room):
     assert sorted(room.look()) == [("opened", "failed"), ("opened", "twice")]
 
 
+def test_a_replay_is_no_end_of_failures(room):
+    """A replay runs the code and the input of another time."""
+    room.look()
+    room.run(bad=False)
+    (good,) = room.mill.runs.list().items
+    room.run(bad=True)
+    room.look()
+    room.clock.pass_by(timedelta(seconds=1))
+    replayed = room.mill.runs.replay(good.run_id, sandbox=True)
+    room.stage.play()
+
+    assert room.mill.runs.show(replayed.run_id).state == "COMPLETED"
+    assert room.look() == []
+    assert ("failed", "default.shop.load", "OPEN") in room.open()
+
+
 def test_two_processes_race_and_each_notice_is_sent_once(room):
     """Each begin and end once, and each delivery tried by one process at a time, under real threads."""
     sent: list[tuple[str, str]] = []

@@ -18,6 +18,7 @@ from tidemill.alerts.outbox import Sender
 from tidemill.alerts.subscribers import Pusher
 from tidemill.alerts.targets import Target
 from tidemill.narration import Narrator
+from tidemill.upkeep.time_to_live import expire_messages
 
 APP = """
 import tidemill as tm
@@ -173,6 +174,60 @@ def test_a_position_is_moved_back_and_never_ahead_of_its_topic(room):
             move("erp", "999999.0")
         with raises_code("bad_position"):
             move("erp", "yesterday")
+
+
+def test_a_subscriber_begins_at_a_time_as_a_read_does(room):
+    """A person knows when an outage began, and no position."""
+    room.publish(1)
+    room.clock.pass_by(timedelta(hours=1))
+    second = room.clock.now()
+    room.publish(2, 3)
+    room.clock.pass_by(timedelta(hours=1))
+    later = (second + timedelta(seconds=1)).replace(tzinfo=None).isoformat()
+
+    def listed(since):
+        return [one.payload["number"] for one in room.mill.topics.read("paid", since=since)]
+
+    room.mill.subscribers.create("erp", "paid", start=second)
+    room.mill.subscribers.create("dwh", "paid", start=later)
+    room.mill.subscribers.create("new", "unpaid", start=second.isoformat())
+    assert room.read("erp") == listed(second) == [2, 3]
+    assert room.read("dwh") == listed(later) == []
+    room.publish(4)
+    room.publish(5, topic="unpaid")
+    assert (room.read("erp"), room.read("dwh"), room.read("new")) == ([2, 3, 4], [4], [5])
+    assert room.mill.subscribers.reset("dwh", second.isoformat()).changed
+    assert room.read("dwh") == [2, 3, 4]
+    room.mill.subscribers.reset("dwh", later)
+    assert room.read("dwh") == [4]
+    shown = room.mill.subscribers.reset("dwh", second).position
+    assert room.mill.subscribers.reset("dwh", shown).position == shown
+    assert room.read("dwh") == [2, 3, 4]
+    with raises_code("position_ahead"):
+        room.mill.subscribers.create("far", "paid", start="20260131")
+
+    for start, code, match in (
+        ("2026-13-01", "bad_period", "2026-13-01 is no time"),
+        (room.clock.now() + timedelta(hours=1), "bad_period", "still to come"),
+        ("17.x", "bad_position", "beginning, now, or a time such as"),
+        ("nwo", "bad_position", "beginning, now, or a time such as"),
+    ):
+        with raises_code(code, match=match):
+            room.mill.subscribers.reset("erp", start)
+    assert room.read("erp") == [2, 3, 4]
+
+
+def test_a_time_before_expired_messages_begins_behind_them(room):
+    """A position before them would be refused at the first read."""
+    room.mill.topics.create("door", keep="1d")
+    first = room.clock.now()
+    room.publish(1, topic="door")
+    room.clock.pass_by(timedelta(days=3))
+    expire_messages(room.catalog, timedelta(days=7), 0)
+    room.mill.subscribers.create("old", "door", start=first)
+    room.publish(2, topic="door")
+
+    assert room.read("old") == [2]
 
 
 def test_a_subscriber_is_made_once(room):

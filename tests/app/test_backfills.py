@@ -11,6 +11,7 @@ import tidemill as tm
 from tests.errors import raises_code
 from tests.manual_clock import ManualClock
 from tests.stage import staged
+from tests.yardstick import patience
 
 APP = """
 import tidemill as tm
@@ -591,7 +592,7 @@ def test_what_was_processed_while_a_backfill_was_paused_is_not_processed_again(p
 
 
 def test_an_advance_looks_at_a_bounded_number_of_items(past, monkeypatch):
-    """Other commits wait meanwhile. The backfill stays due until the rest is looked at."""
+    """Other commits wait meanwhile. A scheduler is woken, and looks at the rest at once: no time passes."""
     monkeypatch.setattr("tidemill.schedule.backfills._MOST_LOOKED_AT", 4)
     backfill_id = past.mill.backfills.start("shop.daily").backfill_id
     past.mill.backfills.pause(backfill_id)
@@ -599,10 +600,16 @@ def test_an_advance_looks_at_a_bounded_number_of_items(past, monkeypatch):
     past.mill.datasets.drop("days", ["day=0"])
     past.publish("days", *(f"day={day}" for day in range(1, 6)), op="overwrite")
     past.play()
+    waiter = past.mill.project.catalog.waiter(past.scheduler().AWAITED)
+    while waiter.wait(timedelta(milliseconds=50)):
+        pass
     past.mill.backfills.resume(backfill_id)
+    woken = waiter.wait(timedelta(seconds=patience(10)))
+    waiter.close()
     resumed = counts(past.mill.backfills.show(backfill_id))
     past.schedule()
 
+    assert woken
     assert resumed == ("RUNNING", 1, 0, 1, 0, 4)
     assert counts(past.mill.backfills.show(backfill_id)) == ("COMPLETED", 0, 0, 1, 0, 5)
 

@@ -103,6 +103,14 @@ def test_a_rollback_brings_the_files_back(stage):
     assert stage.said() == ["SELECT 2 eu SELECT 2 two", "SELECT 1 eu SELECT 1 one"]
 
 
+def test_a_plan_names_files_of_the_user_alone(stage):
+    """The list of declared files is Tidemill's, and no file of the project."""
+    (stage.mill.project.config.folder / "sql" / "new.sql").write_text("SELECT 3")
+    (planned,) = stage.mill.plan()
+
+    assert [one.field for change in planned.changes for one in change.fields] == ["code", "file sql/new.sql"]
+
+
 def test_only_the_declared_files_travel(stage):
     """Settings, secrets and hidden files stay behind."""
     (first,) = stage.mill.apps.history("shop")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -262,3 +264,45 @@ def test_an_archive_beside_the_inbox_is_made(mill):
     redeploy(mill, APP.replace('format="csv"', 'format="csv", after="archive", archive="landing/orders-done"'))
 
     assert (mill.project.config.folder / "landing" / "orders-done").is_dir()
+
+
+def test_no_deployment_makes_the_folder_of_a_data_set_again(mill):
+    """Runs would write into the empty place of a mount whose disk is away."""
+    mill.deploy()
+    data = Path(mill.project.config.data)
+    data.rename(data.with_name("disk"))
+
+    with raises_code("storage_unavailable", match=r"Mount the disk; or, .*make it again by `mkdir -p"):
+        mill.deploy()
+    with raises_code("storage_unavailable"):
+        redeploy(mill, APP + 'app.fileset("new", keys={"day": "date"})\n')
+
+    assert not data.exists()
+    data.with_name("disk").rename(data)
+    assert not redeploy(mill, APP).changed
+
+
+def test_a_folder_that_was_deleted_on_purpose_can_be_made_again(mill):
+    """By the command of the error: only a person knows that no disk is missing."""
+    mill.deploy()
+    landing = mill.project.config.folder / "landing" / "orders"
+    landing.rmdir()
+
+    with raises_code("storage_unavailable") as refused:
+        mill.deploy()
+    subprocess.run(re.findall("`(mkdir -p .*)`", str(refused.value))[0], shell=True, check=True)
+
+    assert not mill.deploy()[0].changed
+
+
+def test_no_table_is_made_again_by_a_statement(mill):
+    """A script that begins with CREATE TABLE IF NOT EXISTS runs each night, on each node."""
+    create = "CREATE TABLE IF NOT EXISTS lines (id BIGINT, day DATE) PARTITIONED BY (day)"
+    mill.sql(create)
+    data = Path(mill.project.config.data)
+    data.rename(data.with_name("disk"))
+
+    with raises_code("storage_unavailable"):
+        mill.sql(create)
+
+    assert not data.exists()

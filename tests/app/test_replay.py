@@ -280,6 +280,22 @@ def test_a_sandbox_starts_no_schedule(stage):
     assert (ran.state, stage.schedule()) == ("FAILED", [])
 
 
+def test_a_sandbox_is_not_the_last_run_of_its_program(stage):
+    """A schedule would wait for an hour after a run that has published nothing, and its work would lie."""
+    run = run_once(stage)
+    seldom = 'constraints=[tm.SinceLastRun("1h")]'
+    stage.declare(f'{APP}app.schedule("seldom", report, trigger=tm.MessageOn("go"), {seldom})')
+    stage.play()
+    stage.pass_time("UPDATE run SET started_at = 1, ended_at = 2 WHERE ended_at IS NOT NULL")
+
+    ran = replay(stage, run, sandbox=True)
+    stage.mill.topics.publish("go", {})
+    launched = stage.schedule()
+
+    assert (ran.state, ran.exit_reason) == ("COMPLETED", "sandbox")
+    assert launched == ["default.shop.seldom"]
+
+
 def test_a_replay_keeps_both_versions_of_its_feed(stage):
     """The newer one would expire before the replay begins, if the older one alone were pinned."""
     run_once(stage)

@@ -35,6 +35,20 @@ def stage(catalog_url, tmp_path):
         yield opened
 
 
+BURN = """
+import subprocess, sys, time
+
+@app.python(retries=1, backoff="1s")
+def burn(run):
+    if run.attempt == 1:
+        subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.1: pass"], check=True)
+        raise ValueError("after much work")
+    until = time.process_time() + 0.1
+    while time.process_time() < until:
+        pass
+"""
+
+
 def test_a_run_shows_each_attempt_with_its_end(stage):
     """A retry hides its reason: the page of a run has to show what went wrong before."""
     run_id = stage.mill.runs.start("shop.load").run_id
@@ -46,6 +60,20 @@ def test_a_run_shows_each_attempt_with_its_end(stage):
     assert "the first attempt fails" in run.attempts[0].reason
     assert run.attempts[1].write_pointer == run.write_pointer
     assert run.attempts[0].ended_at <= run.attempts[1].began_at
+
+
+def test_a_run_shows_its_core_seconds(catalog_url, tmp_path):
+    """Cost is compared by them. The time of a child counts too, and that of a failed attempt."""
+    with staged(tmp_path, catalog_url, APP + BURN) as stage:
+        run_id = stage.mill.runs.start("shop.burn").run_id
+        stage.play()
+        failed = stage.mill.runs.show(run_id)
+        _play(stage)
+        run = stage.mill.runs.show(run_id)
+
+    assert (failed.state, run.state) == ("PENDING", "COMPLETED")
+    assert failed.core_seconds >= 0.1
+    assert run.core_seconds >= failed.core_seconds + 0.1
 
 
 def test_a_run_shows_what_its_commit_published(stage):

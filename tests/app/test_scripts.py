@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
+from tests.command import TIDEMILL
 from tests.errors import raises_code
 from tests.stage import Stage, staged
 from tests.yardstick import patience
@@ -147,8 +148,8 @@ def test_a_script_that_fails_publishes_nothing(stage):
 @pytest.mark.parametrize(
     ("declaration", "why"),
     [
-        ('"jobs/none.py"', "no file matches 'jobs/none.py'"),
-        ('"../job.py"', "name files below the folder"),
+        ('"jobs/none.py"', "no file matches 'jobs/none.py', which .*app.py declares: "),
+        ('"../job.py"', r"script '\.\./job\.py' is not below the folder of the app file: move it there"),
         ('"jobs/*.py"', "is no Python file"),
         ('"jobs/job.sh"', "is no Python file"),
         ('"jobs/job.py", argv="--day $day"', "write a list of words"),
@@ -173,7 +174,7 @@ def test_runs_of_a_script_complete_in_real_drivers(tmp_path, sqlite_catalog_url)
     with tm.open(project) as mill:
         mill.deploy()
         runs = [mill.runs.start("etl", {"day": "2026-01-02"}).run_id for _ in range(2)]
-        command = [str(Path(sys.executable).with_name("tidemill")), "up", "--until-idle", "--no-deploy", "--no-server"]
+        command = [TIDEMILL, "up", "--until-idle", "--no-deploy", "--no-server"]
         subprocess.run(command, cwd=project, check=True, timeout=patience(240), capture_output=True)
         ended = [mill.runs.show(run_id) for run_id in runs]
         said = [line.text for line in mill.runs.logs(runs[0])]

@@ -134,7 +134,7 @@ def test_a_node_without_the_profile_fails_no_run_and_blames_no_file(project, cap
 
     found = [next(one for one in each["findings"] if one["subject"] == "profiles") for each in (before, after)]
     assert ended.value.code == 0
-    assert "until a node has its Spark profile" in told
+    assert "until a node has the Spark that it needs" in told
     assert (run["state"], run["failures"], run["losses"]) == ("PENDING", 0, 0)
     assert [one["code"] for one in why["because"]] == ["run_waits_for_profile"]
     assert "no_spark_profile: the configuration of" in why["because"][0]["why"]

@@ -1008,3 +1008,16 @@ def test_the_command_prints_sentences_or_the_same_json(stage, capsys):
         "unblock": "a message that feeds the trigger arrives",
         "next_look_at": None,
     }
+
+
+def test_a_watermark_without_a_value_says_for_what_partitions_it_waits(stage):
+    """A partition has a time, and is not enough: that no partition had one was false."""
+    CASES[Reason.WATERMARK_MISSES_PARTITIONS](stage)
+    CASES[Reason.WATERMARK_WAITS_FOR_PARTITION](stage)
+
+    found = [[one.why for one in stage.mill.why(name).because] for name in ("regions", "slow", WINDOW)]
+
+    assert "the watermark of default.regions has no value: 1 time slot without all partitions" in found[0]
+    assert any(one.startswith("the watermark of default.slow waits for partition day=2026-03-01: ") for one in found[1])
+    assert not [one for one in (*found[0], *found[1]) if "no partition has a time yet" in one]
+    assert not [one for why in found for one in why if "None" in one]

@@ -199,6 +199,8 @@ def test_runners_alone_start_the_runs_of_a_worker(stage):
     for ask in (stage.mill.runs.retry, lambda _: stage.mill.runs.start("shop.look")):
         with raises_code("starts_by_itself"):
             ask(run.run_id)
+    (why,) = stage.mill.why(run.run_id).because
+    assert "runners start another run of default.shop.look by themselves" in why.unblock
 
 
 def test_a_worker_that_fails_is_started_later_and_later_and_its_poison_is_discarded(stage):
@@ -301,3 +303,15 @@ def lambda_named(name):
 
     code.__name__ = name
     return code
+
+
+def test_the_run_of_a_former_worker_is_not_repeated(stage):
+    """Retention deletes the input of a worker in parts: a replay could be given the half of it."""
+    stage.publish("lines", "hour=1")
+    run = work(stage, start(stage))
+    plain = "@app.python(reads=[tm.Reads(lines, max_partitions=2)], writes=[sums])"
+    head, _, rest = app().partition("@app.worker")
+    stage.declare(head + plain + rest[rest.index("\n") :])
+
+    with raises_code("missing_input", "all that a worker has taken"):
+        stage.mill.runs.replay(run.run_id)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 import tidemill as tm
+from tests.command import TIDEMILL
 from tests.errors import raises_code
 from tests.run.test_attempts import beside
 from tests.stage import staged
@@ -120,6 +119,17 @@ def test_the_steps_of_a_workflow_get_the_same_files_and_the_last_closes_them(sta
     writer = next(run.run_id for run in stage.runs() if run.node == "process")
     above = stage.mill.runs.lineage(writer, direction="upstream").nodes
     assert [node.name for node in above if node.depth] == ["default.raw/1.txt", "default.raw/2.txt"]
+
+
+def test_the_refusal_of_a_workflow_that_takes_files_names_another_way(stage):
+    """The advice for programs would be refused: a workflow is given no chosen input."""
+    days = {"by": "times", "schedule": "shop.on_raw", "since": "2026-01-01", "until": "2026-01-03"}
+    for start in (
+        lambda: stage.mill.runs.start("shop.load", quiet=True),
+        lambda: stage.mill.backfills.start("shop.load", **days),
+    ):
+        with raises_code("takes_work", "declare a program of its own for the past"):
+            start()
 
 
 def test_a_node_is_not_replayed(stage):
@@ -431,7 +441,7 @@ def test_each_node_is_killed_with_signal_nine_and_the_workflow_resumes_where_it_
         (tmp_path / "landing" / name).write_text(f"id,amount\n{name[0]},2.5\n")
     spark = '[runner]\nslots = 1\n[spark]\nmaster = "local[2]"\nclass_data = false\n'
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n{spark}')
-    command = [str(Path(sys.executable).with_name("tidemill")), "up", "--until-idle", "--no-deploy", "--no-server"]
+    command = [TIDEMILL, "up", "--until-idle", "--no-deploy", "--no-server"]
     with tm.open(tmp_path) as mill:
         mill.deploy()
         mill.inboxes.scan("raw")
@@ -505,10 +515,29 @@ def test_nodes_that_end_at_once_start_their_join_once(stage, end):
         assert (workflow.state, workflow.exit_reason) == ("FAILED", "node right: it is broken")
 
 
+def test_a_node_is_retried_by_its_workflow_alone(stage):
+    """A retry beside the workflow ran the node once more than the workflow that was resumed later."""
+    stage.declare(FORK)
+    stage.mill.runs.start("shop.fork")
+    left, right = sorted(stage.take(), key=lambda run: run.node)
+    stage.attempt(left)
+    stage.end_attempt(right, "failed", "it is broken")
+
+    with raises_code("retried_by_workflow", f"run retry {right.workflow}"):
+        stage.mill.runs.retry(right.run_id)
+    stage.mill.runs.retry(right.workflow)
+    assert [run.node for run in stage.play()] == ["right", "join"]
+    assert [run.node for run in stage.runs() if run.node].count("right") == 2
+
+
 REFUSED = [
     ("[tm.Node(one, after=[two]), tm.Node(two, after=[one])]", "go in a circle: one, two"),
     ("[tm.Node(one), tm.Node(one)]", "has the node 'one' twice"),
     ("[tm.Node(one), two]", "has two as a node: write tm.Node"),
+    ("['one']", "has 'one' as a node: write tm.Node\\('one'"),
+    ("one", "has no list of nodes: write \\[tm.Node\\(one"),
+    ("tm.Node(one)", "has no list of nodes: write \\[tm.Node\\("),
+    ("[tm.Node(one), tm.Node(two, after=one)]", "has the node two with after=one: write after=\\[one\\]"),
     ("[tm.Node('noe')]", "did you mean 'one'"),
     ("[tm.Node(loop)]", "is a worker"),
     ("[tm.Node(one, after=[two])]", "which is no node of it"),
@@ -575,6 +604,41 @@ app.schedule("long", flow, trigger=tm.MessageOn("go"), arguments={{"a": "{"a" * 
     assert list(stage.mill.runs.list()) == []
     (job,) = stage.mill.jobs.history("shop.long")
     assert "no node of it can start: node first: bad_argument" in str(job)
+
+
+def test_a_workflow_that_has_ended_keeps_its_history_after_a_deployment(stage):
+    """A failed run showed nodes that wait, once the program that had refused its arguments was deployed again."""
+    declared = """
+@app.python()
+def first(run):
+    run.put("n", "many")
+
+@app.python(arguments={"n": int})
+def second(run): pass
+
+@app.python()
+def third(run): pass
+
+app.workflow("flow", [
+    tm.Node(first),
+    tm.Node(second, after=[first], arguments={"n": tm.NodeValue("first.n")}),
+    tm.Node(third, after=[second]),
+])
+"""
+    stage.declare(declared)
+    run_id = stage.mill.runs.start("shop.flow").run_id
+    stage.play()
+    ended = stage.mill.runs.show(run_id)
+    stage.declare(declared.replace('"n": int', '"n": str'))
+    later = stage.mill.runs.show(run_id)
+
+    assert [one.state for one in ended.workflow.nodes] == ["done", "failed", "blocked"]
+    assert ended.workflow.nodes[1].why.startswith("bad_argument: ")
+    assert ended.exit_reason == f"node second: {ended.workflow.nodes[1].why}"
+    assert later.workflow.nodes == ended.workflow.nodes
+    assert stage.mill.runs.retry(run_id).run_id != run_id
+    stage.play()
+    assert stage.mill.runs.show(run_id).workflow.nodes == ended.workflow.nodes
 
 
 def test_a_program_that_gets_its_input_from_a_workflow_is_not_started_alone(stage):

@@ -15,10 +15,10 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psutil
 
+from tests.command import TIDEMILL
 from tests.s3_server import KEYS, S3Server, running_s3_server
 from tests.yardstick import patience
 
@@ -55,9 +55,8 @@ def campaign(server: S3Server, *, kills: int, seed: int) -> Figures:
 
 def _play(server: S3Server, figures: Figures, kills: int, dice: random.Random) -> None:
     bucket = server.make_bucket()
-    program = Path(sys.executable).with_name("tidemill")
     environ = {**os.environ, "AWS_ENDPOINT_URL": server.url, "AWS_REGION": "us-east-1", **KEYS}
-    command = [str(program), "demo", "--days", "1", "--s3", f"s3://{bucket}/demo"]
+    command = [TIDEMILL, "demo", "--days", "1", "--s3", f"s3://{bucket}/demo"]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
         said: list[str] = []
         assert demo.stdout is not None

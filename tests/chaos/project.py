@@ -130,7 +130,7 @@ app.schedule("every_minute", remember, trigger=Cron("* * * * *"))
 for name, (slide, size) in WINDOWS.items():
     app.fileset(f"by_{name}", keys={"begins": "string"}, location=str(HERE / f"data/by_{name}"))
     shape = write_windows("ticks", slide, size, "MINUTE")
-    columns = "window_start, window_start AS begins, count(*) AS n"
+    columns = "window_start, CAST(window_start AS STRING) AS begins, count(*) AS n"
     query = f"INSERT INTO by_{name} SELECT {columns} FROM TABLE({shape}) GROUP BY window_start"
     app.add_windows(WindowProgram(name, query, calculator=Counts), ProgramKind.PYTHON, retries=100)
     passed = WatermarkPassed(ticks, every="1m")

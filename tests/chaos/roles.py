@@ -26,12 +26,12 @@ from pathlib import Path
 import tidemill as tm
 from tests.chaos.launches import own_schema
 from tests.chaos.person import LAST_YEAR, WORKFLOW, act, tidy_up
+from tests.command import TIDEMILL
 from tests.postgres_server import ADDRESS
 from tests.yardstick import patience
 from tidemill.mill.metrics import Metric
 
 ROLES = ("scheduler", "scheduler", "runner", "runner", "janitor")
-_TIDEMILL = Path(sys.executable).with_name("tidemill")
 CONFIG = """
 [runner]
 slots = 2
@@ -111,7 +111,7 @@ class Site:
         self._processes = [self._start(role) for role in ROLES]
 
     def _start(self, role: str) -> subprocess.Popen[bytes]:
-        command = [str(_TIDEMILL), "--project", str(self._folder), role]
+        command = [TIDEMILL, "--project", str(self._folder), role]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def play(self, kills: int, kill_every: float) -> None:
@@ -123,10 +123,17 @@ class Site:
                 time.sleep(0.1)
             number = self._dice.randrange(len(ROLES))
             act(self._mill, self._dice)
+            self._look(number)
             self._processes[number].kill()
             self._processes[number].wait()
             self._processes[number] = self._start(ROLES[number])
             self.figures.kills += 1
+
+    def _look(self, number: int) -> None:
+        """Note a process that has ended by itself."""
+        ended = self._processes[number].poll()
+        if ended is not None:
+            self.figures.breaches.append(f"a {ROLES[number]} ended by itself with {ended}")
 
     def _land(self) -> None:
         # In one step: without `settle`, a file that is still written would be seen twice.
@@ -136,7 +143,8 @@ class Site:
 
     def stop(self) -> None:
         """End all processes."""
-        for process in self._processes:
+        for number, process in enumerate(self._processes):
+            self._look(number)
             process.terminate()
         for process in self._processes:
             process.wait(patience(60))

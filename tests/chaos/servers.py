@@ -27,6 +27,7 @@ from typing import IO, Any
 import httpx
 
 from tests.chaos.launches import own_schema
+from tests.command import TIDEMILL
 from tests.postgres_server import ADDRESS
 from tests.served import NO_AUTHORITIES
 from tests.yardstick import patience
@@ -46,7 +47,6 @@ app = tm.App("shop")
 def load(run, n):
     pass
 """
-_TIDEMILL = Path(sys.executable).with_name("tidemill")
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Site:
         self._urls = [url for _, url in started]
 
     def _start(self) -> tuple[subprocess.Popen[str], str]:
-        command = [str(_TIDEMILL), "--project", str(self._folder), "server", "--json"]
+        command = [TIDEMILL, "--project", str(self._folder), "server", "--json"]
         environ = {**os.environ, "TIDEMILL_SERVER_PORT": "0"}
         server = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert server.stdout is not None

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 import tidemill as tm
+from tests.command import TIDEMILL
 from tests.yardstick import patience
 from tidemill.run.processes.external import open_transaction
 from tidemill.testing.plain import write_plain
 
-_TIDEMILL = Path(sys.executable).with_name("tidemill")
 APP = """
 import tidemill as tm
 
@@ -28,14 +26,14 @@ days = app.fileset("days", keys={"day": "int"}, format="text")
 def daily(run):
     run.publish("processed", {"days": [partition["day"] for partition in run.input(days).partitions]})
 """
-DAYS = 80
+DAYS = 500
 KILLS = 2
 
 
 @contextmanager
 def up(folder):
     """Have `tidemill up` at work, and kill it (-9) at the end."""
-    command = [str(_TIDEMILL), "--project", str(folder), "up", "--no-server", "--no-deploy"]
+    command = [TIDEMILL, "--project", str(folder), "up", "--no-server", "--no-deploy"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from tests.chaos.demo import BALANCED, campaign
+from tests.command import TIDEMILL
 from tests.s3_server import S3Server
 from tests.seed_of_the_day import TODAY
 from tests.yardstick import patience
@@ -26,8 +25,7 @@ def test_the_demo_has_the_same_balance_elsewhere(place: str, s3_server: S3Server
         assert figures.breaches == [], f"TIDEMILL_SEED={TODAY} plays it again"
         assert figures.kills == 2
     else:
-        program = Path(sys.executable).with_name("tidemill")
-        command = [program, "demo", "--days", "1", "--cluster"]
+        command = [TIDEMILL, "demo", "--days", "1", "--cluster"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=patience(300), check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.splitlines()[-1].endswith(BALANCED)

@@ -9,9 +9,9 @@ from typing import ClassVar, Final
 
 from tests.sql.conftest import open_windows
 from tests.sql.hours import HOP, HOUR, TUMBLE, Plain, SparkHours, open_plain, open_spark_hours
-from tests.sql.plain import count, join_counts, to_texts
+from tests.sql.plain import count, join_counts, to_lines
 from tests.sql.sessions import SLOTS, find_sessions
-from tests.sql.test_several_inputs import JOIN
+from tests.sql.test_several_inputs import write_join
 from tidemill.lake.window.window_plan import Grid
 
 _GAP: Final = 45
@@ -77,7 +77,7 @@ class SparkJoin(SparkHours):
         grid = Grid(self.shape, self.zone)
         joined = join_counts(*(count(self.lines(table), self.shape, self.zone) for table in self.tables))
         closed = {window: found for window, found in joined.items() if grid.closes(window) <= passed}
-        return sorted(line for text in to_texts(closed).values() for line in text.splitlines())
+        return to_lines(closed)
 
 
 def open_project(kind: Kind, folder: Path, url: str, *, spark: bool) -> Plain:
@@ -91,9 +91,6 @@ def open_project(kind: Kind, folder: Path, url: str, *, spark: bool) -> Plain:
             made = open_spark_hours(folder, url, windows, f"{_LIMIT}, session_max='{_LONGEST}h'", _RETRIES)
             return SparkSessions(made.mill)
         case Kind.JOIN:
-            views = TUMBLE.replace("clicks", "views")
-            statement = (
-                JOIN.format(clicks=TUMBLE, views=views).replace(" AS l,", " AS n,").replace(" AS r,", " AS total,")
-            )
+            statement = write_join(TUMBLE).replace(" AS l,", " AS n,").replace(" AS r,", " AS total,")
             text = _JOINED.format(limit=_LIMIT, statement=statement, retries=_RETRIES)
             return SparkJoin(open_windows(folder, url, text).mill)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ import pytest
 
 import tidemill as tm
 from tests.app.conftest import APP
+from tests.command import TIDEMILL
 from tests.run.conftest import rows_of
 from tests.served import serving
 from tests.stage import Stage
@@ -321,7 +323,7 @@ def test_half_of_a_character_in_json_is_shown_as_its_code(project):
     """JSON may have half of a surrogate pair, which no terminal shows: the command ended in a traceback."""
     for command in (["publish", "own", r'{"who": "\ud800"}'], ["read", "own"]):
         ended = subprocess.run(
-            [Path(sys.executable).with_name("tidemill"), "--project", str(project), "topic", *command],
+            [TIDEMILL, "--project", str(project), "topic", *command],
             capture_output=True,
             check=False,
         )
@@ -508,11 +510,15 @@ def test_the_commands_of_topics_say_what_they_have_done(tidemill):
     tidemill("topic", "publish", "own")
     since = tidemill("topic", "read", "own", "--since", "yesterday")[2]
     kept = tidemill("topic", "update", "program", "--keep", "14d")[1]
+    shown = tidemill("topic", "show", "program")[1]
+    plain = json.loads(tidemill("topic", "show", "program", "--json")[1])
     deleted = tidemill("topic", "delete", "own")[1]
 
     assert 'write it like {"rows": 3}' in wrong
     assert "the period from yesterday is refused: yesterday is no time; write the time as 2026-" in since
     assert "stay for 14d, and at least for retention.history" in kept
+    assert re.search(r"^keep +14d$", shown, re.MULTILINE)
+    assert plain["keep"] == "14 days, 0:00:00"
     assert "topic own is deleted, with 1 message" in deleted
 
 
@@ -802,3 +808,21 @@ def test_what_is_found_ends_with_6(tidemill, project):
 
     assert (code, "quarantined" in told, "tx-99-otherone" in told) == (6, True, True)
     assert (left, json.loads(document)["left"][0]["directory"]) == (6, "tx-99-otherone")
+
+
+def test_a_drain_tells_what_becomes_of_the_node(tidemill, project):
+    """A person waited for the end of a node that was lost: the command announced that end."""
+    with tm.open(project) as mill:
+        for node, seen in (("node_1", "tidemill_now()"), ("node_2", "1")):
+            rows_of(
+                mill.project.catalog,
+                "INSERT INTO node (node_id, host, process, roles, slots, started_at, seen_at) "
+                f"VALUES ('{node}', 'h', 'p', '[]', 1, 1, {seen}) RETURNING 1",
+            )
+
+    assert tidemill("drain", "node_1")[1] == "node_1 drains: it ends when its runs have ended\n"
+    assert tidemill("drain", "node_1")[1] == "node_1 drains already: it ends when its runs have ended\n"
+    lost = "node_2 is lost, and has ended or does not answer: it drains if it works again\n"
+    assert tidemill("drain", "node_2")[1] == lost
+    expected = {"node_id": "node_2", "changed": False, "state": "LOST"}
+    assert json.loads(tidemill("drain", "node_2", "--json")[1]) == expected

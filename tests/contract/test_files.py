@@ -38,6 +38,7 @@ ODD_NAMES = ("a b", "a%20b", "a#b", "é", "a{b,c}*[d]?", "back\\slash", "10:30",
 @pytest.fixture
 def make_folder(tmp_path: Path) -> Callable[[World], Files]:
     """Open the same folder, as each process of its own sees it."""
+    (tmp_path / "a location").mkdir()
     return lambda world: open_files(tmp_path / "a location", world)
 
 
@@ -360,6 +361,7 @@ def test_folders_are_listed_without_the_files_in_them(files):
 def test_a_copy_has_the_content_that_was_asked_for(files, tmp_path):
     """An archive may be another store; a file that was written again meanwhile is not archived."""
     other = open_files(tmp_path / "other", World())
+    other.prepare()
     files.put("in/a file", b"content")
     known = files.stat("in/a file")
 

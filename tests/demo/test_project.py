@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import tidemill.demo
+from tests.stage import staged
 
 pytestmark = pytest.mark.spark
 
@@ -27,11 +30,13 @@ def spark(spark: SparkSession) -> SparkSession:
     return session
 
 
+APP = Path(tidemill.demo.__file__).parent / "project" / "app.py"
+
+
 @pytest.fixture(scope="module")
 def app() -> ModuleType:
     """The app file, loaded as a user's is."""
-    path = Path(tidemill.demo.__file__).parent / "project" / "app.py"
-    spec = importlib.util.spec_from_file_location("demo_app", path)
+    spec = importlib.util.spec_from_file_location("demo_app", APP)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -184,3 +189,26 @@ def test_nothing_is_compared_before_there_are_flights(spark, app):
     app.compare(run, spark)
 
     assert run.written == {}
+
+
+def test_each_comparison_is_announced_once_its_numbers_are_published(spark, tmp_path, sqlite_catalog_url):
+    """The last step of the demo, a workflow: its second program tells other systems what the first has done."""
+    with closing(sqlite3.connect(tmp_path / "reference.db")) as reference:
+        reference.executescript(
+            "CREATE TABLE airlines AS SELECT 'UA' AS carrier, 'United' AS name; "
+            "CREATE TABLE planes AS SELECT 'N1' AS tailnum, '2000' AS year, '737' AS model, '100' AS seats;"
+        )
+    with staged(tmp_path, sqlite_catalog_url, APP, spark=spark) as stage:
+        flown = loaded(spark, (10, 1)).selectExpr("*", "'N1' AS tailnum", "'UA' AS carrier")
+        stage.commit("flights_weather", flown)
+        for program in ("mirror_airlines", "mirror_planes"):
+            stage.mill.runs.start(f"new_york.{program}")
+        stage.work()
+        workflow = stage.mill.runs.start("new_york.comparison").run_id
+        stage.work()
+        (telling,) = stage.work()
+        compared = stage.mill.runs.show(workflow)
+        messages = stage.mill.topics.read("airlines_compared")
+
+    assert (compared.state, compared.exit_reason) == ("COMPLETED", "")
+    assert [one.payload for one in messages] == [{"run": telling.run_id}]

@@ -45,7 +45,7 @@ class StageFiles:
     def check_location(self) -> None:
         """The location is always there."""
 
-    def list_after(self, _prefix: str, _after: str | None) -> Iterator[FileStatus]:
+    def list_after(self, _prefix: str, _after: str | None, *_: object) -> Iterator[FileStatus]:
         stage = Stage.on_stage
         if self.url != OUTER:
             return iter(())

@@ -16,7 +16,7 @@ from tests.explore.named_files import COLUMNS, KEYS, MINUTE, OUTER, UTC, file_of
 from tests.explore.promises import must
 from tests.explore.search import Actor, Scenario, Tables
 from tests.explore.stage import Stage
-from tests.sql.plain import PlainJoin, PlainWindows, count, join_counts, to_texts
+from tests.sql.plain import PlainJoin, PlainWindows, count, join_counts, to_lines
 from tests.sql.sessions import PlainSessions, find_sessions, read_clicks
 from tidemill import App, Watermark
 from tidemill.app.deploy import _put_windows
@@ -71,8 +71,7 @@ class Kind:
         """Compute all windows plainly from the rows of each table: the lines of each window."""
         counted = [count(rows[table], self.shape, UTC) for table in self.tables]
         whole = counted[0] if len(counted) == 1 else join_counts(counted[0], counted[1])
-        lines = [line for text in to_texts(whole).values() for line in text.splitlines()]
-        return {_window_of(line): [line] for line in lines}
+        return {_window_of(line): [line] for line in to_lines(whole)}
 
     def window_of(self, line: str) -> Window:
         """Return the window in which a published line lies."""

@@ -50,6 +50,7 @@ def land(folder: Path, raw: RawFormat, contents: dict[str, str | bytes]) -> tupl
     dataset = Dataset(DatasetId("ds"), DEFAULT_NAMESPACE, "raw", DatasetKind.INBOX, folder.absolute().as_uri(), {})
     inbox = Inbox(dataset, InboxSpec(raw))
     files = inbox.files(World())
+    files.prepare()
     claimed = []
     for name, content in contents.items():
         files.put(name, content if isinstance(content, bytes) else content.encode())

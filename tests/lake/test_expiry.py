@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.lake.conftest import SQL, make_lake
-from tidemill.catalog.transactions import Snapshot
+from tidemill.catalog.transactions import Snapshot, TransactionEnded
 from tidemill.lake.claims import Complete
 from tidemill.lake.consumer.claims import PARTITIONS
 from tidemill.lake.fileset import expiry
 from tidemill.lake.fileset.expiry import expire_superseded
-from tidemill.lake.fileset.fileset import NotKept, Unpin, WriteOp, pin, read_partitions
+from tidemill.lake.fileset.fileset import NotKept, Unpin, WriteOp, pin, pin_within, read_partitions
 from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.lake.fileset.time_travel import find_snapshot_at, now
 from tidemill.lake.janitor import sweep
@@ -175,6 +175,19 @@ def test_deletion_waits_a_while_after_it_was_decided(lake, folder):
 
     assert expired == 1
     assert len(files(folder)) == 2
+
+
+def test_an_attempt_that_was_taken_over_pins_nothing(lake, folder):
+    """Its run may have ended meanwhile: nothing would give up the pin, and the files would never expire."""
+    write(lake, folder, 1)
+    tx = lake.begin("run_reader")
+    lake.end(tx)
+
+    with pytest.raises(TransactionEnded):
+        lake.catalog.write(lambda db: pin_within(db, tx, PinId("late"), lake.lines.dataset_id, tx))
+
+    write(lake, folder, 1, "overwrite")
+    assert expire(lake) == 1
 
 
 @pytest.mark.parametrize("reader", ["open transaction", "pin", "pin as of"])

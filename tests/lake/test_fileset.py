@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.lake.conftest import SCHEMA, make_fileset
-from tidemill.catalog.messages import Position, read_messages
+from tidemill.catalog.messages import MOST_PAYLOAD_BYTES, Position, read_messages
 from tidemill.catalog.transactions import DatasetDropped, UndeclaredOutput, begin, commit
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import DatasetClash, DatasetKind, declare, drop_dataset, find
@@ -213,7 +213,7 @@ def test_messages_are_cut_by_size_too(lake):
     assert {m.seq for m in messages} == {messages[0].seq}
     assert [p["key"] for m in messages for p in m.payload["partitions"]] == [fileset.keys.show(key) for key in keys]
     assert [m.payload["count"] for m in messages] == [len(m.payload["partitions"]) for m in messages]
-    assert max(len(json.dumps(m.payload, separators=(",", ":"))) for m in messages) < 510_000
+    assert max(len(json.dumps(m.payload, separators=(",", ":"))) for m in messages) <= MOST_PAYLOAD_BYTES
 
 
 def test_other_columns_than_the_first_commits_are_refused(lake):

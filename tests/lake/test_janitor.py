@@ -22,15 +22,17 @@ from tidemill.world import World
 
 
 @pytest.fixture
-def lake(catalog, tmp_path):
+def lake(catalog, folder):
     """A file set in a folder of its own."""
-    return make_lake(catalog, tmp_path / "lines")
+    return make_lake(catalog, folder)
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """Folder with the files of the file set."""
-    return tmp_path / "lines"
+    """Folder with the files of the file set, as its declaration has made it."""
+    folder = tmp_path / "mount" / "lines"
+    folder.mkdir(parents=True)
+    return folder
 
 
 def leave(folder, tx, name="1/hour=5/part-0.parquet"):
@@ -327,12 +329,30 @@ def _away(*_):
 def test_a_marker_that_cannot_be_written_is_not_passed_over(lake, folder):
     """Passed over once, it would be missing for ever."""
     published = lake.publish(1)
+    folder.rmdir()
     folder.write_bytes(b"in the way")
 
     before = sweep(lake.catalog)
     folder.unlink()
+    folder.mkdir()
     put_manifests(folder, published)
     after = sweep(lake.catalog)
 
     assert (before, after) == (Swept(0, 0), Swept(0, 1))
     assert (folder / tx_directory(published) / "_committed").exists()
+
+
+def test_the_folder_of_a_disk_that_is_not_mounted_is_not_made(lake, folder, tmp_path):
+    """Runs would write into the empty place of the mount, and what they publish would be gone when the disk is back."""
+    published = lake.publish(1)
+    put_manifests(folder, published)
+    (tmp_path / "mount").rename(tmp_path / "disk")
+    (tmp_path / "mount").mkdir()
+
+    away = sweep(lake.catalog)
+    found = list((tmp_path / "mount").iterdir())
+    (tmp_path / "mount").rmdir()
+    (tmp_path / "disk").rename(tmp_path / "mount")
+
+    assert (away, found) == (Swept(0, 0), [])
+    assert sweep(lake.catalog) == Swept(0, 1)

@@ -43,6 +43,7 @@ class Crash(BaseException):
 @pytest.fixture
 def mill(catalog_url: str, tmp_path: Path) -> Iterator[Mill]:
     """An empty inbox with an archive, on each database."""
+    (tmp_path / "archive").mkdir()  # as its declaration makes it
     archive = (tmp_path / "archive").as_uri()
     made = make_mill(catalog_url, tmp_path / "raw", after=After.ARCHIVE, archive=archive)
     yield made
@@ -349,7 +350,6 @@ def test_contents_of_one_name_size_and_time_are_all_kept(mill):
     mill.land("a.txt", content="two\n")
     process(mill)
     (row,) = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
-    archive_of(mill).mkdir()
     (archive_of(mill) / "a.txt").write_text("first\n")
     (archive_of(mill) / f"a-{row.content_version[:12]}.txt").write_text("one\n")
 
@@ -360,11 +360,24 @@ def test_contents_of_one_name_size_and_time_are_all_kept(mill):
     assert fates(mill) == {"a.txt": Afterwards.ARCHIVED}
 
 
+def test_a_file_stays_while_the_disk_of_the_archive_is_not_mounted(mill):
+    """A copy in the empty place of the mount is gone when the disk is back, and the original was deleted."""
+    mill.land("a.txt")
+    process(mill)
+    archive_of(mill).rmdir()
+
+    empty_inboxes(mill.catalog)
+
+    (row,) = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    assert (row.afterwards, set(contents(mill.folder))) == (Afterwards.ARCHIVE, {"a.txt"})
+    assert "there is no such folder: not mounted?" in str(row.error)
+    assert not archive_of(mill).exists()
+
+
 def test_a_file_stays_while_the_archive_cannot_be_written(mill):
     """And says why; others are not held up; and it goes when the archive is back."""
     mill.land("sub/a.txt", "b.txt")
     process(mill)
-    archive_of(mill).mkdir()
     (archive_of(mill) / "sub").write_text("in the way")
 
     empty_inboxes(mill.catalog)

@@ -115,6 +115,26 @@ def test_each_object_is_judged_by_what_it_is_when_its_run_begins(mill):
     assert {one.name for one in find_changed(mill.catalog.world, mill.inbox, claimed)} == {"deleted", "replaced"}
 
 
+@pytest.mark.parametrize("mill", ["s3_stub"], indirect=True)
+@pytest.mark.parametrize("file_format", [FileFormat.TEXT, FileFormat.PARQUET])
+def test_an_object_that_cannot_be_read_fails_alone(mill, s3_stub, file_format):
+    """An object in Glacier blocked its inbox: each attempt was postponed, without a failure, and good files waited."""
+    mill.inbox = replace(mill.inbox, spec=replace(mill.inbox.spec, format=RawFormat(file_format)))
+    for name in ("archived", "good"):
+        mill.files.put(name, b"" if name == "good" else b"line\n" * 10)
+    mill.discover()
+    claimed = mill.claim(mill.begin())
+    s3_stub.refuse(mill.files.url.split("/")[2], "in/archived", "InvalidObjectState")
+
+    good, others = sort_out(mill.catalog.world, [mill.inbox], claimed)
+    changed = find_changed(mill.catalog.world, mill.inbox, claimed)
+
+    assert [file.name for file in good] == ["good"]
+    assert [(one.name, one.status) for one in others] == [("archived", FileState.ERROR)]
+    assert "it cannot be read: InvalidObjectState" in others[0].error
+    assert [(one.name, one.status) for one in changed] == [("archived", FileState.ERROR)]
+
+
 @pytest.mark.parametrize("count", [1, 40])
 def test_no_run_commits_objects_that_changed_while_it_read(mill, count):
     """A single object is looked at by itself, many by a page of a listing."""

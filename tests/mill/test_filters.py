@@ -124,6 +124,8 @@ def test_a_filter_that_means_nothing_is_refused(stage):
     ):
         with raises_code("bad_filter"):
             wrong()
+    with raises_code("bad_filter", r"state 'Complete' is refused: there are PENDING, .*; did you mean 'COMPLETED'\?"):
+        stage.mill.runs.list(state="Complete")
     with raises_code("not_found"):
         stage.mill.datasets.list(app="none")
     with raises_code("not_found"):

@@ -26,4 +26,18 @@ MUTANTS: Final = (
         ),
         first=Killer.SIMULATION,
     ),
+    _mutant(
+        "workflow_that_holds_claims_deleted",
+        "a failed workflow is deleted while it holds claims for a retry",
+        Sql("list_old_runs").swap("AND workflow_run.holds_until IS NOT NULL", "AND workflow_run.run_id = ''"),
+        scenario="fork-forgotten-small",
+    ),
+    _mutant(
+        "nodes_deleted_before_their_workflow",
+        "the run of a node is deleted while a workflow that was resumed shares it",
+        Sql("list_old_runs").swap(
+            "WHERE workflow_node.run_id = run.run_id LIMIT 1", "WHERE workflow_node.run_id = '' LIMIT 1"
+        ),
+        scenario="fork-forgotten-small",
+    ),
 )

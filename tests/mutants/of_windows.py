@@ -202,7 +202,20 @@ MUTANTS: Final = (
     _mutant(
         "vanished_directory_stays",
         "a partition of a monitored table is dropped when its directory vanishes",
-        In("monitor.find_changed").swap("sorted(memory.seen.keys() - signs.keys())", "[]"),
+        In("monitor.find_vanished").swap("sorted(set(known) - signs.keys())", "[]"),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "directory_listed_twice",
+        "a directory of a monitored table is listed once, with the files on both sides of a directory in it",
+        In("list_directories").swap("_is_left_out(directory, prefix)", "not name"),
+        In("list_directories").swap("not _is_within(directory, around[-1][0])", "directory != around[-1][0]"),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "unread_directory_vanishes",
+        "a directory of a monitored table that cannot be read keeps its partition",
+        In("list_directories").drop("faults.items()"),
         first=Killer.SIMULATION,
     ),
     _mutant(

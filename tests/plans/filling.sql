@@ -272,6 +272,10 @@ SELECT 'inbox_' || i, CASE WHEN i < 20 THEN 1000 + i ELSE :now + 3600000 + i END
        CASE WHEN i < 20 THEN NULL ELSE 'node_' || (i / 200) END, 3, 60000
   FROM series WHERE i < 20000
 
+-- name: fill_hive_note
+INSERT INTO hive_note (metastore, database_name, table_name, own, earlier, seq)
+SELECT 'thrift://m:9083', 'default', 't' || i, '{}', '{}', i FROM series WHERE i < 100
+
 -- name: fill_inbox_charge
 INSERT INTO inbox_charge (process, until)
 SELECT 'node_' || i, CASE WHEN i IN (1, 2, 100) THEN 1000 ELSE :now + 3600000 END FROM series WHERE i <= 100
@@ -347,6 +351,10 @@ SELECT 'pending_9', 'wide', 2 * i + 1, 'k' || (i % 100000), '' FROM series WHERE
 SELECT 'pending_9', 'landing', 0, 'f' || i, 'v1' FROM series WHERE i >= 100 AND i < 150
  UNION ALL
 SELECT 'pending_9', 'mirror', 599981, '', '' FROM series WHERE i = 0
+
+-- name: fill_worker_input
+INSERT INTO run_input (run_id, dataset_id, write_pointer, item, commit_seq)
+SELECT 'work_' || (i % 10), 'wide', 2 * i + 1, 'k' || (i % 100000), 2 * i + 5 FROM series WHERE i >= 200000 AND i < 220000
 
 -- name: fill_workflow_run
 INSERT INTO workflow_run (run_id, spec, holding, holds_until)
@@ -439,6 +447,10 @@ SELECT 'partition:default.small_' || (i % 200), 'schedule_' || i, 0 FROM series 
 INSERT INTO trigger_type (schedule_id, trigger_type, namespace, app, name)
 SELECT 'schedule_' || i, CASE WHEN i % 3 = 0 THEN 'cron' ELSE 'new_partitions' END, 'default', 'app_' || (i % 20), 's' || i
   FROM series WHERE i < 20000
+
+-- name: fill_start_window
+INSERT INTO start_window (schedule_id, program_id, length)
+SELECT 'schedule_' || i, 'program_' || (i % 300), 1000000 FROM series WHERE i < 20000
 
 -- name: fill_timer
 INSERT INTO timer (schedule_id, trigger_no, next_fire_at, behind)

@@ -107,6 +107,7 @@ _BOUNDARIES: Final = _rows(
 )
 
 _BY_NAME: Final = {"after_namespace": "default"}
+_OF_HIVE: Final = {"metastore": "thrift://m:9083", "database": "default"}
 _LAST: Final = "\U0010ffff"
 _AMONG_SCHEDULES: Final[Mapping[str, Param]] = {
     **_BY_NAME,
@@ -161,9 +162,11 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "event_type": "partitions",
     "expected": 1,
     "facts": "{}",
+    "stages": "{}",
     "origin": "run_299000",
     "heir": "new_run",
     "hold_for": 1000,
+    "faults": "{}",
     "holding": "closed",
     "node": "fetch",
     "nodes": _rows([{"workflow_id": "new_run", "node": f"n{i}", "run_id": f"new_{i}"} for i in range(100)]),
@@ -244,6 +247,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "node_id": "node_1",
     "not_before": 1000,
     "now": _NOW,
+    "core_time": 1_500,
     "open_for": 5000,
     "offered": _changes(_WAITING),
     "order_time": _NOW,
@@ -363,6 +367,7 @@ _NEW_SCHEDULES: Final = _rows(
 
 _LEFT_OUT: Final = _rows([{"dataset_id": "wide", "partition_key": f"k{i}"} for i in range(1, 30_000, 300)])
 _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
+    "nodes.find_old_node": {"keep": _NOW - 1000},
     "nodes.delete_old_nodes": {"keep": _NOW - 1000},
     "nodes.list_nodes": {"after": "node_1"},
     "nodes.put_node": {"slots": 2},
@@ -689,6 +694,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "conditions.find_program": {"app": "app_1", "name": "p1"},
     "conditions.list_failing": {"program_ids": _list(*(f"program_{i}" for i in range(100))), "others": 2},
     "conditions.list_stopped": {"namespace": "default"},
+    "conditions.list_after_runs": {},
     "conditions.find_longest": {"program_id": "program_1"},
     "conditions.find_waiting_job": {"app": "app_0", "name": "s15000"},
     "conditions.find_dataset": {"name": "deep"},
@@ -861,22 +867,29 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "time_to_live.delete_messages": {"topic": "data", "seq": 222, "n": 0},
     "time_to_live.delete_quarantined": {"topic": "data", "seq": 2_000, "n": 0},
     "time_to_live.note_expired": {"topic": "data", "seq": 222, "n": 0},
-    "time_to_live.find_listener": {"topic": "own", "event_key": "partition:default.small_1"},
-    "time_to_live.create_topic": {"topic": "new", "time_to_live": 1000},
-    "time_to_live.keep_for": {"topic": "data", "time_to_live": 1000},
-    "time_to_live.find_topic": {"topic": "data"},
-    "time_to_live.note_deleted": {"topic": "data", "tick": 1},
-    "time_to_live.forget_deleted": {"topic": "gone", "tick": 7},
-    "time_to_live.delete_positions": {"topic": "data"},
+    "topic_records.find_listener": {"topic": "own", "event_key": "partition:default.small_1"},
+    "topic_records.create_topic": {"topic": "new", "time_to_live": 1000},
+    "topic_records.keep_for": {"topic": "data", "time_to_live": 1000},
+    "topic_records.find_topic": {"topic": "data"},
+    "topic_records.note_deleted": {"topic": "data", "tick": 1},
+    "topic_records.forget_deleted": {"topic": "gone", "tick": 7},
+    "topic_records.delete_positions": {"topic": "data"},
     "retention.move_horizon": {"seq": 300_000, "at": _NOW, "moved_at": 5},
     "retention.list_old_runs": {
         "created_after": _NOW - 200_000_000,
         "after": "run_1",
         "before": _NOW - 1000,
         "seq": 500_000,
+        "other_failures": 2,
+        "timed": _list("program_7"),
+        "other_times": 49,
         "most": 100,
     },
     "retention.delete_transactions": {"runs": _list(*(f"lost_{i}" for i in range(100, 200)))},
+    "retention.list_past_transactions": {"run_id": "run_5", "after": 1, "before": _NOW, "seq": 500_000, "most": 100},
+    "retention.delete_past_transactions": {"pointers": _list(*(100 * i + 100 for i in range(100, 200)))},
+    "retention.find_past_input": {},
+    "retention.delete_past_inputs": {"seq": 500_000, "most": 200},
     "retention.delete_inputs": {"runs": _list(*(f"run_{i}" for i in range(100, 200)))},
     "retention.delete_runs": {"runs": _list(*(f"run_{i}" for i in range(100, 200)))},
     "retention.list_old_jobs": {"after": "done_1", "before": _NOW, "most": 100},
@@ -887,13 +900,13 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "retention.list_positions": {"dataset_id": "deep"},
     "retention.list_old_changes": {"dataset_id": "deep", "after": 1500, "bound": 1800},
     "retention.find_bound": {"dataset_id": "deep", "after": 1500, "seq": 500_000, "most": 100},
-    "retention.read_history": {
+    "retention.read_histories": {
         "dataset_id": "deep",
-        "partition_key": "k5",
+        "keys": _rows([{"partition_key": "k5"}, {"partition_key": "k6"}]),
         "seq": 500_000,
         "floor": 599_600,
         "is_dropped": 0,
-        "most": 20,
+        "others": 19,
     },
     "retention.delete_changes": {
         "dataset_id": "deep",
@@ -901,6 +914,12 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "pointers": json.dumps([2 * i + 1 for i in range(10, 50_000, 500)]),
     },
     "retention.delete_ended_transactions": {"pointers": _list(*(100 * i + 100 for i in range(100, 200)))},
+    "retention.list_compacted": {"seq": 500_000},
+    "retention.list_old_compactions": {"dataset_id": "deep", "bound": 500_000, "most": 100},
+    "retention.delete_compactions": {
+        "dataset_id": "deep",
+        "compactions": _rows([{"write_pointer": 20 * i + 1, "partition_key": f"k{2 * i}"} for i in range(50)]),
+    },
     "retention.list_past_consumers": {"dataset_id": "deep"},
     "retention.delete_work": {
         "partition_key": "k5",
@@ -1006,6 +1025,9 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "discovery.count_late": {"dataset_id": "landing"},
     "discovery.select_absent": {"dataset_id": "landing", "after": "f2970", "bound": "f29709", "limit": 10},
     "discovery.forget_absent": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(100)))},
+    "hive_notes.find_note": {**_OF_HIVE, "table": "t7"},
+    "hive_notes.put_note": {**_OF_HIVE, "table": "t8", "own": "{}", "earlier": "{}"},
+    "hive_notes.delete_note": {**_OF_HIVE, "table": "t7", "seq": 7},
     "monitor.put_charge": {"dataset_id": "new"},
     "monitor.delete_charge": {"dataset_id": "landing"},
     "monitor.lock_charge": {"dataset_id": "landing"},
@@ -1036,6 +1058,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "chosen.read_changes": {"run_id": "pending_9"},
     "chosen.read_files": {"run_id": "pending_9", "dataset_id": "landing"},
     "chosen.read_items": {"run_id": "pending_9"},
+    "chosen.find_of_worker": {"run_id": "pending_9"},
     "chosen.list_given": {"run_id": "pending_9"},
     "chosen.find_replaced": {"run_id": "pending_9"},
     "chosen.find_left": {"run_id": "pending_9"},
@@ -1094,6 +1117,9 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "jobs.list_by_state": {"state": "PENDING_TRIGGER", "after": "job_1"},
     "jobs.list_in_namespace": {"namespace": "few", "state": "", "after": ""},
     "jobs.list_by_schedule": {"state": "", "after": ""},
+    "changes.insert_start_windows": {
+        "windows": _rows([{"schedule_id": f"new_{i}", "program_id": "program_1", "length": 1000} for i in range(100)])
+    },
     "changes.insert_trigger_types": {
         "types": _rows(
             [
@@ -1150,6 +1176,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "built_in": _list("data", "program"),
     },
     "topics.find_newest": {"topic": "data"},
+    "topics.has_topic": {"topic": "data"},
     "topics.list_positions": {"topics": _list("data")},
     "topics.list_outside": {"topic": "data", "limit": 100},
     "topics.count_quarantined": {"topics": _list("data")},

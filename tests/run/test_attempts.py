@@ -27,6 +27,7 @@ from tidemill.run.step.attempts import (
     ask_kill,
     backoff_after,
     end_attempt,
+    note_stages,
     register,
     renew,
     take_runs,
@@ -289,6 +290,41 @@ def test_a_commit_completes_the_run_with_its_transaction(works):
     assert after.lease_until is None
 
 
+def test_core_time_is_summed_over_the_attempts_that_say_theirs(works):
+    """The cost of a run is that of its failures too. A process that is gone says nothing."""
+    run = works.under_way(works.program())
+    seen = [works.run(run.run_id).core_time]
+
+    for spent in (timedelta(milliseconds=1250), None):
+        lose(works, run, core_time=spent)
+        works.sql("UPDATE run SET not_before = 0 RETURNING 1")
+        (run,) = works.take()
+        works.catalog.write(lambda db: register(db, Registration(run.run_id, run.epoch, 1, {}, "logs")))  # noqa: B023
+        seen.append(works.run(run.run_id).core_time)
+    tx = begin_attempt(works, run)
+    commit(works.catalog, tx, [FinishRun(run.run_id, run.epoch, "", {}, core_time=timedelta(seconds=2))])
+
+    assert seen == [None, timedelta(seconds=1.25), timedelta(seconds=1.25)]
+    assert works.run(run.run_id).core_time == timedelta(seconds=3.25)
+
+
+def test_the_stages_of_an_attempt_stand_beside_its_other_facts_until_its_end(works):
+    """A worker notes its commits meanwhile, and the facts of the end are the last ones."""
+    run = works.start(works.program())
+    (taken,) = works.take()
+    works.catalog.write(lambda db: register(db, Registration(run, taken.epoch, 1, {"driver": "one"}, "logs")))
+
+    for done in (1, 2):
+        works.catalog.write(lambda db, done=done: note_stages(db, run, taken.epoch, {"tasks": 4, "tasks_done": done}))
+    at_work = works.run(run).facts
+    tx = begin_attempt(works, taken)
+    commit(works.catalog, tx, [FinishRun(run, taken.epoch, "", {"rows": 1})])
+    works.catalog.write(lambda db: note_stages(db, run, taken.epoch, {"tasks": 4, "tasks_done": 3}))
+
+    assert at_work == {"driver": "one", "stages": {"tasks": 4, "tasks_done": 2}}
+    assert works.run(run).facts == {"rows": 1}
+
+
 def test_a_fenced_attempt_cannot_commit(works):
     """The zombie wakes up: whatever it wrote is never visible."""
     run = works.under_way(works.program())
@@ -496,10 +532,10 @@ def test_a_returned_run_waits_for_the_next_runner_at_once(works):
 
 
 def test_a_run_that_cannot_be_started_is_rejected(works):
-    """Without Java a run has as many attempts as its program allows, and then differs from a run that failed."""
+    """Such a run has as many attempts as its program allows, and then differs from a run that failed."""
     run = works.under_way(works.program())
 
-    state = end_attempt(works.catalog, run.run_id, run.epoch, AttemptEnd(Cause.REFUSED, "no Java"))
+    state = end_attempt(works.catalog, run.run_id, run.epoch, AttemptEnd(Cause.REFUSED, "its settings are wrong"))
 
     assert state is RunState.REJECTED
 

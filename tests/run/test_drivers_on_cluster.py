@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -16,6 +15,7 @@ import httpx
 import pytest
 
 import tidemill as tm
+from tests.command import TIDEMILL
 from tests.run.test_programs import PROGRAM
 from tests.seed_of_the_day import TODAY
 from tests.spark_cluster import LocalCluster, parents_of, processes_of, running_cluster
@@ -128,10 +128,9 @@ def test_a_driver_that_loses_a_part_is_done_again_and_leaves_nothing(cluster, tm
     """
     site = Site(tmp_path, cluster)
     site.let_in("a.csv", "1,2026-01-01\n2,2026-01-02\n")
-    program = Path(sys.executable).with_name("tidemill")
 
     with (
-        subprocess.Popen([program, "up"], cwd=tmp_path, stdout=-1, stderr=-2, text=True) as up,
+        subprocess.Popen([TIDEMILL, "up"], cwd=tmp_path, stdout=-1, stderr=-2, text=True) as up,
         tm.open(tmp_path) as mill,
     ):
         try:

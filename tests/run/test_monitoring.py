@@ -5,24 +5,29 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import orc, parquet
 
 from tests.errors import raises_code
+from tests.modes import bound_by_modes
 from tests.seed_of_the_day import TODAY
 from tests.stage import EMPTY, Stage, open_stage
+from tidemill.lake.fileset.adopt import TreeDirectory
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
-from tidemill.lake.fileset.monitor import TreeMemory
+from tidemill.lake.fileset.monitor import TreeMemory, find_vanished
 from tidemill.lake.fileset.time_travel import now
+from tidemill.lake.window.parked import release_parked
 from tidemill.narration import Narrator
 from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.keeper import Keeper
 from tidemill.run.processes.monitoring import follow_table
+from tidemill.shapes.custom_time import forget_modules
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
 CREATE = """
@@ -177,11 +182,54 @@ def test_an_hour_is_complete_when_nothing_has_changed_in_it_for_the_delay(others
     others.sql("UPDATE slot_wait SET due_at = 1 RETURNING 1")
     keeper.step()
 
-    assert told == ["something has changed in it lately", "its directory has no file _SUCCESS"]
+    assert told == [
+        "something has changed in it lately",
+        "no listing since the last declaration has found _SUCCESS in its directory",
+    ]
     assert early == (None, [(1,), (0,)])
     assert changed is None
     assert others.watermark == "11"
     assert others.sql("SELECT marked FROM slot_wait") == [(0,)]
+
+
+def test_a_table_that_is_declared_again_waits_for_the_next_listing(others):
+    """The markers are there, and only a listing sees them: nothing may say that they are missing."""
+    others.create(more=", 'partition.completeness'='success-file'")
+    others.put(10)
+    others.put(10, "_SUCCESS")
+    others.list()
+    others.mill.sql("ALTER TABLE clicks SET ('partition.time-interval'='30m')")
+    waits = [one.why.partition(": ")[2] for one in others.mill.why("clicks").because if "waits for" in one.why]
+    others.list()
+
+    assert waits == ["no listing since the last declaration has found _SUCCESS in its directory"]
+    assert others.sql("SELECT target / 60000000 % 1440 FROM watermark") == [(10 * 60 + 30,)]
+    assert not [one for one in others.mill.why("clicks").because if "waits for" in one.why]
+
+
+def test_a_released_hour_is_complete_by_the_marker_that_was_there_before(others):
+    """The directory does not change any more, so a listing that compares changes alone would never see the marker."""
+    folder = others.mill.project.config.folder
+    times = folder / f"times_{folder.parent.name}.py"  # a process imports a module of one name once
+    code = (
+        "from datetime import datetime\ndef read_time(values):\n    return datetime(2021, 3, 19, int(values['{}']))\n"
+    )
+    times.write_text(code.format("no such key"))
+    custom = f"'partition.time-extractor.kind'='custom', 'partition.time-extractor.class'='{times.stem}:read_time'"
+    pattern = "'partition.time-extractor.timestamp-pattern'='$pt_day $pt_hour:00:00'"
+    create = CREATE.format(format="parquet", more=", 'partition.completeness'='success-file'")
+    others.mill.sql(create.replace(pattern, custom))
+    others.restart()
+    others.put(10)
+    others.put(10, "_SUCCESS")
+    others.list()
+    parked = others.sql("SELECT count(*) FROM parked_partition")
+    times.write_text(code.format("pt_hour"))
+    forget_modules()
+
+    assert release_parked(others.mill.project.catalog, others.fileset, "test") == 1
+    others.list()
+    assert (parked, others.watermark) == ([(1,)], "11")
 
 
 def test_two_partitions_of_an_hour_are_both_complete_before_the_hour_is(others):
@@ -222,6 +270,118 @@ def test_a_directory_that_cannot_be_a_partition_is_refused_and_hides_no_other(ot
     assert "pt_hour=10 (" in told[0]
     assert "stray (" in told[0]
     assert others.list() == {"11": 2}
+
+
+@pytest.mark.parametrize("completeness", ["commit", "success-file"])
+def test_a_directory_has_all_its_files_whatever_directories_lie_in_it(others, completeness):
+    """An append of Spark writes below `_temporary`, whose name sorts between `_SUCCESS` and the files of before."""
+    others.create(more=f", 'partition.completeness'='{completeness}'")
+    ten = others.put(10, "000000_0").parent
+    others.put(10, "part-0.parquet", 3)
+    (ten / "_SUCCESS").touch()
+    others.list()
+    others.put(10, "_temporary/0/_temporary/attempt_0/part-1.parquet")
+    others.put(10, ".staging/part-2.parquet")
+    while_it_writes = others.list(), others.watermark
+    others.restart()
+    again = others.list()
+    before = others.changes()
+    others.put(10, "old/part-0.parquet")
+    others.put(11, "000000_0")
+    others.put(11, "old/part-0.parquet")
+    others.put(11, "part-0.parquet", 3)
+    with_old = others.list()
+    told = " ".join(others.told)
+
+    assert while_it_writes == ({"10": 5}, "11")
+    assert again == {"10": 5}
+    assert before == [("create", 5)]
+    assert with_old == {"10": 5, "11": 5}
+    assert "pt_hour=10/old (" in told
+    assert "pt_hour=11/old (" in told
+
+
+@pytest.mark.parametrize("begins", [True, False], ids=["first-listing", "later-listing"])
+@pytest.mark.parametrize("closed", [".", "pt_day=2021-03-19", "pt_day=2021-03-19/pt_hour=10"])
+def test_a_directory_that_cannot_be_read_keeps_its_partition(others, closed, begins):
+    """A wrong mode would drop hours of data. Of what cannot be seen nothing is known: neither old nor new files."""
+    others.create()
+    others.put(10)
+    vanished = others.put(10, "b.parquet")
+    others.put(11)
+    others.list()
+    vanished.unlink()
+    if begins:
+        others.restart()
+    (others.root / closed).chmod(0)
+    with bound_by_modes():
+        unread = others.list(), others.list()
+    told = [line for line in others.told if "Permission denied" in line]
+    changes = others.changes()
+    (others.root / closed).chmod(0o755)
+    if closed == ".":
+        others.restart()  # a process leaves a location that is away to other processes for a while
+    again = others.list()
+    shutil.rmtree(vanished.parent)
+
+    assert unread == ({"10": 4, "11": 2},) * 2
+    assert len(told) == 1
+    assert closed == "." or f"refused {closed} (it cannot be read: " in told[0]
+    assert changes == [("create", 4), ("create", 2)]
+    assert again == {"10": 2, "11": 2}
+    assert others.list() == {"11": 2}
+
+
+@pytest.mark.parametrize("closed", ["", "day=1", "day=1/hour=1"])
+def test_nothing_has_vanished_below_a_directory_with_a_fault(closed):
+    """A disk may fail at the table's own directory, and answer again a moment later."""
+    known = ["day=1/hour=1", "day=1/hour=2", "day=10/hour=1"]
+    hour = TreeDirectory("day=1/hour=1", [], frozenset())
+
+    signs = {closed: 7, "day=10/hour=1": 8} if closed else {closed: 7}
+    vanished, unseen = find_vanished(known, signs, [replace(hour, name=closed, fault="Input/output error")])
+
+    assert unseen == {"": known, "day=1": known[:2], "day=1/hour=1": []}[closed]
+    assert vanished == {"": [], "day=1": [], "day=1/hour=1": ["day=1/hour=2"]}[closed]
+
+
+def test_a_link_is_refused_with_its_reason_and_keeps_the_partition(others, tmp_path):
+    """A listing follows no link, which may lead anywhere. Readers of other programs do, and find more rows."""
+    others.create()
+    ten, eleven = others.put(10).parent, others.put(11).parent
+    others.put(12)
+    others.list()
+    (ten / "b.parquet").symlink_to(eleven / "a.parquet")
+    eleven.rename(tmp_path / "moved")
+    eleven.symlink_to(tmp_path / "moved")
+    (others.root / "readme").symlink_to(tmp_path / "moved")
+    (ten / "_latest").symlink_to(ten / "a.parquet")
+    shutil.rmtree(others.put(12).parent)
+    others.put(13)
+    with_links = others.list()
+    told = " ".join(others.told)
+    (ten / "b.parquet").unlink()
+    others.put(10, "b.parquet", 1)
+
+    assert with_links == {"10": 2, "11": 2, "13": 2}
+    assert "pt_hour=10 (b.parquet cannot be read: it is a link)" in told
+    assert "pt_hour=11 (it cannot be read: it is a link)" in told
+    assert "readme (it cannot be read: it is a link)" in told
+    assert "_latest" not in told
+    assert others.list() == {"10": 3, "11": 2, "13": 2}
+
+
+def test_a_marker_above_the_directories_of_keys_means_nothing(others):
+    """Spark leaves one in the directory of the table, and Hive in that of a day."""
+    others.create(more=", 'partition.completeness'='success-file'")
+    others.put(10, "_SUCCESS")
+    (others.root / "_SUCCESS").touch()
+    (others.root / "pt_day=2021-03-19" / "_SUCCESS").touch()
+    (others.root / "pt_day=2021-03-20" / "pt_hour=00" / "old").mkdir(parents=True)
+    (others.root / "pt_day=2021-03-20" / "pt_hour=00" / "old" / "_SUCCESS").touch()
+
+    assert others.list() == {"10": 0}
+    assert [line for line in others.told if "refused" in line] == []
 
 
 def test_a_disk_that_is_away_drops_nothing(others, tmp_path):
@@ -280,10 +440,13 @@ def test_what_others_have_changed_in_the_catalog_is_compared_again(others):
         ("create-time", "2001-01-01", ["11", "9", "10"]),
     ],
 )
-def test_partitions_come_in_the_order_of_the_table_from_its_start_on(others, order, start, wanted):
+@pytest.mark.parametrize("watermark", [True, False], ids=["with-watermark", "without-watermark"])
+def test_partitions_come_in_the_order_of_the_table_from_its_start_on(others, order, start, wanted, watermark):
     """Names without zero padding do not sort by time. What is before the start does not belong to the table."""
     offset = f", 'streaming-source.consume-order'='{order}', 'streaming-source.consume-start-offset'='{start}'"
     others.create(more=f"{offset}, 'partition.time-extractor.timestamp-formatter'='yyyy-MM-dd H:mm:ss'")
+    if not watermark:
+        others.mill.sql("ALTER TABLE clicks DROP WATERMARK")
     for place, hour in enumerate(("8", "10", "9", "11")):
         written = others.put(8)
         os.utime(written, (978_307_200 + (-7200, 7200, 3600, 0)[place],) * 2)  # from the end of the year 2000 on
@@ -297,6 +460,25 @@ def test_partitions_come_in_the_order_of_the_table_from_its_start_on(others, ord
 
     found = others.sql("SELECT partition_key FROM partition_change ORDER BY write_pointer")
     assert [key.rpartition("!")[2] for (key,) in found] == wanted
+
+
+@pytest.mark.parametrize("order", ["partition-time", "partition-name", "create-time"])
+def test_a_later_start_keeps_what_is_there_and_follows_it(others, order):
+    """Else a file that another program writes again would be missing for each run that reads its partition."""
+    others.create()
+    changed, emptied = others.put(8), others.put(9)
+    others.put(10)
+    before = others.list()
+    start = "pt_day=2999-01-01" if order == "partition-name" else "2999-01-01"
+    named = f"'streaming-source.partition-order'='{order}', 'streaming-source.consume-start-offset'='{start}'"
+    others.mill.sql(f"ALTER TABLE clicks SET ({named})")
+    others.restart()
+    others.put(8, ids=7)
+    emptied.unlink()
+    others.put(11)
+
+    assert changed.exists()
+    assert (before, others.list()) == ({"08": 2, "09": 2, "10": 2}, {"08": 7, "10": 2})
 
 
 class Died(BaseException):
@@ -352,12 +534,63 @@ def test_a_file_of_csv_says_its_columns_in_the_first_line(others):
     """Without the names Spark would lose the first row. Other programs may leave out the end of the last line."""
     others.create(file_format="csv")
     place = others.root / "pt_day=2021-03-19"
-    for hour, text in ("10", "id,ts\n1,2021-03-19T10:00:00.000000Z"), ("11", "1,2021-03-19T11:00:00.000000Z\n"):
+    texts = {
+        "09": b"id,ts\r\n1,2021-03-19T09:00:00Z\r\n\r\n2,2021-03-19T09:00:00Z\r\n",
+        "10": b"id,ts\n1,2021-03-19T10:00:00.000000Z",
+        "11": b"1,2021-03-19T11:00:00.000000Z\n",
+        "12": b"id,ts\r1,2021-03-19T12:00:00Z\r",
+    }
+    for hour, text in texts.items():
         (place / f"pt_hour={hour}").mkdir(parents=True)
-        (place / f"pt_hour={hour}" / "a.csv").write_text(text)
+        (place / f"pt_hour={hour}" / "a.csv").write_bytes(text)
 
-    assert others.list() == {"10": 1}
+    assert others.list() == {"09": 2, "10": 1}
     assert "the first line has to be id,ts, not '1,2021-03-19T11:00:00.000000Z'" in others.told[0]
+
+
+INSTANT, LOCAL, NANOSECONDS = pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.timestamp("ns", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("file_format", "column", "kind", "why"),
+    [
+        ("parquet", "timestamp", INSTANT, None),
+        ("parquet", "timestamp", NANOSECONDS, "column ts has nanoseconds, which Spark does not read: write micros"),
+        ("parquet", "timestamp(3)", pa.timestamp("ns"), "column ts has nanoseconds, which Spark does not read"),
+        ("parquet", "array<timestamp(3)>", pa.list_(pa.timestamp("ns")), "column ts.list.element has nanoseconds"),
+        ("orc", "timestamp", INSTANT, None),
+        ("orc", "timestamp", LOCAL, None),
+        ("orc", "timestamp(3)", pa.int64(), None),  # as Spark keeps such times
+        ("orc", "timestamp(3)", LOCAL, "column ts is a TIMESTAMP of ORC, which Spark does not read as TIMESTAMP_NTZ"),
+        ("orc", "timestamp(3)", INSTANT, "column ts is a TIMESTAMP of ORC, which Spark does not read as"),
+    ],
+)
+def test_a_file_with_times_that_spark_does_not_read_is_refused(others, file_format, column, kind, why):
+    """The watermark would move, and each run over the partition would fail."""
+    create = CREATE.replace("WATERMARK FOR ts AS SOURCE_WATERMARK", "x int").replace("ts timestamp", f"ts {column}")
+    others.mill.sql(create.format(format=file_format, more=""))
+    others.restart()
+    moment = 1616148000_000000
+    values = [[moment]] if pa.types.is_list(kind) else [moment]
+    rows = pa.table({"id": pa.array([1], pa.int64()), "ts": pa.array(values, kind), "x": pa.array([1], pa.int32())})
+    place = others.root / "pt_day=2021-03-19" / "pt_hour=10" / "a"
+    place.parent.mkdir(parents=True)
+    (parquet.write_table if file_format == "parquet" else orc.write_table)(rows, place)
+
+    assert others.list() == ({"10": 1} if why is None else {}), others.told
+    assert (why or "") in "".join(others.told)
+
+
+@pytest.mark.parametrize("column", ["timestamp", "timestamp(3)"])
+def test_times_of_96_bits_are_those_of_the_declared_column(others, column):
+    """Hive, Flink and Impala write such times by default. They do not say whether they have a zone."""
+    others.mill.sql(CREATE.replace("ts timestamp", f"ts {column}").format(format="parquet", more=""))
+    others.restart()
+    place = others.put(10)
+    rows = pa.table({"id": pa.array([1], pa.int64()), "ts": pa.array([1616112000_000000_000], pa.timestamp("ns"))})
+    parquet.write_table(rows, place, use_deprecated_int96_timestamps=True)
+
+    assert others.list() == {"10": 1}, others.told
 
 
 @pytest.mark.parametrize("file_format", ["csv", "json"])

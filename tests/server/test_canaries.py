@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from tests.command import TIDEMILL
 from tests.server.test_sign_in import Visitor, hidden
 from tests.yardstick import patience
 from tidemill.mill.mill import open_project
@@ -35,6 +35,7 @@ ENVIRON = {
     "UNUSED": f"{CANARY}-unused",
 }
 APP = """
+import logging
 import os
 import tidemill as tm
 
@@ -50,6 +51,8 @@ def load(run):
     with open(os.environ["TOLD"], "w") as told:
         told.write(os.environ["TIDEMILL_TOKEN"])
     assert run.arguments == {"password": os.environ["ARGUMENT"], "key": os.environ["KEY"]}
+    print("signs in by", run.arguments)
+    logging.getLogger("crm").warning("refused %s", run.arguments["key"])
     raise ValueError("of the program")
 
 
@@ -118,7 +121,7 @@ def project(catalog_url, tmp_path, monkeypatch) -> Path:
 
 def tidemill(project: Path, *arguments: str) -> str:
     """Return what a command prints, on both streams."""
-    command = [str(Path(sys.executable).with_name("tidemill")), "--project", str(project), *arguments]
+    command = [TIDEMILL, "--project", str(project), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
@@ -128,7 +131,7 @@ def test_no_secret_leaves_its_place(project):
     """A secret that was printed once is in a log of some tool for years."""
     told = project.parent / f"{project.name}-told"
     environ = {**os.environ, "TIDEMILL_SERVER_PORT": "0", "TOLD": str(told)}
-    command = [str(Path(sys.executable).with_name("tidemill")), "--project", str(project), "up"]
+    command = [TIDEMILL, "--project", str(project), "up"]
     out, errors = project.parent / f"{project.name}-out", project.parent / f"{project.name}-errors"
     with watching_arguments() as arguments, out.open("wb") as stdout, errors.open("wb") as stderr:
         up = subprocess.Popen(command, env=environ, stdout=stdout, stderr=stderr)
@@ -159,6 +162,8 @@ def test_no_secret_leaves_its_place(project):
     said |= {"log": logs} | files_of(project)
     found = {place: one for place, text in said.items() for one in secrets if one in text}
     assert "of the program" in logs
+    assert "signs in by {'password': 'env:ARGUMENT', 'key': 'env:KEY'}" in logs
+    assert "refused env:KEY" in logs
     assert any("tidemill" in one for one in arguments)
     assert "shop" in rows
     assert len(said) > 300

@@ -7,15 +7,14 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.command import TIDEMILL
 from tests.stage import Stage
 from tests.yardstick import patience
 from tidemill.mill.mill import open_project
@@ -108,7 +107,7 @@ def test_a_process_logs_json_as_its_settings_say(stage):
     folder = stage.mill.project.config.folder
     (folder / "tidemill.toml").write_text('log_format = "json"\n', encoding="utf-8")
     environ = {**os.environ, "TIDEMILL_SERVER_PORT": "0", "TIDEMILL_CATALOG": stage.mill.project.catalog.url}
-    command = [Path(sys.executable).with_name("tidemill"), "--project", str(folder), "server"]
+    command = [TIDEMILL, "--project", str(folder), "server"]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         url = json.loads(server.stdout.readline())["url"]

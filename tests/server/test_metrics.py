@@ -29,6 +29,7 @@ from tidemill.server.metrics import (
     COUNTED,
     OF_PROCESS,
     RUN_COMMIT,
+    RUN_CORES,
     RUN_DURATION,
     RUN_WAIT,
     RUNS_ENDED,
@@ -158,7 +159,8 @@ def test_runs_that_end_are_in_the_histograms_once(sign, stage):
     run_id = stage.mill.runs.start("shop.broken").run_id
     stage.play()
     stage.sql(
-        f"UPDATE run SET created_at = 1000, started_at = 61500, ended_at = 62000 WHERE run_id = '{run_id}' RETURNING 1"
+        "UPDATE run SET created_at = 1000, started_at = 61500, ended_at = 62000, core_time = 2500 "
+        f"WHERE run_id = '{run_id}' RETURNING 1"
     )
 
     first = histogram_of(client, RUN_WAIT)["default.shop.broken"], histogram_of(client, RUN_DURATION)
@@ -168,6 +170,7 @@ def test_runs_that_end_are_in_the_histograms_once(sign, stage):
     assert (wait["sum"], wait["count"], wait["60.0"], wait["300.0"], wait["+Inf"]) == (60.5, 1, 0, 1, 1)
     assert (duration["sum"], duration["count"], duration["0.1"], duration["1.0"]) == (0.5, 1, 0, 1)
     assert again == first
+    assert scraped(client)[RUN_CORES]["default.shop.broken",] == 2.5
 
 
 class PassingClock(ManualClock):

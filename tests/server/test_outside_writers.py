@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow import parquet, table
+from pyarrow import array, parquet, table, timestamp
 
 from tests.errors import raises_code
 from tests.stage import Stage, staged
@@ -160,6 +160,18 @@ def test_files_that_are_not_as_their_writer_says_are_refused_and_may_be_correcte
     assert state_of(stage, begun) == "in_progress"
     assert list(stage.mill.datasets.files("orders")) == []
     assert commit(client, begun, change(said)).status_code == 200
+
+
+def test_a_file_with_nanoseconds_is_refused(sign, stage):
+    """No program could read the partition."""
+    client = sign("developer")
+    begun = begin(client)
+
+    refused = commit(client, begun, change(write(begun, ts=array([1, 2], timestamp("ns")))))
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "files_refused")
+    assert "column ts has nanoseconds" in refused.json()["detail"]
+    assert list(stage.mill.datasets.files("orders")) == []
 
 
 def test_a_file_of_something_else_is_refused(sign):

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
+from tests.command import TIDEMILL
 from tests.server.test_ended_callers import streaming
 from tests.stage import Stage, staged
 from tests.yardstick import patience
@@ -284,7 +284,7 @@ def test_a_real_run_uses_its_token_from_inside(catalog_url, tmp_path):
     (tmp_path / "app.py").write_text(REAL, encoding="utf-8")
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n[spark]\nwarm = 0\n', encoding="utf-8")
     told = tmp_path.parent / f"{tmp_path.name}-found"
-    command = [str(Path(sys.executable).with_name("tidemill")), "--project", str(tmp_path), "up", "--json"]
+    command = [TIDEMILL, "--project", str(tmp_path), "up", "--json"]
     environ = {**os.environ, "TIDEMILL_SERVER_PORT": "0", "FOUND": str(told)}
     said, arguments = tmp_path.parent / f"{tmp_path.name}-said", set()
     with said.open("wb") as out, subprocess.Popen(command, env=environ, stdout=out, stderr=out) as up:

@@ -10,12 +10,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.acceptance.test_full_disk import FullDisk, way_to_mount
+from tests.command import TIDEMILL
 from tests.served import serving
 from tests.server.busy import APP, make_busy
 from tests.stage import staged
@@ -104,7 +104,7 @@ def test_looks_go_on_while_spark_starts(tmp_path):
     """A start of Spark takes both cores for seconds."""
     (tmp_path / "app.py").write_text(SPARK, encoding="utf-8")
     (tmp_path / "tidemill.toml").write_text(SETTINGS, encoding="utf-8")
-    command = [str(Path(sys.executable).with_name("tidemill")), "--project", str(tmp_path), "up", "--json"]
+    command = [TIDEMILL, "--project", str(tmp_path), "up", "--json"]
     environ = {**os.environ, "TIDEMILL_SERVER_PORT": "0"}
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as up:
         assert up.stdout is not None

@@ -9,7 +9,17 @@ import pytest
 from tidemill.errors import UserError
 from tidemill.json_specs import read_text, write_text
 from tidemill.shapes.keys import KeySchema
-from tidemill.shapes.watermark_spec import GapPolicy, LatePolicy, StoredWatermark, WatermarkSpec, leave_out
+from tidemill.shapes.watermark_spec import (
+    Completeness,
+    GapPolicy,
+    LatePolicy,
+    OutsidePolicy,
+    PartialFirst,
+    PartitionOrder,
+    StoredWatermark,
+    WatermarkSpec,
+    leave_out,
+)
 
 KEYS = KeySchema.of({"day": "date", "hour": "int", "region": "string"})
 HOUR = 3_600_000_000
@@ -28,6 +38,11 @@ def test_only_the_interval_must_be_given():
     assert (found.late, found.gap, found.row_lag) == (LatePolicy.RECOMPUTE, GapPolicy.SKIP, 0)
     assert found.max_ahead == HOUR
     assert not found.enabled
+    assert (found.max_windows, found.max_partitions, found.max_bytes) == (1000, 2000, 64 * 2**30)
+    assert (found.monitor_every, found.session_max) == (timedelta(minutes=1), 24 * HOUR)
+    assert (found.outside, found.partial_first) == (OutsidePolicy.SIDE, PartialFirst.EMIT)
+    assert (found.completeness, found.order) == (Completeness(), PartitionOrder.PARTITION_TIME)
+    assert (found.allowed_lateness, found.idle_timeout, found.emit_empty) == (None, None, False)
     assert found.window_zone.name == found.partition_time.zone.name == "UTC"
 
 
@@ -53,7 +68,7 @@ def test_the_idle_time_out_has_the_names_of_flink(name):
 
 def test_expected_partitions_are_all_combinations():
     """With two keys of two values each, four partitions belong to one time."""
-    found = spec(partition__expected__region="eu, us", partition__expected__hour="1,2")
+    found = spec(partition__expected__region="eu, us", partition__expected__hour="01,2")
 
     assert found.expected_count == 4
     assert found.member(KEYS, KEYS.parse("day=2021-03-19 hour=1 region=eu")) == "1/eu"
@@ -89,6 +104,18 @@ def test_expected_partitions_are_all_combinations():
         ("streaming-source.consume-start-offset", "yesterday", "use a time without a zone"),
         ("partition.expected.regoin", "eu", "did you mean 'partition.expected.region'?"),
         ("partition.expected.region", "eu,eu", "give each value once"),
+        ("partition.expected.region", "eu,,us", "no partition has such a key: it is empty"),
+        ("partition.expected.hour", "1, 01", "give each value once"),
+        ("partition.expected.hour", "1, x", "no partition has such a key: it wants an integer of 32 bits, not 'x'"),
+        (
+            "partition.expected.hour",
+            "99999999999",
+            "no partition has such a key: it is 99999999999, which does not fit",
+        ),
+        ("partition.expected.day", "2021-3-19", "no partition has such a key: it wants a date, not '2021-3-19'"),
+        ("partition.time-interval", "3600000000 us", "A number has 9 digits at most"),
+        ("partition.row-lag", "soon", "use a number and a unit, as '1h', '30 min', '1 day' or '1 week'"),
+        ("partition.gap-policy", "wait(soon)", "use a number and a unit, as '1h', '30 min', '1 day' or '1 week'"),
         ("partition.expected-count", "0", "use a whole number"),
         ("partition.row-lag", "1 month", "months differ"),
         ("streaming-source.enable", "yes", "use 'true' or 'false'"),

@@ -63,8 +63,9 @@ class PlayedBucket:
         self._folder = folder
         self._world = world
 
-    def prepare(self) -> None:
+    def prepare(self, *, again: bool = False) -> None:
         """See `Files.prepare`."""
+        del again
         self._send("test", "", lambda: None)
 
     def check_location(self) -> str | None:

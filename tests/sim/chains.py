@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import random
 import sys
-from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ClassVar, Final
 
 from tests.sim.stories import Act, Story, play_many
+from tests.sql.cascades import FIRST, SECOND, Cascade, open_kinds
 from tests.sql.conftest import open_windows
-from tests.sql.hours import HOP, HOUR, TUMBLE
-from tests.sql.plain import count, to_texts, windows_of
+from tests.sql.hours import HOUR, PLACES
 from tests.sql.sessions import SessionHours, write_sessions
-from tests.sql.test_cascades import SHIFT, Cascade
-from tests.sql.test_cascades import write_app as write_cascade
-from tidemill.lake.window.window_plan import Window, WindowShape
 
 _GAPS: Final = (30, 61)
-_MILLISECOND: Final = 1000
 
 
 class SessionStory(Story, SessionHours):
@@ -68,25 +64,27 @@ class CascadeStory(Story, Cascade):
 
     programs: ClassVar[Sequence[str]] = ("count_hours", "add_up")
     outputs: ClassVar[Sequence[str]] = ("hourly", "shifts")
-    hours: ClassVar[Sequence[int]] = range(2, 9)
-    """No window of them begins on the day before."""
+    hours: ClassVar[Sequence[int]] = (0, 1, 2, 3, 4, 8, 22, 23)
+    """Hours around the change of clocks, and at the ends of the day."""
     acts: ClassVar[Sequence[str]] = (*Story.acts, "reset")
-    column = "window_time"
+    empties = False
+    """True if the last hour of all has no rows."""
 
-    @property
-    def reach(self) -> int | None:
-        """The time before which no new window has its `column`."""
-        passed = self.find_values()["clicks"]
-        if passed is None or self.column == "window_time":
-            return passed
-        return passed - (self.shape.size - self.shape.slide)
+    def end(self) -> None:
+        """Let all runs end that messages start. The last of them may close windows without any rows."""
+        super().end()
+        if self.empties:
+            after = datetime.fromisoformat(self.day) + timedelta(days=1, hours=5)
+            self.add_to("clicks", str(after), 0)
+            self.drop("clicks", after.hour)
+            self.rest()
 
     def observe(self) -> None:
         """No window is published before it is closed, and the watermark of the windows is not ahead of them."""
-        values, reach = self.find_values(), self.reach
-        for output, closed in (("hourly", values["clicks"]), ("shifts", reach)):
+        values, reach = self.find_values(), self.find_reach()
+        for output, kind, closed in (("hourly", self.first, values["clicks"]), ("shifts", self.second, reach)):
             ends = {int(line.split()[1]) for line in self.lines(output)}
-            if early := sorted(end for end in ends if closed is None or end > closed):
+            if early := sorted(end for end in ends if closed is None or kind.closes(end, self.zone) > closed):
                 self.broken = self.broken or f"{output} has windows that end at {early}, closed is {closed}"
         value = values["hourly"]
         if value is not None and (reach is None or value > reach):
@@ -94,22 +92,7 @@ class CascadeStory(Story, Cascade):
 
     def expect(self, output: str) -> list[str]:
         """Compute the closed windows plainly, and from them the closed shifts."""
-        passed, reach = self.find_values()["clicks"], self.reach
-        if passed is None or reach is None:
-            return []
-        counted = count(self.lines("clicks"), self.shape, self.zone)
-        windows = {window: one for window, one in counted.items() if window.end <= passed}
-        if output == "shifts":
-            windows = {shift: one for shift, one in self._add_up(windows).items() if shift.end <= reach}
-        return sorted(line for text in to_texts(windows).values() for line in text.splitlines())
-
-    def _add_up(self, windows: dict[Window, tuple[int, int]]) -> dict[Window, tuple[int, int]]:
-        found: defaultdict[Window, tuple[int, int]] = defaultdict(lambda: (0, 0))
-        for window, (number, total) in windows.items():
-            at = window.end - _MILLISECOND if self.column == "window_time" else window.start
-            (shift,) = windows_of(at, SHIFT, self.zone)
-            found[shift] = found[shift][0] + number, found[shift][1] + total
-        return found
+        return self.compute()[output]
 
     def draw_act(self, name: str, draw: random.Random) -> Act:
         """Draw a program that is reset."""
@@ -120,19 +103,20 @@ class CascadeStory(Story, Cascade):
 def open_chain(folder: Path, draw: random.Random) -> Story:
     """Draw sessions or a cascade, and make its project."""
     url = f"sqlite:///{folder}/catalog.db"
-    if draw.random() < 0.5:
+    if draw.random() < 0.35:
         gap, hours = draw.choice(_GAPS), draw.choice([2, 4])
         made = open_windows(folder, url, _write(gap, hours * HOUR))
         sessions = SessionStory(made.mill, at=made.at)
         sessions.gap, sessions.longest = gap * HOUR // 60, hours * HOUR
         sessions.kind = f"sessions with gaps of {gap} minutes, {hours} hours long at most"
         return sessions
-    column, windows = draw.choice(["window_time", "window_start"]), draw.choice([TUMBLE, HOP])
-    made = open_windows(folder, url, write_cascade(column).replace(TUMBLE, windows))
-    cascade = CascadeStory(made.mill, at=made.at)
-    cascade.column, cascade.shape = column, WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0)
-    cascade.kind = f"a cascade on {column} of {windows}"
-    return cascade
+    column = draw.choice(["window_time", "window_time", "window_start"])
+    zone, day = draw.choice(PLACES) if column == "window_time" else PLACES[0]
+    first, second = draw.choice([*FIRST]), draw.choice([*SECOND])
+    opened = open_kinds(folder, url, column, FIRST[first], SECOND[second], zone, CascadeStory)
+    opened.day, opened.empties = day, draw.random() < 0.5
+    opened.kind = f"a cascade on {column}, {second} of {first} in {zone} on {day}"
+    return opened
 
 
 if __name__ == "__main__":

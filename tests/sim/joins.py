@@ -18,15 +18,14 @@ from typing import ClassVar, Final
 
 from tests.sim.stories import Story, play_many
 from tests.sql.conftest import open_windows
-from tests.sql.hours import HOP, HOUR, PLACES, TUMBLE
+from tests.sql.hours import CUMULATE, HOP, HOUR, PLACES, TUMBLE
 from tests.sql.near import MINUTE, Near, open_near
-from tests.sql.plain import count, join_counts, to_texts
-from tests.sql.test_several_inputs import APP, JOIN
-from tidemill.lake.window.window_plan import Grid, WindowShape
+from tests.sql.test_several_inputs import JOINS, join_plainly, write_joined
+from tidemill.lake.window.window_plan import WindowShape
 from tidemill.shapes.partition_time import Zone, from_wall
 
 _BOUNDS: Final = ((90, 30), (0, 120), (-60, 120), (61, -1), (0, 0))
-_KINDS: Final = ("", "LEFT", "RIGHT", "FULL", TUMBLE, HOP)
+_KINDS: Final = ("", "LEFT", "RIGHT", "FULL")
 _PASS: Final = "UPDATE watermark SET committed_at = committed_at - 7200000"
 
 
@@ -75,16 +74,7 @@ class Joined(Story, Near):
 
     def expected(self, passed: int | None) -> list[str]:
         """Compute the join plainly, of windows that end by then."""
-        if not self.windows:
-            return super().expected(passed)
-        counted = [count(self.lines(name), self.shape, self.zone) for name in ("clicks", "views")]
-        grid = Grid(self.shape, self.zone)
-        closed = {
-            window: found
-            for window, found in join_counts(*counted).items()
-            if passed is not None and grid.closes(window) <= passed
-        }
-        return sorted(line for text in to_texts(closed).values() for line in text.splitlines())
+        return join_plainly(self, self.join[2], passed) if self.windows else super().expected(passed)
 
     def rest(self) -> None:
         """Let all that waits for a time come due, and all runs end that messages start."""
@@ -97,24 +87,20 @@ class Joined(Story, Near):
 
 def open_joined(folder: Path, draw: random.Random) -> Joined:
     """Draw a kind of join, and make its project."""
-    kind, idle, url = draw.choice(_KINDS), "1h" if draw.random() < 0.4 else None, f"sqlite:///{folder}/catalog.db"
+    idle, url = "1h" if draw.random() < 0.4 else None, f"sqlite:///{folder}/catalog.db"
     zone, day = draw.choice(PLACES)
-    if kind in {TUMBLE, HOP}:
-        begin, end = APP.index("\n    INSERT"), APP.index("''',\n    calculator")
-        query = JOIN.format(clicks=kind, views=kind.replace("clicks", "views"))
-        text = APP[:begin] + query.replace("{", "{{").replace("}", "}}") + APP[end:]
-        text = text.replace("PlainWindows", "PlainJoin").replace('"UTC"', f'"{zone}"')
-        text = text.format(clicks="recompute", views="recompute", zone=zone, idle=idle)
-        made = open_windows(folder, url, text)
+    if draw.random() < 0.4:
+        windows, kind = draw.choice([TUMBLE, HOP, CUMULATE]), draw.choice(JOINS)
+        made = open_windows(folder, url, write_joined(windows, kind, zone, idle))
         joined = Joined(made.mill, at=made.at)
-        joined.windows, joined.shape = kind, WindowShape(HOUR if kind == TUMBLE else 3 * HOUR, HOUR, 0)
+        joined.windows, joined.join = windows, (0, 0, kind)
+        joined.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0, windows == CUMULATE)
     else:
-        bounds = draw.choice(_BOUNDS)
-        near = open_near(folder, url, *bounds, kind, idle=idle, zone=zone)
+        near = open_near(folder, url, *draw.choice(_BOUNDS), draw.choice(_KINDS), idle=idle, zone=zone)
         joined = Joined(near.mill, at=near.at)
         joined.join = near.join
     joined.idles, joined.zone, joined.day = idle is not None, Zone(zone), day
-    joined.kind = f"{joined.windows or joined.join} idle={joined.idles} in {zone} on {day}"
+    joined.kind = f"{joined.join} of {joined.windows or 'rows'} idle={joined.idles} in {zone} on {day}"
     return joined
 
 

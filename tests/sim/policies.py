@@ -139,7 +139,7 @@ class MonitoredStory(PolicyStory):
         there = sorted(path.name for path in folder.iterdir())
         name = there[-1] if there and how == "overwrite" else f"f{self._files:03}"
         hidden = folder / f".{name}"
-        hidden.write_text("".join(f"{opens + minute * 60_000_000} {minute}\n" for minute in minutes))
+        hidden.write_text("".join(f'{{"click": "{opens + minute * 60_000_000} {minute}"}}\n' for minute in minutes))
         hidden.replace(folder / name)
 
     def drop(self, table: str, hour: int) -> None:

@@ -30,7 +30,7 @@ from tidemill.catalog.db import Db
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerResult, consume_partitions
 from tidemill.lake.datasets import find
-from tidemill.lake.fileset.fileset import Fileset, Partition, pin, read_partitions
+from tidemill.lake.fileset.fileset import Fileset, Partition, pin_within, read_partitions
 from tidemill.lake.inbox.inbox import content_version
 from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId, ScheduleId
 from tidemill.narration import Narrator
@@ -58,7 +58,7 @@ from tidemill.testing.machine import Group, Machine, PointKind, Process
 from tidemill.upkeep.retention import Historian
 from tidemill.world import World
 
-MOST_STEPS: Final = 20_000
+MOST_STEPS: Final = 40_000
 """Steps after which work that still goes on counts as stuck. The longest of 9,600 schedules took 12,494."""
 LONGEST_REST: Final = timedelta(minutes=45)
 _AWAY: Final = timedelta(seconds=1)
@@ -330,7 +330,7 @@ class Simulation(Programs):
         if not found:
             return
         dataset_id, pin_id = self._lines().dataset_id, PinId(workspace.world.new_id("pin"))
-        workspace.catalog.write(lambda db: pin(db, pin_id, dataset_id, workspace.tx, run.id))
+        workspace.catalog.write(lambda db: pin_within(db, workspace.tx, pin_id, dataset_id, workspace.tx))
         self.reach("read to compact")
         if self._meddlers and self.whims.random() < 0.5:
             self._meddlers -= 1
@@ -437,7 +437,7 @@ class Simulation(Programs):
         workspace, dataset_id = workspace_of(run), self._lines().dataset_id
         catalog, tx = workspace.catalog, workspace.tx
         pin_id = PinId(catalog.world.new_id("pin"))
-        catalog.write(lambda db: pin(db, pin_id, dataset_id, tx, run.id))
+        catalog.write(lambda db: pin_within(db, tx, pin_id, dataset_id, tx))
         seen = catalog.read(lambda db: read_partitions(db, dataset_id, tx, compacted=True))
         self.looked.append((run.write_pointer, truth.read_tokens(self.folder / "lines", seen)))
 

@@ -56,12 +56,6 @@ class Story(Plain):
         """Drop an hour of a table."""
         self.mill.datasets.drop(table, {"hour": hour})
 
-    def find_values(self) -> dict[str, int | None]:
-        """Return the watermark of each table."""
-        return dict(
-            self.sql("SELECT d.name, w.value FROM watermark AS w JOIN dataset AS d ON d.dataset_id = w.dataset_id")
-        )
-
     def rest(self) -> None:
         """Let all that waits for a time come due, and all runs end that messages start."""
         self.play()
@@ -69,6 +63,10 @@ class Story(Plain):
             self.pass_time("UPDATE run SET not_before = 1 WHERE not_before > 0")
             self.pass_time(_DUE)
             self.play()
+
+    def end(self) -> None:
+        """Do what is left to do at the end of the story."""
+        self.rest()
 
     def run_until(self, program: str, mark: str, between: Sequence[Act], *, dies: bool) -> None:
         """Have a run stop at `mark` for the acts `between`. Then the run goes on, or its process has died."""
@@ -98,8 +96,9 @@ def draw_data(story: Story, draw: random.Random) -> Act:
     minutes = [draw.choice(story.minutes) for _ in range(draw.randint(1, 2))]
     if how == "drop":
         return f"drop {table} {hour}", lambda: story.drop(table, hour)
-    local = f"{story.day} 0{hour}:00"
-    if not story.has(local):  # the clocks of the zone leave the hour out
+    local = f"{story.day} {hour:02}:00"
+    minutes = story.fit(local, minutes)
+    if not minutes:  # the clocks of the zone leave the hour out
         return f"no {table} {hour}", lambda: None
     return f"{how} {table} {hour} {minutes}", lambda: story.add_to(table, local, *minutes, how=how)
 
@@ -146,7 +145,7 @@ def play(
             tell(what)
             act()
             story.observe()
-        story.rest()
+        story.end()
         story.observe()
         if story.broken:
             return story.broken

@@ -111,7 +111,7 @@ def declare(app: App, kind: Kind, folder: Path, read: Reader) -> None:
     shape = write_windows("ticks", kind.slide, kind.size, "HOUR")
     program = WindowProgram(
         "gather",
-        "INSERT INTO hourly SELECT window_start, window_start AS start, count(*) AS n"
+        "INSERT INTO hourly SELECT window_start, CAST(window_start AS STRING) AS start, count(*) AS n"
         f" FROM TABLE({shape}) GROUP BY window_start",
         calculator=lambda _: Hours(read),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.sql.conftest import Windows, open_windows
-from tests.sql.plain import count, to_texts
+from tests.sql.plain import count, to_lines
 from tidemill.catalog.transactions import Snapshot
 from tidemill.epoch import to_micros
 from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
@@ -30,8 +30,11 @@ PLACES = (
     ("Europe/Berlin", "2021-10-31"),
     ("America/New_York", "2021-03-14"),
     ("America/New_York", "2021-11-07"),
+    ("Asia/Kolkata", "2021-03-19"),
+    ("Australia/Lord_Howe", "2021-04-04"),
+    ("Australia/Lord_Howe", "2021-10-03"),
 )
-"""Zones, with a day each: an hour is missing in the night of some of these days, or comes twice."""
+"""Zones, with a day each. In the night of most of these days an hour is missing or comes twice; in Lord Howe half."""
 
 APP = """
 import tidemill as tm
@@ -76,10 +79,15 @@ class Plain(Windows):
         """Publish rows of the hour that begins at `local`, at these minutes of it (of a doubled hour: up to 120)."""
         self.add_to("clicks", local, *minutes, how=how)
 
-    def has(self, local: str) -> bool:
-        """Return whether the clocks of the zone show this time at all."""
+    def length(self, local: str) -> int:
+        """Return for how many minutes the clocks of the zone show the hour that begins at `local`: 0, 30, 60, ..."""
         time = datetime.fromisoformat(local)
-        return self.zone.local(self.zone.opens(time)) == time
+        return (self.zone.closes(time + timedelta(hours=1)) - self.zone.opens(time)) // 60_000_000
+
+    def fit(self, local: str, minutes: Iterable[int]) -> list[int]:
+        """Return minutes within that hour in the place of `minutes`; none of an hour that the clocks leave out."""
+        length = self.length(local)
+        return [minute % length for minute in minutes] if length else []
 
     def add_to(self, table: str, local: str, *minutes: int, how: str = "append") -> None:
         """Publish rows of a table, as `add` does."""
@@ -142,7 +150,13 @@ class Plain(Windows):
         grid = Grid(self.shape, self.zone)
         counted = count(self.lines("clicks"), self.shape, self.zone)
         closed = {window: found for window, found in counted.items() if grid.closes(window) <= passed}
-        return sorted(line for text in to_texts(closed).values() for line in text.splitlines())
+        return to_lines(closed)
+
+    def find_values(self) -> dict[str, int | None]:
+        """Return the watermark of each table."""
+        return dict(
+            self.sql("SELECT d.name, w.value FROM watermark AS w JOIN dataset AS d ON d.dataset_id = w.dataset_id")
+        )
 
     @property
     def passed(self) -> int:

@@ -143,8 +143,7 @@ class Near(Plain):
     def closed(self) -> int | None:
         """By the closing rules: the end of the last window that may be given out."""
         early, late, kind = self.join
-        sql = "SELECT d.name, w.value FROM watermark AS w JOIN dataset AS d ON d.dataset_id = w.dataset_id"
-        left, right = (dict(self.sql(sql))[name] for name in ("clicks", "views"))
+        left, right = (self.find_values()[name] for name in ("clicks", "views"))
         if left is None or right is None:
             return None
         waits_left, waits_right = max(late, 0) * MINUTE, max(early, 0) * MINUTE

@@ -1,10 +1,12 @@
 """Windows without Spark: rows are lines of text (`<microseconds> <amount>`), results too (`<start> <end> <n> <sum>`).
 
-All but Spark's arithmetic is the product's: planning, reading, replacing, committing.
+Results have wall-clock times in microseconds. They may be the rows of further windows, by `window_time` or
+`window_start`. All but Spark's arithmetic is the product's: planning, reading, replacing, committing.
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,8 +18,8 @@ from tidemill.lake.window.outside_times import Stretches
 from tidemill.lake.window.side import SIDE_KEYS, SideReason, to_side_key
 from tidemill.lake.window.window_plan import Window, WindowShape
 from tidemill.shapes.keys import KeySchema, KeyText
-from tidemill.shapes.partition_time import Zone, from_wall, to_wall
-from tidemill.shapes.watermark_spec import OutsidePolicy
+from tidemill.shapes.partition_time import WallTime, Zone, from_wall, to_wall
+from tidemill.shapes.watermark_spec import WINDOW_TIME, OutsidePolicy, WatermarkSpec
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
 from tidemill.testing.plain import read_lines
@@ -25,8 +27,11 @@ from tidemill.testing.plain import read_lines
 SIDE_SCHEMA: Final = KeySchema.of(SIDE_KEYS)
 """The keys of side tables."""
 _ALIGNED: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # a wall-clock time, to which windows are
+_MILLISECOND: Final = 1000
 Texts = Mapping[str, str]
 """By the directory of a partition (`day=2021-03-19`) its lines."""
+Row = tuple[int, int, int]
+"""An instant, and the number and the sum of the amounts that count there."""
 
 
 def write_windows(table: str, slide: int, size: int, unit: str) -> str:
@@ -57,23 +62,71 @@ def windows_of(instant: int, shape: WindowShape, zone: Zone) -> list[Window]:
     return [Window(to_wall(one), to_wall(one + size)) for one in starts_of(local, slide, size)]
 
 
-def count(rows: Iterable[str], shape: WindowShape, zone: Zone) -> dict[Window, tuple[int, int]]:
-    """Compute plainly, over all rows: the number of rows in each window, and their sum."""
+def to_click(line: str) -> Row:
+    """Return a line of clicks as a row: two numbers, or such a line within an object of JSON."""
+    text = json.loads(line)["click"] if line.startswith("{") else line
+    instant, amount = map(int, text.split())
+    return instant, 1, amount
+
+
+def last_instant(window: Window, zone: Zone) -> int:
+    """Return the `window_time` of a window: the last millisecond in which the clocks may show a time of the window."""
+    return zone.closes(from_wall(window.end)) - _MILLISECOND
+
+
+def add_up(rows: Iterable[Row], shape: WindowShape, zone: Zone) -> dict[Window, tuple[int, int]]:
+    """Compute plainly, over all rows: the number and the sum of each window."""
     found: defaultdict[Window, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for row in rows:
-        instant, amount = map(int, row.split())
+    for instant, number, total in rows:
         for window in windows_of(instant, shape, zone):
-            number, total = found[window]
-            found[window] = number + 1, total + amount
+            found[window] = found[window][0] + number, found[window][1] + total
     return found
 
 
-def to_texts(counted: Mapping[Window, tuple[int, int]]) -> dict[str, str]:
-    """Results by the day on which their windows begin."""
+def count(lines: Iterable[str], shape: WindowShape, zone: Zone) -> dict[Window, tuple[int, int]]:
+    """Compute plainly, over all lines of clicks: the number of rows in each window, and their sum."""
+    return add_up(map(to_click, lines), shape, zone)
+
+
+def to_line(window: Window, counted: tuple[int, int]) -> str:
+    """Return a result."""
+    return f"{window.start} {window.end} {counted[0]} {counted[1]}"
+
+
+def to_lines(counted: Mapping[Window, tuple[int, int]]) -> list[str]:
+    """Return results in the order of `Plain.lines`."""
+    return sorted(to_line(window, one) for window, one in counted.items())
+
+
+def to_day(batch: Batch, start: int, time: int) -> str:
+    """Return the partition of a result: the day of `window_time` if the output's watermark is for it, else of `start`.
+
+    The instant `time` is the `window_time` of the result.
+    """
+    sink = batch.sink.watermark
+    by_time = sink is not None and sink.column == WINDOW_TIME
+    return f"day={batch.watermark.window_zone.local(time) if by_time else from_wall(start):%Y-%m-%d}"
+
+
+def to_texts(batch: Batch, counted: Mapping[Window, tuple[int, int]]) -> dict[str, str]:
+    """Return results by their partitions."""
     texts: defaultdict[str, str] = defaultdict(str)
-    for window, (number, total) in sorted(counted.items()):
-        texts[f"day={from_wall(window.start):%Y-%m-%d}"] += f"{window.start} {window.end} {number} {total}\n"
+    for window, one in sorted(counted.items()):
+        time = last_instant(window, batch.watermark.window_zone)
+        texts[to_day(batch, window.start, time)] += f"{to_line(window, one)}\n"
     return texts
+
+
+def read_result(line: str, watermark: WatermarkSpec) -> Row:
+    """Return a result as a row of further windows, at its `window_time` or at its `window_start`.
+
+    The lines of sessions tell their `window_time`. It follows from the end of other windows.
+    """
+    start, end, number, total, *more = map(int, line.split())
+    if watermark.column != WINDOW_TIME:
+        return start, number, total  # of windows in UTC
+    window = Window(WallTime(start), WallTime(end))
+    return more[-1] if more else last_instant(window, watermark.partition_time.zone), number, total
 
 
 class PlainWindows:
@@ -86,14 +139,20 @@ class PlainWindows:
         """The results of the batches, from the rows that belong to their partitions."""
         found: defaultdict[str, str] = defaultdict(str)
         for batch in batches:
-            for path, text in to_texts(self._count(run, batch)).items():
+            for path, text in to_texts(batch, self._count(run, batch)).items():
                 found[path] += text
         return dict(found)
 
     def _count(self, run, batch: Batch) -> dict[Window, tuple[int, int]]:
         wanted = set(batch.windows)
-        counted = count(self.read(run, batch), self._shape, batch.watermark.window_zone)
+        rows = (self.to_row(batch, line) for line in self.read(run, batch))
+        counted = add_up(rows, self._shape, batch.watermark.window_zone)
         return {window: found for window, found in counted.items() if window in wanted}
+
+    def to_row(self, batch: Batch, line: str) -> Row:
+        """Return a line of the batch as a row: a click, or the result of a window."""
+        watermark = batch.watermark
+        return read_result(line, watermark) if watermark.follows_windows else to_click(line)
 
     def read(self, run, batch: Batch) -> list[str]:
         """The rows that belong to their partitions."""
@@ -101,7 +160,7 @@ class PlainWindows:
         for partition in batch.partitions:
             begins, ends = find_span(batch, partition)
             lines = read_lines(run.world, batch.source, partition)
-            within = [line for line in lines if begins <= int(line.split()[0]) < ends]
+            within = [line for line in lines if begins <= self.to_row(batch, line)[0] < ends]
             assert len(within) == len(lines) or batch.watermark.outside is not OutsidePolicy.ERROR, lines
             rows += within
         return rows
@@ -111,7 +170,7 @@ class PlainWindows:
         found = {}
         for partition in batch.partitions:
             begins, ends = find_span(batch, partition)
-            times = [int(line.split()[0]) for line in read_lines(run.world, batch.source, partition)]
+            times = self._read_times(run, batch, partition)
             found[partition.partition_key] = sum(not begins <= time < ends for time in times)
         return found
 
@@ -120,7 +179,7 @@ class PlainWindows:
         found = {}
         for partition in batch.partitions:
             begins, ends = batch.instants[partition.partition_key]
-            times = [int(line.split()[0]) for line in read_lines(run.world, batch.source, partition)]
+            times = self._read_times(run, batch, partition)
             found[partition.partition_key] = [(time, time + 1) for time in times if not begins <= time < ends]
         return found
 
@@ -152,19 +211,21 @@ class PlainWindows:
         found: dict[KeyText, set[int]] = {}
         for partition in batch.partitions:
             begins, ends = batch.instants[partition.partition_key]
-            times = [int(line.split()[0]) for line in read_lines(run.world, batch.source, partition)]
+            times = self._read_times(run, batch, partition)
             for number in range(-104, 105):
                 moved = sum(begins <= time - number * 900_000_000 < ends for time in times)
                 if number and moved * 100 >= len(times) * 99:
                     found.setdefault(partition.partition_key, set()).add(number)
         return found
 
-    @staticmethod
-    def _to_side(run, batch: Batch, reason: SideReason, belongs: Callable[[int, Partition], bool]) -> Texts:
+    def _read_times(self, run, batch: Batch, partition: Partition) -> list[int]:
+        return [self.to_row(batch, line)[0] for line in read_lines(run.world, batch.source, partition)]
+
+    def _to_side(self, run, batch: Batch, reason: SideReason, belongs: Callable[[int, Partition], bool]) -> Texts:
         keys, texts = batch.source.keys, {}
         for partition in batch.partitions:
             lines = read_lines(run.world, batch.source, partition)
-            text = "".join(f"{line}\n" for line in lines if belongs(int(line.split()[0]), partition))
+            text = "".join(f"{line}\n" for line in lines if belongs(self.to_row(batch, line)[0], partition))
             side_key = SIDE_SCHEMA.decode(to_side_key(keys, reason, partition.partition_key))
             texts |= {SIDE_SCHEMA.to_path(side_key): text} if text else {}
         return texts
@@ -199,19 +260,40 @@ def _lies_in(time: int, span: tuple[int, int]) -> bool:
 
 
 class PlainJoin(PlainWindows):
-    """Computes the full join of the windows of two tables: the number of rows in each."""
+    """Computes a join of the windows of two tables: the number of rows in each."""
+
+    def __init__(self, query: WindowQuery, kind: str = "FULL") -> None:
+        super().__init__(query)
+        self._kind = kind
 
     def compute(self, run, batches: Sequence[Batch]) -> Texts:
         """The results of the batches, from the rows that belong to their partitions."""
-        return to_texts(join_counts(*(self._count(run, batch) for batch in batches)))
+        return to_texts(batches[0], join_counts(*(self._count(run, batch) for batch in batches), self._kind))
+
+
+def join_windows(kind: str) -> Callable[[WindowQuery], PlainJoin]:
+    """Return what makes such a calculator, of a kind of join: the word before JOIN."""
+    return lambda query: PlainJoin(query, kind)
 
 
 def join_counts(
-    left: Mapping[Window, tuple[int, int]], right: Mapping[Window, tuple[int, int]]
+    left: Mapping[Window, tuple[int, int]], right: Mapping[Window, tuple[int, int]], kind: str = "FULL"
 ) -> dict[Window, tuple[int, int]]:
-    """Return the number of rows of both sides, for each window with rows of one side at least."""
+    """Return the number of rows of both sides in each window that the join gives.
+
+    LEFT SEMI and LEFT ANTI show no rows of the right side.
+    """
+    windows = {
+        "": left.keys() & right.keys(),
+        "LEFT": left.keys(),
+        "RIGHT": right.keys(),
+        "FULL": left.keys() | right.keys(),
+        "LEFT SEMI": left.keys() & right.keys(),
+        "LEFT ANTI": left.keys() - right.keys(),
+    }[kind]
     none = (0, 0)
-    return {window: (left.get(window, none)[0], right.get(window, none)[0]) for window in left.keys() | right.keys()}
+    shown = {} if kind in {"LEFT SEMI", "LEFT ANTI"} else right
+    return {window: (left.get(window, none)[0], shown.get(window, none)[0]) for window in windows}
 
 
 def replace_whole(

@@ -1,6 +1,6 @@
 """Sessions without Spark, over lines of text (`<microseconds> <amount>`): amounts that are even, and odd ones.
 
-Results are lines too: `<start> <end> <n> <sum> <parity> <forced>`.
+Results are lines too: `<start> <end> <n> <sum> <parity> <forced> <window_time>`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from tests.sql.conftest import open_windows
 from tests.sql.hours import HOUR, Plain, write_app
-from tests.sql.plain import PlainWindows, Texts, find_span
+from tests.sql.plain import PlainWindows, Texts, find_span, to_day
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.fileset.fileset import Fileset, Partition
@@ -34,10 +34,14 @@ SLOTS = WindowShape(HOUR, HOUR, 0)
 
 @dataclass(frozen=True)
 class Session:
-    """A session: wall-clock bounds, its line, its rows, the begin of their chain, and the last row plus the gap."""
+    """A session: wall-clock bounds, the instant of its last millisecond, its line and its rows.
+
+    Also the begin of their chain, and the last row plus the gap.
+    """
 
     start: int
     end: int
+    time: int
     line: str
     rows: list[tuple[int, int, int]]
     chain: int
@@ -61,9 +65,11 @@ def find_sessions(rows: Iterable[tuple[int, int, int]], gap: int, longest: int, 
             sessions[-1].append((at, amount, began))
         for each, chain, cut in zip(sessions, chains, cuts, strict=True):
             last = each[-1][0] + gap
-            start, end = to_wall(zone.local(each[0][0])), to_wall(zone.local(min(last, cut)))
-            line = f"{start} {end} {len(each)} {sum(amount for _, amount, _ in each)} {parity} {int(last >= cut)}"
-            found.append(Session(start, end, line, each, chain, last))
+            time = min(last, cut) - 1000
+            start, end = (to_wall(zone.local(at)) for at in (each[0][0], min(last, cut)))
+            total = sum(amount for _, amount, _ in each)
+            line = f"{start} {end} {len(each)} {total} {parity} {int(last >= cut)} {time}"
+            found.append(Session(start, end, time, line, each, chain, last))
     return found
 
 
@@ -79,8 +85,8 @@ def read_clicks(lines: Iterable[str]) -> list[tuple[int, int, int]]:
 class PlainSessions(PlainWindows):
     """Computes sessions that end in the slots of a batch, by their definition."""
 
-    read: ClassVar[list[set[int]]] = []
-    """The hours that each computation has read."""
+    read: ClassVar[list[set[KeyValue]]] = []
+    """The hours of a day, or the days, that each computation has read."""
 
     def __init__(self, query: WindowQuery) -> None:
         assert query.shape.sessions is not None
@@ -92,18 +98,19 @@ class PlainSessions(PlainWindows):
         (batch,) = batches
         for one in self._find(run, batch):
             if _ends_within(one.end, batch.windows):
-                texts[f"day={from_wall(one.start):%Y-%m-%d}"] += f"{one.line}\n"
+                texts[to_day(batch, one.start, one.time)] += f"{one.line}\n"
         return dict(texts)
 
     def _find(self, run, batch: Batch, closes: int = 1 << 60) -> list[Session]:
         keys = batch.source.keys
-        self.read.append({int(keys.decode(one.partition_key)[1]) for one in batch.partitions})
+        self.read.append({keys.decode(one.partition_key)[-1] for one in batch.partitions})
         rows, since = [], batch.carry.closes if batch.carry else 0
         if batch.carry:
             rows += read_clicks(read_lines(run.world, batch.carry.fileset, batch.carry.partition))
         for partition in batch.partitions:
             begins, ends = find_span(batch, partition)
-            each = read_clicks(read_lines(run.world, batch.source, partition))
+            lines = read_lines(run.world, batch.source, partition)
+            each = [(at, amount, at) for at, _, amount in (self.to_row(batch, line) for line in lines)]
             within = [row for row in each if begins <= row[0] < ends]
             assert len(within) == len(each) or batch.watermark.outside is not OutsidePolicy.ERROR, each
             rows += [row for row in within if since <= row[0] < closes]
@@ -112,7 +119,7 @@ class PlainSessions(PlainWindows):
     def count_forced(self, run, batch: Batch) -> int:
         """By the definition."""
         found = [one for one in self._find(run, batch) if _ends_within(one.end, batch.windows)]
-        return sum(one.line.endswith(" 1") for one in found)
+        return sum(one.line.split()[5] == "1" for one in found)
 
     def pick_open(self, run, batch: Batch, closes: int, key: Mapping[str, KeyValue]) -> Texts:
         """By the definition."""
@@ -155,7 +162,7 @@ class SessionHours(Plain):
         rows = [line.split() for line in self.lines("hourly")]
         return [
             f"{from_wall(int(start)):%H:%M} {from_wall(int(end)):%H:%M} {n}{' forced' if int(forced) else ''}"
-            for start, end, n, _, _, forced in rows
+            for start, end, n, _, _, forced, _ in rows
         ]
 
     def list_carries(self) -> list[str]:

@@ -3,128 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
 from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sql import near
+from tests.sql.cascades import BEGIN, FIRST, SECOND, Cascade, open_cascade, open_kinds, write_app
 from tests.sql.conftest import open_windows
-from tests.sql.hours import CUMULATE, HOP, HOUR, TUMBLE, Plain
-from tests.sql.plain import PlainWindows, count, to_texts, windows_of
+from tests.sql.hours import CUMULATE, HOP, HOUR, PLACES
+from tests.sql.plain import PlainWindows, Row, Texts
 from tests.sql.sessions import write_sessions
 from tests.sql.test_window_program import MARKS, kill
 from tidemill.app.declared import BadDeclaration
 from tidemill.errors import UserError
 from tidemill.lake.window.cascade import OutputReach
-from tidemill.lake.window.window_plan import Grid, Sessions, Window, WindowShape
-from tidemill.shapes.partition_time import Instant, Zone, from_wall, to_wall
+from tidemill.lake.window.window_plan import Grid, Sessions, WindowShape
+from tidemill.shapes.partition_time import Instant, Zone
 from tidemill.sql.batches import Batch
-from tidemill.testing.plain import read_lines
-
-APP = """
-import tidemill as tm
-from tests.sql.plain import PlainWindows
-from tests.sql.test_cascades import PlainSums
-from tidemill.run.records.programs import ProgramKind
-from tidemill.sql.window_program import WindowProgram
-
-app = tm.App("shop")
-clicks = app.fileset("clicks", keys={{"day": "date", "hour": "int"}}, watermark=tm.Watermark(
-    "ts", pattern="$day $hour:00:00", interval="1h", zone="{zone}", outside="error"))
-hourly = app.fileset("hourly", keys={{"day": "date"}}, watermark={watermark})
-shifts = app.fileset("shifts", keys={{"day": "date"}})
-app.add_windows(WindowProgram("count_hours", '''
-    INSERT INTO hourly SELECT {columns}, count(*) AS n, to_date(window_start) AS day
-      FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY {columns}''',
-    calculator=PlainWindows), ProgramKind.PYTHON)
-if "{column}":
-    app.add_windows(WindowProgram("add_up", '''
-        INSERT INTO shifts SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day
-          FROM TABLE(TUMBLE(TABLE hourly, DESCRIPTOR({column}), INTERVAL '3' HOUR))
-         GROUP BY window_start, window_end''',
-        calculator=PlainSums), ProgramKind.PYTHON)
-    app.schedule("add", "add_up", trigger=tm.WatermarkPassed(hourly, every="3h"), constraints=[])
-app.schedule("count", "count_hours", trigger=tm.WatermarkPassed(clicks, every="1h"), constraints=[])
-"""
-COLUMNS = "window_start, window_end, window_time"
-SHIFT = WindowShape(3 * HOUR, 3 * HOUR, 0)
-BEGIN = to_wall(datetime.fromisoformat("2021-03-19"))
-
-
-class PlainSums(PlainWindows):
-    """Computes windows over the lines of windows: sums of their counts and sums."""
-
-    def _count(self, run, batch: Batch) -> dict[Window, tuple[int, int]]:
-        found: defaultdict[Window, tuple[int, int]] = defaultdict(lambda: (0, 0))
-        for partition in batch.partitions:
-            begins, ends = batch.instants[partition.partition_key]
-            for line in read_lines(run.world, batch.source, partition):
-                start, end, number, total, *_ = map(int, line.split())
-                instant = end - 1000 if batch.watermark.column == "window_time" else start
-                assert begins <= instant < ends, line
-                (window,) = windows_of(instant, self._shape, batch.watermark.window_zone)
-                found[window] = found[window][0] + number, found[window][1] + total
-        return {window: one for window, one in found.items() if window in batch.windows}
-
-
-class PlainTimes(PlainWindows):
-    """Counts the results of an interval join by the time of their left row."""
-
-    def read(self, run, batch: Batch) -> list[str]:
-        """Rows as of a table."""
-        lines = [line for one in batch.partitions for line in read_lines(run.world, batch.source, one)]
-        return [f"{line.split()[2]} 0" for line in lines]
-
-
-class Cascade(Plain):
-    """Hours of clicks, and shifts of three hours over them."""
-
-    def settle_both(self) -> None:
-        """Run both programs until nothing is left."""
-        for name in ("count_hours", "add_up"):
-            for _ in range(20):
-                run = self.run(f"shop.{name}")
-                assert run.state == "COMPLETED", (run.exit_reason, self.spawner.complaints)
-                if not self.is_more():
-                    break
-
-    def shown(self, name: str) -> list[str]:
-        """The hour and the number of rows of each window of an output."""
-        rows = [line.split() for line in self.lines(name)]
-        return [f"{from_wall(int(start)):%H} {number}" for start, _, number, _ in rows]
-
-    def watermark_of(self, name: str) -> str | None:
-        """Return the watermark as people see it, without the day."""
-        value = self.mill.watermarks.show(name).watermark
-        return None if value is None else value[11:16]
-
-    def versions(self) -> dict[str, int]:
-        """The transaction that wrote each shift last, by the hour."""
-        found = self.sql(
-            "SELECT r.window_start, r.write_pointer FROM window_result AS r JOIN window_program AS p"
-            " ON p.program_id = r.program_id WHERE p.name = 'default.shop.add_up'"
-        )
-        return {f"{from_wall(start):%H}": pointer for start, pointer in found}
-
-    def announced(self) -> int:
-        """The number of messages that the shifts have work though no watermark has moved."""
-        found = self.sql("SELECT payload FROM message WHERE event_type = 'backlog'")
-        return sum('"default.shop.add_up"' in payload for (payload,) in found)
-
-
-def write_app(column: str = "window_time", columns: str = COLUMNS, more: str = "", zone: str = "UTC") -> str:
-    """The app file; without a `column` there are no shifts, and no watermark of hours unless `more` declares it."""
-    made = f'tm.Watermark("{column}", interval="1 day", {more})' if column else more or "None"
-    return APP.format(column=column, columns=columns, watermark=made, zone=zone)
-
-
-def open_cascade(tmp_path, catalog_url, text: str = "", **given: str) -> Cascade:
-    """Such a project."""
-    return Cascade(open_windows(tmp_path / "project", catalog_url, text or write_app(**given)).mill)
 
 
 @pytest.mark.parametrize("column", ["window_time", "window_start"])
@@ -152,8 +50,7 @@ def test_windows_that_overlap_hold_a_watermark_of_their_begin(tmp_path):
     for column in ("window_time", "window_start"):
         folder = tmp_path / column
         folder.mkdir()
-        text = write_app(column=column).replace(TUMBLE, HOP)
-        cascade = open_cascade(folder, f"sqlite:///{folder}/catalog.db", text)
+        cascade = open_cascade(folder, f"sqlite:///{folder}/catalog.db", column=column, windows=HOP)
         for hour in (9, 10):
             cascade.add(f"2021-03-19 {hour:02}:00", 1)
         cascade.run()
@@ -165,8 +62,7 @@ def test_windows_that_overlap_hold_a_watermark_of_their_begin(tmp_path):
 
 def test_new_and_late_windows_of_one_begin_are_one_change(sqlite_catalog_url, tmp_path):
     """Windows of CUMULATE share a begin: [09:00, 10:00) comes again with [09:00, 11:00) and others."""
-    text = write_app(column="window_start").replace(TUMBLE, CUMULATE)
-    cascade = open_cascade(tmp_path, sqlite_catalog_url, text)
+    cascade = open_cascade(tmp_path, sqlite_catalog_url, column="window_start", windows=CUMULATE)
     cascade.add("2021-03-19 09:00", 1)
     cascade.run()
     cascade.add("2021-03-19 09:00", 2)
@@ -297,6 +193,55 @@ def test_what_cannot_follow_is_refused(sqlite_catalog_url, tmp_path):
     cascade.mill.close()
 
 
+def test_windows_without_results_say_nothing_about_their_partition(sqlite_catalog_url, tmp_path):
+    """No partition is missing: the watermark of the output follows the program, and moves without one."""
+    text = write_app().replace("PlainWindows), ProgramKind.PYTHON)\nif", "NoResults), ProgramKind.PYTHON)\nif")
+    text = text.replace("app = tm", "from tests.sql.test_cascades import NoResults\napp = tm")
+    cascade = open_cascade(tmp_path, sqlite_catalog_url, text)
+    cascade.add("2021-03-19 09:00", 1)
+
+    run = cascade.run()
+
+    assert (run.state, cascade.watermark_of("hourly")) == ("COMPLETED", "10:00")
+    assert cascade.lines("hourly") == []
+    assert "got no rows" not in str(cascade.mill.runs.show(run.run_id))
+    cascade.mill.close()
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "hours", "expected"),
+    [
+        ("Europe/Berlin", "2021-10-31", {1: [59], 2: [5, 65], 3: [0]}, ["02:00", "03:00 of 3", "04:00 of 3"]),
+        ("Europe/Berlin", "2021-03-28", {0: [1], 1: [59], 3: [0]}, ["01:00", "03:00 of 2", "04:00 of 2"]),
+        ("America/New_York", "2021-11-07", {1: [5, 65], 2: [0]}, ["02:00", "03:00 of 3"]),
+        ("Australia/Lord_Howe", "2021-04-04", {1: [5, 85], 2: [0]}, ["02:00", "03:00 of 3"]),
+        ("Australia/Lord_Howe", "2021-10-03", {1: [5], 2: [29]}, ["02:30", "03:00 of 2"]),
+        ("Asia/Kolkata", "2021-03-19", {1: [5], 2: [59]}, ["02:00", "03:00 of 2"]),
+    ],
+)
+def test_windows_of_windows_lie_on_the_wall_clock(sqlite_catalog_url, tmp_path, zone, day, hours, expected):
+    """The clocks skip or repeat an hour, or half of one, within the shift of three hours from midnight.
+
+    By hand: the watermark of the hours as the clocks show it, and the rows of the shift as soon as there is one. The
+    hour from 2:00 in Berlin has the minutes 0 to 119 when the clocks go back, and none when they go forward.
+    """
+    text = write_app(zone=zone, more=f"zone='{zone}'")
+    cascade = open_cascade(tmp_path, sqlite_catalog_url, text)
+    cascade.zone = Zone(zone)
+
+    found = []
+    for hour, minutes in hours.items():
+        cascade.add(f"{day} {hour:02}:00", *minutes)
+        cascade.settle_both()
+        found.append(" of ".join([cascade.watermark_of("hourly"), *(one[3:] for one in cascade.shown("shifts"))]))
+    cascade.add(f"{day} 01:00", 30)
+    cascade.settle_both()
+
+    assert found == expected
+    assert cascade.shown("shifts") == [f"00 {int(expected[-1][-1]) + 1}"]
+    cascade.mill.close()
+
+
 def test_the_reach_of_a_program_is_where_its_earliest_open_window_begins():
     """On window_time it is what is computed; the windows of HOP and CUMULATE begin before they end by several steps."""
     noon = Instant(12 * HOUR)
@@ -319,6 +264,24 @@ def test_the_reach_of_a_program_is_where_its_earliest_open_window_begins():
     assert odd.window_time == noon - 1000, "the next window ends half a millisecond later"
 
 
+class NoResults(PlainWindows):
+    """Gives out no windows, as a query that leaves out all rows."""
+
+    def compute(self, run, batches: Sequence[Batch]) -> Texts:
+        """Nothing."""
+        del run, batches
+        return {}
+
+
+class PlainTimes(PlainWindows):
+    """Counts the results of an interval join by the time of their left row."""
+
+    def to_row(self, batch: Batch, line: str) -> Row:
+        """Return a result as a row of further windows."""
+        del batch
+        return int(line.split()[2]), 1, 0
+
+
 NEXT = """
 shifts = app.fileset("shifts", keys={{"day": "date"}})
 app.add_windows(WindowProgram("add_up", '''
@@ -329,14 +292,15 @@ app.add_windows(WindowProgram("add_up", '''
 """
 
 
-def follow(text: str, column: str, hours: int, calculator: str) -> str:
+def follow(text: str, column: str, hours: int, calculator: type[PlainWindows]) -> str:
     """Return an app file whose file set `hourly` has a watermark for `column`, and windows of `hours` over it."""
     made = f'keys={{"day": "date"}}, watermark=tm.Watermark("{column}", interval="1 day"))'
     text = text.replace(
         'hourly = app.fileset("hourly", keys={"day": "date"})', f'hourly = app.fileset("hourly", {made}'
     )
-    text = text.replace("app = tm", f"from tests.sql.test_cascades import {calculator}\napp = tm")
-    return text + NEXT.format(column=column, hours=hours, calculator=calculator)
+    name = calculator.__name__
+    text = text.replace("app = tm", f"from {calculator.__module__} import {name}\napp = tm")
+    return text + NEXT.format(column=column, hours=hours, calculator=name)
 
 
 @pytest.mark.parametrize(("column", "reached"), [("window_time", "12:59"), ("window_start", "09:00")])
@@ -345,7 +309,7 @@ def test_the_watermark_of_sessions_follows_them(sqlite_catalog_url, tmp_path, co
     text = write_sessions()
     if column == "window_time":
         text = text.replace("window_start, window_end", "window_start, window_end, window_time")
-    cascade = open_cascade(tmp_path, sqlite_catalog_url, follow(text, column, 3, "PlainSums"))
+    cascade = open_cascade(tmp_path, sqlite_catalog_url, follow(text, column, 3, PlainWindows))
 
     for hour, minutes in ((8, [40]), (9, [0]), (10, [50]), (11, [])):
         cascade.add(f"2021-03-19 {hour:02}:00", *minutes)
@@ -371,7 +335,7 @@ def test_the_watermark_of_an_interval_join_follows_its_windows(sqlite_catalog_ur
     text = near.APP.format(
         time="l.ts", near=near.near(*join), join=join, late="recompute", idle=None, zone="UTC", outside="side"
     )
-    text = follow(text.replace("l.ts AS ts", "l.ts AS window_time"), "window_time", 2, "PlainTimes")
+    text = follow(text.replace("l.ts AS ts", "l.ts AS window_time"), "window_time", 2, PlainTimes)
     cascade = open_cascade(tmp_path, sqlite_catalog_url, text)
 
     found = []
@@ -407,46 +371,84 @@ def test_a_watermark_that_cannot_follow_an_interval_join_is_refused(sqlite_catal
     )
 
     with pytest.raises(UserError, match=r"have no window_time; SELECT coalesce\(l\.ts, r\.ts\) AS window_time"):
-        open_cascade(tmp_path, sqlite_catalog_url, follow(text, "window_time", 2, "PlainTimes"))
+        open_cascade(tmp_path, sqlite_catalog_url, follow(text, "window_time", 2, PlainTimes))
 
 
+HOURS = st.sampled_from([-4, -1, 0, 1, 2, 3, 4, 23, 25])
+"""Hours around the change of clocks, and at the ends of days, from the begin of the day on."""
+ROWS = st.tuples(HOURS, st.lists(st.integers(0, 119), min_size=1, max_size=3))
+PROGRAMS = st.sampled_from(["count_hours", "add_up"])
+APPENDS = st.tuples(st.just("append"), ROWS)
+SETTLES = st.tuples(st.just("settle"), st.none())
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(["append", "append", "overwrite"]), st.integers(0, 26)),
-        st.tuples(st.sampled_from(["run", "run", "reset"]), st.sampled_from(["count_hours", "add_up"])),
-        st.tuples(st.just("kill"), st.sampled_from(MARKS)),
+        APPENDS,
+        APPENDS,
+        SETTLES,
+        SETTLES,
+        st.tuples(st.just("overwrite"), ROWS),
+        st.tuples(st.just("drop"), HOURS),
+        st.tuples(st.sampled_from(["run", "reset"]), PROGRAMS),
+        st.tuples(st.just("kill"), st.tuples(PROGRAMS, st.sampled_from(MARKS))),
     ),
-    max_size=14,
+    min_size=5,
+    max_size=16,
 )
+PLACES_OF = [("window_start", PLACES[0]), *(("window_time", place) for place in PLACES)]
+"""Columns for a watermark, with places. That of `window_start` is for windows in UTC alone."""
 _numbers = itertools.count()
 
 
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from(["window_time", "window_start"]), STEPS)
-def test_a_cascade_is_one_computation_in_every_order_of_arrival(memory_folder, column, steps):
-    """The result is the same if rows are late or rewritten, and if runs are killed or programs reset."""
-    folder = memory_folder / f"cascade{next(_numbers)}"
-    text = write_app(column=column)
-    cascade = Cascade(open_windows(folder, f"sqlite:///{folder}.db", text).mill)
-    for minute, (act, value) in enumerate(steps):
-        if act == "run":
-            assert cascade.run(f"shop.{value}").state == "COMPLETED", cascade.spawner.complaints
-        elif act == "reset":
-            cascade.mill.watermarks.reset(f"shop.{value}")
-        elif act == "kill":
-            kill(cascade, value)
-        else:
-            cascade.add(str(from_wall(BEGIN + value * HOUR)), minute, how=act)
+@pytest.mark.parametrize(
+    ("firsts", "seconds", "examples"),
+    [
+        pytest.param([*FIRST], [*SECOND], 12, id="some"),
+        *(
+            pytest.param([one], [other], 25, marks=pytest.mark.long, id=f"{one} {other}")
+            for one in FIRST
+            for other in SECOND
+        ),
+    ],
+)
+def test_a_cascade_is_one_computation_in_every_order_of_arrival(memory_folder, firsts, seconds, examples):
+    """Any two kinds of windows, on days of clock change, with late, rewritten and missing hours, resets and kills."""
 
-    cascade.settle_both()
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(firsts), st.sampled_from(seconds), st.sampled_from(PLACES_OF), STEPS)
+    def play_steps(first, second, by, steps):
+        folder = memory_folder / f"cascade{next(_numbers)}"
+        column, (zone, day) = by
+        kinds = FIRST[first], SECOND[second]
+        cascade = open_kinds(folder, f"sqlite:///{folder}.db", column, *kinds, zone, Cascade)
+        for act, value in steps:
+            take_step(cascade, datetime.fromisoformat(day), act, value)
+        cascade.settle_both()
 
-    clicks = "(SELECT dataset_id FROM dataset WHERE name = 'clicks')"
-    passed = cascade.sql(f"SELECT value FROM watermark WHERE dataset_id = {clicks}")
-    upto = -1 if passed == [(None,)] else passed[0][0]
-    counted = count(cascade.lines("clicks"), SHIFT, Zone("UTC"))
-    closed = {window: one for window, one in counted.items() if Grid(SHIFT, Zone("UTC")).closes(window) <= upto}
-    assert cascade.lines("shifts") == sorted(line for text in to_texts(closed).values() for line in text.splitlines())
-    cascade.mill.close()
+        assert {name: cascade.lines(name) for name in ("hourly", "shifts")} == cascade.compute()
+        cascade.mill.close()
+
+    play_steps()
+
+
+def take_step(cascade, begin, act, value) -> None:
+    """Take one of `STEPS` on the day that begins then."""
+    if act == "settle":
+        cascade.settle_both()
+    elif act == "run":
+        assert cascade.run(f"shop.{value}").state == "COMPLETED", cascade.spawner.complaints
+    elif act == "reset":
+        cascade.mill.watermarks.reset(f"shop.{value}")
+    elif act == "kill":
+        program, mark = value
+        kill(cascade, mark, f"shop.{program}")
+    elif act == "drop":
+        hour = begin + timedelta(hours=value)
+        cascade.mill.datasets.drop("clicks", {"day": hour.date(), "hour": hour.hour})
+    else:
+        hour, minutes = value
+        local = str(begin + timedelta(hours=hour))
+        if within := cascade.fit(local, minutes):
+            cascade.add(local, *within, how=act)
 
 
 SPARK_APP = """

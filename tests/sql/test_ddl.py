@@ -26,6 +26,7 @@ from tidemill.narration import Narrator
 from tidemill.roles.discoverer import Discoverer
 from tidemill.shapes.watermark_spec import WatermarkSpec
 from tidemill.sql.ddl import read_statement
+from tidemill.sql.dialect import BadStatement
 from tidemill.sql.windows import read_query
 
 HIVE = """
@@ -192,11 +193,11 @@ def test_a_table_that_something_uses_is_not_dropped(on_each):
 DAY = "pt_day=2021-03-19"
 
 
-def write_file(folder):
-    """Write a row of the partition DAY, and return the file as a commit names it."""
+def write_file(folder, **columns):
+    """Write a row of the partition DAY, with `columns` beside `x`, and return the file as a commit names it."""
     path = folder / DAY / "a.parquet"
     path.parent.mkdir(parents=True)
-    parquet.write_table(pa.table({"x": pa.array([1], pa.int32())}), path)
+    parquet.write_table(pa.table({"x": pa.array([1], pa.int32()), **columns}), path)
     return {"name": f"{DAY}/a.parquet", "bytes": path.stat().st_size, "rows": 1}
 
 
@@ -406,6 +407,26 @@ def test_what_a_watermark_needs_cannot_be_reset(mill):
     assert mill.watermarks.show("hive_table") == before
 
 
+def test_a_monitored_table_without_a_watermark_needs_no_interval(mill):
+    """The interval says when windows end. A watermark that comes later needs it."""
+    mill.sql(
+        "CREATE TABLE fs_table (x int, ts timestamp) PARTITIONED BY (pt_day string) WITH ("
+        "'path'='others', 'streaming-source.enable'='true', 'streaming-source.monitor-interval'='2s')"
+    )
+    write_file(mill.project.config.folder / "others", ts=pa.array([0], pa.timestamp("us", "UTC")))
+    told: list[str] = []
+    Discoverer(mill.project.catalog, Narrator(mill.project.world, told.append, as_json=False)).list_due()
+
+    with pytest.raises(UserError, match=r"'partition\.time-interval'='' is refused: a watermark needs it"):
+        mill.sql("ALTER TABLE fs_table ADD WATERMARK FOR ts AS SOURCE_WATERMARK")
+    with pytest.raises(UserError, match="use a duration above 0"):
+        mill.sql("ALTER TABLE fs_table SET ('streaming-source.monitor-interval'='0 ms')")
+
+    assert len(list(mill.datasets.files("fs_table"))) == 1, told
+    (table,) = mill.datasets.list()
+    assert table.spec["monitor_every"] == "2s"
+
+
 def test_the_watermark_may_be_for_another_column(mill):
     """Its options stay: they say how the times of partitions are read."""
     mill.sql(HIVE.replace("ts timestamp,", "ts timestamp, at timestamp,"))
@@ -435,6 +456,46 @@ def test_if_exists_and_if_not_exists_say_so(mill):
         mill.sql(WITHOUT)
 
 
+def test_types_have_the_names_of_flink_too(mill):
+    """A statement of Flink runs unchanged."""
+    types = "a BYTES, b NUMERIC(5,2), c REAL, d DOUBLE PRECISION NOT NULL, e VARBINARY(9), f DEC"
+
+    mill.sql(f"CREATE TABLE named ({types}, KEY string) PARTITIONED BY (key)")
+
+    (shown,) = mill.sql("DESCRIBE named")
+    found = {row["column"]: row["type"] for row in shown.rows}
+    decimals = {"b": "decimal(5,2)", "f": "decimal(10,0)"}
+    assert found == {"a": "binary", **decimals, "c": "float", "d": "double", "e": "binary", "KEY": "string"}
+
+
+def test_a_watermark_has_the_name_of_its_column_as_the_table_has_it(mill):
+    """Capital letters do not count: DESCRIBE showed no watermark, and SHOW TABLES another name."""
+    options = "'streaming-source.enable'='true', 'partition.time-interval'='1d'"
+    mill.sql(f"CREATE TABLE capitals (ts timestamp) PARTITIONED BY (day date) WITH ({options})")
+
+    mill.sql("ALTER TABLE capitals ADD WATERMARK FOR TS AS SOURCE_WATERMARK")
+
+    described, shown = mill.sql("DESCRIBE capitals; SHOW TABLES")
+    assert described.rows[0] == {"column": "ts", "type": "timestamp", "key": False, "watermark": "SOURCE_WATERMARK"}
+    assert {"table": "default.capitals", "watermark": "ts"} in shown.rows
+
+
+@pytest.mark.parametrize(
+    ("over", "windows"),
+    [
+        ("w", "w AS (PARTITION BY window_start, window_end ORDER BY ts)"),
+        ("(v ORDER BY ts)", "v AS (w), w AS (PARTITION BY window_end)"),
+    ],
+)
+def test_a_ranking_may_name_its_window(over, windows):
+    """WINDOW gives a name to what OVER has in its parentheses elsewhere."""
+    ranked = f"INSERT INTO o SELECT window_start, a, row_number() OVER {over} AS n {FROM} WINDOW "
+
+    assert read_query(f"{ranked}{windows}").bounds == {"window_start": "window_start"}
+    with pytest.raises(BadStatement, match="needs PARTITION BY window_start, window_end"):
+        read_query(f"{ranked}{windows.replace('window_end', 'a').replace('window_start, ', '')}")
+
+
 CHANGING = (
     *(
         "rand()",
@@ -446,6 +507,14 @@ CHANGING = (
         "current_timestamp",
         "current_date()",
         "curdate()",
+        "TIMESTAMP'now'",
+        "DATE 'Today'",
+        "CAST('now' AS TIMESTAMP)",
+        "try_cast(' yesterday UTC' AS date)",
+        "to_date('tomorrow')",
+        "to_timestamp('now')",
+        "getdate()",
+        "sysdate()",
     ),
     *("localtimestamp()", "localtimestamp", "unix_timestamp()", "current_timezone()", "monotonically_increasing_id()"),
     *("spark_partition_id()", "input_file_name()", "input_file_block_start()", "current_user()", "user()", "version()"),

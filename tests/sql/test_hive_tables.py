@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pymetastore.hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Table
+from pyspark.sql import SparkSession
 
 from tests.hive_server import running_metastore, running_spark
+from tests.modes import bound_by_modes
 from tests.sql.conftest import Windows
-from tests.stage import open_stage
-from tidemill.lake.fileset.fileset import Fileset
+from tests.sql.test_ddl import ADD, SELECT
+from tests.stage import EMPTY, Stage, open_stage
+from tests.thrift_metastore import TablesOfHive, serving_metastore
+from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.lake.fileset.stored import HiveName
+from tidemill.lake.fileset.time_travel import now
 from tidemill.mill.statements import BadTable
 from tidemill.narration import Narrator
 from tidemill.roles.discoverer import Discoverer
@@ -45,6 +52,12 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "hive.md"
 SCHEMA = '{"fields":[{"metadata":{},"name":"ts","nullable":true,"type":"timestamp_ntz"}],"type":"struct"}'
 
 
+def open_beside(address: str, folder: Path, catalog_url: str, spark: SparkSession) -> Windows:
+    """Open a project without declarations, beside a metastore."""
+    environ = {**os.environ, "TIDEMILL_HIVE_METASTORE": address}
+    return open_stage(Windows, folder / "project", catalog_url, "import tidemill as tm\n", environ=environ, spark=spark)
+
+
 def write(hour: int, *rows: int) -> str:
     """Return the statement by which Spark replaces the rows of an hour."""
     values = ", ".join(f"({row}, '{row}', {row}, TIMESTAMP '2021-03-19 {hour}:05:00')" for row in rows)
@@ -65,14 +78,7 @@ def test_a_table_of_hive_has_windows_while_spark_reads_and_writes_it_as_before(
         other(CREATE.format(stored))
         other(write(10, 1, 2))
         before = other("SELECT * FROM hive_table")
-        stage = open_stage(
-            Windows,
-            tmp_path / "project",
-            sqlite_catalog_url,
-            "import tidemill as tm\n",
-            environ={**os.environ, "TIDEMILL_HIVE_METASTORE": f"thrift://127.0.0.1:1,{address}"},
-            spark=spark,
-        )
+        stage = open_beside(f"thrift://127.0.0.1:1,{address}", tmp_path, sqlite_catalog_url, spark)
         (statements,) = re.findall(r"^```sql\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
         said = stage.mill.sql(statements)
         stage.deploy(APP)
@@ -120,6 +126,79 @@ def test_a_table_of_hive_has_windows_while_spark_reads_and_writes_it_as_before(
     assert properties["tidemill.watermark"] == "ts"
     assert properties["partition.time-interval"] == "1h"
     assert {row["column"]: row["watermark"] for row in described.rows}["ts"] == "SOURCE_WATERMARK"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_statements_of_the_seed_give_an_existing_table_of_hive_a_watermark(sqlite_catalog_url, tmp_path, spark):
+    """First the watermark, then the options. The table of Hive is as before when its declaration is dropped."""
+    folder = tmp_path / "hive"
+    folder.mkdir()
+    with running_metastore(folder) as address, running_spark(address, folder) as other:
+        other(CREATE.format("PARQUET"))
+        other("ALTER TABLE hive_table UNSET TBLPROPERTIES ('partition.time-interval')")
+        other(write(10, 1, 2))
+        stage = open_beside(address, tmp_path, sqlite_catalog_url, spark)
+
+        def find_properties() -> dict[str, str]:
+            found = {row["key"]: row["value"] for row in other("SHOW TBLPROPERTIES hive_table")}
+            return {name: value for name, value in found.items() if name != "transient_lastDdlTime"}
+
+        before = find_properties()
+        said = stage.mill.sql(ADD)
+        told: list[str] = []
+        Discoverer(stage.mill.project.catalog, Narrator(stage.world, told.append, as_json=False)).list_due()
+        watermark = str(stage.mill.watermarks.show("hive_table").watermark)
+        (selected,) = stage.mill.sql(SELECT)
+        declared = find_properties()
+        stage.mill.sql("DROP TABLE hive_table")
+        after = find_properties()
+        rows = other("SELECT x FROM hive_table ORDER BY x")
+        stage.mill.close()
+
+    assert [one.notices for one in said] == [(), ()]
+    assert watermark.startswith("2021-03-19 11:00:00"), told
+    assert [[*row.values()][2:] for row in selected.rows] == [[2, "2", 3]]
+    assert declared.items() - before.items() == {
+        ("tidemill.watermark", "ts"),
+        ("streaming-source.enable", "true"),
+        ("streaming-source.monitor-interval", "1s"),
+        ("partition.time-extractor.timestamp-pattern", "$pt_day $pt_hour:00:00"),
+        ("partition.time-interval", "1h"),
+    }
+    assert after == before
+    assert rows == [{"x": 1}, {"x": 2}]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "library", ["org.apache.hive.hcatalog.data.JsonSerDe", "org.apache.hadoop.hive.serde2.JsonSerDe"]
+)
+def test_a_table_of_hive_in_json_has_windows(sqlite_catalog_url, tmp_path, spark, library):
+    """The Spark of PySpark has neither class: `spark.read.table` fails. Tidemill reads the files."""
+    with serving_metastore() as (hive, address):
+        hive.create("clicks", f"file:{tmp_path}/clicks", "org.apache.hadoop.mapred.TextInputFormat", library)
+        stage = open_beside(address, tmp_path, sqlite_catalog_url, spark)
+        file = tmp_path / "clicks/day=2021-03-19/000000_0"
+        file.parent.mkdir(parents=True)
+        file.write_text(
+            '{"x":1,"ts":"2021-03-19 10:05:00","more":9}\n{"ts":"2021-03-19 10:06:00.5"}\n', encoding="utf-8"
+        )
+        hive.days.append("2021-03-19")
+        stage.mill.sql(
+            "ALTER TABLE clicks ADD WATERMARK FOR ts AS SOURCE_WATERMARK;"
+            "ALTER TABLE clicks SET ('streaming-source.enable'='true', 'partition.time-interval'='1d')"
+        )
+        told: list[str] = []
+        Discoverer(stage.mill.project.catalog, Narrator(stage.world, told.append, as_json=False)).list_due()
+        (selected,) = stage.mill.sql(
+            "SELECT window_start, count(*) AS n, sum(x) AS x"
+            " FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start, window_end"
+        )
+        stage.mill.close()
+
+    assert [[*row.values()][1:] for row in selected.rows] == [[2, 1]], told
 
 
 def table(**changed: object) -> Table:
@@ -197,6 +276,24 @@ def test_a_table_whose_lines_only_hive_can_read_says_why(changed, why):
     assert describe(text_table(**{"own": {}, **changed})).why_not.startswith(why)
 
 
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        ({"mapping.ts": "at"}, "its property 'mapping.ts'='at' is not supported: name the column as the field"),
+        ({"timestamp.formats": "millis"}, "its property 'timestamp.formats'='millis' is not supported: write times"),
+        ({"ignore.malformed.json": "TRUE"}, "its property 'ignore.malformed.json'='TRUE' is not supported: write the"),
+        ({"case.insensitive": "true", "serialization.format": "1"}, ""),
+    ],
+)
+def test_a_table_in_json_that_only_hive_can_read_says_why(own, why):
+    """The column would be null, or the file be refused."""
+    found = describe(text_table(own, "org.openx.data.jsonserde.JsonSerDe"))
+
+    assert found.file_format == "json"
+    assert found.why_not.startswith(why)
+    assert bool(found.why_not) is bool(why)
+
+
 def test_a_partition_that_hive_reads_in_another_way_than_its_table_is_refused_with_a_cure(sqlite_catalog_url, tmp_path):
     """A partition keeps its delimiters when those of the table change: its rows would be read wrong."""
     stage = open_stage(Windows, tmp_path / "project", sqlite_catalog_url, "import tidemill as tm\n")
@@ -233,6 +330,104 @@ def test_a_partition_that_hive_reads_in_another_way_than_its_table_is_refused_wi
 def test_a_table_that_is_not_its_files_says_why(changed, why):
     """Such a table would be read wrong."""
     assert describe(table(**changed)).why_not == why
+
+
+@dataclass
+class Days:
+    """A table of Hive in Parquet with a day, whose metastore is in this process."""
+
+    hive: TablesOfHive
+    root: Path
+    stage: Stage
+
+    def put(self, path: str, rows: int = 1) -> None:
+        """Write a file as Hive does."""
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        times = pa.array([1616112000_000000] * rows, pa.timestamp("us", "UTC"))
+        parquet.write_table(pa.table({"x": pa.array(range(rows), pa.int32()), "ts": times}), target)
+
+    def restart(self) -> None:
+        """Have another process list the table."""
+        self.told: list[str] = []
+        narrator = Narrator(self.stage.world, self.told.append, as_json=False)
+        self.discoverer = Discoverer(self.stage.mill.project.catalog, narrator)
+
+    def list(self) -> dict[str, int]:
+        """List the table; return the rows of its partitions."""
+        self.stage.world.clock.sleep(timedelta(seconds=1))
+        self.discoverer.list_due()
+        catalog = self.stage.mill.project.catalog
+        fileset = catalog.read(lambda db: Fileset.of(self.stage.mill.project.dataset(db, "t")))
+        snapshot = catalog.read(lambda db: now(db, catalog.incarnation))
+        found = catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot))
+        return {fileset.show(one.partition_key): one.rows for one in found}
+
+
+@pytest.fixture
+def days(sqlite_catalog_url, tmp_path):
+    """A table of Hive with a watermark."""
+    with serving_metastore() as (hive, address):
+        options = {"streaming-source.enable": "true", "streaming-source.monitor-interval": "1s"}
+        hive.create("t", f"file:{tmp_path}/t", **options, **{"partition.time-interval": "1d"})
+        environ = {**os.environ, "TIDEMILL_HIVE_METASTORE": address}
+        stage = open_stage(Stage, tmp_path / "project", sqlite_catalog_url, EMPTY, environ=environ)
+        stage.mill.sql("ALTER TABLE t ADD WATERMARK FOR ts AS SOURCE_WATERMARK")
+        days = Days(hive, tmp_path / "t", stage)
+        days.restart()
+        yield days
+        stage.mill.close()
+
+
+def test_a_partition_of_hive_has_all_its_files_beside_hidden_directories(days):
+    """An INSERT of Hive writes below `.hive-staging…`, and one of Spark below `_temporary`."""
+    days.hive.days = ["2021-03-19"]
+    for name in ("000000_0", "_temporary/0/part-1", ".hive-staging_1/000000_0", "part-0"):
+        days.put(f"day=2021-03-19/{name}")
+
+    assert days.list() == {"day=2021-03-19": 2}
+
+
+@pytest.mark.parametrize("closed", ["day=2021-03-19", "."])
+def test_a_partition_of_hive_whose_directory_cannot_be_read_stays_as_it_is(days, closed):
+    """Else the partition would lose its rows, and the windows over it would be deleted."""
+    days.hive.days = ["2021-03-19", "2021-03-20", "2021-03-21"]
+    for day in days.hive.days:
+        days.put(f"day={day}/000000_0", 2)
+    days.list()
+    days.hive.days = ["2021-03-19", "2021-03-20"]
+    days.put("day=2021-03-19/000001_0")
+    (days.root / closed).chmod(0)
+    with bound_by_modes():
+        unread = days.list()
+    told = days.told[-1]
+    (days.root / closed).chmod(0o755)
+    days.restart()
+
+    assert unread == {"day=2021-03-19": 2, "day=2021-03-20": 2} | ({"day=2021-03-21": 2} if closed == "." else {})
+    assert "Permission denied" in told
+    assert days.list() == {"day=2021-03-19": 3, "day=2021-03-20": 2}
+
+
+def test_a_partition_of_hive_with_a_directory_in_it_is_refused(days):
+    """Hive writes the parts of a UNION ALL so: the partition would be complete, and have no rows."""
+    days.hive.days = ["2021-03-19", "2021-03-20", "2021-03-21"]
+    days.put("day=2021-03-19/HIVE_UNION_SUBDIR_1/000000_0")
+    days.put("day=2021-03-20/000000_0")
+    days.put("day=2021-03-21/000000_0")
+    days.put("stray/000000_0")
+    first = days.list()
+    days.put("day=2021-03-20/HIVE_UNION_SUBDIR_2/000000_0")
+    second = days.list()
+    told = " ".join(days.told)
+    days.put("day=2021-03-19/000000_0", 3)
+    shutil.rmtree(days.root / "day=2021-03-19" / "HIVE_UNION_SUBDIR_1")
+
+    assert first == second == {"day=2021-03-20": 1, "day=2021-03-21": 1}
+    assert "day=2021-03-19 (it has the directory HIVE_UNION_SUBDIR_1, whose files" in told
+    assert "day=2021-03-20 (it has the directory HIVE_UNION_SUBDIR_2, whose files" in told
+    assert "stray" not in told
+    assert days.list() == {"day=2021-03-19": 3, "day=2021-03-20": 1, "day=2021-03-21": 1}
 
 
 def test_a_metastore_that_is_away_is_named_with_its_address(sqlite_catalog_url, tmp_path):

@@ -24,7 +24,7 @@ INSERT = """
 INSERT INTO hourly SELECT window_start, {what} AS n, to_date(window_start) AS day
   FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start"""
 KEY = "day=2021-03-19 hour={}"
-COUNT, SUM = INSERT.format(what="count(*)"), INSERT.format(what="max(ts)")
+COUNT, SUM = INSERT.format(what="count(*)"), INSERT.format(what="count(ts)")
 
 
 @pytest.fixture
@@ -198,3 +198,35 @@ def test_up_runs_the_program_on_what_is_there_and_on_what_comes(clicked, spark):
 
     assert (first, second) == ([("COMPLETED", "")], [("COMPLETED", "")])
     assert shown.rows == ({"h": 10, "n": 2}, {"h": 11, "n": 1})
+
+
+@pytest.mark.spark
+def test_results_of_narrower_types_are_cast_to_those_of_the_output(clicked, spark):
+    """As Flink and Spark do, where each value fits. Capital letters of names do not count."""
+    clicked.spark = spark
+    clicked.commit("clicks", clicks(spark, ("10:00:00", 1), ("10:30:00", 2)))
+    table = "CREATE TABLE wide (window_start TIMESTAMP(3), N bigint, f double, d decimal(20,2), v string)"
+    given = "CAST(count(*) AS int) AS n, CAST(1.5 AS float) AS F, CAST(count(*) AS int) AS d, NULL AS v"
+    insert = COUNT.replace("hourly", "wide").replace("count(*) AS n", given)
+    clicked.mill.sql(f"{table} PARTITIONED BY (day date); {insert}")
+
+    first = [(run.state, run.exit_reason) for run in clicked.play()]
+    clicked.commit("clicks", clicks(spark, ("10:40:00", 5)))
+    again = [(run.state, run.exit_reason) for run in clicked.play()]
+    (shown,) = clicked.mill.sql("SELECT n, f, d, v FROM wide")
+
+    assert (first, again) == ([("COMPLETED", "")], [("COMPLETED", "")])
+    assert shown.rows == ({"n": 3, "f": 1.5, "d": 3.0, "v": None},)
+
+
+@pytest.mark.spark
+def test_a_result_whose_type_spark_alone_knows_is_refused_by_the_run(clicked, spark):
+    """A deployment does not know the type of every function."""
+    clicked.spark = spark
+    clicked.commit("clicks", clicks(spark, ("10:00:00", 1)))
+    clicked.mill.sql(f"{TABLE}; {COUNT.replace('count(*)', 'max(date_add(ts, 1))')}")
+
+    (run,) = clicked.play()
+
+    told = ": n of default.hourly is BIGINT, and the query gives DATE, which does not fit into it"
+    assert told in run.exit_reason

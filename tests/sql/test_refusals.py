@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,8 @@ import pytest
 import tidemill
 from tidemill.errors import StatementPlace, UserError
 from tidemill.mill.mill import Mill, open_project
+from tidemill.storage.files import StorageUnavailable
+from tidemill.world import World
 
 OPTIONS = (
     "'streaming-source.enable'='true', 'partition.time-interval'='1h', "
@@ -27,7 +30,10 @@ CREATE TABLE skips ({TIMED}) PARTITIONED BY (day date, hour int) WITH ({OPTIONS}
 CREATE TABLE empties ({TIMED}) PARTITIONED BY (day date, hour int) WITH ({OPTIONS}, 'window.emit-empty'='true');
 CREATE TABLE plain (ts timestamp, a bigint) PARTITIONED BY (day date);
 CREATE TABLE o (a bigint) PARTITIONED BY (day date);
-CREATE TABLE timed (window_time timestamp, n bigint, WATERMARK FOR window_time AS SOURCE_WATERMARK)
+CREATE TABLE local (ts timestamp_ntz, a bigint, WATERMARK FOR ts AS SOURCE_WATERMARK)
+  PARTITIONED BY (day date) WITH ('streaming-source.enable'='true', 'partition.time-interval'='1d');
+CREATE TABLE counts (window_start timestamp_ntz, n bigint, d decimal(10,2)) PARTITIONED BY (day string);
+CREATE TABLE timed (window_end timestamp_ntz, window_time timestamp, n bigint, WATERMARK FOR window_time AS SOURCE_WATERMARK)
   PARTITIONED BY (day date) WITH ('streaming-source.enable'='true', 'partition.time-interval'='1d');
 CREATE TABLE started (window_start timestamp, n bigint, WATERMARK FOR window_start AS SOURCE_WATERMARK)
   PARTITIONED BY (day date) WITH ('streaming-source.enable'='true', 'partition.time-interval'='1d');
@@ -56,6 +62,11 @@ def insert(query: str, table: str = "o") -> str:
     return f"INSERT INTO {table}\nSELECT {query}"
 
 
+def into_counts(columns: str, day: str = "date_format(window_start, 'yyyy')") -> str:
+    """Return an INSERT into `counts`."""
+    return insert(f"window_start, {columns}, {day} AS day FROM {HOUR} GROUP BY window_start", "counts")
+
+
 def of_day(rows: str) -> str:
     """Return an INSERT of the windows of rows, with the key of the output."""
     return insert(f"window_start, {OF_DAY} FROM {rows}")
@@ -81,6 +92,15 @@ REFUSED: Final = (
     ("EXPLAIN DROP TABLE o", "1:12 SELECT or WITH or INSERT is wanted, not 'DROP'"),
     ("DROP TABEL o", "1:10 TABLE or PROGRAM is wanted, not 'TABEL': did you"),
     ("SHOW TABLES IN 5", "1:16 a namespace is wanted, not '5'"),
+    ("SHOW TABLES\nFROM defualt", "2:12 no namespace named 'defualt'; did you mean 'default'? there are default"),
+    (
+        "CREATE TABLE t (x int) PARTITIONED BY (d date)\nWITH ('path'='')",
+        "2:12 table default.t: its path is empty: name",
+    ),
+    (
+        "CREATE TABLE t (x int) PARTITIONED BY (d date)\nWITH ('path'='s4://x')",
+        "2:12 location 's4://x' has the scheme 's4'",
+    ),
     ("SET 'parallelism' = '3'", "1:17 there is no setting parallelism: write SET TIME ZONE '…', or the same as"),
     ("SET spark.sql.ansi.enabled = 'true'", "1:26 there is no setting spark.sql.ansi.enabled: write"),
     ("SET TIME ZONE LOCAL", "1:19 a time zone in quotes is wanted, not 'LOCAL'"),
@@ -134,7 +154,7 @@ REFUSED: Final = (
         "2:32 option 'watermark.idle-timeout'='soon' is refused: use a",
     ),
     (
-        "CREATE TABLE t (x int) PARTITIONED BY (d date) WITH ('streaming-source.enable'='true')",
+        f"CREATE TABLE t ({TIMED}) PARTITIONED BY (d date) WITH ('streaming-source.enable'='true')",
         "1:14 option 'partition.time-interval'='' is refused: a",
     ),
     (
@@ -155,8 +175,26 @@ REFUSED: Final = (
     ),
     (
         "CREATE TABLE t (ts timestamp(3), WATERMARK FOR ts AS SOURCE_WATERMARK) PARTITIONED BY (d date)\nWITH ('partition.time-zone'='Europe/Berlin')",
-        "1:18 the watermark cannot be for ts: it is TIMESTAMP_NTZ,",
+        "1:49 the watermark cannot be for ts: it is TIMESTAMP_NTZ,",
     ),
+    (
+        "ALTER TABLE local\nSET ('partition.time-zone'='Europe/Berlin')",
+        "2:26 the watermark cannot be for ts: it is TIMESTAMP_NTZ,",
+    ),
+    (
+        "CREATE TABLE t (format int) PARTITIONED BY (d date)\nWITH ('connector'='filesystem',\n'format'='avro')",
+        "3:8 option 'format'='avro' is refused: use one of",
+    ),
+    (
+        "CREATE TABLE t (path string) PARTITIONED BY (d date)\nWITH ('path'='s4://x')",
+        "2:12 location 's4://x' has the scheme 's4'",
+    ),
+    (
+        "ALTER TABLE plain ADD WATERMARK\nFOR plain AS SOURCE_WATERMARK",
+        "2:9 the watermark cannot be for plain: there is no such column",
+    ),
+    ("CREATE TABLE t (x int) PARTITIONED BY (d date,\nD date)", "2:1 the key D stands there twice"),
+    ("CREATE TABLE t (a int) PARTITIONED BY (A bigint)", "1:40 the key A is a column already: leave out its type here"),
     (
         "ALTER TABLE plain ADD WATERMARK FOR a AS SOURCE_WATERMARK",
         "1:37 the watermark cannot be for a: it is of type long;",
@@ -236,6 +274,9 @@ REFUSED: Final = (
         "2:6 plain is read without windows: FROM must be",
     ),
     (insert(f"a FROM {HOUR}\nLIMIT 3"), "3:7 LIMIT would cut the windows that one run computes, not"),
+    (insert(f"a FROM {HOUR}\nFETCH FIRST 3 ROWS ONLY"), "3:13 Spark has no FETCH FIRST: a SELECT takes LIMIT. Rank"),
+    ("SELECT a FROM plain\nFETCH FIRST 3 ROWS ONLY", "2:13 Spark has no FETCH FIRST: write LIMIT"),
+    (insert(f"TIMESTAMP'now' AS r FROM {HOUR}"), "2:21 CAST('now' AS TIMESTAMP) gives another value each time"),
     (insert(f"rand() AS r FROM {HOUR}"), "2:11 RAND() gives another value each time: a window is"),
     # window functions
     (
@@ -301,6 +342,13 @@ REFUSED: Final = (
     (
         insert("a FROM TABLE(TUMBLE(DATA => TABLE clicks, TIMECOL => DESCRIPTOR(ts), SIZ => INTERVAL '1' HOUR))"),
         "2:26 TUMBLE has no argument SIZ: did you mean SIZE?",
+    ),
+    (
+        insert(
+            "a FROM TABLE(TUMBLE(DATA => TABLE clicks, TIMECOL => DESCRIPTOR(ts), SIZE => INTERVAL '1' HOUR,"
+            " SIZE => INTERVAL '1' HOUR))"
+        ),
+        "2:26 TUMBLE has the argument SIZE twice: leave one out",
     ),
     (
         insert(
@@ -442,6 +490,14 @@ REFUSED: Final = (
         insert(f"* FROM {L} WHERE EXISTS (SELECT count(*) FROM {R} WHERE {BOTH})"),
         "2:121 a query in EXISTS or IN chooses rows of the window: no",
     ),
+    (
+        of_day(f"{HOUR} w\nJOIN plain p ON p.a = w.a"),
+        "3:10 default.plain is no snapshot, and is joined without windows",
+    ),
+    (
+        insert("o.ts FROM clicks o, views s WHERE o.ts BETWEEN s.ts AND s.ts + INTERVAL '1' HOUR"),
+        "2:32 a join of two tables needs ON, and no comma: write what",
+    ),
     (insert(f"w.a FROM {HOUR} w, users u"), "2:87 a join with the snapshot users needs ON or USING"),
     (
         insert(f"w.a FROM {HOUR} w\nRIGHT JOIN users u ON u.a = w.a"),
@@ -491,7 +547,7 @@ REFUSED: Final = (
     (f"INSERT INTO other.o\nSELECT a FROM {HOUR}", "1:17 write into a table of the configured namespace, default"),
     (insert(f"a FROM {HOUR.replace('clicks', 'click')}"), "2:38 no data set named 'default.click'; did you mean"),
     (of_day(HOUR.replace("clicks", "plain")), "2:79 default.plain has no watermark: declare"),
-    (of_day(HOUR.replace("(ts)", "(at)")), "2:80 the watermark of default.clicks is for ts: DESCRIPTOR(at)"),
+    (of_day(HOUR.replace("(ts)", "(at)")), "2:92 the watermark of default.clicks is for ts: DESCRIPTOR(at)"),
     (insert(f"a, window_start FROM {HOUR}"), "2:8 day of default.o is not among the columns of the query"),
     (insert(f"a, to_date(ts) AS day\nFROM {HOUR}"), "2:8 SELECT window_start or window_end unchanged: a run finds"),
     (
@@ -528,6 +584,28 @@ REFUSED: Final = (
     (
         insert(f"window_end, to_date(window_end) AS day FROM {SESSION.replace('1', '24')}"),
         "2:77 the gap of SESSION must be shorter than the longest",
+    ),
+    # columns of an INSERT and those of its output
+    (
+        into_counts("count(*) AS m,\n1.5 AS d"),
+        "2:26 an INSERT takes its columns by name, and default.counts has no column m: there are window_start, n, d, day",
+    ),
+    (
+        into_counts("count(*) AS n"),
+        "2:19 the query does not give d of default.counts. An INSERT takes its columns by name: SELECT … AS d",
+    ),
+    (
+        into_counts("CAST(count(*) AS string) AS n, 1.5 AS d"),
+        "2:31 n of default.counts is BIGINT, and the query gives STRING, which does not fit into it: give BIGINT or a",
+    ),
+    (into_counts("max(ts) AS n, 1.5 AS d"), "2:24 n of default.counts is BIGINT, and the query gives TIMESTAMP, which"),
+    (
+        into_counts("count(*) AS n,\nsum(a) AS d"),
+        "3:3 d of default.counts is DECIMAL(10,2), and the query gives BIGINT",
+    ),
+    (
+        into_counts("count(*) AS n, 1.5 AS d", "to_date(window_start)"),
+        "2:53 day of default.counts is STRING, and the query gives DATE, which does not fit into it: give STRING",
     ),
     # outputs whose watermark follows
     (
@@ -605,6 +683,16 @@ def test_a_refusal_says_what_is_wrong_and_where(mill, statement, told):
     assert refused.value.in_statement == StatementPlace(line + 1, column)
     assert str(refused.value).startswith(f"line {line + 1}, column {column}: ")
     assert why in str(refused.value)
+
+
+def test_a_store_that_is_away_is_reported_with_its_place(tmp_path):
+    """The statement is sound, but its path may be wrong."""
+    keyless = replace(World(), environ={})
+    with (
+        open_project(tmp_path, create=True, world=keyless) as mill,
+        pytest.raises(StorageUnavailable, match=r"^line 2, column 12: storage s3://nope/x .* there are no keys"),
+    ):
+        mill.sql("CREATE TABLE t (x int) PARTITIONED BY (d date)\nWITH ('path'='s3://nope/x')")
 
 
 def test_each_refusal_of_a_statement_is_listed_here(mill):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.sql.conftest import open_windows
 from tests.sql.hours import CUMULATE, HOP, HOUR, PLACES, TUMBLE, Plain
-from tests.sql.plain import count, join_counts, to_texts
+from tests.sql.plain import count, join_counts, to_lines
 from tests.sql.test_window_program import MARKS, kill
 from tidemill.app.declared import BadDeclaration
 from tidemill.lake.backlog import publish_due
@@ -21,7 +21,7 @@ from tidemill.lake.window.window_plan import Grid, WindowShape
 from tidemill.mill.metrics import Metric
 from tidemill.reasons import Reason
 from tidemill.run.step.spans import DeclaredSpan
-from tidemill.shapes.partition_time import Zone
+from tidemill.shapes.partition_time import Zone, from_wall
 
 APP = """
 import tidemill as tm
@@ -243,55 +243,134 @@ def test_metrics_say_how_far_windows_are_and_what_they_wait_for(catalog_url, tmp
     assert found[Metric.WINDOW_LEFT_OUT, "default.shop.count_hours"] == 1
 
 
-JOIN = """
+JOINS = ("", "LEFT", "RIGHT", "FULL", "LEFT SEMI", "LEFT ANTI")
+"""The kinds of joins, as the words before JOIN."""
+
+
+def write_join(windows: str, kind: str = "FULL") -> str:
+    """Return a join of windows of clicks and views: the numbers of rows in both, where a kind of join shows them."""
+
+    def side(table: str) -> str:
+        counted = f"SELECT window_start, window_end, count(*) AS n FROM {windows.replace('clicks', table)}"
+        return f"({counted} GROUP BY window_start, window_end)"
+
+    start, end, left, right = "l.window_start", "l.window_end", "coalesce(l.n, 0)", "coalesce(r.n, 0)"
+    if kind in {"RIGHT", "FULL"}:
+        start, end = f"coalesce({start}, r.window_start)", f"coalesce({end}, r.window_end)"
+    if kind in {"LEFT SEMI", "LEFT ANTI"}:
+        right = "0"
+    return f"""
     INSERT INTO hourly
-    SELECT coalesce(l.window_start, r.window_start) AS window_start, coalesce(l.window_end, r.window_end) AS window_end,
-           coalesce(l.n, 0) AS l, coalesce(r.n, 0) AS r, to_date(coalesce(l.window_start, r.window_start)) AS day
-      FROM (SELECT window_start, window_end, count(*) AS n FROM {clicks} GROUP BY window_start, window_end) l
-      FULL JOIN (SELECT window_start, window_end, count(*) AS n FROM {views} GROUP BY window_start, window_end) r
+    SELECT {start} AS window_start, {end} AS window_end, {left} AS l, {right} AS r, to_date({start}) AS day
+      FROM {side("clicks")} l
+      {kind} JOIN {side("views")} r
         ON l.window_start = r.window_start AND l.window_end = r.window_end"""
+
+
+def write_joined(windows: str, kind: str, zone: str, idle: str | None = None) -> str:
+    """Return the app file with a join in the place of UNION ALL, of tables in one zone."""
+    text = write_app(zone=zone, idle=idle).replace('("clicks", "UTC"', f'("clicks", "{zone}"')
+    begin, end = text.index("\n    INSERT"), text.index("''',\n    calculator")
+    text = text[:begin] + write_join(windows, kind) + text[end:]
+    return text.replace("import PlainWindows", "import join_windows").replace("PlainWindows", f"join_windows({kind!r})")
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second"),
+    [
+        ("", ["03 1 2"], ["02 2 1", "03 1 2"]),
+        ("LEFT", ["02 2 0", "03 1 2"], ["02 2 1", "03 1 2"]),
+        ("RIGHT", ["03 1 2", "04 0 1"], ["02 2 1", "03 1 2", "04 0 1"]),
+        ("FULL", ["02 2 0", "03 1 2", "04 0 1"], ["02 2 1", "03 1 2", "04 0 1"]),
+        ("LEFT SEMI", ["03 1 0"], ["02 2 0", "03 1 0"]),
+        ("LEFT ANTI", ["02 2 0"], []),
+    ],
+)
+def test_a_late_row_changes_the_windows_that_a_join_gives(sqlite_catalog_url, tmp_path, kind, first, second):
+    """The hour from 2:00 is there twice that night: a late row in its second half is the first view of that hour.
+
+    By hand: the hour, and the rows of both sides. An anti join has no window left then.
+    """
+    made = open_windows(tmp_path / "project", sqlite_catalog_url, write_joined(TUMBLE, kind, "Europe/Berlin"))
+    plain = Plain(made.mill)
+    plain.zone = Zone("Europe/Berlin")
+    for table, hour, minutes in (
+        ("clicks", 2, [5, 65]),
+        ("clicks", 3, [1]),
+        ("clicks", 5, [1]),
+        ("views", 3, [1, 2]),
+        ("views", 4, [9]),
+    ):
+        plain.add_to(table, f"2021-10-31 {hour:02}:00", *minutes)
+
+    def show() -> list[str]:
+        plain.settle()
+        rows = [line.split() for line in plain.lines("hourly")]
+        return [f"{from_wall(int(start)):%H} {left} {right}" for start, _, left, right in rows]
+
+    before = show()
+    plain.add_to("views", "2021-10-31 02:00", 70)
+
+    assert before == first
+    assert show() == second
+    assert not any("got no rows" in str(plain.mill.runs.show(run.run_id)) for run in plain.mill.runs.list())
+    plain.mill.close()
+
+
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["clicks", "views", "clicks", "views", "run", "kill"]),
+        st.sampled_from(["clicks", "views", "run", "clicks", "views", "run", "kill"]),
         st.sampled_from(["append", "overwrite", "drop"]),
         st.integers(0, 4),
-        st.lists(st.integers(0, 59), min_size=1, max_size=3),
+        st.lists(st.integers(0, 119), min_size=1, max_size=3),
     ),
-    max_size=14,
+    min_size=4,
+    max_size=16,
 )
 _numbers = itertools.count()
 
 
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from(PLACES), st.sampled_from([TUMBLE, HOP, CUMULATE]), EVENTS)
-def test_a_join_is_that_of_one_computation_in_every_order_of_arrival(memory_folder, place, windows, events):
-    """Also on days of clock change, with rewrites, drops, runs and kills on both sides: each window exactly once."""
-    zone, day = place
-    folder = memory_folder / f"j{next(_numbers)}"
-    query = JOIN.format(clicks=windows, views=windows.replace("clicks", "views"))
-    begin, end = APP.index("\n    INSERT"), APP.index("''',\n    calculator")
-    text = (APP[:begin] + query.replace("{", "{{").replace("}", "}}") + APP[end:]).replace("PlainWindows", "PlainJoin")
-    text = text.replace('("clicks", "UTC"', '("clicks", "{zone}"')
-    text = text.format(clicks="recompute", views="recompute", zone=zone, idle=None)
-    plain = Plain(open_windows(folder, f"sqlite:///{folder}.db", text).mill)
-    plain.zone = Zone(zone)
-    plain.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0, windows == CUMULATE)
-    for event, how, hour, minutes in events:
-        if event == "run":
-            assert plain.run().state == "COMPLETED", plain.spawner.complaints
-        elif event == "kill":
-            kill(plain, MARKS[hour])
-        elif how == "drop":
-            plain.mill.datasets.drop(event, {"hour": hour})
-        elif plain.has(f"{day} 0{hour}:00"):
-            plain.add_to(event, f"{day} 0{hour}:00", *minutes, how=how)
-    plain.settle()
+@pytest.mark.parametrize(
+    ("kinds", "examples"),
+    [
+        pytest.param(JOINS, 12, id="some"),
+        *(pytest.param([one], 40, marks=pytest.mark.long, id=one or "INNER") for one in JOINS),
+    ],
+)
+def test_a_join_is_that_of_one_computation_in_every_order_of_arrival(memory_folder, kinds, examples):
+    """Any kind of join, on days of clock change, with rewrites, drops, runs and kills on both sides."""
 
-    values = [value for (value,) in plain.sql("SELECT value FROM watermark")]
-    passed = -1 if None in values else min(values)
-    joined = join_counts(*(count(plain.lines(name), plain.shape, plain.zone) for name in ("clicks", "views")))
-    closed = {
-        window: found for window, found in joined.items() if Grid(plain.shape, plain.zone).closes(window) <= passed
-    }
-    assert plain.lines("hourly") == sorted(line for text in to_texts(closed).values() for line in text.splitlines())
-    plain.mill.close()
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(kinds), st.sampled_from(PLACES), st.sampled_from([TUMBLE, HOP, CUMULATE]), EVENTS)
+    def play_events(kind, place, windows, events):
+        folder = memory_folder / f"j{next(_numbers)}"
+        zone, day = place
+        plain = Plain(open_windows(folder, f"sqlite:///{folder}.db", write_joined(windows, kind, zone)).mill)
+        plain.zone = Zone(zone)
+        plain.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0, windows == CUMULATE)
+        for event, how, hour, minutes in events:
+            if event == "run":
+                assert plain.run().state == "COMPLETED", plain.spawner.complaints
+            elif event == "kill":
+                kill(plain, MARKS[hour])
+            elif how == "drop":
+                plain.mill.datasets.drop(event, {"hour": hour})
+            elif within := plain.fit(f"{day} 0{hour}:00", minutes):
+                plain.add_to(event, f"{day} 0{hour}:00", *within, how=how)
+        plain.settle()
+
+        values = plain.find_values().values()
+        passed = None if None in values else min(filter(None, values))
+        assert plain.lines("hourly") == join_plainly(plain, kind, passed)
+        plain.mill.close()
+
+    play_events()
+
+
+def join_plainly(plain: Plain, kind: str, passed: int | None) -> list[str]:
+    """Join the windows of both tables, over all rows, that are closed when both watermarks have `passed` this time."""
+    joined = join_counts(*(count(plain.lines(name), plain.shape, plain.zone) for name in ("clicks", "views")), kind)
+    grid = Grid(plain.shape, plain.zone)
+    return to_lines(
+        {window: one for window, one in joined.items() if passed is not None and grid.closes(window) <= passed}
+    )

@@ -8,6 +8,7 @@ import sys
 import pytest
 from pyspark.sql import functions as sf
 
+from tests.errors import raises_code
 from tests.sql.test_window_frames import clicks, hours
 from tidemill.errors import NotFound
 from tidemill.sql.dialect import BadStatement
@@ -106,6 +107,32 @@ def test_a_table_without_a_moving_watermark_has_its_windows_on_demand(windows, s
     second = [("04", 1), ("08", 3), ("12", 1)]
     fourth = [("04", 2), ("08", 3), ("12", 1)]
     assert seen == [[("04", 1), ("08", 2)], second, second, fourth, [*fourth, ("16", 2)]]
+
+
+OTHERWISE = (
+    "SET ('partition.time-interval'='2h')",
+    "SET ('partition.time-zone'='Asia/Kolkata')",
+    "SET ('partition.outside-policy'='drop')",
+    "DROP WATERMARK",
+)
+
+
+def test_a_table_on_demand_is_not_read_otherwise_beside_windows_that_are_published(windows, spark):
+    """Published windows would stay as they were read before, and later ones would not fit to them."""
+    windows.mill.sql(VISITS)
+    windows.mill.sql(f"INSERT INTO shifts {SHIFTS}")
+    windows.commit("visits", clicks(spark, ("07:30:00", 1)))
+    windows.mill.sql(f"ALTER TABLE visits {OTHERWISE[0]}")
+    windows.mill.sql("ALTER TABLE visits SET ('partition.time-interval'='1h')")
+    windows.mill.sql(f"INSERT INTO shifts {SHIFTS}")
+    windows.run("sql.shifts")
+
+    for change in OTHERWISE:
+        with raises_code("bad_table", "sql.shifts has published windows by it"):
+            windows.mill.sql(f"ALTER TABLE visits {change}")
+    windows.mill.watermarks.reset("sql.shifts")
+    (done,) = windows.mill.sql(f"ALTER TABLE visits {OTHERWISE[1]}")
+    assert "visits" in done.said
 
 
 TWICE = """

@@ -55,6 +55,7 @@ def test_another_interval_is_refused(interval):
     ("call", "shape"),
     [
         ("TUMBLE(TABLE c, DESCRIPTOR(ts), INTERVAL '1' DAY, INTERVAL '-8' HOURS)", WindowShape(DAY, DAY, -8 * HOUR)),
+        ("TUMBLE(TABLE c, DESCRIPTOR(ts), INTERVAL '1' DAY, -INTERVAL '8' HOUR)", WindowShape(DAY, DAY, -8 * HOUR)),
         (
             "TUMBLE(OFFSET => INTERVAL '8' HOUR, SIZE => INTERVAL '1' DAY, TIMECOL => DESCRIPTOR(ts), DATA => TABLE c)",
             WindowShape(DAY, DAY, 8 * HOUR),

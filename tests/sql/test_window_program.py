@@ -15,19 +15,25 @@ from hypothesis import strategies as st
 
 from tests.sql.conftest import open_windows
 from tests.sql.hours import CUMULATE, HOP, HOUR, PLACES, TUMBLE, Plain, open_plain, write_app
+from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
 from tidemill.lake.backlog import publish_due
+from tidemill.lake.fileset.expiry import expire_superseded
 from tidemill.lake.fileset.fileset import ColumnSchema
+from tidemill.lake.janitor import sweep
 from tidemill.lake.window.retries import WINDOWS
-from tidemill.lake.window.window_plan import WindowShape
+from tidemill.lake.window.window_plan import Window, WindowShape
+from tidemill.lake.window.windows import MoveWindows, WindowState
+from tidemill.names import ProgramId, RunId, WritePointer
 from tidemill.narration import Narrator
 from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.keeper import Keeper
 from tidemill.run.processes.external import open_transaction
 from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt
 from tidemill.schedule.loop import Scheduler
-from tidemill.shapes.partition_time import from_wall, to_wall
+from tidemill.shapes.partition_time import WallTime, from_wall, to_wall
 from tidemill.testing.plain import write_texts
+from tidemill.upkeep.retention import Historian
 from tidemill.world import World
 
 
@@ -121,6 +127,28 @@ def test_a_window_program_that_is_deployed_over_a_watermark_computes_what_is_clo
 
         assert ran == 1
         assert plain.results() == {"10:00": 1}
+
+
+def test_late_rows_replace_a_window_whose_history_is_deleted(plain):
+    """Its rows are found by the change that wrote them first: with that deleted, a second result was appended."""
+    catalog = plain.mill.project.catalog
+    for hour in (8, 9, 10):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+    for minute in (2, 3, 4):
+        plain.add("2021-03-19 09:00", minute)
+        plain.settle()
+    for _ in range(4):
+        expire_superseded(catalog, timedelta(0))
+        sweep(catalog)
+        Historian(catalog, timedelta(milliseconds=1), timedelta(0)).step()
+        World().clock.sleep(timedelta(milliseconds=5))
+
+    plain.add("2021-03-19 08:00", 2)
+    plain.settle()
+
+    assert plain.results() == {"08:00": 2, "09:00": 4, "10:00": 1}
+    assert len(plain.lines("hourly")) == 3
 
 
 def test_a_late_partition_has_its_windows_computed_again_and_no_others(plain):
@@ -637,6 +665,17 @@ def test_the_message_of_a_run_says_what_it_has_published(plain):
     assert third == {**same, **none, "from": at(13), "to": at(13), "recomputed": 1, "mended": [twelve], "rows": 1}
 
 
+def test_a_run_that_mends_very_many_windows_announces_them():
+    """Its message would be too large, and its commit would fail for ever."""
+    state = WindowState(ProgramId("program_1"), "default.shop.count_hours", "", None, 0, 0, 0)
+    windows = [Window(WallTime(n * 3_600_000_000), WallTime((n + 1) * 3_600_000_000)) for n in range(20_000)]
+    begun = Transaction(WritePointer(1), frozenset(), RunId("run_1"), 1, frozenset())
+    move = MoveWindows(begun, (), state, None, 0, failed=windows, mended=windows)
+
+    (payload,) = [json.loads(str(call.params["payload"])) for call in move.writes() if "payload" in call.params]
+    assert (len(payload["failed"]), len(payload["mended"])) == (1000, 1000)
+
+
 def test_metrics_count_what_windows_wait_for_and_what_they_leave_out(catalog_url, tmp_path):
     """A dashboard shows them; each number is worked out by hand."""
     plain = open_plain(tmp_path / "project", catalog_url, more="outside='drop'")
@@ -1131,10 +1170,9 @@ def test_results_are_those_of_one_computation_in_every_order_of_arrival(memory_f
     for event, hour, minutes in events:
         local = start + timedelta(hours=hour)
         if event in {"add", "overwrite"}:
-            if not plain.has(str(local)):
-                continue
             how = "append" if event == "add" else "overwrite"
-            within = minutes if "include" in more else {minute % 60 for minute in minutes}
+            within = {*plain.fit(str(local), minutes)}
+            within = minutes if "include" in more and within else within
             plain.add(str(local), *within, how=how) if within else None
         elif event == "run":
             assert plain.run().state == "COMPLETED", plain.spawner.complaints
@@ -1148,9 +1186,9 @@ def test_results_are_those_of_one_computation_in_every_order_of_arrival(memory_f
     plain.mill.close()
 
 
-def kill(plain: Plain, mark: str) -> None:
+def kill(plain: Plain, mark: str, program: str = "shop.count_hours") -> None:
     """A run that dies at `mark`, and what its runner does then."""
-    run_id = plain.mill.runs.start("shop.count_hours").run_id
+    run_id = plain.mill.runs.start(program).run_id
 
     def marked(name: str) -> None:
         if name == mark:

@@ -192,6 +192,27 @@ def test_prepare_leaves_nothing_behind(tmp_path):
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda files: files.put("a/b", b"x"),
+        lambda files: files.put_new("a/b", [b"x"]),
+        lambda files: files.prepare(again=True),
+    ],
+    ids=["put", "put_new", "prepare again"],
+)
+def test_no_write_makes_the_location(tmp_path, write):
+    """A disk that is not mounted leaves an empty place, where written files are lost once the disk is back."""
+    files = open_files(tmp_path / "a mount" / "data", World())
+    files.prepare()
+    (tmp_path / "a mount" / "data").rmdir()
+
+    with pytest.raises(StorageUnavailable, match=r"Mount the disk; or, .* make it again by `mkdir -p '/.*/data'`"):
+        write(files)
+
+    assert list((tmp_path / "a mount").iterdir()) == []
+
+
 def test_a_folder_that_is_not_there_is_not_an_empty_one(tmp_path):
     """A disk that is not mounted must not look like an inbox without files."""
     with pytest.raises(StorageUnavailable, match="no such folder"):

@@ -103,8 +103,20 @@ def test_a_file_is_found_by_its_path_for_readers(s3_server: S3Server, tmp_path):
     """Directories of keys have escaped characters, which are part of the name."""
     for location in (f"s3://{s3_server.make_bucket()}/a%20b", str(tmp_path / "a b")):
         files = open_files(location, s3_server.world)
+        files.prepare()
         files.put("at=10%3A00/part", b"1")
 
         opened, name = file_at(path_for_readers(files.url, "at=10%3A00/part"), s3_server.world)
 
         assert opened.read(name) == b"1"
+
+
+@pytest.mark.parametrize(
+    "location", ["s3://ID:hush@lake/in", "s3://ID:hu/hush@lake/in", "s3://ID:hush/in", "s3://hush@lake"]
+)
+def test_a_key_in_a_location_is_refused_without_being_shown(location):
+    """The error named the location with the key in it. A key of Amazon may have slashes."""
+    with pytest.raises(BadLocation, match="has a key in it") as caught:
+        open_files(location, World())
+
+    assert "hush" not in str(caught.value)

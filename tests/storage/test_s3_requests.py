@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
 from botocore.credentials import Credentials  # type: ignore[import-untyped]
 
 from tests.manual_clock import ManualClock
-from tidemill.storage.files import StorageUnavailable, Unusable, for_each
+from tidemill.storage.files import FileUnreadable, StorageUnavailable, Unusable, find_files, for_each
 from tidemill.storage.locations import open_files
 from tidemill.storage.objects import Refused
 from tidemill.storage.s3_requests import Keys, Link, S3Requests, sign
@@ -169,3 +169,65 @@ def test_a_copy_that_breaks_off_is_an_error_though_its_status_is_good(s3_stub):
         files.copy_from(files, "file", etag, "second")
 
     assert files.stat("second") is None
+
+
+@pytest.mark.parametrize(
+    "answer", ["say Please log in.", "say <html><body>Welcome</body></html>", "say ", "200 InternalError"]
+)
+def test_an_answer_that_is_none_of_s3_is_an_error_of_the_store(s3_stub, answer):
+    """A console or a proxy answers so. The error ended the node; a page that is XML passed for an empty bucket."""
+    files = open_files(f"s3://{s3_stub.make_bucket()}/in", s3_stub.world)
+    for name in ("a", "b"):
+        files.put(name, b"1")
+    contents = [(file.name, file.etag) for file in files.list_after("", None)]
+    files.delete_contents([(name, "another") for name, _ in contents])
+
+    errors = []
+    for attempt in (
+        files.check_location,
+        lambda: list(files.list_after("", None)),
+        lambda: files.delete_contents(contents),
+        lambda: files.stat("a"),
+        lambda: files.read("a"),
+    ):
+        s3_stub.fail_next([answer])
+        with pytest.raises(StorageUnavailable, match="no answer of S3; set `endpoint`") as caught:
+            attempt()
+        errors.append(str(caught.value))
+
+    assert all(f"the answer of {s3_stub.url} is no answer" in error for error in errors[:3])
+    assert [file.name for file in files.list_after("", None)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("code", ["InvalidObjectState", "AccessDenied"])
+def test_an_object_that_the_store_refuses_is_unreadable_and_the_store_is_not_away(s3_stub, code):
+    """Glacier, a key of KMS or an access list refuses one object: its inbox waited for ever."""
+    bucket = s3_stub.make_bucket()
+    files = open_files(f"s3://{bucket}/in", s3_stub.world)
+    files.put("bad", b"1")
+    files.put("good", b"2")
+    s3_stub.refuse(bucket, "in/bad", code)
+    s3_stub.read_counts()
+
+    with pytest.raises(FileUnreadable, match=code):
+        files.read("bad")
+    counts = s3_stub.read_counts()
+    with pytest.raises(FileUnreadable, match="403 Forbidden"):
+        files.stat("bad")
+    bad, good = find_files(files, ["bad", "good"])
+
+    assert counts == {"GET": 1, "LIST": 1}
+    assert isinstance(bad, FileUnreadable)
+    assert good == files.stat("good")
+
+
+def test_credentials_that_the_store_refuses_make_no_file_unreadable(s3_stub):
+    """Each request gets 403 then: files would fail one after the other, and be quarantined."""
+    files = open_files(f"s3://{s3_stub.make_bucket()}/in", s3_stub.world)
+    files.put("file", b"1")
+
+    for attempt in (lambda: files.read("file"), lambda: files.stat("file"), lambda: files.stat_many(["file"])):
+        s3_stub.fail_next(["403 InvalidAccessKeyId"] * 2)
+        with pytest.raises(StorageUnavailable, match="InvalidAccessKeyId") as caught:
+            attempt()
+        assert not isinstance(caught.value, FileUnreadable)

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
+from tests.command import TIDEMILL
 from tests.ui.conftest import CHROMIUM
 from tests.ui.every_page import check_every_page
 from tests.yardstick import patience
@@ -53,7 +53,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     Fails if the demo gives no page while it works, or leaves anything behind when Ctrl-C has ended it.
     """
     folder = tmp_path_factory.mktemp("demo")
-    command = [str(Path(sys.executable).with_name("tidemill")), "demo", "--ui", "--days", "1"]
+    command = [TIDEMILL, "demo", "--ui", "--days", "1"]
     environ = {**os.environ, "TMPDIR": str(folder), "TIDEMILL_SERVER_PORT": "0", "PYTHONUNBUFFERED": "1"}
     demo = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environ)
     with demo:

@@ -413,6 +413,7 @@ def test_fsck_says_that_a_location_is_away(house):
 @pytest.mark.parametrize(("order_time", "first"), [("NULL", "fast\n"), ("20", "slow\n")])
 def test_snapshots_come_back_as_they_were_current(house, tmp_path, order_time, first):
     """Refreshes after the backup are adopted. An older refresh that ended last does not become current by that."""
+    (house.folder / "users").mkdir()  # as its declaration makes it
     place = (house.folder / "users").as_uri()
     spec = write_plain(SnapshotSpec())
     users = Dataset(DatasetId("users"), Namespace("default"), "users", DatasetKind.SNAPSHOT, place, spec)

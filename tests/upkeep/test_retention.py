@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
 
+import tidemill as tm
 from tests.errors import raises_code
 from tests.manual_clock import ManualClock
 from tests.stage import staged
+from tidemill.catalog.engine import open_catalog
 from tidemill.doctor import examine
 from tidemill.lake.chosen import choose_again
+from tidemill.lake.fileset.expiry import expire_superseded
+from tidemill.lake.fileset.time_travel import seq_before
+from tidemill.lake.janitor import sweep
 from tidemill.mill.metrics import measure
 from tidemill.roles.janitor import Janitor, MachineJanitor
+from tidemill.run.processes.external import outputs_of
 from tidemill.run.records.logs import delete_old_logs, delete_put_logs
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.horizon import read_horizon
-from tidemill.upkeep.retention import SQL, Historian
+from tidemill.upkeep.retention import SQL, Historian, _History
 from tidemill.upkeep.time_to_live import expire_messages
+from tidemill.world import Disk
 
 APP = """
 import tidemill as tm
@@ -27,6 +36,7 @@ import tidemill as tm
 app = tm.App("shop")
 days = app.fileset("days", keys={"day": "date"}, format="text", retention="2d")
 newest = app.fileset("newest", keys={"name": "string"}, format="text")
+small = app.fileset("small", keys={"name": "string"}, format="text")
 
 @app.python(writes=[days, newest])
 def load(run):
@@ -68,6 +78,32 @@ def process(run):
 
 app.workflow("steps", [tm.Node(fetch), tm.Node(process, after=[fetch])], arguments={"works": bool})
 """
+WORKER = """
+import tidemill as tm
+
+app = tm.App("shop")
+days = app.fileset("days", keys={"day": "date"}, format="text", retention="2d")
+small = app.fileset("small", keys={"name": "string"}, format="text")
+
+@app.worker(reads=[days], writes=[small])
+def tend(run):
+    while run.take("0s"):
+        run.output(small).overwrite({"name=a": "a\\n"})
+        run.commit()
+    raise SystemError("gone")
+"""
+COUNTED = """
+import tidemill as tm
+
+app = tm.App("shop")
+
+@app.python(arguments={{"works": bool}})
+def load(run):
+    assert run.arguments["works"]
+
+daily = tm.Cron("0 6 * * *", zone="UTC")
+app.schedule("daily", load, trigger=daily, constraints={constraints}, arguments={{"works": True}})
+"""
 KEEP = timedelta(days=3)
 DAY = timedelta(days=1)
 MARKS = (
@@ -77,11 +113,25 @@ MARKS = (
     "topics.before_part",
     "topics.part_deleted",
 )
-HISTORY = ("run", "run_input", "tx", "message", "job_history", "fire", "partition_change", "consumer_work")
+HISTORY = (
+    "run",
+    "run_input",
+    "tx",
+    "message",
+    "job_history",
+    "fire",
+    "partition_change",
+    "compaction",
+    "consumer_work",
+)
 
 
 class Killed(BaseException):
     """The end of a process at a mark."""
+
+
+class Unforeseen(Exception):
+    """An error that no line of the product expects."""
 
 
 @pytest.fixture
@@ -97,12 +147,31 @@ def stage(tmp_path, catalog_url, clock):
         yield stage
 
 
-def live(stage, clock, days, janitor):
-    """Let days pass, each with its runs and a sweep."""
+@pytest.fixture
+def tended(tmp_path, catalog_url, clock):
+    """A project with a worker."""
+    with staged(tmp_path, catalog_url, WORKER, clock) as stage:
+        yield stage
+
+
+def live(stage, clock, days, janitor, also=lambda _: None):
+    """Let days pass, each with its runs, what `also` does, and a sweep."""
     for _ in range(days):
         clock.pass_by(DAY)
         stage.play()
+        also(stage)
         janitor.step()
+
+
+def merge(stage):
+    """Replace a partition, and compact the partition twice."""
+    stage.publish("small", "name=a", op="overwrite")
+    for _ in range(2):
+        stage.publish("small", "name=a")
+        with stage.transaction("small") as tx:
+            outputs = outputs_of(tx)
+            found = outputs.find_fragmented("default.small", None)
+            outputs.compact("default.small", found, {"name=a": "name=a\n" * found[0].rows})
 
 
 def sizes(stage):
@@ -119,19 +188,159 @@ def make_janitor(stage):
 def test_a_catalog_that_works_for_long_stays_as_large_as_what_it_keeps(stage, clock):
     """A year at 1,000 runs a day would be 365,000 runs; here the same by tens of days."""
     janitor = make_janitor(stage)
-    live(stage, clock, 8, janitor)
+    live(stage, clock, 8, janitor, merge)
     at_first = sizes(stage)
-    live(stage, clock, 3, janitor)
+    live(stage, clock, 3, janitor, merge)
 
     found = audit(stage.mill.project.catalog)
     assert found.findings == ()
+    assert stage.mill.catalog.fsck().differences == ()
     assert found.horizon > 0
     assert clock.at - found.horizon_at <= KEEP + DAY
     assert sizes(stage) == at_first
+    assert at_first["compaction"] < 2 * 8
     samples = {(one.metric.value, *one.labels.values()): one.value for one in measure(stage.mill.project).samples}
     assert samples["tidemill_history_horizon_age_seconds",] == 0
     assert samples["tidemill_history_deleted_rows", "runs"] >= 2 * 7
+    assert samples["tidemill_history_deleted_rows", "compactions"] == 2 * 11 - at_first["compaction"]
     assert samples["tidemill_history_deleted_rows", "backfills"] == 0
+
+
+def tend(stage, clock):
+    """Publish a partition a day later, and have the worker take it; the process is gone before the end of the run."""
+    clock.pass_by(DAY)
+    stage.publish("days", f"day={clock.at:%Y-%m-%d}")
+    stage.balance_workers()
+    (run,) = stage.take()
+    driver = stage.driver(run)
+    driver._end = lambda *_: None
+    driver.work(stage.assignment(run))
+    stage.end_attempt(run, "lost", "gone")
+    return run
+
+
+def count_history(stage, run):
+    """The numbers of transactions and inputs of a run, and of all changes of what the worker reads."""
+    ((found,),) = stage.sql("SELECT dataset_id FROM dataset WHERE name = 'days'")
+    return tuple(
+        stage.sql(f"SELECT count(*) FROM {table} WHERE {key} = '{value}'")[0][0]
+        for table, key, value in (
+            ("tx", "run_id", run.run_id),
+            ("run_input", "run_id", run.run_id),
+            ("partition_change", "dataset_id", found),
+        )
+    )
+
+
+def test_the_history_of_a_worker_that_goes_on_is_deleted(tended, clock):
+    """A worker has one run for perhaps a year, and commits again and again."""
+    janitor = make_janitor(tended)
+    numbers = []
+    for _ in range(12):
+        run = tend(tended, clock)
+        janitor.step()
+        numbers.append(count_history(tended, run))
+        assert audit(tended.mill.project.catalog).findings == ()
+
+    assert run.epoch == len(numbers)
+    assert numbers[:4] == [(1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 4, 5)]
+    assert numbers[6:] == 6 * [(6, 4, 11)]
+
+
+@pytest.mark.parametrize("end", ["goes on", "ends"])
+def test_inputs_of_a_worker_go_in_parts(tended, clock, monkeypatch, end):
+    """A worker may have taken millions of partitions, and a janitor may be killed between two parts."""
+    monkeypatch.setattr("tidemill.upkeep.retention._PART", 2)
+    run = [tend(tended, clock) for _ in range(5)][-1]
+    if end == "ends":
+        tended.mill.runs.kill(run.run_id)
+    clock.pass_by(KEEP)
+    make_janitor(tended).step()
+    clock.pass_by(DAY)
+    kept = []
+    for _ in range(2):
+        tended.at["retention.part_deleted"] = _kill
+        with pytest.raises(Killed):
+            make_janitor(tended).step()
+        kept.append(tended.sql(f"SELECT count(*) FROM run_input WHERE run_id = '{run.run_id}'")[0][0])
+        assert audit(tended.mill.project.catalog).findings == ()
+
+    assert kept == [3, 1]
+
+
+def test_a_pass_looks_at_many_partitions_at_once(stage, clock, monkeypatch):
+    """The change before the current one stays: a transaction for each such partition took a second in each hour."""
+    catalog, numbers, transactions = stage.mill.project.catalog, [], []
+    for kind in ("read", "write"):
+        real = getattr(catalog, kind)
+        monkeypatch.setattr(catalog, kind, lambda block, real=real: (transactions.append(block), real(block))[1])
+    for most in (3, 30):
+        for _ in range(3):
+            clock.pass_by(DAY)
+            stage.publish("small", *(f"name={number}" for number in range(most)), op="overwrite")
+        for _ in range(6):
+            clock.pass_by(DAY)
+            make_janitor(stage).step()
+        historian = Historian(catalog, KEEP)
+        clock.pass_by(DAY)
+        transactions.clear()
+        historian.step()
+        kept = "SELECT count(*) FROM partition_change JOIN dataset USING (dataset_id) WHERE name = 'small'"
+        numbers.append((stage.sql(kept)[0][0], len(transactions)))
+
+    assert [changes for changes, _ in numbers] == [6, 60]
+    assert numbers[0][1] == numbers[1][1]
+
+
+def test_a_commit_of_many_partitions_is_looked_at_in_parts(stage, clock, monkeypatch):
+    """A commit may replace 50,000 partitions: PostgreSQL ended the statement after five seconds, hour by hour."""
+    monkeypatch.setattr("tidemill.upkeep.retention._PART", 4)
+    looked, real = [], _History.list_old
+    monkeypatch.setattr(_History, "list_old", lambda *given: (looked.append(len(given[2])), real(*given))[1])
+    for _ in range(3):
+        clock.pass_by(DAY)
+        stage.publish("small", *(f"name={number}" for number in range(10)), op="overwrite")
+    for _ in range(6):
+        clock.pass_by(DAY)
+        make_janitor(stage).step()
+
+    assert max(looked) == 4
+    assert stage.sql("SELECT count(*) FROM partition_change WHERE superseded_seq IS NOT NULL") == [(10,)]
+
+
+def test_time_slots_stay_and_the_partitions_go(stage, clock):
+    """A watermark that waits may count its slots from the first on: without a slot it would stand still."""
+    watermark = 'retention="2d", watermark=tm.Watermark("at", pattern="$day", interval="1d", gap="wait")'
+    stage.declare(APP.replace('retention="2d"', watermark))
+    numbers = []
+    for _ in range(2):
+        live(stage, clock, 8, make_janitor(stage))
+        ((slots,),) = stage.sql("SELECT count(*) FROM time_slot")
+        changes = "SELECT count(*) FROM partition_change JOIN dataset USING (dataset_id) WHERE name = 'days'"
+        numbers.append((slots, stage.sql(changes)[0][0]))
+
+    assert [slots for slots, _ in numbers] == [8, 16]
+    assert numbers[0][1] == numbers[1][1]
+
+
+def test_a_compaction_stays_until_its_files_are_deleted(stage, clock):
+    """Its row says which files are to be deleted: without the row they would stay for ever."""
+    catalog, hour = stage.mill.project.catalog, timedelta(hours=1)
+    historian, numbers = Historian(catalog, hour), []
+    for _ in range(2):
+        merge(stage)
+    clock.pass_by(DAY)
+    stage.publish("newest", "name=a")
+    expire_superseded(catalog, hour)
+    for delete in (int, lambda: sweep(catalog)):
+        delete()
+        for _ in range(3):
+            clock.pass_by(2 * hour)
+            historian.step()
+        numbers.append(stage.sql("SELECT count(*) FROM compaction")[0][0])
+
+    assert numbers == [4, 1]
+    assert stage.mill.catalog.fsck().differences == ()
 
 
 def test_a_horizon_that_no_janitor_moves_is_found_by_the_doctor(stage, clock):
@@ -159,8 +368,11 @@ def test_what_is_needed_stays_at_any_age(stage, clock):
     janitor = make_janitor(stage)
     live(stage, clock, 1, janitor)
     stage.mill.schedules.suspend("shop.daily")
+    last = next(run for run in stage.mill.runs.list(state="COMPLETED") if run.program.endswith("report"))
+    replayed = stage.mill.runs.replay(last.run_id, sandbox=True).run_id
+    stage.play()
     waiting = stage.mill.runs.start("shop.report").run_id
-    newest = {run.run_id for run in stage.runs()}
+    newest = {run.run_id for run in stage.runs()} - {replayed}
     for _ in range(6):
         clock.pass_by(DAY)
         janitor.step()
@@ -169,6 +381,131 @@ def test_what_is_needed_stays_at_any_age(stage, clock):
     assert {run.run_id for run in stage.runs()} == newest >= {waiting}
     assert [stage.mill.runs.show(run_id).run_id for run_id in newest]
     assert audit(stage.mill.project.catalog).findings == ()
+
+
+def make_short_janitor(stage):
+    """Make a janitor that keeps history for a day, sooner than constraints and alerts count runs."""
+    return Janitor(stage.mill.project.catalog, state=stage.mill.project.config.state, keep_history=DAY)
+
+
+@contextmanager
+def counted(tmp_path, catalog_url, clock, constraint=""):
+    """Open a project with a daily schedule under a constraint."""
+    app = COUNTED.format(constraints=f"[tm.{constraint}]" if constraint else "[]")
+    with staged(tmp_path, catalog_url, app, clock) as stage:
+        yield stage
+
+
+def launch(stage, clock, days, janitor):
+    """Let days pass; return those, from 1 on, on which the schedule has launched a run."""
+    launched = []
+    for day in range(1, days + 1):
+        clock.pass_by(DAY)
+        launched += [day for run in stage.play() if run.schedule_id]
+        janitor.step()
+    return launched
+
+
+def test_launches_that_a_rate_counts_stay(tmp_path, catalog_url, clock):
+    """Without them more runs than the limit start, and no record says so."""
+    with counted(tmp_path, catalog_url, clock, 'Rate(2, per="20d", on_limit="skip")') as stage:
+        janitor = make_short_janitor(stage)
+        launched = launch(stage, clock, 24, janitor)
+        numbers = [len(stage.runs())]
+        stage.declare(
+            COUNTED.format(constraints="[]").removeprefix('\nimport tidemill as tm\n\napp = tm.App("shop")\n')
+        )
+        launch(stage, clock, 4, janitor)
+        numbers.append(len(stage.runs()))
+
+    assert launched == [1, 2, 21, 22]
+    assert numbers == [2, 3]
+
+
+@pytest.mark.parametrize(("later", "day"), [("backfill", 9), ("replay", 10), ("sandbox", 10)])
+def test_the_last_success_that_a_constraint_counts_stays(tmp_path, catalog_url, clock, later, day):
+    """A later run that the constraint does not count would take its place. A replay that publishes counts."""
+    with counted(tmp_path, catalog_url, clock, 'SinceLastRun("10d")') as stage:
+        janitor, runs = make_short_janitor(stage), stage.mill.runs
+        first = runs.start("shop.load", {"works": True}).run_id
+        stage.play()
+        clock.pass_by(DAY)
+        if later == "backfill":
+            may = {"by": "times", "schedule": "shop.daily", "since": "2025-05-01", "until": "2025-05-02"}
+            stage.mill.backfills.start("shop.load", **may, select="all")
+        else:
+            runs.replay(first, sandbox=False)
+        stage.play()
+        clock.pass_by(timedelta(minutes=1))
+        if later == "sandbox":
+            runs.replay(first, sandbox=True)
+            stage.play()
+        launched = launch(stage, clock, 14, janitor)
+
+    assert launched == [day]
+
+
+def test_the_success_that_ended_last_stays(tmp_path, catalog_url, clock):
+    """A failure that was made good would be a failure again."""
+    with counted(tmp_path, catalog_url, clock) as stage:
+        janitor, mill = make_short_janitor(stage), stage.mill
+        mill.schedules.suspend("shop.daily")
+        mill.alerts.create("once", tm.RunFailed("shop.load"))
+        for works in (True, False, True):
+            mill.runs.start("shop.load", {"works": works})
+            clock.pass_by(timedelta(minutes=1))
+        for run in reversed(stage.take()):
+            stage.attempt(run)
+            clock.pass_by(timedelta(minutes=1))
+        mill.runs.replay(run.run_id, sandbox=False)
+        stage.play()
+        launch(stage, clock, 4, janitor)
+        stage.look_at_alerts()
+
+        assert list(mill.alerts.list(rule="once")) == []
+
+
+def test_failures_that_an_alert_counts_stay(tmp_path, catalog_url, clock):
+    """An open alert would end though no run has succeeded."""
+    with counted(tmp_path, catalog_url, clock) as stage:
+        janitor, mill = make_short_janitor(stage), stage.mill
+        mill.schedules.suspend("shop.daily")
+        mill.alerts.create("thrice", tm.RunFailed("shop.load", times=3))
+
+        def run(days, *, works):
+            numbers = []
+            for _ in range(days):
+                mill.runs.start("shop.load", {"works": works})
+                stage.play()
+                clock.pass_by(DAY)
+                janitor.step()
+                stage.look_at_alerts()
+                numbers.append((len(stage.runs()), len(list(mill.alerts.list(rule="thrice")))))
+            return numbers
+
+        failed = run(9, works=False)
+        launch(stage, clock, 4, janitor)
+        stage.look_at_alerts()
+        later = len(stage.runs()), len(list(mill.alerts.list(rule="thrice")))
+        good = run(4, works=True)
+
+    assert failed[2:] == 7 * [(3, 1)]
+    assert later == (3, 1)
+    assert good[-1] == (3, 0)
+
+
+def test_runs_whose_times_an_alert_counts_stay(tmp_path, catalog_url, clock, monkeypatch):
+    """A rule about slow runs would be silent: without 5 completed runs no time is usual."""
+    monkeypatch.setattr("tidemill.upkeep.retention.USUAL_RUNS", 6)
+    with counted(tmp_path, catalog_url, clock) as stage:
+        janitor = make_short_janitor(stage)
+        stage.mill.alerts.create("slow", tm.RunSlow("shop.load"))
+        launch(stage, clock, 12, janitor)
+        with_rule = len(stage.runs())
+        stage.mill.alerts.delete("slow")
+        launch(stage, clock, 3, janitor)
+
+        assert (with_rule, len(stage.runs())) == (6, 3)
 
 
 def test_runs_of_nodes_stay_as_long_as_their_workflow(stage, clock):
@@ -243,6 +580,25 @@ def test_logs_go_with_the_records_of_their_runs(stage, clock, tmp_path):
     assert {one.parent.parent.name for one in (tmp_path / "far").rglob("stdout")} == {kept, young}
 
 
+def test_a_log_that_cannot_be_deleted_holds_up_nothing(stage, clock, tmp_path):
+    """The error would end the process, with the drivers of its runs, and again after each start."""
+
+    class Stubborn(Disk):
+        def remove(self, path):
+            if path.name == stuck:
+                raise PermissionError(f"{path} belongs to another user")
+            super().remove(path)
+
+    stuck, free = stage.world.new_id("run"), stage.world.new_id("run")
+    for run_id in (stuck, free):
+        (tmp_path / "logs" / run_id).mkdir(parents=True)
+    clock.pass_by(DAY)
+    with closing(open_catalog(stage.mill.project.config.catalog, replace(stage.world, disk=Stubborn()))) as catalog:
+        assert delete_old_logs(catalog, tmp_path / "logs", clock.at) == 1
+
+    assert [one.name for one in (tmp_path / "logs").iterdir()] == [stuck]
+
+
 def test_a_machine_with_runners_alone_deletes_what_the_catalog_has_no_more(stage, clock, tmp_path):
     """The janitor of another machine does not reach its folders: they would grow for ever."""
     catalog = stage.mill.project.catalog
@@ -262,24 +618,46 @@ def test_a_machine_with_runners_alone_deletes_what_the_catalog_has_no_more(stage
 
 
 @pytest.mark.long
-def test_a_janitor_killed_anywhere_is_continued_by_the_next(stage, clock):
-    """Each part is a transaction of its own, and a repeated deletion finds nothing."""
-    live(stage, clock, 8, make_janitor(stage))
+@pytest.mark.parametrize("fault", ["kill", "exception", "pause"])
+def test_a_janitor_struck_anywhere_is_continued_by_the_next(stage, clock, fault):
+    """Each part is a transaction of its own, and a repeated deletion finds nothing.
+
+    A janitor that pauses goes on after another janitor has deleted all.
+    """
+    strike, ends = {
+        "kill": (_kill, pytest.raises(Killed)),
+        "exception": (_fail, pytest.raises(Unforeseen)),
+        "pause": (lambda: make_janitor(stage).step(), nullcontext()),
+    }[fault]
+    live(stage, clock, 8, make_janitor(stage), merge)
     whole = sizes(stage)
-    clock.pass_by(DAY)
-    stage.play()
 
     between = []
     for mark in MARKS:
-        stage.at[mark] = _kill
-        with pytest.raises(Killed):
+        clock.pass_by(DAY)
+        stage.play()
+        merge(stage)
+        stage.at[mark] = strike
+        with ends:
             make_janitor(stage).step()
         between += audit(stage.mill.project.catalog).findings
     make_janitor(stage).step()
 
     assert between == []
+    assert stage.at == {}
     assert audit(stage.mill.project.catalog).findings == ()
     assert sizes(stage) == whole
+
+
+def test_the_times_of_an_open_job_stay_at_any_age(stage, clock):
+    """A job may wait for data longer than history is kept: a backfill would do its times a second time."""
+    janitor, begin = make_janitor(stage), clock.at
+    waits = 'trigger=tm.Cron("0 6 * * *", zone="UTC") & tm.NewPartitions(small)'
+    stage.declare(APP.replace('trigger=tm.Cron("0 6 * * *", zone="UTC")', waits))
+    live(stage, clock, 9, janitor)
+
+    plan = stage.mill.backfills.plan("shop.load", by="times", schedule="shop.daily", since=begin, until=clock.at)
+    assert plan.named == {"waiting": 9}
 
 
 def test_the_horizon_moves_on_though_its_commits_are_deleted(stage, clock):
@@ -298,6 +676,17 @@ def test_the_horizon_moves_on_though_its_commits_are_deleted(stage, clock):
     assert [one.seq for one in moved] == sorted(one.seq for one in moved)
 
 
+def test_the_last_of_many_commits_of_one_millisecond_is_found(stage):
+    """PostgreSQL gave any of them: what should have expired stayed for another round."""
+    for number in range(12):
+        stage.publish("small", f"name={number}")
+    stage.sql("UPDATE tx SET ended_at = 1 WHERE commit_seq % 3 = 1 RETURNING 1")
+    stage.sql("UPDATE tx SET ended_at = 1 WHERE ended_at IS NOT NULL RETURNING 1")
+    ((last,),) = stage.sql("SELECT max(commit_seq) FROM tx")
+
+    assert stage.mill.project.catalog.read(lambda db: seq_before(db, timedelta(0))) == last
+
+
 def test_two_janitors_move_the_horizon_once(stage, clock):
     """A horizon that moved twice in an hour would delete what an audit under way still compares."""
     live(stage, clock, 5, make_janitor(stage))
@@ -314,6 +703,10 @@ def test_two_janitors_move_the_horizon_once(stage, clock):
 
 def _kill() -> None:
     raise Killed
+
+
+def _fail() -> None:
+    raise Unforeseen
 
 
 def test_messages_stay_for_those_that_still_read_them(stage, clock):
@@ -404,11 +797,13 @@ def test_a_topic_whose_deletion_was_killed_shows_no_old_messages(stage, clock):
     with pytest.raises(Killed):
         topics.delete("door")
     created = topics.create("door", keep="30d")
+    empty = [topics.show("door"), *topics.list(kind="own")]
     topics.publish("door", {"n": 2})
     read = [[one.payload["n"] for one in topics.read("door", **how)] for how in ({}, {"after": "0"})]
     expire_messages(stage.mill.project.catalog, 30 * DAY, 0)
 
     assert created.keep == 30 * DAY
+    assert [(one.newest, one.newest_at) for one in [created, *empty]] == [("", None)] * 3
     assert read == [[2], [2]]
     assert stage.sql("SELECT count(*) FROM message WHERE topic = 'door'") == [(1,)]
 

@@ -1,6 +1,6 @@
-"""A year of a project in a virtual clock: its catalog stays as large as after 130 days.
+"""A year of a project in a virtual clock: its catalog stays as large as after 100 days.
 
-History stays for 90 days. The partitions, which are dropped after 30 days, are history from then on.
+History stays for 90 days. The partitions, which are dropped after 7 days, are history from then on.
 
 `python -m tests.upkeep.year` prints how many rows and bytes the catalog has after each ten days, and what its audit
 finds. All settings of retention have their defaults. Schedules, runs and the janitor are real, in one process.
@@ -25,7 +25,7 @@ APP: Final = """
 import tidemill as tm
 
 app = tm.App("shop")
-days = app.fileset("days", keys={{"day": "date"}}, format="text", retention="30d")
+days = app.fileset("days", keys={{"day": "date"}}, format="text", retention="7d")
 
 @app.python(writes=[days], arguments={{"number": int}})
 def load(run):
@@ -44,7 +44,7 @@ _TABLES: Final = (
     *("run", "run_input", "tx", "message", "job_history", "fire", "partition_change", "consumer_work", "garbage"),
     *("audit", "reader_pin", "slot", "timer"),
 )
-_FULL: Final = 130
+_FULL: Final = 100
 """The day by which all of the first day has been deleted."""
 _ALLOWED: Final = 1.05
 """The greatest growth of the catalog between that day and the end: pages of a database are not all full."""

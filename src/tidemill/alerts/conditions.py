@@ -33,6 +33,7 @@ from tidemill.alerts.rules import (
     TransactionTooLong,
     WatermarkHeld,
 )
+from tidemill.alerts.specs import AlertSpec
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import list_transactions
@@ -56,13 +57,14 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
+USUAL_RUNS: Final = 50
+"""The last completed runs of a program that say how long a run usually takes."""
 Subjects: TypeAlias = Collection[str] | None
 """The subjects to look at; None for all."""
 _DOTS: Final = 2
 """The dots in the qualified name of a program."""
 _TRANSACTIONS: Final = "transactions"
 _SCHEDULER: Final = "scheduler"
-_USUAL_RUNS: Final = 50
 _FEWEST_RUNS: Final = 5
 _SHORTEST: Final = timedelta(seconds=1)
 _LOOK_AGAIN: Final = timedelta(hours=1)
@@ -107,6 +109,19 @@ class MachineState:
 
     host: str
     free: int | None = None
+
+
+class CountedRuns(NamedTuple):
+    """The old runs that alert rules count, beside the last success of each program."""
+
+    failures: int
+    """The largest number of last failures of one program that a rule counts; at least 1."""
+    timed: tuple[ProgramId, ...]
+    """The programs of which a rule counts the last `USUAL_RUNS` completed runs."""
+
+
+class _AfterRuns(NamedTuple):
+    spec: AlertSpec
 
 
 class _Failing(NamedTuple):
@@ -185,7 +200,7 @@ def _(rule: RunTooLong, db: Db, namespace: Namespace, only: Subjects, machine: M
 def _(rule: RunSlow, db: Db, namespace: Namespace, only: Subjects, machine: MachineState) -> Found:
     del namespace, only, machine
     program_id = _find_program(db, rule.program)
-    took = [] if program_id is None else db.records(SQL.list_times, int, program_id=program_id, limit=_USUAL_RUNS)
+    took = [] if program_id is None else db.records(SQL.list_times, int, program_id=program_id, limit=USUAL_RUNS)
     if program_id is None or len(took) < _FEWEST_RUNS:
         return Found(())  # the end of a run brings the next look
     usual = timedelta(milliseconds=sorted(took)[ceil(len(took) * 0.99) - 1])
@@ -335,6 +350,15 @@ def _(rule: Quarantined, db: Db, namespace: Namespace, only: Subjects, machine: 
     number = "1 file" if files == 1 else f"{files} or more files" if files == most else f"{files} files"
     why = f"{number} of {rule.inbox} in quarantine: `tidemill inbox files {rule.inbox} --state quarantined`"
     return Found((Violation(rule.inbox, db.now(), why),))
+
+
+def list_counted(db: Db) -> CountedRuns:
+    """Return which old runs the alert rules of all namespaces count. Cost: the rules that look at ends of runs."""
+    rules = [one.spec.rule for one in db.records(SQL.list_after_runs, _AfterRuns)]
+    failures = max((rule.times for rule in rules if isinstance(rule, RunFailed)), default=1)
+    slow = {rule.program for rule in rules if isinstance(rule, RunSlow)}
+    found = (_find_program(db, name) for name in sorted(slow))
+    return CountedRuns(failures, tuple(program_id for program_id in found if program_id is not None))
 
 
 def measure_waiting(db: Db, consumer: Consumer, most: int) -> tuple[int, datetime | None]:

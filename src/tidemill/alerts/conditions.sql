@@ -9,20 +9,27 @@ SELECT program_id FROM program WHERE namespace = :namespace AND app = :app AND n
 -- name: list_failing
 -- gives: program_id, run_id, exit_reason, holds_until, since
 -- Programs with so many failures since their last success: the newest one, and the end of the one that is `others`
--- behind it. A workflow keeps claims until holds_until. Look-ups in indexes, for each program: killed runs and rejected
--- ones, however many, are not read.
+-- behind it. Replays are left out: they run the code of another time. A workflow keeps claims until holds_until. Look-ups
+-- in indexes, for each program: killed runs and rejected ones, however many, are not read. Retention keeps these runs.
 SELECT failing.program_id, newest.run_id, newest.exit_reason, workflow_run.holds_until, failing.since
   FROM (SELECT program_id,
                (SELECT run_id FROM run WHERE run.program_id = program.program_id AND state = 'FAILED'
+                   AND replay_of IS NULL
                  ORDER BY ended_at DESC LIMIT 1) AS run_id,
                (SELECT ended_at FROM run WHERE run.program_id = program.program_id AND state = 'FAILED'
-                   AND ended_at >= coalesce((SELECT max(ended_at) FROM run AS success
+                   AND replay_of IS NULL
+                   AND ended_at >= coalesce((SELECT ended_at FROM run AS success
                                               WHERE success.program_id = program.program_id
-                                                AND success.state = 'COMPLETED'), 0)
+                                                AND success.state = 'COMPLETED' AND success.replay_of IS NULL
+                                              ORDER BY ended_at DESC LIMIT 1), 0)
                  ORDER BY ended_at DESC LIMIT 1 OFFSET :others) AS since
           FROM program WHERE program_id IN ({texts:program_ids})) AS failing
  CROSS JOIN run AS newest LEFT JOIN workflow_run ON workflow_run.run_id = newest.run_id
  WHERE failing.since IS NOT NULL AND newest.run_id = failing.run_id
+
+-- name: list_after_runs
+-- gives: spec
+SELECT DISTINCT spec FROM alert_rule {indexed_by:alert_rule_after} WHERE looks_after <> '' AND looks_after = 'runs'
 
 -- name: find_longest
 -- gives: name, at
@@ -68,8 +75,9 @@ SELECT at FROM watermark_move WHERE dataset_id = :dataset_id ORDER BY commit_seq
 
 -- name: list_times
 -- gives: milliseconds
+-- Retention keeps these runs.
 SELECT ended_at - started_at AS milliseconds FROM run
- WHERE program_id = :program_id AND state = 'COMPLETED' AND started_at IS NOT NULL
+ WHERE program_id = :program_id AND state = 'COMPLETED' AND started_at IS NOT NULL AND replay_of IS NULL
  ORDER BY ended_at DESC LIMIT :limit
 
 -- name: find_last_arrival

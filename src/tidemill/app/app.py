@@ -31,7 +31,7 @@ from tidemill.app.pipeline import Pipeline, Reading, Writing
 from tidemill.app.reads import Changes, Reads
 from tidemill.app.script import Script, check_argv
 from tidemill.app.watermark import Watermark
-from tidemill.app.workflow import DeclaredNode, Workflow, check_holds, check_is_node, check_node, make_node
+from tidemill.app.workflow import DeclaredNode, Workflow, check_holds, check_node, check_nodes, make_node
 from tidemill.durations import BadDuration, parse_duration
 from tidemill.errors import NotFound, UserError
 from tidemill.frames.jdbc import Jdbc
@@ -382,8 +382,11 @@ class App:
         """Have a deployment pack a script with the code."""
         if not path.endswith(".py") or any(sign in path for sign in "*?["):
             raise BadDeclaration(f"script {path!r}", "is no Python file: name one below the folder of the app file")
+        if not _is_below(path):
+            why = "is not below the folder of the app file: move it there, and name it relative to that folder"
+            raise BadDeclaration(f"script {path!r}", why)
         if path not in self.files:
-            self.files = (*self.files, *_check_patterns(self.name, [path]))
+            self.files = (*self.files, path)
 
     def pipeline(
         self,
@@ -504,8 +507,7 @@ class App:
         what the workflow holds.
         `arguments` are as in `spark`.
         """
-        for node in nodes:
-            check_is_node(name, node)
+        check_nodes(name, nodes)
         ordered = in_order(
             [
                 make_node(self._program_name(node.program), tuple(self._program_name(one) for one in node.after), node)
@@ -823,11 +825,15 @@ def _check_patterns(app: str, files: Sequence[str]) -> tuple[str, ...]:
     if isinstance(files, str):
         raise BadDeclaration(f"app {app!r}", f"has files={files!r}: write a list, files=[{files!r}]")
     for pattern in files:
-        parts = pattern.split("/") if isinstance(pattern, str) else []
-        if not parts or any(part in {"", ".", ".."} for part in parts):
+        if not isinstance(pattern, str) or not _is_below(pattern):
             why = "name files below the folder of the app file, such as 'sql/*.sql'"
             raise BadDeclaration(f"app {app!r}", f"has the pattern {pattern!r} in files: {why}")
     return tuple(files)
+
+
+def _is_below(path: str) -> bool:
+    """Return whether a path, or a pattern of paths, names files below the folder of the app file."""
+    return not {"", ".", ".."}.intersection(path.split("/"))
 
 
 def _check_profile(program: str, kind: ProgramKind, profile: str) -> str:

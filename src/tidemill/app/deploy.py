@@ -44,6 +44,7 @@ from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema
 from tidemill.lake.fileset.monitor import declare_monitoring
 from tidemill.lake.fileset.publish import declare_columns
 from tidemill.lake.inbox.inbox import ensure_inbox
+from tidemill.lake.places import prepare_locations
 from tidemill.lake.snapshot.changes import forget_feeds
 from tidemill.lake.snapshot.guards import ALLOW
 from tidemill.lake.window.cascade import forget_outputs, list_followed, put_output
@@ -220,14 +221,13 @@ def deploy(  # noqa: PLR0913  # options by keyword, each with a default
     `if_generation` the app must still have that version (0: no version), else `ChangedMeanwhile`. With `declared`, the
     names of all apps in the app file, the result has the `apps_left`.
 
-    Locations are made, and must be writable, before the transaction begins. Raises what the declarations' rooms
-    refuse (`DatasetClash`, `BadLocation`, `BadArgument`).
+    Locations that are new are made, and all must be writable, before the transaction begins. Raises what the
+    declarations' rooms refuse (`DatasetClash`, `BadLocation`, `BadArgument`), and `StorageUnavailable` for a location
+    that was made before and is away.
     """
     datasets = [_dataset(world, config, app, declared) for declared in app.datasets.values()]
-    for dataset in datasets:
-        open_files(dataset.location, world).prepare()
-        if dataset.archive is not None:
-            open_files(dataset.archive, world).prepare()
+    places = [place for dataset in datasets for place in (dataset.location, dataset.archive) if place is not None]
+    prepare_locations(catalog, world, places)
     world.mark("deploy.prepared")
     block = _Deploying(world, config, app, datasets, code, update_schedules=update_schedules)
 

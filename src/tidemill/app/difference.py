@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.names import Namespace, qualified
+from tidemill.run.records.modules import DATA_FILES
 from tidemill.run.records.programs import AppSpec
 from tidemill.schedule.specs import Owner
 
@@ -111,7 +112,7 @@ def read_parts(db: Db, namespace: Namespace, app: str, spec: AppSpec | None, sum
     place = {"namespace": namespace, "app": app}
     parts: dict[tuple[Part, str], Mapping[str, object]] = {}
     if spec is not None:
-        files = {f"file {name}": sum_[:_SHOWN_DIGITS] for name, sum_ in sums.items()}
+        files = {f"file {name}": sum_[:_SHOWN_DIGITS] for name, sum_ in sums.items() if name != DATA_FILES}
         parts[Part.APP, app] = {"app file": spec.file, "project": spec.project, "code": spec.bundle, **files}
     for name, kind, location, text in db.records(SQL.list_datasets, tuple[str, str, str, str], **place):
         parts[Part.DATASET, name] = {"kind": kind, "location": location, **json.loads(text)}

@@ -51,8 +51,8 @@ class MissingFiles(UserError):
         self.app_file = str(app_file)
         self.pattern = pattern
         super().__init__(
-            f"no file matches {pattern!r}, which {app_file} declares in files",
-            f"correct the pattern, or add the file below {app_file.parent}",
+            f"no file matches {pattern!r}, which {app_file} declares",
+            f"correct the name, or add the file below {app_file.parent}",
             before=": ",
         )
 

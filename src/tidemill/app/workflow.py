@@ -40,11 +40,23 @@ class Workflow:
         raise NotImplementedError(f"{self.qualified_name} is a workflow: `tidemill run start` starts it")
 
 
-def check_is_node(workflow: str, node: object) -> None:
-    """Refuse a program where a node is wanted, and anything else that is no node."""
-    if not isinstance(node, DeclaredNode):
-        shown = getattr(node, "__name__", repr(node))
-        raise BadDeclaration(f"workflow {workflow!r}", f"has {shown} as a node: write tm.Node({shown})")
+def check_nodes(workflow: str, nodes: object) -> None:
+    """Refuse what is no list of nodes, a program where a node is wanted, and a node whose `after` is no list."""
+    if isinstance(nodes, str) or not isinstance(nodes, Sequence):
+        shown = "tm.Node(…)" if isinstance(nodes, DeclaredNode) else f"tm.Node({_show(nodes)})"
+        raise BadDeclaration(f"workflow {workflow!r}", f"has no list of nodes: write [{shown}]")
+    for node in nodes:
+        if not isinstance(node, DeclaredNode):
+            raise BadDeclaration(f"workflow {workflow!r}", f"has {_show(node)} as a node: write tm.Node({_show(node)})")
+        if isinstance(node.after, str) or not isinstance(node.after, Sequence):
+            why = (
+                f"has the node {_show(node.program)} with after={_show(node.after)}: write after=[{_show(node.after)}]"
+            )
+            raise BadDeclaration(f"workflow {workflow!r}", why)
+
+
+def _show(program: object) -> str:
+    return str(getattr(program, "__name__", repr(program)))
 
 
 def make_node(name: str, after: tuple[str, ...], node: DeclaredNode) -> NodeSpec:

@@ -103,10 +103,8 @@ class MessageTooLarge(UserError):
         super().__init__(f"the payload of a message {event_key} has {size} bytes, more than {most}")
 
 
-MOST_OWN_BYTES: Final = 500_000
-"""The most bytes of the payload of a user's message."""
-MOST_PAYLOAD_BYTES: Final = 1_000_000
-"""The most bytes of any payload. The end of a workflow has the arguments of the run and the values of all its nodes."""
+MOST_PAYLOAD_BYTES: Final = 500_000
+"""The most bytes of a payload. A commit that announces more is cut into messages, or was refused before it began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +196,8 @@ def check_payload(topic: str, payload: Payload | None) -> Payload:
         raise BadPayload(topic, str(error)) from None
     if not isinstance(payload, Mapping | None):
         raise BadPayload(topic, f"{text[:80]} is no mapping")
-    if len(text) > MOST_OWN_BYTES:
-        raise MessageTooLarge(topic, str(len(text)), str(MOST_OWN_BYTES))
+    if len(text) > MOST_PAYLOAD_BYTES:
+        raise MessageTooLarge(topic, str(len(text)), str(MOST_PAYLOAD_BYTES))
     return read_payload(text)[0]
 
 
@@ -207,6 +205,11 @@ def read_messages(db: Db, topic: str, after: Position, limit: int) -> list[Messa
     """At most `limit` messages of `topic` behind `after`, in order of (seq, n). Repeatable; cost: what is given."""
     rows = db.records(SQL.read_after, MessageRow, topic=topic, seq=after.seq, n=after.n, limit=limit)
     return [to_message(row) for row in rows]
+
+
+def behind_commit(seq: int) -> Position:
+    """Return the position behind all messages of a commit."""
+    return Position(seq, 2**31)
 
 
 def find_expired(db: Db, topic: str) -> Position:
@@ -234,7 +237,7 @@ def find_position_at(db: Db, topic: str, at: datetime, newest: Position) -> Posi
             high = middle
         else:
             low = found.seq + 1
-    return Position(low, -1)
+    return behind_commit(low - 1)
 
 
 class _Sought(NamedTuple):

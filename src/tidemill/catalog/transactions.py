@@ -242,6 +242,11 @@ def commit(catalog: Catalog, tx: Transaction, effects: Sequence[Effect]) -> Comm
     return seq
 
 
+def lock_open(db: Db, tx: Transaction) -> None:
+    """Keep a transaction open until the block ends; `TransactionEnded` if it is not open, or was taken over."""
+    db.call(SQL.refuse_unless_open(write_pointer=tx.write_pointer, epoch=tx.epoch))
+
+
 def find_in_progress(db: Db, dataset_id: DatasetId, snapshot: Snapshot) -> list[WritePointer]:
     """The in-progress list of `snapshot` for one data set, ascending, at any later time.
 

@@ -65,4 +65,4 @@ def force(job_id: str, *, as_json: bool) -> None:
     """Start a job's run now, without waiting for its trigger or constraints."""
     with open_mill() as mill:
         forced = mill.jobs.force(job_id)
-    say(forced, f"{forced.run_id} is pending; `tidemill run show {forced.run_id}`", as_json=as_json)
+    say(forced, f"{forced.run_id} is made; `tidemill run show {forced.run_id}`", as_json=as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tidemill.cli.output import json_option, open_mill, page_options, say, show_page
+from tidemill.run.records.nodes import NodeState
 
 
 @click.group(name="node", help="Nodes: the processes that share the work.")
@@ -29,4 +30,7 @@ def drain(node_id: str, *, as_json: bool) -> None:
     """Have a node take no more runs, and end when its runs have ended. `tidemill node list` lists nodes."""
     with open_mill() as mill:
         done = mill.nodes.drain(node_id)
-    say(done, f"{node_id} drains: it ends when its runs have ended", as_json=as_json)
+    already = "" if done.changed else " already"
+    drains = f"{node_id} drains{already}: it ends when its runs have ended"
+    lost = f"{node_id} is lost, and has ended or does not answer: it drains if it works again"
+    say(done, lost if done.state is NodeState.LOST else drains, as_json=as_json)

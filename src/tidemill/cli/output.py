@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from tidemill.errors import TidemillError
-from tidemill.mill.plain import to_plain
+from tidemill.mill.plain import to_plain, to_readable
 from tidemill.mill.written import BadOption
 
 if TYPE_CHECKING:
@@ -180,13 +180,13 @@ def show_list(records: Sequence[object], columns: Sequence[str], *, as_json: boo
 
     `empty` is what a person reads when there are none, with the next step.
     """
-    plain = [to_plain(record) for record in records]
     if as_json:
-        click.echo(json.dumps(plain, indent=2))
-    elif not plain:
+        click.echo(json.dumps([to_plain(record) for record in records], indent=2))
+    elif not records:
         click.echo(empty)
     else:
-        _print_table([[_cell(row.get(column)) for column in columns] for row in plain], columns)
+        rows = map(to_readable, records)
+        _print_table([[_cell(row.get(column)) for column in columns] for row in rows], columns)
 
 
 def show_rows(rows: Sequence[Mapping[str, object]], *, as_json: bool, empty: str) -> None:
@@ -202,8 +202,7 @@ def show_rows(rows: Sequence[Mapping[str, object]], *, as_json: bool, empty: str
 
 def show_one(record: object, *, as_json: bool) -> None:
     """Print all fields of a record as indented lines, or as a JSON object."""
-    plain = to_plain(record)
-    click.echo(json.dumps(plain, indent=2) if as_json else "\n".join(_lines(plain)))
+    click.echo(json.dumps(to_plain(record), indent=2) if as_json else "\n".join(_lines(to_readable(record))))
 
 
 def show_triggered(record: object, *, as_json: bool) -> None:
@@ -214,7 +213,7 @@ def show_triggered(record: object, *, as_json: bool) -> None:
     if as_json:
         show_one(record, as_json=True)
         return
-    plain: dict[str, Any] = to_plain(record)
+    plain: dict[str, Any] = to_readable(record)
     plain["triggers"] = [line for feed in plain["triggers"] for line in _message_lines(feed)]
     if "because" in plain:
         plain["because"] = [{"reason": one["code"], "why": one["why"]} for one in plain["because"]]

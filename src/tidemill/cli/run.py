@@ -106,7 +106,7 @@ def start(
             logical_time=logical_time,
             quiet=quiet,
         )
-    say(made, f"{made.run_id} is pending; `tidemill run show {made.run_id}`", as_json=as_json)
+    say(made, f"{made.run_id} is made; `tidemill run show {made.run_id}`", as_json=as_json)
 
 
 @command.command()
@@ -133,9 +133,9 @@ def replay(run_id: str, *, sandbox: bool, diff: bool, quiet: bool, as_json: bool
     with open_mill() as mill:
         made = mill.runs.replay(run_id, sandbox=sandbox, diff=diff, quiet=quiet)
         if not diff:
-            say(made, f"{made.run_id} is pending; `tidemill run show {made.run_id}`", as_json=as_json)
+            say(made, f"{made.run_id} is made; `tidemill run show {made.run_id}`", as_json=as_json)
             return
-        click.echo(f"{made.run_id} is pending, and executes in `tidemill up`", err=True)
+        click.echo(f"{made.run_id} is made, and executes in `tidemill up`", err=True)
         clock = World().clock
         while (ended := mill.runs.show(made.run_id)).ended_at is None:
             clock.sleep(_FOLLOWED_EVERY)

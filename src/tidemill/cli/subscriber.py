@@ -67,7 +67,7 @@ def deliveries(name: str, *, limit: int, after: str, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @click.argument("topic")
-@click.option("--start", default="now", show_default=True, help="Begin at now, beginning, or a position such as 17.0.")
+@click.option("--start", default="now", show_default=True, help="Begin at now, beginning, a position, or a time.")
 @click.option("--event-type", default="", help="Leave out messages of other types. Without it: none.")
 @click.option("--key-prefix", default="", help="Leave out messages whose key begins otherwise. Without it: none.")
 @click.option("--to", "target", metavar="JSON", help='{"type": "web_hook", "url": "https://…"}. Without it: for reads.')
@@ -101,7 +101,7 @@ def acknowledge(name: str, position: str, *, expected: str, as_json: bool) -> No
 @click.argument("start")
 @json_option
 def reset(name: str, start: str, *, as_json: bool) -> None:
-    """Move a subscriber to START, which is now, beginning or a position; also back."""
+    """Move a subscriber to START, which is now, beginning, a position such as 17.0, or a time; also back."""
     with open_mill() as mill:
         done = mill.subscribers.reset(name, start)
     _say_moved(done, as_json=as_json)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidemill.frames.raw_rows import BAD, RawFiles, parsing_options, read_texts
-from tidemill.frames.schema import columns_as_struct, look_into, quoted
+from tidemill.frames.schema import columns_as_struct, columns_in, quoted
 from tidemill.frames.spark import spark_errors
 from tidemill.lake.fileset.columns import column_schema, evolve
 from tidemill.lake.inbox.file_claims import ClaimedFile
@@ -94,7 +94,7 @@ def _merge_columns(source: RawFiles) -> AddedColumns:
 
 def _columns_of(source: RawFiles, file: ClaimedFile) -> ColumnSchema:
     if source.raw.format is not FileFormat.CSV:
-        return look_into(source.files, file.name, source.raw.format)[1]
+        return columns_in(source.files, file.name, source.raw.format)
     header = read_header(source.files, file.name, file.bytes, source.raw)
     return column_schema([{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in header])
 

@@ -23,7 +23,7 @@ from tidemill.frames.json_values import (
     unmarked,
     with_texts,
 )
-from tidemill.frames.schema import columns_as_struct, look_into, quoted
+from tidemill.frames.schema import columns_as_struct, columns_in, quoted
 from tidemill.frames.spark import STRICT, RowCount, escaped
 from tidemill.frames.spark_way import find_way
 from tidemill.lake.inbox.file_claims import ClaimedFile
@@ -523,7 +523,7 @@ def _read_columnar(source: RawFiles) -> DataFrame:
     fields: dict[str, Sequence[StructField]] = {}
     declared = {name.lower() for name, _ in columns_of(raw.schema)}
     for file in source.claimed:
-        _, columns = look_into(source.files, file.name, raw.format)
+        columns = columns_in(source.files, file.name, raw.format)
         others = [one for one in columns_as_struct(columns).fields if one.name.lower() not in declared]
         text = repr(others)
         groups[text].append(file)

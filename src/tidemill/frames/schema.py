@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.errors import UserError
-from tidemill.lake.fileset.columns import column_schema
+from tidemill.lake.fileset.columns import column_schema, with_int96
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
 from tidemill.lake.fileset.publish import reconcile
-from tidemill.shapes.formats import FileFormat
+from tidemill.shapes.formats import BadFormat, FileFormat
 from tidemill.shapes.keys import BadKey, KeyField, KeyType
 from tidemill.storage.files import Files
 from tidemill.storage.seekable import open_seekable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
-_TAKEN: Final[Mapping[KeyType, tuple[str, ...]]] = {
+TAKEN: Final[Mapping[KeyType, tuple[str, ...]]] = {
     KeyType.STRING: ("string",),
     KeyType.INT: _INTEGERS[:3],
     KeyType.LONG: _INTEGERS,
@@ -70,21 +70,48 @@ def arrange(rows: DataFrame, fileset: Fileset, columns: ColumnSchema | None) -> 
 
 
 def look_into(files: Files, name: str, file_format: FileFormat) -> tuple[int, ColumnSchema]:
-    """The rows and the columns in a Parquet or ORC file, as its footer says; what Spark wrote, as Spark meant it."""
+    """Return the rows and the columns of a Parquet or ORC file for a file set, as its footer says.
+
+    The columns are for `as_stored`. Raises `BadFormat` for times in nanoseconds in Parquet, which Spark does not read.
+    """
+    footer = _read_footer(files, name, file_format)
+    if file_format is FileFormat.ORC:
+        return int(footer.nrows), _columns_of(footer)
+    columns = [footer.schema.column(place) for place in range(footer.num_columns)]
+    for column in columns:
+        if json.loads(column.logical_type.to_json()).get("timeUnit") == "nanoseconds":
+            cure = "write microseconds, in pandas and pyarrow by coerce_timestamps='us'"
+            raise BadFormat(file_format, f"column {column.path} has nanoseconds, which Spark does not read: {cure}")
+    found = _columns_of(footer)
+    if _SPARK_SCHEMA not in (footer.metadata or {}):
+        found = with_int96(found, [column.path for column in columns if column.physical_type == "INT96"])
+    return int(footer.num_rows), found
+
+
+def columns_in(files: Files, name: str, file_format: FileFormat) -> ColumnSchema:
+    """Return the columns of a Parquet or ORC file, as its footer says."""
+    return _columns_of(_read_footer(files, name, file_format))
+
+
+def _read_footer(files: Files, name: str, file_format: FileFormat) -> Any:  # noqa: ANN401  # pyarrow has no types
     from pyarrow import orc, parquet  # type: ignore[import-untyped]
+
+    content = open_seekable(files, name)
+    return orc.ORCFile(content) if file_format is FileFormat.ORC else parquet.read_metadata(content)
+
+
+def _columns_of(footer: Any) -> ColumnSchema:  # noqa: ANN401  # as above
+    """Return the columns as Spark reads them; of a file that Spark wrote, those that Spark meant."""
+    from pyarrow import Schema
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    if file_format is FileFormat.ORC:
-        whole = orc.ORCFile(open_seekable(files, name))
-        schema, rows = whole.schema, int(whole.nrows)
+    if isinstance(footer.schema, Schema):
+        meant = from_arrow_schema(footer.schema, prefer_timestamp_ntz=False)  # of ORC: all its times are instants
+    elif text := (footer.metadata or {}).get(_SPARK_SCHEMA):
+        return column_schema(json.loads(text)["fields"])
     else:
-        footer = parquet.read_metadata(open_seekable(files, name))
-        schema, rows = footer.schema.to_arrow_schema(), int(footer.num_rows)
-        meant = (footer.metadata or {}).get(_SPARK_SCHEMA)
-        if meant is not None:
-            return rows, column_schema(json.loads(meant)["fields"])
-    meant = from_arrow_schema(schema, prefer_timestamp_ntz=True)
-    return rows, column_schema([field.jsonValue() for field in meant.fields])
+        meant = from_arrow_schema(footer.schema.to_arrow_schema(), prefer_timestamp_ntz=True)
+    return column_schema([field.jsonValue() for field in meant.fields])
 
 
 def needs_value(frame: DataFrame, fileset: Fileset) -> str | None:
@@ -101,7 +128,7 @@ def _is_arranged(rows: DataFrame, fileset: Fileset, wanted: ColumnSchema) -> boo
     """Return whether `rows` have the wanted columns already: to select them costs some 100 calls into the JVM."""
     present = rows.schema.fields
     columns = [(field.name, field.dataType) for field in columns_as_struct(wanted).fields]
-    keys = [(field.name, _TAKEN[field.type][-1]) for field in fileset.keys.fields]
+    keys = [(field.name, TAKEN[field.type][-1]) for field in fileset.keys.fields]
     return (
         [(field.name, field.dataType) for field in present[: len(columns)]] == columns
         and [(field.name, field.dataType.simpleString()) for field in present[len(columns) :]] == keys
@@ -134,7 +161,7 @@ def _find_key(rows: DataFrame, field: KeyField) -> str:
     if field.name.lower() not in types:
         raise BadKey(field.name, f"is no column of the data frame, which has {', '.join(rows.columns)}")
     column, column_type = types[field.name.lower()]
-    if column_type not in _TAKEN[field.type]:
+    if column_type not in TAKEN[field.type]:
         raise BadKey(
             field.name, f"is a column of type {column_type}; {field.type} is wanted: cast it where you make it"
         )

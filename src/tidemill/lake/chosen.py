@@ -182,6 +182,9 @@ def choose_again(db: Db, pointer: WritePointer, run_id: RunId, published: WriteP
         # A snapshot at the tick that replaced a change is the last that sees the change.
         last = pointer if row.superseded_seq is None else row.superseded_seq
         needed.setdefault(row.dataset_id, set()).add(last)
+    if db.value(SQL.find_of_worker, int, run_id=run_id) is not None:
+        # Its program has become another kind since. Retention deletes input of workers in parts: perhaps some is left.
+        missing["all that a worker has taken"] = None
     if missing:
         raise MissingInput(sorted(missing))
     # The oldest pin of a file set keeps all that was replaced since; a pin of a snapshot keeps one version.

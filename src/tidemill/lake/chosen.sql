@@ -52,6 +52,12 @@ SELECT dataset_id, write_pointer, item, content_version FROM run_input
  WHERE run_id = :run_id
  ORDER BY dataset_id, item, write_pointer, content_version
 
+-- name: find_of_worker
+-- gives: commit_seq
+-- The last commit of a worker whose input is still there; nothing for other runs. (The + keeps PostgreSQL off the index
+-- of all workers.) Cost: the input.
+SELECT max(commit_seq + 0) AS commit_seq FROM run_input WHERE run_id = :run_id
+
 -- name: find_replaced
 -- gives: dataset_id, write_pointer, item, superseded_seq, is_kept
 -- The changes and versions that a run was given: when each was replaced, and whether its files are kept.

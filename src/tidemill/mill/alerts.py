@@ -207,7 +207,7 @@ class Alerts(Noun):
         behind = read_name(after) or LAST_TEXT
         wanted = None
         if state is not None:
-            wanted = DeliveryState(check_filter("state", state.upper(), [*DeliveryState]))
+            wanted = check_filter("state", state, DeliveryState)
 
         def names_of(db: Db, rows: Sequence[StoredDelivery]) -> Sequence[str | None]:
             found = alerts.find_namespaces(db, (row.about for row in rows))

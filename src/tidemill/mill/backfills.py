@@ -271,7 +271,7 @@ class Backfills(Noun):
     ) -> Page[BackfillView]:
         """List the backfills that fit each filter, newest first. `BadFilter`, `NotFound`."""
         before = read_key(after, FROM_LATEST)
-        chosen = None if state is None else BackfillState(check_filter("state", state.upper(), [*BackfillState]))
+        chosen = None if state is None else check_filter("state", state, BackfillState)
 
         def block(db: Db) -> Page[BackfillView]:
             found = backfill_records.list_backfills(
@@ -305,7 +305,7 @@ class Backfills(Noun):
     ) -> Page[BackfillItem]:
         """List the items of a backfill in their order: all, or those in a state. `BadFilter`, `NotFound`."""
         (place,) = read_key(after, (-1,))
-        chosen = None if state is None else ItemState(check_filter("state", state.upper(), [*ItemState]))
+        chosen = None if state is None else check_filter("state", state, ItemState)
 
         def block(db: Db) -> Page[BackfillItem]:
             found = self._find(db, backfill_id)

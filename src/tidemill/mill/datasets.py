@@ -182,7 +182,7 @@ class Datasets(Noun):
         A kind is `fileset`, `inbox` or `snapshot`. `BadFilter`, and `NotFound` for an app that is not there.
         """
         place = read_key(after, ("", ""))
-        chosen = None if kind is None else DatasetKind(check_filter("kind", kind.lower(), [*DatasetKind]))
+        chosen = None if kind is None else check_filter("kind", kind, DatasetKind)
 
         def find_app(db: Db, name: str) -> tuple[Namespace, str] | None:
             from tidemill.mill.apps import find_app_named

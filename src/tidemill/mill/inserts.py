@@ -17,6 +17,7 @@ from tidemill.app.deployments import find_declaration
 from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
 from tidemill.errors import NotFound, UserError, check_generation
+from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.window.on_demand import is_on_demand, source_of
 from tidemill.lake.window.reopening import reset_program
@@ -27,6 +28,7 @@ from tidemill.names import Namespace, nearest, qualified
 from tidemill.run.records.bundles import delete_unused, put_bundle, store_bundle
 from tidemill.run.records.programs import find_program
 from tidemill.sql.ddl import Insert
+from tidemill.sql.window_calls import example
 from tidemill.sql.window_program import WindowProgram, make_grid
 
 _QUARTER: Final = 900_000_000
@@ -64,8 +66,10 @@ def declare_insert(project: Project, statement: Insert, keep: Keep) -> str:
 
     def look(db: Db) -> tuple[App, int, list[Fileset]]:
         sources = [source_of(project.dataset(db, source)) for source in code.sources]
-        for name in code.look_ups:
-            project.dataset(db, name)
+        for table, name in zip(code.query.look_ups, code.look_ups, strict=True):
+            if project.dataset(db, name).kind is not DatasetKind.SNAPSHOT:
+                why = f"{name} is no snapshot, and is joined without windows: write TABLE({example('TUMBLE')})"
+                raise code.query.locate(BadInsert(code.sink, why), table)
         try:
             project.dataset(db, code.sink)
         except NotFound:

@@ -106,7 +106,7 @@ class Jobs(Noun):
         schedules of the namespace.
         """
         behind = read_name(after)
-        wanted = None if state is None else JobState(check_filter("state", state.upper(), list(JobState)))
+        wanted = None if state is None else check_filter("state", state, JobState)
 
         def block(db: Db) -> Page[JobView]:
             of = None if schedule is None else find_named(self._project, db, schedule).schedule_id

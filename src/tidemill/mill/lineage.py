@@ -135,7 +135,7 @@ class Bounds:
 
 def read_bounds(direction: str, depth: int, limit: int) -> Bounds:
     """Return the bounds that a caller gives; `BadFilter` for a direction that there is not, `BadLineage`."""
-    wanted = Direction(check_filter("direction", direction, list(Direction)))
+    wanted = check_filter("direction", direction, Direction)
     both = (Direction.UPSTREAM, Direction.DOWNSTREAM)
     return Bounds(both if wanted is Direction.BOTH else (wanted,), depth, limit)
 

@@ -24,12 +24,13 @@ SELECT schedule_id, namespace, app, name, program_id, status,
 
 -- name: describe_programs
 -- gives: program_id, state, at
--- The state of the newest run, and the end of the last run that has committed: the ends of two indexes.
+-- The state of the newest run, and the end of the last run that has committed, which no sandbox has: the ends of two
+-- indexes.
 SELECT program_id,
        (SELECT run.state FROM run WHERE run.program_id = program.program_id
          ORDER BY run.created_at DESC LIMIT 1) AS state,
        (SELECT run.ended_at FROM run WHERE run.program_id = program.program_id AND run.state = 'COMPLETED'
-         ORDER BY run.ended_at DESC LIMIT 1) AS at
+           AND coalesce(run.exit_reason, '') <> 'sandbox' ORDER BY run.ended_at DESC LIMIT 1) AS at
   FROM program WHERE program_id IN ({texts:program_ids})
 
 -- name: describe_datasets

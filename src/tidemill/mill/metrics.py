@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -191,7 +191,7 @@ class _JobWithReason:
 class RunSpan:
     """The times of a run that has ended. `started_at` is None if no attempt started.
 
-    `commit_began_at` is None for a run without the commit of a driver.
+    `commit_began_at` is None for a run without the commit of a driver. `core_time` is that of `RunRecord`.
     """
 
     run_id: RunId
@@ -199,6 +199,7 @@ class RunSpan:
     started_at: datetime | None
     commit_began_at: datetime | None
     ended_at: datetime
+    core_time: timedelta | None
 
 
 def find_spans(project: Project, run_ids: Sequence[str]) -> Mapping[str, RunSpan]:

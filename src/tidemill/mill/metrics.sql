@@ -57,8 +57,9 @@ SELECT write_pointer FROM tx {indexed_by:tx_failed}
  ORDER BY write_pointer LIMIT :limit
 
 -- name: list_spans
--- gives: run_id, created_at, started_at, commit_began_at, ended_at
-SELECT run_id, created_at, started_at, commit_began_at, ended_at FROM run WHERE run_id IN ({texts:runs}) AND ended_at IS NOT NULL
+-- gives: run_id, created_at, started_at, commit_began_at, ended_at, core_time
+SELECT run_id, created_at, started_at, commit_began_at, ended_at, core_time FROM run
+ WHERE run_id IN ({texts:runs}) AND ended_at IS NOT NULL
 
 -- name: count_garbage
 -- gives: locations

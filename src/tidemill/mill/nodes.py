@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tidemill.catalog.db import Db
@@ -34,10 +34,14 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class DrainedNode:
-    """A node that is to end when its runs have ended. `changed` is false if it was asked to before."""
+    """A node that is to end when its runs have ended. `changed` is false if it was asked to before.
+
+    `state` is `DRAINING`, or `LOST`: a lost node does not answer, and drains only if the node works again.
+    """
 
     node_id: NodeId
     changed: bool
+    state: NodeState
 
 
 class Nodes(Noun):
@@ -62,16 +66,21 @@ class Nodes(Noun):
         """Have a node take no more runs, and end when its runs have ended. Other nodes go on. `NotFound`."""
 
         def block(db: Db) -> DrainedNode:
-            if nodes.find_node(db, NodeId(node_id)) is None:
+            found = nodes.find_node(db, NodeId(node_id))
+            if found is None:
                 raise NotFound("node", node_id)
             changed = nodes.drain_node(db, NodeId(node_id))
             if changed:
                 self._note("drain", node_id).between({"drains": False}, {"drains": True}).write(db)
-            return DrainedNode(NodeId(node_id), changed)
+            state = self._state(replace(found, drains=True), db.now())
+            return DrainedNode(NodeId(node_id), changed, state)
 
         return self._catalog.write(block)
 
     def _view(self, one: NodeRecord, now: datetime) -> NodeView:
-        dead = self._world.spawner.has_ended(one.process)
-        state = NodeState.LOST if dead else one.state(now)
+        state = self._state(one, now)
         return NodeView(one.node_id, one.host, one.roles, one.slots, state, one.started_at, one.seen_at)
+
+    def _state(self, one: NodeRecord, now: datetime) -> NodeState:
+        dead = self._world.spawner.has_ended(one.process)
+        return NodeState.LOST if dead else one.state(now)

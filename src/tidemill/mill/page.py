@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar, overload
@@ -11,11 +11,12 @@ from urllib.parse import quote, unquote
 from tidemill.catalog.named import ALL_ROWS, GREATEST
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import UserError
-from tidemill.names import advise
+from tidemill.names import nearest
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
+S = TypeVar("S", bound=str)
 K = TypeVar("K", bound=tuple[int | str | datetime, ...])
 
 PAGE: Final = 100
@@ -54,7 +55,8 @@ class BadFilter(UserError):
         self.what = what
         self.given = given
         self.known = tuple(known)
-        advice = advise(given, known, before="; ")
+        meant = nearest(given.lower(), by_lower := {one.lower(): one for one in known})
+        advice = f"; did you mean {by_lower[meant]!r}?" if meant else ""
         super().__init__(f"{what} {given!r} is refused", f"there are {', '.join(known)}{advice}", before=": ")
 
 
@@ -89,11 +91,12 @@ def iterate(operation: Callable[..., Page[T]], *arguments: object, **options: ob
         yield from page
 
 
-def check_filter(what: str, given: str, known: Sequence[str]) -> str:
-    """Return the value of a filter; raise `BadFilter` for a value that is not `known`."""
-    if given not in known:
-        raise BadFilter(what, given, known)
-    return given
+def check_filter(what: str, given: str, known: Iterable[S]) -> S:
+    """Return the value of a filter, in capitals or not, as it is `known`; raise `BadFilter` for any other value."""
+    by_lower = {one.lower(): one for one in known}
+    if given.lower() not in by_lower:
+        raise BadFilter(what, given, [str(one) for one in by_lower.values()])
+    return by_lower[given.lower()]
 
 
 def one_more(limit: int) -> int:

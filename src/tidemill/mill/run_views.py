@@ -44,6 +44,9 @@ class RunView:
     """The code of its last attempt."""
     app_version: int
     """The deployment of its app that its last attempt executes; 0 before the first attempt."""
+    core_seconds: float | None
+    """Seconds for which cores were held by the attempts: running time of Spark's tasks, and CPU time of the driver's
+    Python process. An attempt whose process was killed adds nothing. None before the first attempt has ended."""
     facts: Mapping[str, object]
 
 
@@ -85,6 +88,7 @@ def view_run(
         log_location=run.log_location,
         bundle=run.bundle,
         app_version=run.app_version,
+        core_seconds=None if run.core_time is None else run.core_time.total_seconds(),
         facts=_cut_facts(run.facts, access),
     )
 

@@ -80,6 +80,20 @@ class RetriedByBackfill(Conflict):
         )
 
 
+class RetriedByWorkflow(Conflict):
+    """The run of a node was to be retried outside of its workflow, which would then run the node twice."""
+
+    code = "retried_by_workflow"
+
+    def __init__(self, run_id: str, workflow: str) -> None:
+        self.run_id = run_id
+        self.workflow = workflow
+        super().__init__(
+            f"run {run_id} is a node of workflow {workflow}, which runs its failed nodes again when it is retried",
+            f"`tidemill run retry {workflow}`",
+        )
+
+
 class NothingToReplay(Conflict):
     """A run that has not committed, that no program can repeat, or that is a node of a workflow."""
 
@@ -119,7 +133,7 @@ class RunDetail(RunView):
 
 @dataclass(frozen=True, slots=True)
 class StartedRun:
-    """A new run, which is pending."""
+    """A new run: pending, or that of a workflow, whose first nodes are pending."""
 
     run_id: RunId
     program: str
@@ -127,7 +141,7 @@ class StartedRun:
 
 @dataclass(frozen=True, slots=True)
 class RetriedRun:
-    """A new run, which is pending, and the run that it repeats."""
+    """A new run, and the run that it repeats or, of a workflow, goes on with."""
 
     run_id: RunId
     retry_of: RunId
@@ -135,7 +149,7 @@ class RetriedRun:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRun:
-    """A new run, which is pending, and the run that it repeats on the same input."""
+    """A new run, and the run that it repeats on the same input."""
 
     run_id: RunId
     replay_of: RunId
@@ -191,7 +205,7 @@ class Runs(Noun):
             return find_named(self._project, db, name).schedule_id
 
         before = read_key(after, FROM_LATEST) if after else (min(end, FROM_LATEST[0]), "")
-        chosen = None if state is None else RunState(check_filter("state", state.upper(), [*RunState]))
+        chosen = None if state is None else check_filter("state", state, RunState)
 
         def block(db: Db) -> Page[RunView]:
             program_id = None if program is None else self._project.program(db, program).program_id
@@ -299,8 +313,9 @@ class Runs(Noun):
 
     @operation(Right.OPERATE, in_block=True)
     def retry(self, run_id: str) -> RetriedRun:
-        """Make a new run like a run that ended without a commit. `NotFound`, `NothingToRetry`, `RetriedByBackfill`.
+        """Make a new run like a run that ended without a commit. `NotFound`, `NothingToRetry`.
 
+        A run of a backfill is left to its backfill (`RetriedByBackfill`), a node to its workflow (`RetriedByWorkflow`).
         It takes what waits for the program now; what the failed run had claimed is there again. A run with chosen input
         has the same input again (`MissingInput`). `triggers` and logical times of the new run are those of the failed
         run. A failed workflow is resumed: the new run has the same claims, and starts the nodes that have not
@@ -314,6 +329,9 @@ class Runs(Noun):
             run = runs.find_run(db, RunId(run_id))
             if run.program_id is None or not run.state.ended or run.state is RunState.COMPLETED:
                 raise NothingToRetry(run_id, run.state)
+            # Retention may have deleted the workflow, and kept this run for an alert.
+            if run.workflow is not None and runs.find_runs(db, [run.workflow]):
+                raise RetriedByWorkflow(run_id, run.workflow)
             _leave_to_backfill(db, run)
             program = check_startable(find_program_by_id(db, run.program_id))
             cause = {name: run.triggered_by[name] for name in HANDED_ON if name in run.triggered_by}

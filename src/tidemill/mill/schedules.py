@@ -103,7 +103,7 @@ class Schedules(Noun):
         """
         place = read_key(after, ("", "", ""))
         kind = "" if trigger is None else check_filter("trigger", trigger, list_tags(Trigger))
-        state = None if status is None else Status(check_filter("status", status.upper(), list(Status)))
+        state = None if status is None else check_filter("status", status, Status)
 
         def block(db: Db) -> Page[ScheduleView]:
             of_app = find_app_named(self._project, db, app)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.app.statements import NAME as STATEMENTS
 from tidemill.catalog.db import Db, write_effects
-from tidemill.errors import NotFound, StatementPlace, UserError
+from tidemill.errors import NotFound, StatementPlace, TidemillError, Unavailable, UserError
 from tidemill.json_specs import write_plain
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind, find_some
@@ -21,6 +22,8 @@ from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema, sh
 from tidemill.lake.fileset.monitor import declare_monitoring
 from tidemill.lake.fileset.publish import declare_columns
 from tidemill.lake.fileset.stored import HiveName, Storing
+from tidemill.lake.hive_notes import WATERMARK_COLUMN, properties_of, put_note, write_note
+from tidemill.lake.places import prepare_locations
 from tidemill.lake.window.cascade import list_followed
 from tidemill.lake.window.on_demand import source_of
 from tidemill.lake.window.watermark import Reread, declare_watermark
@@ -28,8 +31,7 @@ from tidemill.lake.window.windows import list_inputs, list_states, set_definitio
 from tidemill.mill.plain import to_plain
 from tidemill.mill.project import Noun, Project
 from tidemill.mill.table_uses import find_uses
-from tidemill.names import DatasetId, Namespace, check_name, qualified
-from tidemill.run.processes.monitoring import properties_of
+from tidemill.names import DatasetId, Namespace, check_name, nearest, qualified
 from tidemill.shapes.custom_time import run_beside
 from tidemill.shapes.formats import FileFormat, reason
 from tidemill.shapes.keys import KeySchema
@@ -50,8 +52,9 @@ from tidemill.shapes.watermark_spec import (
     leave_out,
     own_name,
 )
+from tidemill.storage.files import BadLocation, StorageUnavailable
 from tidemill.storage.locations import open_files
-from tidemill.storage.metastore import HIVE_FORMATS, HiveTable, MetastoreUnavailable, open_metastore
+from tidemill.storage.metastore import HIVE_FORMATS, HiveTable, open_metastore
 from tidemill.texts import count_of
 
 if TYPE_CHECKING:
@@ -60,6 +63,8 @@ if TYPE_CHECKING:
     from tidemill.sql.ddl import Alteration, CreateTable, DropTable, Select, Statement
 
 _CONNECTORS: Final = ("filesystem", "hive")
+_MOST_NAMESPACES: Final = 20
+"""The most namespaces that an error names."""
 _MOST_ROWS: Final = 1000
 """The most rows that a query shows."""
 _FORMATS: Final = (FileFormat.PARQUET.value, *sorted(one.value for one in FileFormat if one is not FileFormat.PARQUET))
@@ -80,6 +85,8 @@ class BadTable(UserError):
         self.why = why
         self.about = about
         """The option or the column that is wrong; empty for the table."""
+        self.options = re.findall(r"'([\w.-]+)'=", why)
+        """The options that the reason names."""
         super().__init__(f"table {table}: {why}; nothing was changed")
 
 
@@ -105,13 +112,17 @@ def carry_out(project: Project, text: str) -> list[Done]:
     return _Tables(project).carry_out_all(statements)
 
 
-def _find_place(text: str, error: UserError) -> StatementPlace:
+def _find_place(text: str, error: TidemillError) -> StatementPlace:
     """Return the place in a statement of the option, the column or the table that an error is about."""
-    from tidemill.sql.dialect import find_word
+    from tidemill.sql.dialect import find_after, find_option, find_word
 
+    if isinstance(error, BadLocation | StorageUnavailable):
+        return find_option(text, "path", own_name) or find_word(text, [])
     if isinstance(error, BadTable):
-        wanted = own_name(error.about), _CLAUSES.get(error.about, ""), _local(error.table)
-        return find_word(text, wanted, own_name)
+        # A column may have the name of an option, and that of its table.
+        in_clauses = find_option(text, own_name(error.about), own_name) or find_after(text, "FOR", error.about)
+        wanted = error.about, _CLAUSES.get(error.about, ""), *error.options, _local(error.table)
+        return in_clauses or find_word(text, wanted, own_name)
     return find_word(text, [_local(str(getattr(error, "name", getattr(error, "dataset", ""))))])
 
 
@@ -139,7 +150,7 @@ class _Tables(Noun):
                     continue
                 try:
                     self._done.append(self.carry_out(statement))
-                except UserError as error:
+                except (UserError, StorageUnavailable) as error:
                     error.put_at(_find_place(text, error))
                     raise
         return self._done
@@ -174,7 +185,7 @@ class _Tables(Noun):
             case ddl.CreateTable():
                 done = self._create_table(statement)
             case ddl.DropTable():
-                done = self._write(lambda db: self._drop_table(db, statement))
+                done = self._drop_table(statement)
             case ddl.Insert():
                 done = Done(declare_insert(self._project, statement, self._keep_line))
             case ddl.DropProgram(name, if_exists):
@@ -195,33 +206,46 @@ class _Tables(Noun):
         return done
 
     def _alter_table(self, statement: Alteration) -> Done:
-        hive = self._find_in_metastore(statement.name)
-        changed: list[tuple[Fileset, Fileset]] = []
+        found = self._find_in_metastore(statement.name)
+        noted: list[HiveName] = []
 
         def block(db: Db) -> Done:
             db.tick()
             try:
                 dataset = self._project.dataset(db, statement.name)
             except NotFound:
-                if hive is None and statement.if_exists:
+                if found is None and statement.if_exists:
                     return Done(f"there is no table {statement.name}")
-                if hive is None:
+                if found is None:
                     raise
-                dataset = self._declare(db, *hive).dataset
-            spec = dict(Fileset.of(dataset).dataset.spec)
-            said, notices = _alter(dataset.qualified_name, spec, statement, adopted=self._is_adopted(dataset))
-            if _takes_default_zone(spec, statement):
-                schema = find_schema(db, dataset.dataset_id)
-                self._record_zone(spec, {} if schema is None else schema.types)
+                dataset = self._declare(db, *found).dataset
+            before = Fileset.of(dataset)
+            spec = dict(before.dataset.spec)
+            schema = find_schema(db, dataset.dataset_id)
+            types = {} if schema is None else schema.types
+            altered = _as_declared(statement, types)
+            said, notices = _alter(dataset.qualified_name, spec, altered, adopted=self._is_adopted(dataset))
+            if _takes_default_zone(spec, altered):
+                self._record_zone(spec, types)
             reread, stopped = self._change(db, dataset, spec)
-            before, after = ({name: one.get(name) for name in _ALTERED} for one in (dataset.spec, spec))
-            self._project.note("sql", dataset.qualified_name, statement=said).between(before, after).write(db)
+            was, now = ({name: one.get(name) for name in _ALTERED} for one in (dataset.spec, spec))
+            self._project.note("sql", dataset.qualified_name, statement=said).between(was, now).write(db)
             told = [] if reread is None else [str(reread.limit(self._project.access.sees_name))]
-            changed[:] = [(Fileset.of(dataset), Fileset.of(replace(dataset, spec=spec)))]
+            _note_in_hive(db, before, noted)
             return Done(said, (*told, *stopped, *notices))
 
+        return self._write_noted(block, noted)
+
+    def _write_noted(self, block: Callable[[Db], Done], noted: Sequence[HiveName]) -> Done:
+        """Carry out `block`, and then write the properties of the tables that `block` has `noted`."""
         done = self._write(block)
-        return replace(done, notices=(*done.notices, *(note for pair in changed for note in _note_in_hive(*pair))))
+        notices = [*done.notices]
+        for hive in noted:
+            try:
+                write_note(self._catalog, hive)
+            except Unavailable as error:  # also of the catalog: the statement has committed
+                notices.append(f"{error}: `tidemill up` brings the properties of the table in Hive up to date later")
+        return replace(done, notices=tuple(notices))
 
     def _find_in_metastore(self, name: str) -> tuple[Dataset, ColumnSchema] | None:
         """Return a table of the Hive metastore as a data set that is not declared yet, with its columns.
@@ -234,6 +258,8 @@ class _Tables(Noun):
         if not address or self._catalog.read(lambda db: self._knows(db, name)):
             return None
         namespace, (table,) = self._project.split("table", name, 1)
+        # Properties of a table that was dropped here are not those of the new one.
+        write_note(self._catalog, HiveName(address, namespace, table))
         with open_metastore(address) as metastore:
             found = metastore.find_table(namespace, table)
         if found is None:
@@ -241,13 +267,15 @@ class _Tables(Noun):
         if why := _why_not(found):
             raise BadTable(qualified(namespace, table), f"Hive has it, but it cannot have a watermark: {why}")
         given = {one: text for one, text in found.properties.items() if is_option(one)}
+        earlier = {one: text for one, text in found.properties.items() if one in given or one == WATERMARK_COLUMN}
+        options = leave_out(given, monitored=True)[0]
         schema = column_schema(found.columns or to_fields(read_types(found.hive_columns)))
         storing = Storing(
             KeySchema.of(read_keys(found.keys)),
             FileFormat(found.file_format),
             columns=schema.types,
-            options=leave_out(given, monitored=True)[0],
-            hive=HiveName(address, namespace, table, found.lines),
+            options={own_name(one): text for one, text in options.items()},
+            hive=HiveName(address, namespace, table, found.lines, earlier),
         )
         dataset_id, location = DatasetId(self._world.new_id("ds")), open_files(found.location, self._world).url
         spec = write_plain(storing)
@@ -269,6 +297,9 @@ class _Tables(Noun):
         namespace, (name,) = self._project.split("table", statement.name, 1)
         adopted = "path" in statement.options
         location = statement.options.get("path", self._own_location(namespace, name))
+        if not location:
+            why = "its path is empty: name a folder or a URL, or leave the option out"
+            raise BadTable(qualified(namespace, name), why, "path")
         if "://" not in location:
             location = str(self._config.folder / location)
         files = open_files(location, self._world)
@@ -300,7 +331,7 @@ class _Tables(Noun):
             self._project.note("sql", made.qualified_name, statement="CREATE TABLE").between(None, record).write(db)
             return Done(f"table {dataset.qualified_name} is there", tuple(notices))
 
-        files.prepare()
+        prepare_locations(self._catalog, self._world, [files.url])
         return self._write(block)
 
     def _record_zone(self, spec: dict[str, Any], types: Mapping[str, str]) -> None:
@@ -312,11 +343,16 @@ class _Tables(Noun):
         if self._zone != UTC and not has_no_zone(spec["watermark_column"], types):
             spec["options"] = {ZONE: self._zone, **spec["options"]}
 
-    def _drop_table(self, db: Db, statement: DropTable) -> Done:
+    def _drop_table(self, statement: DropTable) -> Done:
         """Drop a table that nothing uses. Files of a table with a path of its own stay as they are.
 
-        Other files are deleted as the files of replaced partitions are.
+        Other files are deleted as the files of replaced partitions are. A table of Hive stays there, with the
+        properties that it had before.
         """
+        noted: list[HiveName] = []
+        return self._write_noted(lambda db: self._drop(db, statement, noted), noted)
+
+    def _drop(self, db: Db, statement: DropTable, noted: list[HiveName]) -> Done:
         seq = db.tick()
         try:
             dataset = self._project.dataset(db, statement.name)
@@ -337,6 +373,7 @@ class _Tables(Noun):
         else:
             release_files(db, dataset.dataset_id, seq)
         datasets.drop_dataset(db, dataset)
+        _note_in_hive(db, fileset, noted)
         declare_monitoring(db, idle)
         declare_watermark(db, idle, "statement")
         record = {"location": dataset.location, "keys": fileset.keys.names}
@@ -379,11 +416,21 @@ class _Tables(Noun):
         self._project.check(namespace, "namespace", namespace)
         found = datasets.list_datasets(db, kind=DatasetKind.FILESET, after=(namespace, ""))
         tables = [Fileset.of(one) for one in found if one.namespace == namespace]
+        if not tables and namespace != self._config.namespace:
+            self._check_namespace(db, namespace)
         rows: list[dict[str, object]] = [
             {"table": one.qualified_name, "watermark": one.watermark.column if one.watermark else None}
             for one in tables
         ]
         return Done(f"namespace {namespace} has {count_of(len(rows), 'table')}", (), tuple(rows))
+
+    def _check_namespace(self, db: Db, namespace: Namespace) -> None:
+        """Raise `NotFound` for a namespace without any data set, with those that the caller may read."""
+        used = {one.namespace for one in datasets.list_datasets(db)} | {Namespace(self._config.namespace)}
+        known = sorted(filter(self._project.access.sees, used))
+        if namespace not in known:
+            there = f"there are {', '.join(known[:_MOST_NAMESPACES])}"
+            raise NotFound("namespace", namespace, nearest(namespace, known), hint=there)
 
     def _change(self, db: Db, dataset: Dataset, spec: dict[str, Any]) -> tuple[Reread | None, list[str]]:
         before = Fileset.of(dataset)
@@ -391,8 +438,7 @@ class _Tables(Noun):
         _check_column(db, before, spec)
         after = Fileset.of(replace(dataset, spec=spec))
         for state in list_states(db, dataset.dataset_id):
-            of = state.definition
-            if not of or _shape(before.watermark, of) == _shape(after.watermark, of):
+            if not state.definition or not _needs_reset(before, after, state.definition):
                 continue
             if state.computed is None:
                 # It was reset, or is new: the next deployment stores the definition by the options that hold then.
@@ -491,22 +537,22 @@ def _why_not(table: HiveTable) -> str:
     return table.why_not
 
 
-def _note_in_hive(before: Fileset, after: Fileset) -> list[str]:
-    """Note the declaration of a table in its properties in Hive; return a notice if the metastore is away.
+def _note_in_hive(db: Db, before: Fileset, noted: list[HiveName]) -> None:
+    """Record that the properties of a table in Hive have to follow a change, and put the table into `noted`."""
+    noted.clear()  # a database that is busy has the block done again
+    if hive := before.storing.hive:
+        put_note(db, hive, properties_of(before))
+        noted.append(hive)
 
-    The catalog decides. A note that is missing is made up for by the next process that lists the table.
-    """
-    hive = after.storing.hive
-    if hive is None:
-        return []
-    properties = properties_of(after)
-    try:
-        with open_metastore(hive.metastore) as metastore:
-            gone = properties_of(before).keys() - properties.keys()
-            metastore.put_properties(hive.database, hive.table, properties, gone)
-    except MetastoreUnavailable as error:
-        return [f"{error}: the properties of the table in Hive follow when Tidemill lists the table"]
-    return []
+
+def _as_declared(statement: Alteration, columns: Iterable[str]) -> Alteration:
+    """Return a statement with the column of its watermark as the table has it: capital letters do not count."""
+    from tidemill.sql import ddl
+
+    if not isinstance(statement, ddl.SetWatermark):
+        return statement
+    low = statement.column.lower()
+    return replace(statement, column=next((one for one in columns if one.lower() == low), statement.column))
 
 
 def _alter(  # noqa: C901  # four kinds of statements
@@ -577,7 +623,8 @@ def _derive(table: str, spec: dict[str, Any], *, adopted: bool) -> None:
     spec.pop("monitor_every", None)
     try:
         enabled = options.get(ENABLE, "false").lower() == "true"
-        given = options if enabled else {INTERVAL: "1h", **options}
+        # The interval is of the watermark alone: the other options are checked without one too.
+        given = options if enabled and column is not None else {INTERVAL: "1h", **options}
         checked = WatermarkSpec.of(column or "no column", given, keys)
     except UserError as error:
         about = error.option if isinstance(error, BadTableOption) else ""
@@ -611,6 +658,20 @@ def _choose(table: str, options: Mapping[str, str], option: str, known: Sequence
     if given not in known:
         raise BadTable(table, f"option '{option}'='{given}' is refused: use one of {', '.join(known)}", option)
     return given
+
+
+def _needs_reset(before: Fileset, after: Fileset, definition: str) -> bool:
+    """Return whether the windows that a program has published of a table would not fit to those of its next run.
+
+    When a watermark that moves is read in another way, the windows start again without a reset. Those of a table on
+    demand do not, since nothing computes them by itself.
+    """
+    if before.watermark is not None or after.watermark is not None:
+        return _shape(before.watermark, definition) != _shape(after.watermark, definition)
+    old, new = (source_of(one.dataset).watermark for one in (before, after))
+    if old is None or new is None:
+        return old is not new
+    return old.reading != new.reading or _shape(old, definition) != _shape(new, definition)
 
 
 def _shape(spec: WatermarkSpec | None, definition: str) -> object:

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import assert_never
 
 from tidemill.alerts import outbox, subscribers
 from tidemill.alerts.subscribers import Kind, PositionMoved, State, Subscriber, find_subscriber
 from tidemill.alerts.targets import Target, check_target
 from tidemill.catalog.db import Db
-from tidemill.catalog.messages import BEGINNING, Position, find_expired
+from tidemill.catalog.messages import BEGINNING, Position, find_expired, find_position_at
 from tidemill.catalog.named import LAST_TEXT
 from tidemill.errors import UserError
 from tidemill.json_specs import read_plain, read_text, write_text
+from tidemill.lake.consumer.starts import NamedStart
 from tidemill.mill.alerts import DeliveryView, view_delivery
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_name
+from tidemill.mill.period import BadPeriod, read_begin
 from tidemill.mill.project import Noun
 from tidemill.mill.topics import BadPosition, MessageView, check_topic, read_position, show_position, view_message
 from tidemill.names import check_name
-
-_NOW: Final = "now"
-_FIRST: Final = "beginning"
 
 
 class PositionAhead(UserError):
@@ -121,8 +120,8 @@ class Subscribers(Noun):
         a filter also the subscribers between those of the page.
         """
         behind = read_name(after)
-        of_kind = None if kind is None else Kind(check_filter("kind", kind.lower(), [*Kind]))
-        in_state = None if state is None else State(check_filter("state", state.lower(), [*State]))
+        of_kind = None if kind is None else check_filter("kind", kind, Kind)
+        in_state = None if state is None else check_filter("state", state, State)
 
         def block(db: Db) -> Page[SubscriberView]:
             rows = subscribers.list_subscribers(
@@ -180,26 +179,32 @@ class Subscribers(Noun):
         name: str,
         topic: str,
         *,
-        start: str = _NOW,
+        start: str | datetime = "now",
         event_type: str = "",
         key_prefix: str = "",
         to: object = None,
     ) -> SubscriberView:
         """Create a subscriber of a topic, which needs no message yet. An equal one stays as it is.
 
-        `start` is `now`, `beginning` or a position. `event_type` and the prefix of event keys leave out other messages.
+        `start` is `now`, `beginning`, a position, or a time: then the first message is the first that was published at
+        that time or later. `event_type` and the prefix of event keys leave out other messages.
         `to` is a target (`tm.WebHook("https://…")` or its JSON) to which messages are pushed; without it the subscriber
-        reads. `BadName`, `BadPosition`, `BadTarget`, `SubscriberExists`.
+        reads. `BadName`, `BadPosition`, `BadPeriod`, `PositionAhead`, `BadTarget`, `SubscriberExists`.
+
+        Cost: look-ups; with a time some 20.
         """
         check_name("subscriber", name)
         check_name("topic", topic)
+        wanted = _read_start(start)
         target = None if to is None else check_target(to if isinstance(to, Target) else read_plain(Target, to))
 
         def block(db: Db) -> SubscriberView:
-            position = _start(db, topic, start, Position(db.tick(), 0))
+            position = _find_start(db, topic, wanted, Position(db.tick(), 0))
+            if isinstance(wanted, Position):
+                _check_ahead(db, topic, position, str(start))
             written = None if target is None else write_text(target)
             if subscribers.add_subscriber(db, name, topic, event_type, key_prefix, written, position):
-                record = {"topic": topic, "start": start, "to": None if target is None else str(target)}
+                record = {"topic": topic, "start": str(start), "to": None if target is None else str(target)}
                 record |= {"event_type": event_type, "key_prefix": key_prefix}
                 self._note("create", name).between(None, record).write(db)
             return _view(db, [find_subscriber(db, name)])[0]
@@ -231,18 +236,21 @@ class Subscribers(Noun):
         return self._catalog.write(block)
 
     @operation(Right.DEPLOY, whole=True, in_block=True)
-    def reset(self, name: str, start: str) -> MovedSubscriber:
-        """Move the position of a subscriber to `now`, `beginning` or a position, also back. `NotFound`, `BadPosition`.
+    def reset(self, name: str, start: str | datetime) -> MovedSubscriber:
+        """Move the position of a subscriber to `now`, `beginning`, a position or a time, also back.
 
-        Messages behind it come again, in order. A message under way may come once more.
+        A time moves the position before the first message that was published at that time or later. Messages behind
+        the position come again, in order. A message under way may come once more. `NotFound`, `BadPosition`,
+        `BadPeriod`, `PositionAhead`.
         """
+        wanted = _read_start(start)
 
         def block(db: Db) -> MovedSubscriber:
             now = Position(db.tick(), 0)
             subscriber = find_subscriber(db, name)
-            to = _start(db, subscriber.topic, start, now)
-            if start != _NOW:
-                _check_ahead(db, subscriber.topic, to, start)
+            to = _find_start(db, subscriber.topic, wanted, now)
+            if isinstance(wanted, Position):
+                _check_ahead(db, subscriber.topic, to, str(start))
             changed = to != subscriber.position
             if changed:
                 self._move(db, "reset", subscriber, to)
@@ -270,15 +278,39 @@ class Subscribers(Noun):
         self._note(action, subscriber.name).between(before, after).write(db)
 
 
-def _start(db: Db, topic: str, text: str, now: Position) -> Position:
-    if text == _NOW:
-        return now
-    if text == _FIRST:
-        return find_expired(db, topic)
+def _read_start(given: str | datetime) -> NamedStart | Position | datetime:
+    """Return the start that a person names; `BadPosition`, or `BadPeriod` for a time that cannot be read."""
+    if isinstance(given, datetime):
+        return read_begin(given)
+    if given in {*NamedStart}:
+        return NamedStart(given)
     try:
-        return read_position(text)
+        return read_position(given)
     except BadPosition:
-        raise BadPosition(text, also=(_NOW, _FIRST)) from None
+        if given[:4].isdecimal():  # a year: a time is meant
+            return read_begin(given)
+        raise BadPosition(given, also=(*NamedStart, "or a time such as 2026-01-31T06:00")) from None
+
+
+def _find_start(db: Db, topic: str, start: NamedStart | Position | datetime, now: Position) -> Position:
+    """Return the position of a start. `now` was taken in this transaction. `BadPeriod` for a time to come."""
+    match start:
+        case Position():
+            return start
+        case NamedStart.NOW:
+            return now
+        case NamedStart.BEGINNING:
+            return find_expired(db, topic)
+        case datetime():
+            if start > db.now():
+                # No position leaves out the messages from now until then.
+                raise BadPeriod(start.isoformat(), None, "that time is still to come")
+            newest = db.record(subscribers.SQL.find_newest, Position, topic=topic) or BEGINNING
+            found = find_position_at(db, topic, start, newest)
+            # Without a message since then, behind the newest: a position ahead of its topic could pass over a message.
+            return max(min(found, newest), find_expired(db, topic))
+        case _:
+            assert_never(start)
 
 
 def _check_ahead(db: Db, topic: str, position: Position, given: str) -> None:

@@ -16,6 +16,7 @@ from tidemill.catalog.messages import (
     MessageRow,
     Position,
     Topic,
+    behind_commit,
     check_kept,
     check_own,
     find_expired,
@@ -24,7 +25,7 @@ from tidemill.catalog.messages import (
     to_message,
     write_message,
 )
-from tidemill.catalog.named import ALL_ROWS, FROM_NEWEST, Param, load_sql, range_of
+from tidemill.catalog.named import FROM_NEWEST, Param, load_sql, range_of
 from tidemill.durations import format_duration, parse_keeping
 from tidemill.errors import NotFound, UserError
 from tidemill.mill.operation import Right, operation
@@ -32,7 +33,7 @@ from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key
 from tidemill.mill.period import read_begin
 from tidemill.mill.project import Noun
 from tidemill.names import check_name, nearest
-from tidemill.upkeep.time_to_live import (
+from tidemill.upkeep.topic_records import (
     KnownTopic,
     TopicExists,
     create_topic,
@@ -50,6 +51,8 @@ _DIGITS: Final = 18
 """The most digits of a number that the catalog holds, whatever the digits are."""
 _MOST_OUTSIDE: Final = 100
 """The most subscribers of other systems that are shown with a topic."""
+_MOST_NEAR: Final = 1000
+"""The most topics with which a name that is unknown is compared."""
 _BUILT_IN: Final[Mapping[str, Param]] = {"built_in": json.dumps([*Topic])}
 
 
@@ -174,7 +177,7 @@ class Topics(Noun):
         `BadName`. Cost: a look-up for each topic between those of the page.
         """
         behind, begin = read_name(after), prefix and check_name("topic", prefix)
-        wanted = "" if kind is None else TopicKind(check_filter("kind", kind.lower(), [*TopicKind]))
+        wanted = "" if kind is None else check_filter("kind", kind, TopicKind)
 
         def block(db: Db) -> Page[TopicView]:
             found = db.records(
@@ -348,20 +351,25 @@ def _views(db: Db, found: Sequence[_Newest]) -> list[TopicView]:
     names = [one.topic for one in found]
     positions, outside = _positions(db, names)
     bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=json.dumps(names)))
-    known = {name: find_topic(db, name) for name in names}
-    return [
-        TopicView(
-            one.topic,
-            "" if one.seq is None or one.n is None else show_position(one.seq, one.n),
-            one.at,
-            positions.get(one.topic, {}),
-            outside.get(one.topic, {}),
-            bad.get(one.topic, 0),
-            known[one.topic].time_to_live,
-            _show_expired(known[one.topic]),
+    views = []
+    for one in found:
+        known = find_topic(db, one.topic)
+        newest = None if one.seq is None or one.n is None else Position(one.seq, one.n)
+        if newest is not None and newest <= (known.expired_seq, known.expired_n):
+            newest = None  # of a topic that was deleted and made again, old messages may still be there
+        views.append(
+            TopicView(
+                one.topic,
+                show_position(*newest) if newest else "",
+                one.at if newest else None,
+                positions.get(one.topic, {}),
+                outside.get(one.topic, {}),
+                bad.get(one.topic, 0),
+                known.time_to_live,
+                _show_expired(known),
+            )
         )
-        for one in found
-    ]
+    return views
 
 
 def _show_expired(known: KnownTopic) -> str:
@@ -381,11 +389,15 @@ def _positions(db: Db, topics: Sequence[str]) -> tuple[_Positions, _Positions]:
 
 
 def check_topic(db: Db, topic: str) -> None:
-    """Raise `NotFound`, with the nearest name, for a topic without messages that is none of Tidemill's."""
-    there = db.records(SQL.list_newest, _Newest, kind="", **range_of(""), **_BUILT_IN, after="", limit=ALL_ROWS)
-    known = {*(one.topic for one in there), *map(str, Topic)}
-    if topic not in known:
-        raise NotFound("topic", topic, nearest(topic, known))
+    """Raise `NotFound`, with the nearest name, for a topic without messages that is none of Tidemill's.
+
+    Cost: a look-up. A name that is unknown is compared with the first 1,000 topics.
+    """
+    built_in = [*map(str, Topic)]
+    if topic in built_in or db.value(SQL.has_topic, bool, topic=topic):
+        return
+    there = db.records(SQL.list_newest, _Newest, kind="", **range_of(""), **_BUILT_IN, after="", limit=_MOST_NEAR)
+    raise NotFound("topic", topic, nearest(topic, [*built_in, *(one.topic for one in there)]))
 
 
 def read_position(text: str) -> Position:
@@ -393,8 +405,7 @@ def read_position(text: str) -> Position:
     seq, _, n = text.partition(".")
     if not seq.isdecimal() or (n and not n.isdecimal()) or max(len(seq), len(n)) > _DIGITS:
         raise BadPosition(text)
-    # Behind the whole commit when no number in it is given.
-    return Position(int(seq), int(n) if n else 2**31)
+    return Position(int(seq), int(n)) if n else behind_commit(int(seq))
 
 
 def show_position(seq: int, n: int) -> str:

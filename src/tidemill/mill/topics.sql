@@ -28,6 +28,12 @@ SELECT newest.topic, newest.seq,
            AND :kind IN ('', CASE WHEN topics.topic IN ({texts:built_in}) THEN 'built_in' ELSE 'own' END)) AS newest
  ORDER BY newest.topic LIMIT :limit
 
+-- name: has_topic
+-- gives: there
+SELECT 1 AS there
+ WHERE (SELECT seq FROM message WHERE topic = :topic ORDER BY seq LIMIT 1) IS NOT NULL
+    OR (SELECT 1 FROM topic WHERE topic = :topic) IS NOT NULL
+
 -- name: find_newest
 -- gives: seq, n
 SELECT seq, n FROM message WHERE topic = :topic ORDER BY seq DESC, n DESC LIMIT 1

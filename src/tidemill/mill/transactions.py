@@ -102,7 +102,7 @@ class Transactions(Noun):
 
         `open_only` stands for the state `in_progress`. `BadFilter` for a state that there is not.
         """
-        named = None if state is None else TxState(check_filter("state", state.lower(), [*TxState]))
+        named = None if state is None else check_filter("state", state, TxState)
         (pointer,) = read_key(after, (0,))
         behind = WritePointer(pointer) if after else None
 

@@ -1,7 +1,7 @@
 -- name: list_run_spans
 -- gives: began_at, ended_at
 SELECT coalesce(started_at, created_at) AS began_at, ended_at FROM run
- WHERE program_id = :program_id AND state = 'COMPLETED' ORDER BY ended_at DESC LIMIT :limit
+ WHERE program_id = :program_id AND state = 'COMPLETED' AND replay_of IS NULL ORDER BY ended_at DESC LIMIT :limit
 
 -- name: list_longest_waits
 -- gives: schedule_id, jobs, longest
@@ -17,4 +17,4 @@ SELECT s.schedule_id,
 -- name: list_ends
 -- gives: state, ended_at, app_version
 SELECT state, ended_at, app_version FROM run
- WHERE program_id = :program_id AND ended_at IS NOT NULL ORDER BY created_at DESC LIMIT :limit
+ WHERE program_id = :program_id AND ended_at IS NOT NULL AND replay_of IS NULL ORDER BY created_at DESC LIMIT :limit

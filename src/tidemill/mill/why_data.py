@@ -36,6 +36,7 @@ from tidemill.shapes.filters import KeyFilter
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, WallTime, Zone, from_wall
 from tidemill.shapes.watermark_spec import GAP, WatermarkSpec
+from tidemill.texts import count_of
 
 if TYPE_CHECKING:
     from tidemill.mill.why_data_sql import Sql
@@ -172,15 +173,14 @@ def explain_watermark(db: Db, fileset: Fileset, access: Access) -> Iterator[Beca
     zone, name = spec.partition_time.zone, fileset.qualified_name
     stands, reaches = _local(row.value, zone), _local(row.target, zone)
     evidence: dict[str, object] = {"dataset": name, "watermark": stands, "reaches": reaches, "zone": zone.name}
-    if row.value is None and row.target is None:
-        why = f"the watermark of {name} has no value: no partition has a time yet"
-        yield Because(Reason.WATERMARK_HAS_NO_VALUE, why, evidence, "a commit publishes a partition with a time")
+    has = "has no value" if row.value is None else f"stands at {stands}"
     waits = False
     for holder in list_holding(db, spec, row)[:_FEW]:
         if row.target is not None and row.value != row.target:
             waits = True
             held = {**evidence, "write_pointer": holder.write_pointer, "run_id": holder.run_id}
-            why = f"transaction {holder.write_pointer} of {holder.run_id} holds the watermark of {name} at {stands}"
+            where = "without a value" if row.value is None else f"at {stands}"
+            why = f"transaction {holder.write_pointer} of {holder.run_id} holds the watermark of {name} {where}"
             cure = f"the transaction ends, or `tidemill tx abort {holder.write_pointer}`"
             yield Because(Reason.WATERMARK_HELD, why, {**held, "since": holder.began_at}, cure)
     ahead = next((one.due_at for one in list_ahead(db, row.dataset_id, 1)), None)
@@ -191,7 +191,7 @@ def explain_watermark(db: Db, fileset: Fileset, access: Access) -> Iterator[Beca
     ]
     if missing:
         waits = True
-        why = f"the watermark of {name} stands at {stands}: {len(missing)} time slots miss partitions"
+        why = f"the watermark of {name} {has}: {count_of(len(missing), 'time slot')} without all partitions"
         cure = f"the partitions arrive, or `tidemill watermark advance {name} TIME`"
         at = None
         if spec.gap_wait is not None and row.next_check_at not in {None, ahead}:
@@ -205,6 +205,9 @@ def explain_watermark(db: Db, fileset: Fileset, access: Access) -> Iterator[Beca
         waits = True
         why = f"the next complete slot of {name} lies ahead of the clock"
         yield Because(Reason.WATERMARK_WAITS_FOR_TIME, why, evidence, "the time comes", ahead)
+    if not waits and row.value is None and row.target is None:
+        why = f"the watermark of {name} has no value: no partition has a time yet"
+        yield Because(Reason.WATERMARK_HAS_NO_VALUE, why, evidence, "a commit publishes a partition with a time")
     if not waits and row.value is not None:
         why = f"the watermark of {name} stands at {stands}, and nothing holds it"
         followed = list_followed(db, fileset)
@@ -223,8 +226,9 @@ def _incomplete_partitions(
             why += "something has changed in it lately"
             cure, at = "nothing changes until the time comes", wait.due_at
         else:
-            why += f"its directory has no file {marker}"
-            cure, at = f"the writer of the directory adds {marker}, and a listing finds it", None
+            # A change of the declaration forgets the markers that listings have found before.
+            why += f"no listing since the last declaration has found {marker} in its directory"
+            cure, at = f"the writer of the directory adds {marker}, and the next listing finds it", None
         yield Because(Reason.WATERMARK_WAITS_FOR_PARTITION, why, {**evidence, "partition": shown}, cure, at)
 
 
@@ -374,7 +378,8 @@ def _of_window(
         yield from _explain_start(db, program, sources)
     else:
         whose = f" of {source.qualified_name}" if len(sources) > 1 else ""
-        why = f"window {shown} is open: the watermark{whose} stands at {_local(value, zone)}"
+        has = "has no value" if value is None else f"stands at {_local(value, zone)}"
+        why = f"window {shown} is open: the watermark{whose} {has}"
         lag = next(reach.lag for one, reach in inputs if one is source)
         cure = f"the watermark passes {_local(Instant(closes + lag), zone)}"
         yield Because(Reason.WINDOW_WAITS_FOR_WATERMARK, why, evidence, cure)

@@ -179,6 +179,8 @@ def _of_open_job(db: Db, job: Job) -> tuple[Because, ...]:
 def _of_run(db: Db, run: RunRecord) -> Because:
     because = explain_run(run, db.now(), lambda: count_under_way(db))
     because = replace(because, why=f"{run.run_id} {because.why}")
+    if run.state.ended and run.state is not RunState.COMPLETED and (repeats := _find_repetition(db, run)):
+        because = replace(because, unblock=f"{because.unblock}; {repeats}")
     row = find_workflow(db, run.run_id) if run.kind is RunKind.WORKFLOW else None
     if row is None or not row.fate:
         return because
@@ -189,6 +191,22 @@ def _of_run(db: Db, run: RunRecord) -> Because:
     return replace(
         because, why=why, evidence={**because.evidence, "holds_until": until}, unblock=cure, next_look_at=until
     )
+
+
+def _find_repetition(db: Db, run: RunRecord) -> str:
+    """Return what repeats a run that ended without success; empty for a run that nothing repeats."""
+    if run.backfill_id is not None:
+        return f"`tidemill backfill retry {run.backfill_id}` tries its item again"
+    if run.workflow is not None:
+        return f"`tidemill why {run.workflow}` says how its workflow goes on"
+    if run.program_id is None:
+        return ""
+    program = find_program_by_id(db, run.program_id)
+    if program.retired:
+        return _retired(program).unblock
+    if program.kind.is_worker:
+        return f"runners start another run of {program.qualified_name} by themselves"
+    return f"`tidemill run retry {run.run_id}` repeats it"
 
 
 def find_end_of_claims(db: Db, run_id: RunId) -> tuple[str, datetime | None]:

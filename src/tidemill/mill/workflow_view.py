@@ -10,7 +10,7 @@ from tidemill.catalog.db import Db
 from tidemill.names import RunId
 from tidemill.run.records.programs import find_program_by_id
 from tidemill.run.records.runs import RunRecord, RunState, find_runs
-from tidemill.run.records.workflow_spec import Stand
+from tidemill.run.records.workflow_spec import Stand, decide_course
 from tidemill.run.records.workflows import Holding, find_workflow, list_nodes, plan_course
 
 
@@ -56,8 +56,12 @@ def view_workflow(db: Db, run: RunRecord) -> WorkflowView | None:
     rows = {one.node: one for one in list_nodes(db, run.run_id)}
     stands = {name: one.stand for name, one in rows.items()}
     killed = run.state in {RunState.STOPPING, RunState.KILLED}
-    program = find_program_by_id(db, run.program_id)
-    course = plan_course(db, program, row.spec, run.arguments, stands, killed=killed).course
+    if run.state.ended:
+        # Decided as at its end, and not with the programs that are deployed by now.
+        course = decide_course(row.spec, stands, row.faults, killed=killed)
+    else:
+        program = find_program_by_id(db, run.program_id)
+        course = plan_course(db, program, row.spec, run.arguments, stands, killed=killed).course
     runs = {one.run_id: one for one in find_runs(db, [one.run_id for one in rows.values()])}
     nodes = []
     for node in row.spec.nodes:

@@ -12,6 +12,7 @@ from tidemill.catalog.named import WakeKind
 from tidemill.config import Config
 from tidemill.lake import janitor
 from tidemill.lake.fileset.expiry import KEEP_SUPERSEDED, expire_superseded
+from tidemill.lake.hive_notes import write_notes
 from tidemill.lake.inbox import leaving
 from tidemill.lake.snapshot.versions import expire_versions
 from tidemill.lake.window import watermark
@@ -100,8 +101,9 @@ class Janitor:
         sweep_bundles(self._catalog)
         if self._of_machine is not None:
             self._of_machine.step()
-        # Last: nothing else waits for history that cannot be deleted.
+        # Late: nothing else waits for history that cannot be deleted, or for a metastore that does not answer.
         self._historian.step()
+        write_notes(self._catalog)
         return _SWEEP_EVERY
 
     def empty_inboxes(self) -> timedelta:

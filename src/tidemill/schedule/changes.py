@@ -434,6 +434,13 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
         for one in sorted(types_of(s.spec.trigger))
     ]
     db.run(SQL.insert_trigger_types, types=json.dumps(types))
+    db.run(SQL.delete_start_windows, schedule_ids=json.dumps(unindexed))
+    windows = [
+        {"schedule_id": s.schedule_id, "program_id": program_id, "length": window}
+        for s in indexed
+        for program_id, window in s.spec.start_windows(s.program_id).items()
+    ]
+    db.run(SQL.insert_start_windows, windows=to_json(windows))
     timers = [
         {
             "schedule_id": s.schedule_id,

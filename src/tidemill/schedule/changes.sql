@@ -51,6 +51,14 @@ SELECT r.schedule_id, r.trigger_type, r.namespace, r.app, r.name
 -- name: delete_trigger_types
 DELETE FROM trigger_type WHERE schedule_id IN ({texts:schedule_ids})
 
+-- name: insert_start_windows
+INSERT INTO start_window (schedule_id, program_id, length)
+SELECT r.schedule_id, r.program_id, r.length
+  FROM {rows:windows(schedule_id text, program_id text, length bigint)} AS r
+
+-- name: delete_start_windows
+DELETE FROM start_window WHERE schedule_id IN ({texts:schedule_ids})
+
 -- name: insert_timers
 -- locks: nothing, at schedule
 -- The block has deleted the schedule's timers before. A timer is there only if another process resumed the schedule

@@ -8,7 +8,7 @@ protocol and the constraints that count runs; `waits` has the constraints that c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -158,8 +158,25 @@ def limit_of(name: str) -> str | None:
         return subject
     if kind == "probe":
         return None
-    program_id = subject.rpartition(":")[0] if kind == "starts" else subject
-    return program_limit(ProgramId(program_id))
+    program_id = ProgramId(subject) if kind != "starts" else window_of(subject)[0]
+    return program_limit(program_id)
+
+
+def window_of(subject: str) -> tuple[ProgramId, timedelta]:
+    """Return the program and the window of a fact `starts:<subject>`."""
+    program_id, _, window = subject.rpartition(":")
+    return ProgramId(program_id), parse_duration(window)
+
+
+def longest_windows(names: Iterable[str]) -> dict[ProgramId, timedelta]:
+    """Return the longest window of each program in which launches are counted for the facts of these names."""
+    windows: dict[ProgramId, timedelta] = {}
+    for name in names:
+        kind, _, subject = name.partition(":")
+        if kind == "starts":
+            program_id, window = window_of(subject)
+            windows[program_id] = max(window, windows.get(program_id, window))
+    return windows
 
 
 @dataclass(frozen=True, slots=True, init=False)

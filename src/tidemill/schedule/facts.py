@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import to_json
-from tidemill.durations import parse_duration
 from tidemill.names import JobId, ProgramId, launches_limit, program_limit
-from tidemill.schedule.constraints import Facts, LastRun, ProbeReading, slots_key
+from tidemill.schedule.constraints import Facts, LastRun, ProbeReading, longest_windows, slots_key, window_of
 from tidemill.schedule.jobs import Job, Turn, list_waiting, lock_limits
 from tidemill.schedule.launch_window import LaunchWindow
 from tidemill.schedule.specs import Schedule
@@ -99,7 +98,7 @@ class FactSheet:
             case "probe":
                 return self.readings[subject]
             case _:
-                program_id, window = _split_window(subject)
+                program_id, window = window_of(subject)
                 return tuple(at for at in self.starts.get(program_id, ()) if at > self.now - window)
 
     def _count_ahead(self, limit: str, turn: Turn) -> int:
@@ -147,7 +146,7 @@ def read_facts(
         held,
         others,
         _list_successes(db, sorted(_subjects("last_success", needs))),
-        _list_starts(db, _subjects("starts", needs), now),
+        _list_starts(db, longest_windows(needs), now),
         readings,
         _read_windows(db, sorted(capped), most_launches, locked_at),
         locked_at,
@@ -189,22 +188,13 @@ def _list_successes(db: Db, programs: Sequence[str]) -> dict[ProgramId, LastRun]
     return {one.program_id: LastRun(one.started_at, one.ended_at) for one in found}
 
 
-def _list_starts(db: Db, wanted: Iterable[str], now: datetime) -> dict[ProgramId, list[datetime]]:
-    windows: dict[ProgramId, timedelta] = {}
-    for subject in wanted:
-        program_id, window = _split_window(subject)
-        windows[program_id] = max(window, windows.get(program_id, window))
+def _list_starts(db: Db, windows: Mapping[ProgramId, timedelta], now: datetime) -> dict[ProgramId, list[datetime]]:
     starts: dict[ProgramId, list[datetime]] = {program_id: [] for program_id in windows}
     if windows:
         rows = [{"program_id": program_id, "since": now - window} for program_id, window in sorted(windows.items())]
         for one in db.records(SQL.list_starts, _Start, windows=to_json(rows)):
             starts[one.program_id].append(one.created_at)
     return starts
-
-
-def _split_window(subject: str) -> tuple[ProgramId, timedelta]:
-    program_id, _, window = subject.rpartition(":")
-    return ProgramId(program_id), parse_duration(window)
 
 
 def _subjects(kind: str, names: Iterable[str]) -> set[str]:

@@ -19,7 +19,7 @@ from tidemill.errors import UserError
 from tidemill.json_specs import has_tag, read_plain, read_stored
 from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, program_limit, qualified
 from tidemill.schedule.argument_sources import From
-from tidemill.schedule.constraints import FACTS, Concurrency, Constraint, limit_of
+from tidemill.schedule.constraints import FACTS, Concurrency, Constraint, limit_of, longest_windows
 from tidemill.schedule.time_triggers import CalendarTrigger, TimeTrigger
 from tidemill.schedule.triggers import Trigger
 from tidemill.schedule.waits import Delay, SinceLastRun
@@ -144,6 +144,10 @@ class ScheduleSpec:
         guards = {limit_of(name) for constraint in self.constraints for name in constraint.needs(program_id)}
         taken = {limit for constraint in self.constraints for limit in constraint.takes(program_id)}
         return tuple(sorted(limit for limit in guards | taken if limit is not None))
+
+    def start_windows(self, program_id: ProgramId) -> dict[ProgramId, timedelta]:
+        """The longest window of each program in which the constraints count launches."""
+        return longest_windows(name for constraint in self.constraints for name in constraint.needs(program_id))
 
     def slots(self, program_id: ProgramId) -> set[str]:
         """The limits of which a run of the schedule holds a slot."""

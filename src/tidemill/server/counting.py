@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidemill.errors import NotFound
@@ -28,9 +29,10 @@ _COMMIT_BOUNDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0)
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnds:
-    """The runs of a program that ended: their number by state, and histograms."""
+    """The runs of a program that ended: their number by state, their core-seconds, and histograms."""
 
     numbers: Mapping[str, int]
+    core_seconds: float
     wait: Shown
     duration: Shown
     commit: Shown
@@ -41,13 +43,14 @@ class _Counted:
 
     def __init__(self) -> None:
         self.numbers = Counter(dict.fromkeys(map(str, _ENDS), 0))
+        self.core_time = timedelta(0)
         self.wait, self.duration = Histogram(_BOUNDS), Histogram(_BOUNDS)
         self.commit = Histogram(_COMMIT_BOUNDS)
 
     def shown(self, program: str) -> ProgramEnds:
         """Return the counts as they are now."""
         found = (Shown((program,), one.buckets(), one.sum) for one in (self.wait, self.duration, self.commit))
-        return ProgramEnds(dict(self.numbers), *found)
+        return ProgramEnds(dict(self.numbers), self.core_time.total_seconds(), *found)
 
 
 class EndedRuns:
@@ -114,6 +117,8 @@ class EndedRuns:
                 wait, duration = span.started_at - span.created_at, span.ended_at - span.started_at
                 counted.wait.note(wait.total_seconds())
                 counted.duration.note(duration.total_seconds())
+            if span is not None and span.core_time is not None:
+                counted.core_time += span.core_time
             if span is not None and span.commit_began_at is not None:
                 # The message of the end is written by the last statements of the commit.
                 counted.commit.note((announced_at - span.commit_began_at).total_seconds())

@@ -26,6 +26,7 @@ RUNS_ENDED: Final = "tidemill_runs_ended"
 RUN_WAIT: Final = "tidemill_run_wait_seconds"
 RUN_DURATION: Final = "tidemill_run_duration_seconds"
 RUN_COMMIT: Final = "tidemill_run_commit_seconds"
+RUN_CORES: Final = "tidemill_run_core_seconds"
 LEASES_FENCED: Final = "tidemill_leases_fenced"
 COUNTED: Final[dict[str, tuple[str, str]]] = {
     RUNS_ENDED: (
@@ -42,6 +43,13 @@ COUNTED: Final[dict[str, tuple[str, str]]] = {
         (
             "Time from the return of a program to the last statements of its commit: checks of files, waits for other "
             "commits, and the transaction without its end. By program; not of workers, nor of runs without input."
+        ),
+    ),
+    RUN_CORES: (
+        "counter",
+        (
+            "Core-seconds of the runs that ended since the first scrape of this server, by program: running time of "
+            "Spark's tasks and CPU time of drivers. Those of a run are added at its end."
         ),
     ),
     LEASES_FENCED: (
@@ -130,6 +138,10 @@ def _of_ends(ends: Mapping[str, ProgramEnds]) -> Iterator[Family]:
         for state, number in one.numbers.items():
             ended.add_metric([program, state], number)
     yield ended
+    cores = CounterMetricFamily(RUN_CORES, COUNTED[RUN_CORES][1], labels=["program"])
+    for program, one in ends.items():
+        cores.add_metric([program], one.core_seconds)
+    yield cores
     yield _histogram(RUN_WAIT, "program", (one.wait for one in ends.values()))
     yield _histogram(RUN_DURATION, "program", (one.duration for one in ends.values()))
     yield _histogram(RUN_COMMIT, "program", (one.commit for one in ends.values()))

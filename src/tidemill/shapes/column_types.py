@@ -47,12 +47,15 @@ _ARROW: Final = {
     "large_binary": "binary",
 }
 _DIGITS: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-_TAKES: Final = {
+_WIDER: Final = {
     "smallint": ("tinyint",),
     "int": ("tinyint", "smallint"),
     "bigint": ("tinyint", "smallint", "int"),
     "double": ("float", "tinyint", "smallint", "int"),
     "float": ("tinyint", "smallint"),
+}
+_TAKES: Final = {
+    **_WIDER,
     "string": ("binary",),  # of writers that do not say which of the two it is
     "timestamp_ntz": ("timestamp", "date"),
 }
@@ -172,10 +175,17 @@ def _holds(wanted: Type, given: Type) -> bool:
     if wanted == given or not isinstance(wanted, str) or not isinstance(given, str):
         return wanted == given
     if wanted.startswith("decimal"):
+        return widens(wanted, given)
+    return wanted not in _KNOWN or given in _TAKES.get(wanted, ())
+
+
+def widens(wanted: str, given: str) -> bool:
+    """Return whether each value of the type `given` is one of the type `wanted`; both are Spark's short names."""
+    if wanted.startswith("decimal"):
         digits, scale = _decimal(wanted)
         given_digits, given_scale = (_DIGITS[given], 0) if given in _DIGITS else _decimal(given)
-        return given_digits - given_scale <= digits - scale and given_scale <= scale
-    return wanted not in _KNOWN or given in _TAKES.get(wanted, ())
+        return given == "void" or (given_digits - given_scale <= digits - scale and given_scale <= scale)
+    return given in {wanted, "void", *_WIDER.get(wanted, ())}
 
 
 def _decimal(name: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, assert_never
 
 from tidemill.errors import Unavailable
@@ -78,9 +78,9 @@ def _rows(files: Files, name: str, file_format: FileFormat, limit: int) -> Itera
         case FileFormat.PARQUET | FileFormat.ORC:
             return _binary_rows(files, name, file_format, limit)
         case FileFormat.CSV:
-            return _csv_rows(_lines(files, name))
+            return _csv_rows(_unmarked(_lines(files, name)))
         case FileFormat.JSON:
-            return (_json_row(line) for line in _lines(files, name) if line.strip())
+            return (_json_row(line) for line in _unmarked(_lines(files, name)) if line.strip())
         case FileFormat.TEXT:
             return ({"value": line.rstrip("\n")} for line in _lines(files, name))
         case _:
@@ -131,6 +131,11 @@ def _csv_rows(lines: Iterator[str]) -> Iterator[Mapping[str, object]]:
     """Yield the records of a file of a file set, which begins with the names of the columns; no text is null."""
     for record in csv.DictReader(lines):
         yield {str(column): value or None for column, value in record.items()}
+
+
+def _unmarked(lines: Iterator[str]) -> Iterator[str]:
+    """Yield lines without the byte order mark with which some programs begin a file."""
+    return chain((line.removeprefix("\ufeff") for line in islice(lines, 1)), lines)
 
 
 def _lines(files: Files, name: str) -> Iterator[str]:

@@ -124,6 +124,8 @@ class Interval:
         parts = split_duration(text)
         if parts is None:
             advice = "use a number and a unit, as '1h', '30 min', '1 day', '1 week', '1 month' or '1 year'"
+            if re.search(r"\d{10}", text):
+                advice += ". A number has 9 digits at most"
             raise BadPartitionTime("interval", text, advice)
         months = sum(number * _MONTHS[unit] for number, unit in parts if unit in _MONTHS)
         nanos = sum(number for number, unit in parts if unit == "ns")

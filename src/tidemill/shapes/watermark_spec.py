@@ -20,7 +20,7 @@ from tidemill.errors import UserError
 from tidemill.json_specs import sparse
 from tidemill.names import advise
 from tidemill.shapes.custom_time import check_name
-from tidemill.shapes.keys import Key, KeySchema
+from tidemill.shapes.keys import BadKey, Key, KeyField, KeySchema, KeyType
 from tidemill.shapes.partition_time import Extractor, Interval, PartitionTime, Zone
 from tidemill.shapes.time_formats import BadPartitionTime
 from tidemill.sizes import BadSize, parse_bytes
@@ -94,6 +94,8 @@ _MEANINGLESS: Final[Mapping[str, str]] = {
     "sink.parallelism": "Spark decides it",
     "sink.partition-commit.": "partitions are published by the commit of their transaction",
     "auto-compaction": "it has no meaning here",
+    "compaction.file-size": "`compact` merges small files, and takes their size",
+    "partition.default-name": "a partition has a value for each key, and no default",
     "sink.rolling-policy.": "a transaction writes the files of a partition, and `compact` merges small ones",
     "source.monitor-interval": "the option is 'streaming-source.monitor-interval'",
     "lookup.": "a run reads one version of a snapshot, and no cache is needed",
@@ -285,7 +287,7 @@ class WatermarkSpec:
             read.made(PATTERN, lambda pattern: Extractor(keys, pattern))
         if FORMATTER in options:
             read.made(FORMATTER, lambda formatter: Extractor(keys, None, formatter))
-        expected = {name: read.values(EXPECTED + name) for name in keys.names if EXPECTED + name in options}
+        expected = {one.name: read.values(one) for one in keys.fields if EXPECTED + one.name in options}
         count = read.number(EXPECTED_COUNT, 1)
         if expected and EXPECTED_COUNT in options:
             raise BadTableOption(EXPECTED_COUNT, options[EXPECTED_COUNT], f"say it by {EXPECTED}<key> or by a count")
@@ -508,10 +510,13 @@ class _Reader:
             return default
         if value.strip() == "0" or not any(number for number, _ in split_duration(value) or [(1, "")]):
             return timedelta(0)
-        return self._span(name, Interval.parse)
+        return self._span(name, value)
 
-    def _span(self, name: str, parse: Callable[[str], Interval]) -> timedelta:
-        interval = self.made(name, parse)
+    def _span(self, name: str, text: str) -> timedelta:
+        if split_duration(text) is None:
+            why = "use a number and a unit, as '1h', '30 min', '1 day' or '1 week'"
+            raise BadTableOption(name, self.options[name], why)
+        interval = self.made(name, lambda _: Interval.parse(text))
         if interval.months:
             raise BadTableOption(name, self.options[name], "use weeks, days, hours, minutes or seconds: months differ")
         return interval.longest
@@ -534,7 +539,7 @@ class _Reader:
         found = _WAITS.fullmatch(self.options.get(GAP, ""))
         if found is None:
             return self.one_of(GAP, GapPolicy, also=("wait(<duration>)",)), None
-        return GapPolicy.WAIT, _micros(self._span(GAP, lambda _: Interval.parse(found[1])))
+        return GapPolicy.WAIT, _micros(self._span(GAP, found[1]))
 
     def allowed_lateness(self, late: LatePolicy) -> int | None:
         if ALLOWED not in self.options:
@@ -577,9 +582,17 @@ class _Reader:
             return kind(value)
         raise BadTableOption(name, value, advise(value, known, f"use {' or '.join([*known, *also])}"))
 
-    def values(self, name: str) -> tuple[str, ...]:
-        found = tuple(value.strip() for value in self.options[name].split(","))
-        if not all(found) or len(set(found)) < len(found):
+    def values(self, field: KeyField) -> tuple[str, ...]:
+        """Read the values that a key is expected to have, as the keys of partitions have them: 1 for 01."""
+        name = EXPECTED + field.name
+        texts = [value.strip() for value in self.options[name].split(",")]
+        if field.type in {KeyType.INT, KeyType.LONG}:
+            texts = [re.sub(r"(?<!\d)0+(?=\d)", "", text) for text in texts]
+        try:
+            found = tuple(str(field.parse(text)) for text in texts)
+        except BadKey as error:
+            raise BadTableOption(name, self.options[name], f"no partition has such a key: it {error.why}") from None
+        if len(set(found)) < len(found):
             raise BadTableOption(name, self.options[name], "give each value once, with commas between: 'eu, us'")
         return found
 

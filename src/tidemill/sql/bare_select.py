@@ -104,6 +104,8 @@ def read_select(text: str) -> WindowQuery | TableQuery:
         scopes = traverse_scope(statement)
     except OptimizeError as error:
         raise bad(str(error), statement) from error
+    if (fetch := statement.find(exp.Fetch)) is not None:
+        raise bad("Spark has no FETCH FIRST: write LIMIT", fetch)
     found = {
         id(source): source for scope in scopes for source in scope.sources.values() if isinstance(source, exp.Table)
     }

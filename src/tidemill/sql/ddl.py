@@ -34,10 +34,15 @@ _TYPES: Final[Mapping[str, str]] = {
     "BIGINT": "long",
     "LONG": "long",
     "FLOAT": "float",
+    "REAL": "float",
     "DOUBLE": "double",
     "DATE": "date",
     "BINARY": "binary",
+    "VARBINARY": "binary",
+    "BYTES": "binary",
     "DECIMAL": "decimal",
+    "DEC": "decimal",
+    "NUMERIC": "decimal",
     "TIMESTAMP": "timestamp",
     "TIMESTAMP_LTZ": "timestamp",
     "TIMESTAMP_NTZ": "timestamp_ntz",
@@ -378,6 +383,8 @@ def _simple(words: _Words, given: str) -> str:
         meant = nearest(given, [*_TYPES, *_NESTED])
         raise words.wrong(f"the type {given} is not known" + (f": did you mean {meant}?" if meant else ""))
     numbers: list[int] = []
+    if given == "DOUBLE":
+        words.skip("PRECISION")
     if words.skip("("):
         while True:
             numbers.append(words.number())
@@ -415,13 +422,18 @@ def _keys(words: _Words, columns: Mapping[str, ColumnType]) -> dict[str, str]:
     words.expect("(")
     while True:
         name = words.name("a key")
+        if name.lower() in {known.lower() for known in keys}:
+            raise words.wrong(f"the key {name} stands there twice")
+        column = next((one for one in columns if one.lower() == name.lower()), None)
         if words.peek(",") or words.peek(")"):
-            if name not in columns:
+            if column is None:
                 meant = nearest(name, columns)
                 advice = f"did you mean {meant}?" if meant else "give its type: PARTITIONED BY (day string)"
                 raise words.wrong(f"the key {name} is no column: {advice}")
-            kind = _name_of(columns[name])
+            name, kind = column, _name_of(columns[column])
         else:
+            if column is not None:
+                raise words.wrong(f"the key {name} is a column already: leave out its type here, or the column")
             kind = _name_of(_type(words))
         keys[name] = _key(words, name, kind)
         if not words.skip(","):

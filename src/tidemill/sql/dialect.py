@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, Final
 
 from sqlglot import exp
@@ -165,11 +166,30 @@ def find_word(text: str, wanted: Iterable[str], to_name: Callable[[str], str] = 
     return StatementPlace(found.line, found.col)
 
 
+def find_option(text: str, wanted: str, to_name: Callable[[str], str]) -> StatementPlace | None:
+    """Return the place of an option in quotes; None if the statement does not name the option."""
+    for before, token in pairwise(tokenize(text)):
+        is_option = token.token_type == TokenType.STRING and before.token_type != TokenType.EQ
+        if is_option and to_name(token.text) == wanted:
+            return StatementPlace(token.line, token.col)
+    return None
+
+
+def find_after(text: str, before: str, wanted: str) -> StatementPlace | None:
+    """Return the place of a word that follows the word `before`, if any. Capital letters do not count."""
+    for token, after in pairwise(tokenize(text)):
+        if (token.text.upper(), after.text.lower()) == (before, wanted.lower()):
+            return StatementPlace(after.line, after.col)
+    return None
+
+
 def to_micros(interval: exp.Expr, what: str) -> int:
     """The microseconds of a day-time interval; `BadStatement` for calendar units and for what is no interval.
 
-    Forms are `INTERVAL '1' HOUR`, `INTERVAL '1.5' SECOND` and `INTERVAL '1 12:30' DAY TO MINUTE`.
+    Forms are `INTERVAL '1' HOUR`, `-INTERVAL '1' HOUR`, `INTERVAL '1.5' SECOND` and `INTERVAL '1 12:30' DAY TO MINUTE`.
     """
+    if isinstance(interval, exp.Neg) and isinstance(interval.this, exp.Interval):
+        return -to_micros(interval.this, what)
     if not isinstance(interval, exp.Interval) or not isinstance(interval.this, exp.Literal | exp.Neg):
         shown = interval.sql(dialect=WindowSql)
         raise bad(f"{what} must be an interval, as INTERVAL '1' HOUR, not {shown}", interval)

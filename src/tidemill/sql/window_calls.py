@@ -36,6 +36,8 @@ class WindowCall:
     column: str
     shape: WindowShape
     keys: tuple[str, ...] = ()
+    descriptor: exp.Expr | None = None
+    """The part of the text that names the column."""
 
 
 def read_call(table: exp.Expr) -> WindowCall | None:
@@ -48,7 +50,8 @@ def read_call(table: exp.Expr) -> WindowCall | None:
     kind = call.name.upper()
     given = _arguments(call, kind)
     data = _data(given["DATA"], kind)
-    return WindowCall(call, data, _descriptor(given["TIMECOL"]), _shape(call, kind, given), _keys(data, kind))
+    time = given["TIMECOL"]
+    return WindowCall(call, data, _descriptor(time), _shape(call, kind, given), _keys(data, kind), time)
 
 
 def _keys(data: exp.Expr, kind: str) -> tuple[str, ...]:
@@ -97,6 +100,9 @@ def _arguments(call: exp.Expr, kind: str) -> dict[str, exp.Expr]:
         raise bad(f"give all arguments of {kind} by name, or none: {example(kind)}", call)
     if named:
         found = {argument.this.name.upper(): argument.expression for argument in named}
+        given_names = [argument.this.name.upper() for argument in named]
+        if twice := next((name for name in given_names if given_names.count(name) > 1), None):
+            raise bad(f"{kind} has the argument {twice} twice: leave one out", call)
         for name in found:
             if name not in names:
                 meant = nearest(name, names)

@@ -25,6 +25,7 @@ from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
 from tidemill.sql.empty_windows import fill_in
 from tidemill.sql.partition_windows import assign_by_partition, assign_to_window, find_times, find_windows
+from tidemill.sql.result_types import widen
 from tidemill.sql.session_frames import OPENS, OWN, assign_sessions, find_open
 from tidemill.sql.window_rows import FORCED, ROW_TIME, WINDOW_COLUMNS, Columns, find_hidden
 from tidemill.sql.window_text import (
@@ -107,7 +108,13 @@ class SparkWindows:
             time = next(iter(tables.values())).time
             empty = self._query.select_empty(wanted, time, rows, windows)
             text = fill_in(text, empty, quoted(max(self._query.bounds.items())[1]))
-        return workspace.spark.sql(text)
+        found = workspace.spark.sql(text)
+        if not self._query.sink:
+            return found
+        schema = workspace.columns_of(batches[0].sink)
+        columns = None if schema is None else schema.types
+        self._query.check_result(batches[0].sink, columns, dict(found.dtypes))
+        return found if columns is None else widen(found, batches[0].sink, columns)
 
     def _find_hidden(self, columns: Columns, table: _Table) -> list[str]:
         """Return the columns of rows that those of the window function hide."""

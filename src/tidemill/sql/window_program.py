@@ -61,6 +61,7 @@ from tidemill.lake.window.windows import (
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId, Namespace, ProgramId, WritePointer, qualified, within
 from tidemill.run.records.declared import find_dataset
 from tidemill.run.step.context import workspace_of
+from tidemill.shapes.column_types import plain_type
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.partition_time import Instant, WallTime, from_wall
 from tidemill.shapes.watermark_spec import (
@@ -89,7 +90,7 @@ from tidemill.sql.outside_rows import (
 )
 from tidemill.sql.window_rows import Columns
 from tidemill.sql.window_tries import Tries, WindowFailed, is_of_windows
-from tidemill.sql.windows import WindowQuery, read_query
+from tidemill.sql.windows import TIME_OF, WindowQuery, read_query
 from tidemill.texts import count_of
 
 if TYPE_CHECKING:
@@ -266,15 +267,16 @@ class WindowProgram:
 
         Also rows without a key of the output, which say no partition, a column that cannot be their time, and tables
         with windows in several zones. `schemas` are the columns of the sources, None before their first commit: a run
-        asks again before it computes anything.
+        asks again before it computes anything. Columns that do not fit into those that the output was declared
+        with are refused as far as they are known.
         """
-        given = self.query.find_columns(_list_columns(self.query, sources, schemas))
-        known = {name.lower() for name in given or sink.keys.names}
+        columns = self.query.find_columns(_list_columns(self.query, sources, schemas))
+        known = {name.lower() for name in columns or sink.keys.names}
         missing = [name for name in sink.keys.names if name.lower() not in known]
         if missing:
             why = (
                 f"{', '.join(missing)} of {sink.qualified_name} is not among the columns of the query "
-                f"({', '.join(filter(None, given or ()))}): SELECT each key of the output, by its name"
+                f"({', '.join(filter(None, columns or ()))}): SELECT each key of the output, by its name"
             )
             raise self.query.locate(UserError(why))
         if self.sink in self.sources:
@@ -308,6 +310,8 @@ class WindowProgram:
                 "computed again reads the rows of all of them"
             )
             raise self.query.locate(UserError(why), [*self.query.tables][-1])
+        given = self.query.find_types(_list_types(self.query, sources, schemas))
+        self.query.check_result(sink, sink.storing.columns, given)
 
     def __call__(self, run: Run, spark: SparkSession | None = None) -> None:
         """Compute what is due, and have the commit move the state."""
@@ -868,8 +872,18 @@ def _list_columns(
     query: WindowQuery, sources: Sequence[Fileset], schemas: Sequence[ColumnSchema | None]
 ) -> dict[str, list[str]]:
     """Return the columns of the tables of a query, by the names of the tables, as far as they are known."""
+    return {table: [*types] for table, types in _list_types(query, sources, schemas).items()}
+
+
+def _list_types(
+    query: WindowQuery, sources: Sequence[Fileset], schemas: Sequence[ColumnSchema | None]
+) -> dict[str, dict[str, str]]:
+    """Return the columns of the tables of a query with their types, as far as they are known."""
     return {
-        table: [*schema.names, *source.keys.names]
+        table: {
+            **{name: kind if "<" in kind else plain_type(kind) for name, kind in schema.types.items()},
+            **{field.name: plain_type(field.type.value) for field in source.keys.fields},
+        }
         for table, source, schema in zip(query.tables, sources, schemas, strict=True)
         if schema is not None
     }
@@ -888,7 +902,7 @@ def check_columns(query: WindowQuery, sources: Sequence[Fileset], schemas: Seque
         if column.lower() != spec.column.lower():
             names = (column, spec.column) if query.interval else (f"DESCRIPTOR({column})", f"DESCRIPTOR({spec.column})")
             why = f"the watermark of {source.qualified_name} is for {spec.column}: {names[0]} must be {names[1]}"
-            raise query.locate(UserError(why), table)
+            raise query.locate(UserError(why), f"{TIME_OF}{table}")
         if schema is not None and (fault := spec.find_column_fault(schema.types)):
             raise query.locate(BadTimeColumn(source.qualified_name, spec.column, fault), table)
     zones = {source.qualified_name: spec_of(source).window_zone.name for source in sources}

@@ -8,6 +8,8 @@ from typing import Final, TypeAlias
 
 from sqlglot import exp
 
+from tidemill.sql.result_types import ResultType
+
 BOUNDS: Final = ("window_start", "window_end")
 ROW_TIME: Final = "row_time"
 """The time of a row of an interval join that tells the window of the row, in the place of a column of windows."""
@@ -41,6 +43,8 @@ class QueryRows:
     """The rows that a FROM names or joins, by their names in small letters."""
     optional: frozenset[str] = frozenset()
     """The sides that are missing in some rows: their columns are NULL there."""
+    kinds: Mapping[str, ResultType | None] = field(default_factory=dict)
+    """The types of columns that are computed, by the names in small letters; None for one that is not sure."""
 
     @property
     def windowed(self) -> bool:
@@ -75,6 +79,17 @@ class QueryRows:
         origins = {self.sides[one.table.lower()].find_origin(one.name) for one in given}
         is_there = not sides <= self.optional or (len(sides) > 1 and sides == self.sides.keys())
         return origins.pop() if len(origins) == 1 and is_there else None
+
+    def find_kind(self, column: exp.Column) -> ResultType | None:
+        """Return the type of a column, as far as it is sure."""
+        side = self.sides.get(column.table.lower()) if column.table else self
+        if side is None:
+            return None  # a field of a struct, which has the name of a column
+        low = str(column.name).lower()
+        if low in side.kinds:
+            return side.kinds[low]
+        origin = side.find_origin(low)
+        return None if origin is None else ResultType(column=origin)
 
     def origin_in(self, node: exp.Expr) -> str | None:
         """Return the column that an expression with the name of a side is, where that side is there."""

@@ -9,6 +9,7 @@ stands alone. Above it each group, each ranking and each distinct row lies withi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -19,6 +20,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemill.errors import StatementPlace, UserError
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.window.reach import WindowReach
 from tidemill.lake.window.window_plan import Window, WindowShape
 from tidemill.shapes.watermark_spec import WINDOW_TIME, WINDOW_TIMES, WatermarkSpec
@@ -26,6 +28,7 @@ from tidemill.sql.column_names import NamedColumn, list_joined, list_named, name
 from tidemill.sql.dialect import WindowSql, bad, find_place, parse_one, tokenize
 from tidemill.sql.empty_windows import EmptyRow, find_empty_row
 from tidemill.sql.interval_joins import IntervalJoin, compares_intervals, join_tables
+from tidemill.sql.result_types import ResultType, find_misfits, kind_of
 from tidemill.sql.window_calls import WindowCall, example, read_call
 from tidemill.sql.window_joins import check_exists, join, join_look_up
 from tidemill.sql.window_rows import BOUNDS, FORCED, ROW_TIME, WINDOW_COLUMNS, AllColumns, Columns, QueryRows
@@ -33,6 +36,7 @@ from tidemill.sql.window_rows import BOUNDS, FORCED, ROW_TIME, WINDOW_COLUMNS, A
 _RANKED: Final = "rank the rows of each window by ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY …)"
 _REFUSED: Final[tuple[tuple[type[exp.Expr], str], ...]] = (
     (exp.Limit, f"LIMIT would cut the windows that one run computes, not each window: {_RANKED}"),
+    (exp.Fetch, f"Spark has no FETCH FIRST: a SELECT takes LIMIT. {_RANKED[0].upper()}{_RANKED[1:]}"),
     (exp.Offset, f"OFFSET would cut the windows that one run computes, not each window: {_RANKED}"),
     (exp.TableSample, "TABLESAMPLE takes other rows each time: a window is computed again"),
     (exp.Pivot, "PIVOT comes later: use sum(CASE WHEN … THEN … END)"),
@@ -42,6 +46,7 @@ _WHOLE: Final = (exp.Limit, exp.Offset)
 """Parts that choose among all rows of a bare SELECT."""
 _CHANGING: Final = {
     "RAND", "RANDN", "RANDOM", "RANDSTR", "UNIFORM", "UUID", "SHUFFLE", "NOW", "CURRENT_TIMESTAMP",
+    "GETDATE", "SYSDATE",
     "CURRENT_DATE", "CURDATE", "LOCALTIMESTAMP", "CURRENT_TIME", "LOCALTIME", "CURRENT_TIMEZONE",
     "MONOTONICALLY_INCREASING_ID", "SPARK_PARTITION_ID", "INPUT_FILE_NAME", "INPUT_FILE_BLOCK_START",
     "INPUT_FILE_BLOCK_LENGTH", "CURRENT_USER", "USER", "SESSION_USER", "CURRENT_CATALOG", "CURRENT_DATABASE",
@@ -50,8 +55,12 @@ _CHANGING: Final = {
 """Functions of Spark with another value each time, or that depend on the run, its files, its session or its user."""
 _LITERALS: Final = _CHANGING - {"USER", "VERSION", "NOW", "UUID", "RANDOM", "UNIFORM", "SHUFFLE", "REFLECT"}
 """The functions that are read without parentheses too, if no column is likely to have their name."""
+_CHANGING_TEXT: Final = re.compile(r"\s*(now|today|tomorrow|yesterday)(\s.*)?", re.IGNORECASE)
+"""Texts that are another time in each run, where a time is made of them."""
+_TO_TIME: Final = (exp.TsOrDsToDate, exp.TsOrDsToTimestamp, exp.StrToTime, exp.StrToUnix)
 _METADATA: Final = "_METADATA"
 """The hidden column of a file's name and times."""
+TIME_OF: Final = "the time of "
 _LONGEST_INTERVAL: Final = WindowShape(86_400_000_000, 86_400_000_000, 0)
 
 
@@ -108,12 +117,19 @@ class WindowQuery:
     """All names in the query, in small letters, among which are the columns that it reads; None for all columns."""
     named: tuple[NamedColumn, ...] = ()
     """The columns that the query names, which the columns of the tables are compared with."""
+    result: QueryRows = field(default_factory=lambda: QueryRows((), "", {}))
+    """The rows of the result."""
+    places_of: Mapping[str, StatementPlace] = field(default_factory=dict)
+    """The places of the columns of the result in the text, by their names, as far as it names them."""
     stands: Mapping[str, StatementPlace] = field(default_factory=dict)
-    """The places of the output, the tables and the snapshots in the text, by name, and of the SELECT, by `""`."""
+    """The places of the output, the tables and the snapshots in the text, by name, and of the SELECT, by `""`.
+
+    The place of the time column of a table has the name of the table with `TIME_OF` before.
+    """
 
     def locate(self, error: UserError, name: str = "") -> UserError:
-        """Give an error the place of a table, or of the SELECT, and return the error."""
-        return error.put_at(self.stands[name])
+        """Give an error the place of a table, of its time column, or of the SELECT, and return the error."""
+        return error.put_at(self.stands.get(name, self.stands[name.removeprefix(TIME_OF)]))
 
     @property
     def reaches(self) -> tuple[WindowReach, ...]:
@@ -143,6 +159,31 @@ class WindowQuery:
             else:
                 found += [name for name in tables[column.table] if name.lower() not in column.without | hidden]
         return tuple(found)
+
+    def find_types(self, tables: Mapping[str, Mapping[str, str]]) -> dict[str, str | None]:
+        """Return the types of the columns of the result over tables with these columns, None for unknown types.
+
+        Empty if the columns of the result are not known.
+        """
+        columns = self.find_columns({name: [*types] for name, types in tables.items()}) or ()
+        known: dict[str, str | None] = {}
+        times: set[str | None] = set()
+        for table, time in self.tables.items():
+            types = {name.lower(): kind for name, kind in tables.get(table, {}).items()}
+            times.add(types.get(time.lower()))
+            if len(self.tables) == 1 and not self.look_ups:
+                known |= types
+        known |= {**dict.fromkeys(BOUNDS, "timestamp_ntz"), WINDOW_TIME: times.pop() if len(times) == 1 else None}
+        found: dict[str, str | None] = {}
+        for name in columns:
+            kind = self.result.find_kind(exp.column(name)) if name else None
+            found[name] = None if kind is None else kind.find(lambda one: known.get(one.lower()))
+        return found
+
+    def check_result(self, sink: Fileset, columns: Mapping[str, str] | None, given: Mapping[str, str | None]) -> None:
+        """Refuse what `find_misfits` finds, at its place in the text."""
+        for why, name in find_misfits(sink, columns, given):
+            raise UserError(why).put_at(self.places_of.get(name.lower(), self.stands[""]))
 
     def select(self, rows: Callable[[str], str], windows: WindowsText) -> str:
         """Return the query over the texts that `rows` gives for the names of tables, and `windows` for windows."""
@@ -228,15 +269,18 @@ def _check(
             None if reader.takes_all else frozenset(one.name.lower() for one in statement.find_all(exp.Identifier))
         ),
         named=tuple(dict.fromkeys(reader.columns)),
+        result=found,
+        places_of={name.lower(): find_place(one) for one in reversed(query.selects) for name in names_of(one) if name},
         stands=_find_places(query, sink, reader),
     )
 
 
 def _find_places(query: exp.Query, sink: exp.Table | None, reader: _QueryReader) -> dict[str, StatementPlace]:
     places = {name: find_place(node) for name, node in reader.named.items()}
+    times = {f"{TIME_OF}{name}": find_place(node) for name, node in reader.descriptors.items()}
     if sink is not None:
         places.setdefault(name_of(sink), find_place(sink))
-    return {**places, "": find_place(query)}
+    return {**places, **times, "": find_place(query)}
 
 
 def _find_times(found: QueryRows) -> frozenset[str]:
@@ -288,6 +332,8 @@ class _QueryReader:
         self.tables: dict[str, str] = {}
         self.named: dict[str, exp.Expr] = {}
         """The tables that the query names."""
+        self.descriptors: dict[str, exp.Expr] = {}
+        """The parts of the query that name the time columns of tables, by the tables."""
         self.shape: WindowShape | None = None
         self.interval: IntervalJoin | None = None
         self.places: list[_TextPlace] = []
@@ -357,7 +403,8 @@ class _QueryReader:
                         known[name.lower()] = origin if known.get(name.lower(), origin) == origin else None
         every = f"{left.table} UNION ALL {right.table} {len(self.united)}"
         self.united[every] = found
-        return QueryRows(left.columns, every, {name: name for name in left.names})
+        kinds: dict[str, ResultType | None] = dict.fromkeys(left.names)
+        return QueryRows(left.columns, every, {name: name for name in left.names}, kinds=kinds)
 
     def _find_origins(self, rows: QueryRows, name: str) -> dict[str, str | None]:
         """Return for each table of `rows` its column that `name` is, unchanged; None for a computed one."""
@@ -397,6 +444,9 @@ class _QueryReader:
         return rows
 
     def _join(self, node: exp.Join, left: QueryRows, right: QueryRows) -> QueryRows:
+        if node.kind == "CROSS" and not left.windowed and not right.windowed:
+            advice = "FROM clicks l JOIN views r ON l.ts BETWEEN r.ts - INTERVAL '1' HOUR AND r.ts"
+            raise bad(f"a join of two tables needs ON, and no comma: write what WHERE says as {advice}", node)
         if self.interval is not None:
             raise bad(
                 f"an interval join is of two tables: SELECT {self.interval.time} AS window_time into a file set with a "
@@ -474,6 +524,8 @@ class _QueryReader:
             if column is None:
                 what = "the table" if len(tables) == 1 else f"each table, also of {table}"
                 raise bad(f"DESCRIPTOR({call.column}) must be the time column of {what}, unchanged", call.node)
+            if call.descriptor is not None:
+                self.descriptors.setdefault(table, call.descriptor)
             if self.tables.setdefault(table, column).lower() != column.lower():
                 raise bad(f"all windows of {table} are of one column: declare a program for each", call.node)
         if call.shape.sessions:
@@ -487,7 +539,9 @@ class _QueryReader:
         self.places.append(_TextPlace(begin, end, _alias(source, name), tuple(tables), call, rows.columns))
         origins = {**rows.origins, **{name: name for name in WINDOW_COLUMNS}}
         more = (FORCED,) if call.shape.sessions else ()
-        return QueryRows((*rows.columns, *WINDOW_COLUMNS, *more), "", origins)
+        kinds = {name: kind for name, kind in rows.kinds.items() if name not in WINDOW_COLUMNS}
+        kinds |= {name: ResultType("boolean") for name in more}
+        return QueryRows((*rows.columns, *WINDOW_COLUMNS, *more), "", origins, kinds=kinds)
 
     def _check_sessions(self, call: WindowCall, rows: QueryRows, named: Sequence[exp.Expr]) -> None:
         if self.shape is not None:
@@ -568,13 +622,24 @@ def _check_windowed(
         rows = rows.without(name for name in columns if not all(name in each for each in sets))
     elif select.args.get("having") or any(not one.find_ancestor(exp.Window) for one in _own(select, exp.AggFunc)):
         raise bad(f"an aggregate needs GROUP BY {every}: else all windows are one group", select)
-    for over in _own(select, exp.Window):
-        if not bounds_of(over.args.get("partition_by") or []):
+    windows = select.args.get("windows") or []
+    for over in (one for one in _own(select, exp.Window) if not any(one is named for named in windows)):
+        if not bounds_of(_partition_of(over, select)):
             shown = over.sql(dialect=WindowSql)
             raise bad(f"{shown} needs PARTITION BY {every}: else it sees other windows", over)
     if select.args.get("distinct") and not _project(select, rows).find_bounds(bounds):
         raise bad(f"SELECT DISTINCT needs {wanted} among its columns", select)
     return rows
+
+
+def _partition_of(over: exp.Expr, select: exp.Select) -> list[exp.Expr]:
+    """Return the expressions of PARTITION BY of an OVER, which may name a window of WINDOW."""
+    named = {one.name.lower(): one for one in select.args.get("windows") or []}
+    seen: set[str] = set()
+    while not over.args.get("partition_by") and over.alias.lower() in named and over.alias.lower() not in seen:
+        seen.add(over.alias.lower())
+        over = named[over.alias.lower()]
+    return over.args.get("partition_by") or []
 
 
 def _own(select: exp.Select, *kinds: type[exp.Expr]) -> Iterator[exp.Expr]:
@@ -617,6 +682,7 @@ def _project(select: exp.Select, rows: QueryRows) -> QueryRows:
     """Return the rows that a SELECT makes of `rows`."""
     columns: list[str | AllColumns] = []
     origins: dict[str, str | None] = {}
+    kinds: dict[str, ResultType | None] = {}
     for given in select.expressions:
         if given.is_star:
             left_out = (star.args.get("except_") or [] for star in given.find_all(exp.Star))
@@ -631,13 +697,17 @@ def _project(select: exp.Select, rows: QueryRows) -> QueryRows:
                 kept.append("")  # the fields of a column, which are not known
             columns += kept
             passed = {one: side.find_origin(one) for one in kept if isinstance(one, str)}
+            of_star = {one.lower(): side.kinds.get(one.lower()) for one in passed if one.lower() in side.kinds}
+            kinds = {**of_star, **kinds}
         else:
             names = names_of(given)
             columns += names
             passed = dict.fromkeys(names, rows.origin_of(given.unalias()))
+            kind = kind_of(given.unalias(), rows.find_kind) if len(names) == 1 else None
+            kinds = {**{name.lower(): kind for name in names}, **kinds}
         for name, origin in passed.items():
             origins.setdefault(name.lower(), origin)
-    return QueryRows(tuple(columns), rows.table, origins)
+    return QueryRows(tuple(columns), rows.table, origins, kinds=kinds)
 
 
 def _names_all(select: exp.Select) -> bool:
@@ -651,8 +721,13 @@ def _add_views(select: exp.Select, rows: QueryRows) -> QueryRows:
     views = select.args.get("laterals") or []
     names = [str(column.name) for view in views for column in view.args["alias"].columns]
     names += [""] * any(not view.args["alias"].columns for view in views)
-    origins = {**rows.origins, **{name.lower(): None for name in names}}
-    return replace(rows, columns=(*rows.columns, *names), origins=origins)
+    unknown = {name.lower(): None for name in names}
+    return replace(
+        rows,
+        columns=(*rows.columns, *names),
+        origins={**rows.origins, **unknown},
+        kinds={**rows.kinds, **unknown},
+    )
 
 
 def _check_places(query: exp.SetOperation, left: QueryRows, right: QueryRows) -> None:
@@ -676,11 +751,14 @@ def _unite(query: exp.SetOperation, left: QueryRows, right: QueryRows, bounds: S
     """Return the rows of UNION, INTERSECT or EXCEPT, which take columns by their place."""
     kind = query.key.upper()
     origins: dict[str, str | None] = {}
+    kinds: dict[str, ResultType | None] = {}
     for one, other in zip(left.columns, right.columns, strict=True):
         if isinstance(one, str) and isinstance(other, str):
+            given = left.find_kind(exp.column(one))
+            kinds[one.lower()] = given if given == right.find_kind(exp.column(other)) else None
             origin = left.find_origin(one)
             origins[one.lower()] = origin if origin == right.find_origin(other) else None
-    rows = QueryRows(left.columns, left.table, origins)
+    rows = QueryRows(left.columns, left.table, origins, kinds=kinds)
     if _takes_all_rows(query):
         return rows
     if not rows.find_bounds(bounds):
@@ -696,6 +774,9 @@ def _changes(node: exp.Expr) -> bool:
     """Return whether a node has another value when the same rows are computed again."""
     if isinstance(node, exp.Anonymous):
         return node.name.upper() in _CHANGING
+    if isinstance(node, _TO_TIME) or (isinstance(node, exp.Cast) and node.to.is_type(*exp.DataType.TEMPORAL_TYPES)):
+        text = node.this.unnest()
+        return isinstance(text, exp.Literal) and _CHANGING_TEXT.fullmatch(text.name) is not None
     if isinstance(node, exp.Func):
         return node.key.upper() in _CHANGING or not _CHANGING.isdisjoint(node.sql_names())
     if isinstance(node, exp.Column):

@@ -167,8 +167,11 @@ class Files(Protocol):
     def capabilities(self) -> Capabilities:
         """The facts about the store. Nothing is asked of the store for them."""
 
-    def prepare(self) -> None:
-        """Make the location if it is missing and prove that it can be written; `BadLocation` when it cannot."""
+    def prepare(self, *, again: bool = False) -> None:
+        """Make the location if it is missing and prove that it can be written; `BadLocation` when it cannot.
+
+        A location that was made before is prepared `again`: a missing folder is away then (`StorageUnavailable`).
+        """
 
     def check_location(self) -> str | None:
         """Return the identity of the folder that is there now; None while the folder is empty, or without folders.
@@ -204,7 +207,10 @@ class Files(Protocol):
         """
 
     def put(self, name: str, content: bytes, *, if_absent: bool = False) -> None:
-        """Write the file in one step: a reader sees the old or the new. `FileExists` when asked for `if_absent`."""
+        """Write the file in one step: a reader sees the old or the new. `FileExists` when asked for `if_absent`.
+
+        No write makes the location, only folders in it.
+        """
 
     def put_new(self, name: str, chunks: Iterable[bytes]) -> str:
         """Write a file in one step where there is none, and return the checksum of its content; else `FileExists`.
@@ -387,4 +393,4 @@ def reason_of(error: Exception) -> str:
     if said := _MESSAGE.search(str(error)):
         return said[1]
     # obstore appends its Rust structures below an empty line; of its first line the last part is the system's word.
-    return str(error).split("\n", 1)[0].rsplit(": ", 1)[-1]
+    return str(error).split("\n", 1)[0].rstrip(": ").rsplit(": ", 1)[-1]

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -54,10 +55,17 @@ _EMPTY: Final = (
     "the folder is empty, and another folder than before: not mounted? Mount the disk; or accept the empty folder by "
     "`tidemill inbox reconcile NAME --accept-empty`"
 )
+_GONE: Final = (
+    "there is no such folder: not mounted? Mount the disk; or, if the folder was deleted, make it again by "
+    "`mkdir -p {folder}`"
+)
 
 
 class LocalFiles:
     """A folder of this machine, or one mounted into it.
+
+    Only `prepare` makes the folder. Another write would put files into the empty place of a mount that is away, where
+    no reader finds them once the disk is mounted.
 
     Each listing scans all folders that can hold a matching name, since a folder has no ordered listing: its cost
     grows with all files below its prefix, not with the new ones (300,000 files about 1 s).
@@ -91,10 +99,13 @@ class LocalFiles:
         """See `Files.capabilities`."""
         return Capabilities()
 
-    def prepare(self) -> None:
+    def prepare(self, *, again: bool = False) -> None:
         """See `Files.prepare`."""
+        if again:
+            self.check_location()
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            if not again:
+                self._folder.mkdir(parents=True, exist_ok=True)
             self.put(_WRITE_TEST, b"")
             self.delete(_WRITE_TEST)
         except (OSError, StorageUnavailable) as error:
@@ -108,7 +119,8 @@ class LocalFiles:
                 status = os.fstat(folder)
                 is_empty = _is_empty(folder)
         except OSError as error:
-            why = "there is no such folder" if error.errno in _NOT_THERE else reason_of(error)
+            gone = _GONE.format(folder=shlex.quote(str(self._folder)))
+            why = gone if error.errno in _NOT_THERE else reason_of(error)
             raise StorageUnavailable(self.url, "", why) from error
         root = f"{status.st_dev}:{status.st_ino}"
         if is_empty and self._root is not None and root != self._root:
@@ -237,7 +249,7 @@ class LocalFiles:
             raise BadFileName(name, "'#' and a number at the end marks an unfinished upload")
         try:
             self._world.mark("storage.before_put")
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.check_location()
             obstore.put(self._store(), name, content, mode="create" if if_absent else "overwrite")
         except AlreadyExistsError:
             raise FileExists(self.url, name) from None
@@ -250,6 +262,7 @@ class LocalFiles:
         crc = Crc()
         try:
             self._world.mark("storage.before_put")
+            self.check_location()
             is_new = self._world.disk.write_new(path, map(crc.add, chunks))
         except OSError as error:
             raise StorageUnavailable(self.url, name, reason_of(error)) from error

@@ -1,4 +1,4 @@
-"""Lines of Hive's text tables: the delimiters that a table names, and the tables whose lines only Hive can read."""
+"""Lines of Hive's tables in text and JSON: the delimiters that a table names, and the lines that only Hive can read."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ _USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "skip.footer.line.count": ("0",),
 }
 """Properties that change what a line means, each with the values that do not."""
+_USUAL_JSON: Final[Mapping[str, tuple[str, ...]]] = {
+    "serialization.encoding": ("utf-8", "utf8"),
+    "ignore.malformed.json": ("false",),
+    "case.insensitive": ("true",),
+    "dots.in.keys": ("false",),
+}
+"""The same of JSON, for Hive's own class and for `org.openx.data.jsonserde.JsonSerDe`, which many tables have."""
 
 
 @sparse
@@ -54,17 +61,30 @@ def why_not_lines(properties: Mapping[str, str], columns: Mapping[str, str]) -> 
 
     `columns` are Hive's types by name.
     """
-    for name, usual in _USUAL.items():
-        given = properties.get(name, usual[0])
-        if given.lower() not in usual:
-            return f"its property '{name}'='{given}' is not supported: write the files without the need for it"
-    if formats := properties.get("timestamp.formats"):
-        return f"its property 'timestamp.formats'='{formats}' is not supported: write times as 2021-03-19 10:05:00"
+    if why := _find_unusual(properties, _USUAL):
+        return why
     for name, kind in columns.items():
         if kind.lower().startswith(_NESTED):
             return f"its column {name} is of type {kind}, which has no one text: store the table AS PARQUET or ORC"
     if not HiveLines.of(properties).field.isascii():
         return "its field delimiter is no ASCII character: choose another one"
+    return ""
+
+
+def why_not_json(properties: Mapping[str, str]) -> str:
+    """Return why the JSON of a table means something that only Hive knows, and a cure; empty if it does not."""
+    if mapped := next((name for name in sorted(properties) if name.startswith("mapping.")), ""):
+        return f"its property '{mapped}'='{properties[mapped]}' is not supported: name the column as the field of JSON"
+    return _find_unusual(properties, _USUAL_JSON)
+
+
+def _find_unusual(properties: Mapping[str, str], usual: Mapping[str, tuple[str, ...]]) -> str:
+    for name, values in usual.items():
+        given = properties.get(name, values[0])
+        if given.lower() not in values:
+            return f"its property '{name}'='{given}' is not supported: write the files without the need for it"
+    if formats := properties.get("timestamp.formats"):
+        return f"its property 'timestamp.formats'='{formats}' is not supported: write times as 2021-03-19 10:05:00"
     return ""
 
 

@@ -6,14 +6,14 @@ A metastore is the service that Hive, Spark and Flink ask for their tables (Apac
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from tidemill.errors import Unavailable
-from tidemill.storage.hive_lines import HiveLines, why_not_lines
+from tidemill.storage.hive_lines import HiveLines, why_not_json, why_not_lines
 
 _ANSWER_WITHIN_MS: Final = 20_000
 _USUAL_PORT: Final = 9083
@@ -35,14 +35,15 @@ _STATISTICS_STAY: Final = {"DO_NOT_UPDATE_STATS": "true"}
 
 
 class MetastoreUnavailable(Unavailable):
-    """The Hive metastore cannot be asked: it does not answer, or answers with an error."""
+    """The Hive metastore cannot be asked: it does not answer, or answers with an error (`answers`)."""
 
     code = "metastore_unavailable"
     hint = "bring the metastore back, or correct its address (`hive.metastore` in tidemill.toml)"
 
-    def __init__(self, address: str, why: str) -> None:
+    def __init__(self, address: str, why: str, *, answers: bool = False) -> None:
         self.address = address
         self.why = why
+        self.answers = answers
         super().__init__(f"the Hive metastore {address} fails: {why}")
 
 
@@ -98,7 +99,10 @@ def open_metastore(address: str) -> Iterator[Metastore]:
         from thrift.protocol.TBinaryProtocol import TBinaryProtocol  # type: ignore[import-untyped]
         from thrift.Thrift import TException  # type: ignore[import-untyped]
         from thrift.transport.TSocket import TSocket  # type: ignore[import-untyped]
-        from thrift.transport.TTransport import TBufferedTransport  # type: ignore[import-untyped]
+        from thrift.transport.TTransport import (  # type: ignore[import-untyped]
+            TBufferedTransport,
+            TTransportException,
+        )
     except ImportError:
         raise NoPymetastore(address) from None
 
@@ -116,7 +120,8 @@ def open_metastore(address: str) -> Iterator[Metastore]:
         try:
             yield Metastore(ThriftHiveMetastore.Client(TBinaryProtocol(transport)))
         except TException as error:
-            raise MetastoreUnavailable(address, _one_line(error)) from error
+            answers = not isinstance(error, TTransportException)
+            raise MetastoreUnavailable(address, _one_line(error), answers=answers) from error
         finally:
             transport.close()
         return
@@ -151,16 +156,21 @@ class Metastore:
                 found[named[tuple(one.values)]] = describe_partition(one)
         return found
 
-    def put_properties(self, database: str, name: str, put: Mapping[str, str], without: Iterable[str] = ()) -> None:
-        """Set these properties of a table and remove the properties `without`; the rest of the table stays.
+    def change_properties(
+        self, database: str, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]
+    ) -> None:
+        """Give a table the properties that `change` makes of its present ones; the rest of the table stays.
 
-        Nothing is written if the table has them so already.
+        Nothing is written if the table has these properties already, or if there is no such table.
         """
-        from pymetastore.hive_metastore.ttypes import EnvironmentContext
+        from pymetastore.hive_metastore.ttypes import EnvironmentContext, NoSuchObjectException
 
-        table = self._client.get_table(database, name)
+        try:
+            table = self._client.get_table(database, name)
+        except NoSuchObjectException:
+            return
         before = dict(table.parameters or {})
-        after = {**{one: value for one, value in before.items() if one not in {*without}}, **put}
+        after = dict(change(before))
         if after != before:
             table.parameters = after
             context = EnvironmentContext(_STATISTICS_STAY)
@@ -178,6 +188,8 @@ def describe(table: Any) -> HiveTable:  # noqa: ANN401  # generated code has no 
     why_not = _why_not(table.tableType, properties)
     if file_format == "text":
         why_not = why_not or why_not_lines({**own, **properties}, columns)
+    if file_format == "json":
+        why_not = why_not or why_not_json(own)
     if library == _OPEN_CSV:
         why_not = why_not or _ONLY_TEXTS
     return HiveTable(

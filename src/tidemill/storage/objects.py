@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 from urllib.parse import quote
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, InvalidPathError, PreconditionError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    GenericError,
+    InvalidPathError,
+    PermissionDeniedError,
+    PreconditionError,
+)
 
 from tidemill.storage.file_names import check_file_name, refusal_of, shown_name
 from tidemill.storage.files import (
@@ -54,6 +61,8 @@ _PAGE: Final = 1000
 """The most names in a page of S3."""
 _MOST_IN_MEMORY: Final = 64 << 20
 """Bytes of one put. A longer content is sent in parts, which no store makes conditional on the name being free."""
+
+NO_S3: Final = "no answer of S3; set `endpoint` in the table [stores.NAME] to the address of the store's S3 API"
 
 
 class Refused(Enum):
@@ -124,8 +133,9 @@ class ObjectFiles:
         """See `Files.capabilities`. An etag of S3 is of the content; that of a store in memory is a number."""
         return Capabilities(lists_from_name=True, etag_is_of_content=self._requests is not None, at_once=_AT_ONCE)
 
-    def prepare(self) -> None:
-        """See `Files.prepare`."""
+    def prepare(self, *, again: bool = False) -> None:
+        """See `Files.prepare`. A bucket is never made."""
+        del again
         try:
             self.put(_WRITE_TEST, b"")
             self.delete(_WRITE_TEST)
@@ -175,11 +185,17 @@ class ObjectFiles:
     def stat(self, name: str) -> FileStatus | None:
         """See `Files.stat`."""
         check_file_name(name)
-        with self._translated(name):
+        with self._reading(name):
             try:
                 return _status(_entry(obstore.head(self._store, name)))
             except FileNotFoundError:
                 return None
+
+    def _stat_or_error(self, name: str) -> FileStatus | FileUnreadable | None:
+        try:
+            return self.stat(name)
+        except FileUnreadable as error:
+            return error
 
     def stat_many(self, names: Sequence[str]) -> list[FileStatus | FileUnreadable | None]:
         """See `Files.stat_many`.
@@ -187,7 +203,7 @@ class ObjectFiles:
         A page of a listing is asked for as long as one answers for more names than are looked at in one time.
         """
         left = sorted(set(map(check_file_name, names)))
-        found: dict[str, FileStatus | None] = {}
+        found: dict[str, FileStatus | FileUnreadable | None] = {}
         while len(left) > _AT_ONCE:
             page = next(self._pages("", _before(left[0])), ObjectPage(()))
             listed = {one.name: _status(one) for one in page.entries}
@@ -197,7 +213,7 @@ class ObjectFiles:
             if end <= _AT_ONCE:
                 break
         missing = [name for name in names if name not in found]
-        found |= zip(missing, for_each(self, self.stat, missing), strict=True)
+        found |= zip(missing, for_each(self, self._stat_or_error, missing), strict=True)
         return [found[name] for name in names]
 
     def read(self, name: str, *, offset: int = 0, length: int | None = None, etag: str | None = None) -> bytes:
@@ -209,11 +225,13 @@ class ObjectFiles:
         elif offset:
             options["range"] = {"offset": offset}
         failure = None
-        with self._translated(name):
+        with self._reading(name):
             self._world.mark("storage.before_read")
             try:
                 if length != 0:  # no store gives an empty part
-                    return bytes(obstore.get(self._store, name, options=options).bytes())
+                    found = obstore.get(self._store, name, options=options)
+                    _entry(found.meta)
+                    return bytes(found.bytes())
             except PreconditionError:
                 pass
             except (GenericError, ValueError) as error:
@@ -365,9 +383,26 @@ class ObjectFiles:
         except (OSError, BaseError) as error:
             raise StorageUnavailable(self._url, name, reason_of(error)) from error
 
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """Say errors as `_translated` does, and tell an object that the store refuses from a store that is away.
+
+        Archived storage classes, keys of encryption and access lists refuse one object. Wrong credentials refuse a
+        listing too, so one is asked for: its error is that of the location.
+        """
+        with self._translated(name):
+            try:
+                yield
+            except PermissionDeniedError as error:
+                self.check_location()
+                raise FileUnreadable(self._url, name, reason_of(error)) from error
+
 
 def _entry(meta: obstore.ObjectMeta) -> Entry:
-    return Entry(meta["path"], meta["size"], meta["last_modified"], (meta["e_tag"] or "").strip('"'))
+    """Return an object as the store describes it. An OSError without an ETag: a page of HTML is no object."""
+    if not meta["e_tag"]:
+        raise OSError(f"the answer has no ETag and is {NO_S3}")
+    return Entry(meta["path"], meta["size"], meta["last_modified"], meta["e_tag"].strip('"'))
 
 
 def _status(entry: Entry) -> FileStatus:

@@ -16,7 +16,7 @@ from tidemill.storage.file_names import CONTROL
 from tidemill.storage.files import BadLocation, StorageUnavailable
 from tidemill.storage.objects import ObjectFiles
 from tidemill.storage.s3_requests import Keys, Link, S3Requests
-from tidemill.stores import StoreSettings, find_store
+from tidemill.stores import StoreSettings, find_store, has_login
 
 if TYPE_CHECKING:
     from obstore.store import S3Config, S3Credential
@@ -38,6 +38,10 @@ def open_bucket(location: str, world: World) -> ObjectFiles:
 
     Nothing is asked of the store yet.
     """
+    if has_login(location):
+        _, at, shown = location.rpartition("@")
+        why = "has a key in it: name the bucket alone, and the place of its keys in a table [stores.NAME]"
+        raise BadLocation(f"{SCHEME}://*****{at}{shown if at else ''}", why)
     parts = urlsplit(location)
     prefix = unquote(parts.path).strip("/")
     if not parts.netloc or parts.query or parts.fragment or CONTROL.search(prefix):

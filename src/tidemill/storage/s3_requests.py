@@ -28,7 +28,7 @@ from xml.sax.saxutils import escape
 import obstore
 from obstore.store import S3Store
 
-from tidemill.storage.objects import Entry, ObjectPage, Refused
+from tidemill.storage.objects import NO_S3, Entry, ObjectPage, Refused
 
 if TYPE_CHECKING:
     from obstore.store import S3Config
@@ -193,7 +193,8 @@ class S3Requests:
         if answer.status == _GONE:
             raise OSError("there is no such bucket")
         _require(answer)
-        return _page(answer.body, len(self.prefix))
+        with self._of_s3():
+            return _page(answer.body, len(self.prefix))
 
     def delete(self, name: str) -> None:
         """See `objects.StoreRequests.delete`."""
@@ -229,7 +230,9 @@ class S3Requests:
         answer = self._send("POST", "", {"delete": ""}, {"Content-MD5": digest}, body=body)
         _require(answer)
         refused: dict[str, Refused | None] = {}
-        for one in ET.fromstring(answer.body).iterfind("{*}Error"):  # noqa: S314  # as in `_page`
+        with self._of_s3():
+            result = _document(answer.body, "DeleteResult")
+        for one in result.iterfind("{*}Error"):
             code = one.findtext("{*}Code") or ""
             if code not in {_NO_FILE, _CHANGED}:
                 raise OSError(code)
@@ -285,6 +288,16 @@ class S3Requests:
             yield name
         finally:
             self.delete(name)
+
+    @contextmanager
+    def _of_s3(self) -> Iterator[None]:
+        """Say that an answer cannot be read by an OSError with the address that gave the answer."""
+        try:
+            yield
+        except (ET.ParseError, ValueError) as error:
+            address = self.link.address
+            server = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
+            raise OSError(f"the answer of {server} is {NO_S3}") from error
 
     def _send(
         self,
@@ -379,9 +392,17 @@ def _require(answer: Answer, *also: int) -> None:
         raise OSError(f"status {answer.status} {answer.code}".strip())
 
 
+def _document(body: bytes, tag: str) -> ET.Element:
+    """Parse an answer of that tag. ParseError or ValueError for another answer: a page of HTML may be XML, too."""
+    root = ET.fromstring(body)  # noqa: S314  # expat bounds what entities grow to
+    if root.tag.rpartition("}")[2] != tag:
+        raise ValueError(root.tag)
+    return root
+
+
 def _page(body: bytes, skipped: int) -> ObjectPage:
     """Read a page of a listing, of whose names `skipped` characters are left out."""
-    root = ET.fromstring(body)  # noqa: S314  # expat bounds what entities grow to
+    root = _document(body, "ListBucketResult")
     space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
     is_encoded = root.findtext(f"{space}EncodingType") == "url"
 

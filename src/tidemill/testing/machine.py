@@ -30,7 +30,7 @@ import greenlet  # type: ignore[import-untyped]  # it brings no types
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import ALL_CHANGES, WakeKind
 from tidemill.json_specs import read_text
-from tidemill.processes import Finished
+from tidemill.processes import Finished, Mask
 from tidemill.run.processes.assignments import Assignment, DriverSetup
 from tidemill.run.processes.driver import DriverProcess
 from tidemill.testing.clock import VirtualClock
@@ -434,6 +434,10 @@ class PlayedSpawner:
     def pid(self) -> int:
         return self._process.pid
 
+    def cpu_time(self) -> timedelta:
+        """All played processes are threads of one, and each play has to end alike."""
+        return timedelta(0)
+
     def identity(self) -> str:
         return f"{self._process.group.host} {self._process.group.number}"
 
@@ -457,6 +461,10 @@ class PlayedSpawner:
     @contextmanager
     def surrounded(self, *_: Path) -> Iterator[None]:
         """All processes have one environment, and print nothing."""
+        yield
+
+    @contextmanager
+    def printed_through(self, mask: Mask) -> Iterator[None]:  # noqa: ARG002  # a played process prints nothing
         yield
 
     def left_running(self, *, children: bool) -> str:  # noqa: ARG002  # nothing outlives a played program

@@ -10,6 +10,7 @@ from typing import Any
 
 from tidemill.config import load_config
 from tidemill.run.processes.session import read_settings, spark_of_our_own
+from tidemill.run.processes.task_time import TaskTime
 from tidemill.world import World
 
 
@@ -23,6 +24,7 @@ class SharedSpark:
 
     def __init__(self, session: Any) -> None:
         self.session = session
+        self.task_time = TaskTime(session)
 
     @cached_property
     def settings(self) -> dict[str, str]:
@@ -31,6 +33,7 @@ class SharedSpark:
 
     def new_session(self) -> Any:
         """Make a session with settings, temporary views and functions of its own."""
+        self.task_time.start_over()
         return self.session.newSession()
 
     def log_to(self, log: Path) -> None:

@@ -466,8 +466,8 @@ def _check_work(search: Search, subject: str, where: str, row: _Work, lone: list
             return "dropped"
         case WorkState.COMPLETED if is_input is None and superseded_seq is not None and error is not None:
             return "overwritten"
-        case WorkState.COMPLETED if run_state is None and commit_seq <= search.horizon.seq:
-            pass  # by a run that retention may have deleted
+        case WorkState.COMPLETED if commit_seq <= search.horizon.seq and (run_state is None or is_input is None):
+            pass  # by a run that retention may have deleted, or as old input of a worker
         case WorkState.COMPLETED if is_freed and is_input:
             pass  # by one of the commits of a worker or workflow, which record what they complete
         case WorkState.COMPLETED:

@@ -1,8 +1,9 @@
 """Retention: the catalog deletes its old history, in small parts.
 
 The history is the ended runs with their inputs and transactions, ended jobs, fires, ended backfills, and replaced
-changes of partitions with the work that they were for consumers. Current partitions, and all that open work reads,
-stay at any age.
+changes of partitions with the work that they were for consumers, and replaced compactions. Current partitions, and all
+that open work reads, stay at any age. A worker goes on: its old inputs are deleted, and its old transactions of which
+nothing is left.
 
 A horizon moves first. Audits do not look at or below the horizon. What lies at or below the previous horizon is then
 deleted: an audit that began before the horizon moved has ended meanwhile. Each part is one transaction, and a deletion
@@ -12,12 +13,15 @@ that finds nothing changes nothing. So a janitor may be killed anywhere, and sev
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import takewhile
+from itertools import groupby, takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidemill.alerts.conditions import USUAL_RUNS, list_counted
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import GREATEST, Param, load_sql
 from tidemill.catalog.records import to_json
@@ -49,6 +53,11 @@ class _OldFire(NamedTuple):
     fire_time: datetime
 
 
+class _OldCompaction(NamedTuple):
+    write_pointer: WritePointer
+    partition_key: KeyText
+
+
 class _PassedConsumer(NamedTuple):
     """A consumer with its state."""
 
@@ -62,6 +71,59 @@ class _PassedConsumer(NamedTuple):
         return min((self.start_version, *self.versions_to_check))
 
 
+class _OldChange(NamedTuple):
+    partition_key: KeyText
+    write_pointer: WritePointer
+    may_go: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    """The changes of a data set that were replaced up to the commit `seq`."""
+
+    dataset_id: DatasetId
+    seq: int
+    is_dropped: bool
+
+    def list_old(self, db: Db, keys: Sequence[KeyText], most: int) -> dict[KeyText, list[WritePointer]]:
+        """List the oldest changes of each partition, `most` of them, up to the first that must stay, if there are any.
+
+        Oldest first: a change that stayed before a deleted one would have nothing that replaced it.
+        """
+        seen = db.value(SQL.find_least_seen, int, dataset_id=self.dataset_id)
+        changes = db.records(
+            SQL.read_histories,
+            _OldChange,
+            dataset_id=self.dataset_id,
+            keys=json.dumps([{"partition_key": key} for key in keys]),
+            seq=self.seq if seen is None else min(seen, self.seq),
+            floor=min((one.passed for one in self._list_consumers(db)), default=GREATEST),
+            is_dropped=self.is_dropped,
+            others=most - 1,
+        )
+        found = {
+            key: [one.write_pointer for one in takewhile(attrgetter("may_go"), own)]
+            for key, own in groupby(changes, attrgetter("partition_key"))
+        }
+        return {key: old for key, old in found.items() if old}
+
+    def delete_oldest(self, db: Db, key: KeyText) -> int:
+        """Delete a part of the changes that `list_old` finds of a partition, with the work that they were."""
+        old = self.list_old(db, [key], _PART).get(key, [])
+        if old:
+            place: dict[str, Param] = {"dataset_id": self.dataset_id, "partition_key": key}
+            past = db.records(SQL.list_past_consumers, ConsumerId, dataset_id=self.dataset_id)
+            readers = [*(one.consumer_id for one in self._list_consumers(db)), *past]
+            work = [{"consumer_id": reader, "write_pointer": one} for reader in readers for one in old]
+            db.run(SQL.delete_changes, **place, pointers=json.dumps(old))
+            db.run(SQL.delete_ended_transactions, pointers=json.dumps(old))
+            db.run(SQL.delete_work, partition_key=key, work=json.dumps(work))
+        return len(old)
+
+    def _list_consumers(self, db: Db) -> list[_PassedConsumer]:
+        return db.records(SQL.list_positions, _PassedConsumer, dataset_id=self.dataset_id)
+
+
 class DeletedHistory(NamedTuple):
     """The numbers of deleted rows, of the kinds that people know."""
 
@@ -70,6 +132,7 @@ class DeletedHistory(NamedTuple):
     fires: int = 0
     backfills: int = 0
     changes: int = 0
+    compactions: int = 0
     messages: int = 0
 
 
@@ -117,14 +180,17 @@ class Historian:
             return DeletedHistory()
         # Before the pass: one that fails is not begun again each second, and the next one deletes what is left.
         self._done = horizon.moved_at
+        self._delete_past_inputs(horizon)  # first: they keep replaced changes
         deleted = DeletedHistory(
             runs=self._delete_runs(horizon),
             jobs=self._delete_jobs(horizon),
             fires=self._delete_fires(horizon),
             backfills=self._delete_backfills(horizon),
             changes=sum(self._delete_changes(horizon)),
+            compactions=sum(self._delete_compactions(horizon)),
             messages=expire_messages(self._catalog, self._keep_messages, horizon.delete_seq),
         )
+        self._delete_transactions(horizon)
         if any(deleted):
             self._catalog.write(partial(_note_deleted, deleted=deleted))
         if self._logs:
@@ -154,6 +220,7 @@ class Historian:
         """Delete ended runs with their inputs, and with transactions of which nothing is left."""
 
         def list_part(db: Db, after: tuple[datetime, RunId]) -> list[tuple[RunId, datetime, bool]]:
+            counted = list_counted(db)
             return db.records(
                 SQL.list_old_runs,
                 tuple[RunId, datetime, bool],
@@ -161,6 +228,9 @@ class Historian:
                 after=after[1],
                 before=horizon.delete_at,
                 seq=horizon.delete_seq,
+                other_failures=counted.failures - 1,
+                timed=json.dumps(counted.timed),
+                other_times=USUAL_RUNS - 1,
                 most=_PART,
             )
 
@@ -178,6 +248,38 @@ class Historian:
                 deleted += self._delete(partial(delete_part, runs=json.dumps(runs[start : start + _RUNS])))
             after = (found[-1][1], found[-1][0])
         return deleted
+
+    def _delete_past_inputs(self, horizon: Horizon) -> None:
+        """Delete what workers have taken, whether they go on or have ended."""
+        seq = horizon.delete_seq
+
+        def is_left(db: Db) -> bool:
+            first = db.value(SQL.find_past_input, int)
+            return first is not None and first <= seq
+
+        while self._catalog.read(is_left):
+            self._delete(lambda db: db.run(SQL.delete_past_inputs, seq=seq, most=_PART))
+
+    def _delete_transactions(self, horizon: Horizon) -> None:
+        """Delete transactions of which nothing is left, of workers that go on."""
+
+        def list_part(db: Db, run_id: RunId, after: WritePointer) -> list[tuple[WritePointer, bool]]:
+            return db.records(
+                SQL.list_past_transactions,
+                tuple[WritePointer, bool],
+                run_id=run_id,
+                after=after,
+                before=horizon.delete_at,
+                seq=horizon.delete_seq,
+                most=_PART,
+            )
+
+        for run_id in self._catalog.read(lambda db: db.records(SQL.list_workers, RunId)):
+            after = WritePointer(0)
+            while found := self._catalog.read(partial(list_part, run_id=run_id, after=after)):
+                if pointers := [pointer for pointer, may_go in found if may_go]:
+                    self._delete(lambda db: db.run(SQL.delete_past_transactions, pointers=json.dumps(pointers)))
+                after = found[-1][0]
 
     def _delete_jobs(self, horizon: Horizon) -> int:
         """Delete the records of ended jobs whose runs are deleted, or that had none."""
@@ -233,11 +335,14 @@ class Historian:
         for dataset_id, dropped_at in self._catalog.read(
             lambda db: db.records(SQL.list_histories, tuple[DatasetId, datetime | None], **place)
         ):
-            for key in self._list_old_partitions(dataset_id, horizon):
-                yield self._delete_oldest(dataset_id, key, horizon, is_dropped=dropped_at is not None)
+            for keys in self._list_old_partitions(dataset_id, horizon):
+                history = _History(dataset_id, horizon.delete_seq, is_dropped=dropped_at is not None)
+                # Most partitions have a change that stays at any age: those are only read, many at once.
+                for key in self._catalog.read(lambda db: history.list_old(db, keys, 1)):  # noqa: B023  # called at once
+                    yield self._delete_oldest(history, key)
 
-    def _list_old_partitions(self, dataset_id: DatasetId, horizon: Horizon) -> Iterator[KeyText]:
-        """Yield the partitions that have changes from before the horizon which were replaced before it, once a part."""
+    def _list_old_partitions(self, dataset_id: DatasetId, horizon: Horizon) -> Iterator[Sequence[KeyText]]:
+        """Yield the partitions that have changes from before the horizon which were replaced before it, in parts."""
         place: dict[str, Param] = {"dataset_id": dataset_id}
         after = 0
         while bound := self._catalog.read(
@@ -246,45 +351,34 @@ class Historian:
             found = self._catalog.read(
                 lambda db: db.records(SQL.list_old_changes, tuple[int, KeyText], after=after, bound=bound, **place)  # noqa: B023  # called at once
             )
-            yield from dict.fromkeys(key for _, key in found)
+            keys = list(dict.fromkeys(key for _, key in found))
+            # One commit may have replaced 50,000 partitions, and a table that was dropped all it had.
+            yield from (keys[start : start + _PART] for start in range(0, len(keys), _PART))
             after = bound
 
-    def _delete_oldest(self, dataset_id: DatasetId, key: KeyText, horizon: Horizon, *, is_dropped: bool) -> int:
-        """Delete the oldest changes of a partition, up to the first that must stay; return their number.
-
-        Oldest first: a change that stayed before a deleted one would have nothing that replaced it.
-        """
-        place: dict[str, Param] = {"dataset_id": dataset_id, "partition_key": key}
-
-        def find_old(db: Db, consumers: Iterable[_PassedConsumer]) -> list[WritePointer]:
-            seen = db.value(SQL.find_least_seen, int, dataset_id=dataset_id)
-            history = db.records(
-                SQL.read_history,
-                tuple[WritePointer, bool],
-                **place,
-                seq=horizon.delete_seq if seen is None else min(seen, horizon.delete_seq),
-                floor=min((one.passed for one in consumers), default=GREATEST),
-                is_dropped=is_dropped,
-                most=_PART,
-            )
-            return [write_pointer for write_pointer, _ in takewhile(lambda row: row[1], history)]
-
-        def list_consumers(db: Db) -> list[_PassedConsumer]:
-            return db.records(SQL.list_positions, _PassedConsumer, dataset_id=dataset_id)
-
-        def block(db: Db) -> int:
-            consumers = list_consumers(db)
-            if old := find_old(db, consumers):
-                past = db.records(SQL.list_past_consumers, ConsumerId, dataset_id=dataset_id)
-                readers = [*(one.consumer_id for one in consumers), *past]
-                work = [{"consumer_id": reader, "write_pointer": one} for reader in readers for one in old]
-                db.run(SQL.delete_changes, **place, pointers=json.dumps(old))
-                db.run(SQL.delete_ended_transactions, pointers=json.dumps(old))
-                db.run(SQL.delete_work, partition_key=key, work=json.dumps(work))
-            return len(old)
-
-        deleted = 0
-        # Most partitions have a change that stays at any age: those are only read.
-        while self._catalog.read(lambda db: find_old(db, list_consumers(db))) and (part := self._delete(block)):
+    def _delete_oldest(self, history: _History, key: KeyText) -> int:
+        """Delete the oldest changes of a partition, up to the first that must stay; return their number."""
+        deleted, part = 0, _PART
+        while part == _PART:
+            part = self._delete(lambda db: history.delete_oldest(db, key))
             deleted += part
         return deleted
+
+    def _delete_compactions(self, horizon: Horizon) -> Iterator[int]:
+        """Delete replaced compactions whose files are deleted, with transactions of which nothing is left."""
+
+        def list_part(db: Db, dataset_id: DatasetId, bound: int) -> list[_OldCompaction]:
+            return db.records(SQL.list_old_compactions, _OldCompaction, dataset_id=dataset_id, bound=bound, most=_PART)
+
+        def delete_part(db: Db, dataset_id: DatasetId, found: Iterable[_OldCompaction]) -> int:
+            compactions = to_json([one._asdict() for one in found])
+            deleted = db.run(SQL.delete_compactions, dataset_id=dataset_id, compactions=compactions)
+            db.run(SQL.delete_ended_transactions, pointers=json.dumps([one.write_pointer for one in found]))
+            return deleted
+
+        for dataset_id, kept_from in self._catalog.read(
+            lambda db: db.records(SQL.list_compacted, tuple[DatasetId, int], seq=horizon.delete_seq)
+        ):
+            bound = min(horizon.delete_seq, kept_from - 1)  # what a file set keeps for longer is not read
+            while found := self._catalog.read(partial(list_part, dataset_id=dataset_id, bound=bound)):
+                yield self._delete(partial(delete_part, dataset_id=dataset_id, found=found))

@@ -14,6 +14,8 @@ from httpx import Client
 from tests.yardstick import patience
 from tidemill.alerts.rules import RULES
 from tidemill.mill.mill import Mill
+from tidemill.names import NodeId
+from tidemill.run.records.nodes import NodeRole, put_node
 from tidemill.server.listen import Listener
 
 
@@ -373,3 +375,17 @@ def test_the_page_of_a_run_leads_to_the_other_runs_of_its_program(stage, browser
     run = stage.mill.runs.list(program="shop.load", limit=1)[0]
 
     assert '<h1><a href="/runs?program=default.shop.load">shop.load</a>' in browser.get(f"/runs/{run.run_id}").text
+
+
+def test_a_node_that_works_has_a_button_to_drain(stage, browser, read):
+    """Before work on a machine; the page Nodes had the state alone."""
+    world, catalog = stage.world, stage.mill.project.catalog
+    process = world.spawner.identity()
+    catalog.write(lambda db: put_node(db, NodeId("node_1"), "here", process, [NodeRole.RUNNER], 2))
+    works = browser.get("/nodes").text
+    stage.mill.nodes.drain("node_1")
+    drains = read("/nodes")
+
+    assert 'data-path="/v1/nodes/node_1:drain"' in works
+    assert 'data-command="drain node_1"' in works
+    assert "Drain" not in drains

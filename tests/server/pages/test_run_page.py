@@ -35,6 +35,7 @@ def test_a_run_shows_rows_partitions_and_messages_in_numbers(read, loaded):
     words = read(f"/runs/{loaded.run_id}")
 
     assert re.search(r"3 rows out", words)
+    assert re.search(r" · \d+\.\d core-seconds · 1 attempt", words)
     assert "3 partitions published" in words
     assert "day=2026-01-01, day=2026-01-02, day=2026-01-03 3" in words
     assert "raw a.csv" in words
@@ -42,6 +43,14 @@ def test_a_run_shows_rows_partitions_and_messages_in_numbers(read, loaded):
     assert f"visible since commit {commit}" in words
     assert f"data {commit}.0 partition:orders" in words
     assert "committed as" in words
+
+
+def test_a_committed_run_is_compared_with_a_replay(browser, loaded, failed):
+    """A question of the next morning: does the program still give these rows? The button publishes nothing."""
+    text, other = (browser.get(f"/runs/{one.run_id}").text for one in (loaded, failed))
+
+    assert f'data-command="run replay {loaded.run_id} --sandbox --diff"' in text
+    assert "run replay" not in other
 
 
 def test_a_run_names_its_schedule_and_the_message_that_fed_it(read, loaded):
@@ -52,28 +61,34 @@ def test_a_run_names_its_schedule_and_the_message_that_fed_it(read, loaded):
     assert "file:raw" in words
 
 
-def test_a_run_at_work_links_the_pages_of_its_spark(stage, browser, loaded):
-    """A stage that hangs is seen there. The pages of a run that has ended are gone, and no other address is a link."""
+def test_a_run_at_work_links_the_pages_of_its_spark_and_counts_its_stages(stage, browser, read, loaded):
+    """A stage that hangs is seen there. The pages of a run that has ended are gone, and no other address is a link.
+
+    The page of the run itself has the numbers of stages and tasks.
+    """
     was = stage.sql(f"SELECT state, facts, ended_at FROM run WHERE run_id = '{loaded.run_id}'")[0]
 
-    def show(address: str, state: str) -> str:
+    def show(address: str, state: str) -> tuple[str, str]:
         ended = "NULL" if state == "RUNNING" else "created_at"
-        facts = json.dumps({"spark_ui": address})
+        stages = {"stages": 3, "stages_done": 1, "tasks": 12, "tasks_done": 7}
+        facts = json.dumps({"spark_ui": address} | ({"stages": stages} if state == "RUNNING" else {}))
         stage.sql(
             f"UPDATE run SET state = '{state}', ended_at = {ended}, facts = '{facts}' "
             f"WHERE run_id = '{loaded.run_id}' RETURNING 1"
         )
-        return browser.get(f"/runs/{loaded.run_id}").text
+        return browser.get(f"/runs/{loaded.run_id}").text, read(f"/runs/{loaded.run_id}")
 
-    at_work = show("http://127.0.0.1:4040", "RUNNING")
-    hostile = show("javascript:alert(1)", "RUNNING")
-    ended = show("http://127.0.0.1:4040", "COMPLETED")
+    at_work, words = show("http://127.0.0.1:4040", "RUNNING")
+    hostile, _ = show("javascript:alert(1)", "RUNNING")
+    ended, words_of_ended = show("http://127.0.0.1:4040", "COMPLETED")
     stage.sql(
         f"UPDATE run SET state = '{was[0]}', facts = '{was[1]}', ended_at = {was[2]} "
         f"WHERE run_id = '{loaded.run_id}' RETURNING 1"
     )
 
     assert 'href="http://127.0.0.1:4040" rel="noreferrer"' in at_work
+    assert "1 of 3 stages 7 of 12 tasks" in words
+    assert " stages" not in words_of_ended
     assert "javascript:" not in hostile
     assert "127.0.0.1:4040" not in ended
 

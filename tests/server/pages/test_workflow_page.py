@@ -71,8 +71,10 @@ def test_the_page_draws_the_nodes_and_says_why_one_did_not_run(browser, read, wo
 
 
 def test_the_page_of_a_node_links_its_workflow(browser, read, workflow):
-    """From the error to the whole."""
-    assert f"Why it ran {workflow.run_id} workflow" in read(f"/runs/{workflow.run_id}-broken")
+    """From the error to the whole, which alone is retried."""
+    words = read(f"/runs/{workflow.run_id}-broken")
+    assert "Retry" not in words
+    assert f"Why it ran {workflow.run_id} workflow" in words
     assert f'href="/runs/{workflow.run_id}"' in browser.get(f"/runs/{workflow.run_id}-broken").text
 
 

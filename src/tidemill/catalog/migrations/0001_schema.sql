@@ -27,7 +27,7 @@ CREATE UNIQUE INDEX tx_commit_seq ON tx (commit_seq);
 CREATE UNIQUE INDEX tx_open ON tx (run_id, epoch) WHERE state = 'in_progress';
 CREATE INDEX tx_run ON tx (run_id, write_pointer);
 CREATE INDEX tx_failed ON tx (state, write_pointer) WHERE state IN ('aborted', 'invalid');
-CREATE INDEX tx_ended ON tx (ended_at) WHERE commit_seq IS NOT NULL;
+CREATE INDEX tx_ended ON tx (ended_at, commit_seq) WHERE commit_seq IS NOT NULL;
 
 -- The horizon of history, one row. Audits compare nothing that committed at or before seq, and no backfill that ended
 -- before at. Of that, what committed at or before delete_seq, and ended before delete_at, is deleted. tick is a tick of
@@ -176,6 +176,19 @@ CREATE TABLE dataset (
 CREATE INDEX dataset_kind ON dataset (kind, namespace, name) WHERE dropped_at IS NULL;
 CREATE INDEX dataset_prefix ON dataset (name) WHERE dropped_at IS NULL;
 CREATE UNIQUE INDEX dataset_name ON dataset (namespace, name) WHERE dropped_at IS NULL;
+
+-- Tables of Hive whose properties have to follow a statement. The row is deleted when the properties are written.
+CREATE TABLE hive_note (
+    metastore     {text} NOT NULL,
+    database_name {text} NOT NULL,
+    table_name    {text} NOT NULL,
+    -- Properties that Tidemill has or may have written, each with a list of values: JSON.
+    own           {text} NOT NULL,
+    -- Values of before the declaration, by property, for a table that is dropped here: JSON.
+    earlier       {text} NOT NULL,
+    seq           BIGINT NOT NULL,
+    PRIMARY KEY (metastore, database_name, table_name)
+);
 
 -- The column schema of a file set, written by the commit that brings it; change rows carry only its id.
 CREATE TABLE dataset_schema (
@@ -589,6 +602,7 @@ CREATE TABLE window_result (
     PRIMARY KEY (program_id, window_end, window_start)
 ) {clustered};
 CREATE INDEX window_result_stale ON window_result (program_id, window_end) WHERE stale = 1;
+CREATE INDEX window_result_written ON window_result (write_pointer);
 
 -- Windows that could not be computed, while others could: with the error, until a later try succeeds.
 CREATE TABLE window_failure (
@@ -763,6 +777,8 @@ CREATE TABLE run (
     exit_cause          {text},
     -- The SHA-256 of the token that the process of the last attempt got. The token lives while that attempt is RUNNING.
     token_digest        {text},
+    -- Milliseconds for which cores were held by the attempts that their drivers have ended. NULL before the first.
+    core_time           BIGINT,
     -- The backfill that made the run. Such a run has no slot of its program, and constraints do not look at it.
     backfill_id         {text},
     -- The bundle whose code each attempt executes, of a replay. NULL: the one that the program has then.
@@ -797,16 +813,19 @@ CREATE INDEX run_deadline ON run (deadline, run_id) WHERE state = 'PENDING' AND 
 CREATE INDEX run_pending_plain ON run (priority DESC, came_at, created_at, run_id)
     WHERE state = 'PENDING' AND spark = 0;
 
--- The input of each run, for retry, provenance and audit. item is a partition key, or the name of an inbox's file.
+-- The input of each run, for retry, provenance and audit. item is a partition key, or the name of an inbox's file. What a
+-- worker has taken has the sequence of the commit that recorded it: a worker goes on, and its old input is deleted first.
 CREATE TABLE run_input (
     run_id          {text} NOT NULL,
     dataset_id      {text} NOT NULL,
     write_pointer   BIGINT NOT NULL,
     item            {text} NOT NULL,
     content_version {text} NOT NULL DEFAULT '',
+    commit_seq      BIGINT,
     PRIMARY KEY (run_id, dataset_id, write_pointer, item, content_version)
 ) {clustered};
 CREATE INDEX run_input_item ON run_input (dataset_id, item, write_pointer);
+CREATE INDEX run_input_of_worker ON run_input (commit_seq) WHERE commit_seq IS NOT NULL;
 
 -- A backfill: runs of one program over parts of the past. choice says for people by what its items were chosen, as JSON.
 -- With takes_all, items are processed whatever they need. The counts are those of its items; they change with the items,
@@ -876,7 +895,9 @@ CREATE TABLE workflow_run (
     holding     {text} NOT NULL DEFAULT 'nothing' CHECK (holding IN
                     ('nothing', 'held', 'closed', 'returned', 'resumed')),
     holds_until BIGINT,
-    resumed_by  {text}
+    resumed_by  {text},
+    -- Nodes that could not be started when a node ended last, each with the reason, as JSON.
+    faults      {text} NOT NULL DEFAULT '{}'
 ) {hot};
 CREATE INDEX workflow_run_due ON workflow_run (holds_until) WHERE holds_until IS NOT NULL;
 
@@ -973,6 +994,16 @@ CREATE TABLE trigger_type (
     PRIMARY KEY (schedule_id, trigger_type)
 ) {clustered};
 CREATE INDEX trigger_type_name ON trigger_type (trigger_type, namespace, app, name);
+
+-- The longest window (milliseconds) in which the constraints of a schedule count the launches of a program. Retention keeps
+-- the runs of the program that are younger.
+CREATE TABLE start_window (
+    schedule_id {text} NOT NULL,
+    program_id  {text} NOT NULL,
+    length      BIGINT NOT NULL,
+    PRIMARY KEY (schedule_id, program_id)
+) {clustered};
+CREATE INDEX start_window_program ON start_window (program_id, length);
 
 -- The reverse index of the schedule store (seed 001): a message costs look-ups by its event key.
 CREATE TABLE trigger_key (

@@ -63,8 +63,10 @@ UPDATE consumer_work SET run_id = :heir, epoch = 1 WHERE run_id = :run_id AND st
 -- name: record_input
 -- Before the claims are completed: what a run took is what it held at its commit. A worker may take a partition again,
 -- after a reset.
-INSERT INTO run_input (run_id, dataset_id, write_pointer, item)
-SELECT work.run_id, consumer.dataset_id, work.write_pointer, work.partition_key
+INSERT INTO run_input (run_id, dataset_id, write_pointer, item, commit_seq)
+SELECT work.run_id, consumer.dataset_id, work.write_pointer, work.partition_key,
+       (SELECT {commit_seq} FROM worker
+         WHERE worker.program_id = (SELECT run.program_id FROM run WHERE run.run_id = :run_id) AND worker.instances > 0)
   FROM consumer_work AS work JOIN consumer ON consumer.consumer_id = work.consumer_id
  WHERE work.run_id = :run_id AND work.state = 'in_progress' AND work.epoch = :epoch
     ON CONFLICT (run_id, dataset_id, write_pointer, item, content_version) DO NOTHING

@@ -7,18 +7,18 @@ is refused by name, and the other directories are adopted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Final
 
 from tidemill.errors import TidemillError
+from tidemill.lake.fileset.columns import as_stored
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.publish import PartitionWrite, reconcile
 from tidemill.shapes.formats import BadFormat, FileFormat
 from tidemill.shapes.keys import BadKey, KeyText
 from tidemill.shapes.manifest import DataFile, Manifest, find_snapshot
-from tidemill.storage.files import Files, FileStatus
+from tidemill.storage.files import Files, FileStatus, Unusable
 
 Look = Callable[[Files, str, FileFormat], tuple[int, ColumnSchema]]
 """Gives the rows of a file and the columns in it; an error for what is none of that format."""
@@ -26,6 +26,8 @@ Look = Callable[[Files, str, FileFormat], tuple[int, ColumnSchema]]
 NOT_READABLE: Final = (TidemillError, OSError, ValueError, TypeError)
 """Errors of a bad directory or file: of the libraries that read files too."""
 _READABLE: Final = (FileFormat.PARQUET, FileFormat.ORC)
+_HIDDEN: Final = (".", "_")
+"""First letters of names without data, as in Hive and Spark: `_temporary`, `.staging`, `_SUCCESS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,8 @@ class Refusal:
 class TreeDirectory:
     """Directory of a tree, with the data files directly in it and the names of its hidden files.
 
-    With `listed`, a metastore names it as a partition, which may have no files. `fault` says why such a partition
-    cannot be read like the others of its table.
+    With `listed`, a metastore names it as a partition, which may have no files. `fault` says why what is in it is not
+    known, or why such a partition cannot be read like the others of its table.
     """
 
     name: str
@@ -82,9 +84,9 @@ def look_through(
         raise BadFormat(fileset.storing.format, "its files do not say which columns they have: adopt parquet or orc")
     tree = Tree(columns)
     base = _base(fileset, below)
-    for one in list_directories(files, below):
+    for one in list_directories(fileset, files, below):
         directory, found = one.name, one.files
-        if not found:
+        if not found and not one.fault:
             continue
         try:
             key = fileset.keys.from_path(directory.removeprefix(base))
@@ -94,9 +96,11 @@ def look_through(
                 continue
             if place is not None:
                 raise BadKey(None, f"{fileset.keys.show(key)} exists already, with files at {place}")
+            if one.fault:
+                raise BadKey(None, one.fault)
             listed, tree.columns = look_at_files(fileset, files, found, tree.columns, look)
         except NOT_READABLE as error:
-            tree.refused.append(refusal_of(directory, error))
+            tree.refused.append(refusal_of(one, error))
             continue
         tree.writes.append(PartitionWrite(key, WriteOp.CREATE, Manifest(tuple(listed)), location=directory))
     return tree
@@ -113,14 +117,14 @@ def look_at_files(
     for status in found:
         rows, offered = look(files, status.name, fileset.storing.format)
         _refuse_keys(fileset, offered)
-        columns = reconcile(fileset, columns, offered)
+        columns = reconcile(fileset, columns, as_stored(fileset.storing.format, columns, offered))
         listed.append(DataFile(status.name.rpartition("/")[2], status.bytes, rows, status.etag))
     return listed, columns
 
 
-def refusal_of(directory: str, error: Exception) -> Refusal:
-    """Return the refusal of a directory for one of `NOT_READABLE`, in one line."""
-    return Refusal(directory or ".", " ".join(str(error).split())[:500])
+def refusal_of(directory: TreeDirectory, error: Exception) -> Refusal:
+    """Return the refusal of a directory for its fault, or for one of `NOT_READABLE`, in one line."""
+    return Refusal(directory.name or ".", " ".join((directory.fault or str(error)).split())[:500])
 
 
 def _base(fileset: Fileset, below: str) -> str:
@@ -131,22 +135,80 @@ def _base(fileset: Fileset, below: str) -> str:
     return "".join(f"{part}/" for part in head)
 
 
-def list_directories(files: Files, below: str) -> Iterator[TreeDirectory]:
-    """Directories with data files or hidden files, by name.
+def list_directories(fileset: Fileset, files: Files, below: str = "") -> Iterator[TreeDirectory]:
+    """Directories with data files, directories of keys with hidden files, and what cannot be read (`fault`).
 
-    A path with a part that begins with `.` or `_` is left out, and so is what Tidemill wrote. A file with such a
-    name is hidden.
+    Each directory comes once, after the directories in it. A path with a part that begins with `.` or `_` is left out,
+    and so is what Tidemill wrote. A file with such a name is hidden. Hidden files of other directories than those of
+    keys mean nothing: Spark leaves a `_SUCCESS` in the directory of the table.
     """
     prefix = f"{below}/" if below else ""
-    statuses = files.list_after(prefix, None)
-    for directory, group in groupby(statuses, key=lambda status: status.name.rpartition("/")[0]):
-        parts = directory.removeprefix(prefix).split("/")
-        ours = find_snapshot(directory.split("/")[0]) is not None
-        if ours or any(part.startswith((".", "_")) for part in parts):
+    depth = _base(fileset, below).count("/") + len(fileset.keys.names)
+    unusable: list[Unusable] = []
+    faults: dict[str, str] = {}
+    # Names in a directory may sort before and after those in a directory in it: `_SUCCESS`, `old/a`, `part-0`.
+    around: list[tuple[str, list[FileStatus], set[str]]] = []
+
+    def close() -> Iterator[TreeDirectory]:
+        directory, found, hidden = around.pop()
+        fault = faults.pop(directory, "")
+        if found or fault or (hidden and directory and directory.count("/") + 1 == depth):
+            yield TreeDirectory(directory, found, frozenset(hidden), fault=fault)
+
+    for status in files.list_after(prefix, None, None, unusable):
+        directory, _, name = status.name.rpartition("/")
+        _note_faults(faults, unusable, prefix, depth)
+        if _is_left_out(directory, prefix):
             continue
-        named = [(status.name.rpartition("/")[2], status) for status in group]
-        hidden = frozenset(name for name, _ in named if name.startswith((".", "_")))
-        yield TreeDirectory(directory, [status for name, status in named if name not in hidden], hidden)
+        while around and not _is_within(directory, around[-1][0]):
+            yield from close()
+        if not around or around[-1][0] != directory:
+            around.append((directory, [], set()))
+        _, found, hidden = around[-1]
+        if name.startswith(_HIDDEN):
+            hidden.add(name)
+        else:
+            found.append(status)
+    _note_faults(faults, unusable, prefix, depth)
+    while around:
+        yield from close()
+    yield from (TreeDirectory(name, [], frozenset(), fault=fault) for name, fault in faults.items())
+
+
+def _note_faults(faults: dict[str, str], unusable: list[Unusable], prefix: str, depth: int) -> None:
+    """Take from `unusable`, and note by directory why what is in the directory is not known.
+
+    A link may stand for a file, or for a directory of keys.
+    """
+    for one in unusable:
+        name = one.name.removesuffix("/")
+        if _is_left_out(name, prefix):
+            continue
+        if one.name == name and name.count("/") >= depth:
+            directory, _, last = name.rpartition("/")
+            faults.setdefault(directory, f"{last} cannot be read: {one.why}")
+        else:
+            faults.setdefault(name, f"it cannot be read: {one.why}")
+    unusable.clear()
+
+
+def _is_left_out(directory: str, prefix: str) -> bool:
+    if find_snapshot(directory.partition("/")[0]) is not None:
+        return True
+    return any(part.startswith(_HIDDEN) for part in f"{directory}/".removeprefix(prefix).split("/"))
+
+
+def _is_within(name: str, directory: str) -> bool:
+    return not directory or name == directory or name.startswith(f"{directory}/")
+
+
+def find_above(name: str, directories: Container[str]) -> str | None:
+    """Return which of `directories` has this name, or is the nearest one above it; None if none is."""
+    while name not in directories:
+        if not name:
+            return None
+        name = name.rpartition("/")[0]
+    return name
 
 
 def _refuse_keys(fileset: Fileset, offered: ColumnSchema) -> None:

@@ -7,16 +7,17 @@ under earlier ones can be read under later ones, with null where a file lacks a 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from tidemill.lake.fileset.fileset import ColumnSchema
+from tidemill.shapes.formats import BadFormat, FileFormat
 
 _WIDER: Final = (("byte", "short", "integer", "long"), ("float", "double"))
 """Types each of whose values the next one holds, and which Spark reads as the next from every format."""
 
-_SAME_IN_ORC: Final = {("timestamp", "timestamp_ntz"), ("timestamp_ntz", "long")}
-"""Types of a column as declared, and as pyarrow sees the column in an ORC file of Spark."""
+_TIMES: Final = ("timestamp", "timestamp_ntz")
+_INT96: Final = "int96"
 
 
 def evolve(present: ColumnSchema, offered: ColumnSchema) -> ColumnSchema | None:
@@ -55,19 +56,32 @@ def are_same(one: ColumnSchema, other: ColumnSchema) -> bool:
     return first == second
 
 
-def as_orc(declared: ColumnSchema, offered: ColumnSchema) -> ColumnSchema:
-    """Return the columns that an ORC file offers, with the times that `declared` says.
+def with_int96(offered: ColumnSchema, names: Collection[str]) -> ColumnSchema:
+    """Return the columns of a Parquet file with the type of times of 96 bits for these columns. See `as_stored`."""
+    return column_schema([{**one, "type": _INT96} if one["name"] in names else one for one in _fields(offered)])
 
-    ORC has one type of timestamp, and Spark keeps TIMESTAMP_NTZ in it as a number. The types that Spark means are in
-    attributes that pyarrow does not read.
+
+def as_stored(file_format: FileFormat, present: ColumnSchema | None, offered: ColumnSchema) -> ColumnSchema:
+    """Return the columns that a file offers, as the types in `present` say where those of its format say less.
+
+    Times of 96 bits in Parquet, by Hive and Flink, do not say whether they are instants, and Spark reads them as both.
+    Spark keeps TIMESTAMP_NTZ as a number in ORC, and reads the timestamp of ORC as an instant alone (`BadFormat`).
     """
-    wanted = declared.types
-    fields = [
-        {**field, "type": wanted[field["name"]]}
-        if (wanted.get(field["name"]), field["type"]) in _SAME_IN_ORC
-        else field
-        for field in _fields(offered)
-    ]
+    known = {} if present is None else present.types
+    fields = []
+    for field in _fields(offered):
+        wanted, kind = known.get(field["name"]), field["type"]
+        if kind == _INT96:
+            kind = wanted if wanted in _TIMES else _TIMES[0]
+        elif file_format is FileFormat.ORC and wanted == "timestamp_ntz":
+            if kind == "timestamp":
+                cure = "declare TIMESTAMP(3) WITH LOCAL TIME ZONE and 'partition.time-zone'='UTC', or write Parquet"
+                why = (
+                    f"column {field['name']} is a TIMESTAMP of ORC, which Spark does not read as TIMESTAMP_NTZ: {cure}"
+                )
+                raise BadFormat(file_format, why)
+            kind = wanted if kind == "long" else kind
+        fields.append({**field, "type": kind})
     return column_schema(fields)
 
 

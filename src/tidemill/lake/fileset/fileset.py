@@ -18,7 +18,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, load_sql
 from tidemill.catalog.records import decoder_of
-from tidemill.catalog.transactions import Snapshot
+from tidemill.catalog.transactions import Snapshot, Transaction, lock_open
 from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import read_plain
 from tidemill.lake.datasets import Dataset, DatasetKind
@@ -280,6 +280,15 @@ def pin(db: Db, pin_id: PinId, dataset_id: DatasetId, snapshot: Snapshot, run_id
         run_id=run_id,
         until=None,
     )
+
+
+def pin_within(db: Db, tx: Transaction, pin_id: PinId, dataset_id: DatasetId, snapshot: Snapshot) -> None:
+    """Pin as `pin` does, for the run of a transaction that is open; else `TransactionEnded`.
+
+    The run of a transaction that was taken over may have ended: nothing would give up the pin.
+    """
+    lock_open(db, tx)
+    pin(db, pin_id, dataset_id, snapshot, tx.run_id)
 
 
 def lock_kept(db: Db, dataset_id: DatasetId, snapshot: Snapshot) -> None:

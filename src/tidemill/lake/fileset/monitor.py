@@ -22,6 +22,7 @@ from tidemill.lake.fileset.adopt import (
     Look,
     Refusal,
     TreeDirectory,
+    find_above,
     look_at_files,
     refusal_of,
 )
@@ -30,7 +31,7 @@ from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.names import CommitSeq, DatasetId
 from tidemill.shapes.keys import BadKey, Key, KeyText
 from tidemill.shapes.manifest import DataFile, Manifest, find_snapshot
-from tidemill.shapes.watermark_spec import PartitionOrder, read_start
+from tidemill.shapes.watermark_spec import INTERVAL, PartitionOrder, WatermarkSpec, read_start
 from tidemill.storage.files import Files, second_of
 
 if TYPE_CHECKING:
@@ -133,18 +134,35 @@ def note_root(db: Db, fileset: Fileset, root: str | None) -> None:
 
 
 def find_changed(
-    fileset: Fileset, memory: TreeMemory, listed: Iterable[TreeDirectory]
-) -> tuple[list[TreeDirectory], dict[str, int], list[str]]:
-    """Return the directories that differ from `memory`, the signs of all listed ones, and the vanished directories."""
+    fileset: Fileset, memory: TreeMemory, listed: Iterable[TreeDirectory], unmarked: Iterable[KeyText]
+) -> tuple[list[TreeDirectory], dict[str, int]]:
+    """Return the directories that differ from `memory`, and the signs of all listed ones.
+
+    A directory whose marker is there, and whose partition is one of the `unmarked`, differs too.
+    """
     marker = _marker(fileset)
+    waiting = {fileset.keys.to_path(fileset.keys.decode(key)) for key in unmarked}
     signs, changed = {}, []
     for one in listed:
-        if not one.files and marker not in one.hidden and not one.listed:
+        if not one.files and marker not in one.hidden and not one.listed and not one.fault:
             continue
         signs[one.name] = sign = _sign(one, marker)
-        if memory.seen.get(one.name) != sign:
+        if memory.seen.get(one.name) != sign or (one.name in waiting and marker in one.hidden):
             changed.append(one)
-    return changed, signs, sorted(memory.seen.keys() - signs.keys())
+    return changed, signs
+
+
+def find_vanished(
+    known: Iterable[str], signs: Mapping[str, int], changed: Iterable[TreeDirectory]
+) -> tuple[list[str], list[str]]:
+    """Return the `known` directories that are not listed: those that vanished, and those that could not be looked at.
+
+    A directory cannot be looked at when a directory above it has a fault.
+    """
+    faults = {one.name for one in changed if one.fault}
+    missing = sorted(set(known) - signs.keys())
+    unseen = [name for name in missing if find_above(name, faults) is not None]
+    return [name for name in missing if find_above(name, faults) is None], unseen
 
 
 def compare(  # the two sides of a comparison
@@ -160,19 +178,20 @@ def compare(  # the two sides of a comparison
     """Compare directories with the partitions `present` in the catalog.
 
     `unmarked` are the partitions that wait for their marker, and `columns` the columns of the table. A directory that
-    cannot be a partition, or has a file that cannot be read, is refused by name; the catalog keeps what it knows of the
-    directory. Cost: a look into each new file.
+    cannot be a partition, or cannot be read, or has a file that cannot be read, is refused by name; the catalog keeps
+    what it knows of the directory. Cost: a look into each new file.
     """
-    found = Comparison(columns)
+    found, spec = Comparison(columns), _order_of(fileset)
     for directory in changed:
         try:
             key = fileset.keys.from_path(directory.name)
-            if _is_before_start(fileset, key, directory):
-                continue
             partition = present.get(fileset.keys.encode(key))
+            # A later start does not take back what is there, and its files may change.
+            if partition is None and _is_before_start(spec, key, directory):
+                continue
             write = _compare_one(fileset, files, key, directory, partition, found, look)
         except NOT_READABLE as error:
-            found.refused.append(refusal_of(directory.name, error))
+            found.refused.append(refusal_of(directory, error))
             continue
         if write is not None:
             found.writes.append(write)
@@ -190,7 +209,7 @@ def compare(  # the two sides of a comparison
             found.refused.append(Refusal(name, _OURS))
         else:
             found.writes.append(PartitionWrite(key, WriteOp.DROP, location=name))
-    found.writes = _in_order(fileset, found.writes, {one.name: one for one in changed})
+    found.writes = _in_order(spec, found.writes, {one.name: one for one in changed})
     return found
 
 
@@ -249,19 +268,26 @@ def _marker(fileset: Fileset) -> str | None:
 
 def _sign(directory: TreeDirectory, marker: str | None) -> int:
     facts = frozenset((one.name, one.bytes, one.etag, second_of(one.modified_at)) for one in directory.files)
-    return hash((facts, marker in directory.hidden))
+    return hash((facts, marker in directory.hidden, directory.fault))
 
 
-def _is_before_start(fileset: Fileset, key: Key, directory: TreeDirectory) -> bool:
-    spec = fileset.watermark
-    if spec is None or spec.start is None:
+def _order_of(fileset: Fileset) -> WatermarkSpec:
+    """Return the order of partitions and their start, which a table has without a watermark too."""
+    if fileset.watermark is not None:
+        return fileset.watermark
+    # The interval is of the watermark alone.
+    return WatermarkSpec.of("", {INTERVAL: "1h", **(fileset.storing.options or {})}, fileset.keys)
+
+
+def _is_before_start(spec: WatermarkSpec, key: Key, directory: TreeDirectory) -> bool:
+    if spec.start is None:
         return False
     match spec.order:
         case PartitionOrder.PARTITION_NAME:
             return directory.name < spec.start
         case PartitionOrder.CREATE_TIME:
-            local = spec.partition_time.zone.opens(read_start(spec.start))
-            return _created(directory) < local
+            start = spec.partition_time.zone.opens(read_start(spec.start))
+            return bool(directory.files) and _created(directory) < start
         case PartitionOrder.PARTITION_TIME:
             time = spec.partition_time.extractor.find(key, spec.partition_time.zone)
             return time is not None and time < read_start(spec.start)
@@ -273,14 +299,13 @@ def _created(directory: TreeDirectory) -> int:
 
 
 def _in_order(
-    fileset: Fileset, writes: Sequence[PartitionWrite], directories: Mapping[str, TreeDirectory]
+    spec: WatermarkSpec, writes: Sequence[PartitionWrite], directories: Mapping[str, TreeDirectory]
 ) -> list[PartitionWrite]:
     """Return the writes in the order in which partitions are taken; drops come first."""
-    spec = fileset.watermark
 
     def place(write: PartitionWrite) -> tuple[int, str]:
         name = write.location or ""
-        if name not in directories or spec is None:
+        if name not in directories:
             return 0, name
         if spec.order is PartitionOrder.CREATE_TIME:
             return _created(directories[name]), name

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.messages import Publish, Topic
+from tidemill.catalog.messages import MOST_PAYLOAD_BYTES, Publish, Topic
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction, UndeclaredOutput
 from tidemill.errors import Conflict, UserError
@@ -37,7 +37,8 @@ SQL: Sql = load_sql(__file__)
 MOST_CHANGES: Final = 50_000
 """Partitions in one commit."""
 _KEYS_A_MESSAGE: Final = 500
-_BYTES_A_MESSAGE: Final = 500_000
+_BYTES_A_MESSAGE: Final = MOST_PAYLOAD_BYTES - 1_000
+"""The rest of a payload is the names of the file set and the run, and numbers."""
 _NOTHING: Final = Manifest(())
 _HAPPENED: Final = {"create": "created", "append": "appended to", "overwrite": "overwritten", "drop": "dropped"}
 

@@ -4,8 +4,10 @@ INSERT INTO reader_pin (pin_id, dataset_id, commit_seq, run_id, until)
 VALUES (:pin_id, :dataset_id, {commit_seq}, :run_id, NULL)
 
 -- name: record_read
-INSERT INTO run_input (run_id, dataset_id, write_pointer, item)
-SELECT CAST(:run_id AS TEXT), seen.dataset_id, seen.version, ''
+INSERT INTO run_input (run_id, dataset_id, write_pointer, item, commit_seq)
+SELECT CAST(:run_id AS TEXT), seen.dataset_id, seen.version, '',
+       (SELECT {commit_seq} FROM worker
+         WHERE worker.program_id = (SELECT run.program_id FROM run WHERE run.run_id = :run_id) AND worker.instances > 0)
   FROM {rows:read(dataset_id text, version bigint)} AS seen
  WHERE true
     ON CONFLICT (run_id, dataset_id, write_pointer, item, content_version) DO NOTHING

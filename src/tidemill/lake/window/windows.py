@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 SQL: Sql = load_sql(__file__)
 
 _EVER: Final = 1 << 60
+_MOST_NAMED: Final = 1000
+"""The most failed windows, and mended ones, that a message names. A run may mend 100,000 windows."""
 
 
 @refusal
@@ -191,8 +193,8 @@ class MoveWindows(Effect):
             "first": self.new[0] if self.new else None,
             "last": self.new[-1] if self.new else None,
             "recomputed": len(self.again) + len(self.gone),
-            "failed": list(self.failed),
-            "mended": list(self.mended),
+            "failed": list(self.failed[:_MOST_NAMED]),
+            "mended": list(self.mended[:_MOST_NAMED]),
             "rows": self.rows,
             "late_rows": sum(one.rows for one in self.left_out),
             "outside_rows": sum(one.rows for one in self.outside),

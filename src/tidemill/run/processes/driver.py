@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -44,7 +45,7 @@ from tidemill.run.step.attempts import (
     FinishRun,
     Registration,
     end_attempt,
-    note_facts,
+    note_stages,
     register,
 )
 from tidemill.run.step.context import Run, being_current
@@ -55,7 +56,7 @@ from tidemill.run.step.replays import check_replay
 from tidemill.run.step.run_ends import announce_end, announce_start
 from tidemill.run.step.spans import bind_spans
 from tidemill.run.step.step import Step
-from tidemill.secret_places import hide_secrets
+from tidemill.secret_places import KnownSecrets
 from tidemill.shapes.formats import reason as spark_reason
 from tidemill.storage.files import FileUnreadable, StorageUnavailable
 from tidemill.storage.locations import is_object_store
@@ -63,11 +64,11 @@ from tidemill.token_text import digest_of, make_run_token
 from tidemill.world import World
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tidemill.run.processes.session import SparkHome, SparkLost
 
 SANDBOX: Final = "sandbox"
-STAGES: Final = "stages"
-"""The fact of an attempt under way that says how far its Spark jobs are."""
 TOKEN_VARIABLE: Final = "TIDEMILL_TOKEN"  # noqa: S105  # a name, no secret
 """The variable in which a program finds the token of its run."""
 URL_VARIABLE: Final = "TIDEMILL_URL"
@@ -99,8 +100,10 @@ class DriverProcess:
         """The apps of the app file, once it was executed."""
         self._unregistered: Registration | None = None
         """The registration for an attempt that has still to be made."""
-        self._secrets: Mapping[str, str] = {}
-        """The places of the secrets of the attempt, by the secrets, which no reason and no log has."""
+        self._secrets = KnownSecrets()
+        """The secrets of the attempt, which no reason and no log has."""
+        self._began = timedelta(0)
+        """The CPU time of this process at the begin of the attempt."""
         self._left = ""
         """Threads and processes that user code has left running in this process."""
 
@@ -137,6 +140,7 @@ class DriverProcess:
 
     def _register_and_work(self, assignment: Assignment) -> None:
         self.world.mark("driver.assigned")
+        self._began = self.world.spawner.cpu_time()
         run_id, epoch = assignment.run_id, assignment.epoch
         facts: dict[str, object] = {"driver": self.tag, "code": self.start.code.digest}
         if self.spark is not None:
@@ -146,8 +150,9 @@ class DriverProcess:
         self._unregistered = Registration(run_id, epoch, pid, facts, logs, digest_of(token))
         environ = {TOKEN_VARIABLE: token} | ({URL_VARIABLE: assignment.url} if assignment.url else {})
         try:
-            with self.world.spawner.passed_on(environ):
-                self._carry_out(assignment, facts)
+            with ExitStack() as attempt:
+                attempt.enter_context(self.world.spawner.passed_on(environ))
+                self._carry_out(assignment, facts, attempt)
         except ProgramFailed as error:
             self._end(assignment, AttemptEnd(Cause.FAILED, str(error), error.blame))
         except CodeUnavailable as error:
@@ -177,7 +182,7 @@ class DriverProcess:
             self._unregistered = None
             self.world.mark("driver.registered")
 
-    def _carry_out(self, assignment: Assignment, facts: dict[str, object]) -> None:
+    def _carry_out(self, assignment: Assignment, facts: dict[str, object], attempt: ExitStack) -> None:
         started = self.world.clock.monotonic()
         run, program, inputs, outputs = self.catalog.read(lambda db: _read(db, assignment))
         if run.bundle != program.bundle and run.replay is None:
@@ -188,7 +193,7 @@ class DriverProcess:
             home = self._spark(Path(assignment.logs) / "spark.log")
             facts |= self._describe(home)
         loaded = self._load(program, is_replay=run.replay is not None)
-        self._read_secrets(program, run.arguments)
+        self._hide_secrets(program, run.arguments, attempt)
         if program.kind.is_worker:
             self._register()
             self._work_until_stopped(run, program, loaded, outputs, home, facts)
@@ -223,23 +228,13 @@ class DriverProcess:
             seconds = round((self.world.clock.monotonic() - started).total_seconds(), 3)
             step.verify()
             facts |= {"inputs": inputs.count(), "seconds": seconds}
-            step.discard([FinishRun(run.run_id, run.epoch, SANDBOX, facts)])
+            step.discard([FinishRun(run.run_id, run.epoch, SANDBOX, facts, core_time=self._measure_core_time())])
             return
         prepared = step.prepare()
-        facts |= {
-            "inputs": inputs.count(),
-            "outputs": step.outputs.facts(),
-            "read": step.describe_reading(),
-            "duplicates": step.workspace.count_duplicates(),
-            "files": [closed for taken in inputs.taken.values() for closed in taken.describe_closed()],
-            "seconds": round((self.world.clock.monotonic() - started).total_seconds(), 3),
-        }
-        if compactions := step.outputs.compactions():
-            facts["compactions"] = compactions
+        seconds = round((self.world.clock.monotonic() - started).total_seconds(), 3)
+        facts |= {**step.describe(), "seconds": seconds}
         values = step.workspace.values
-        if values:
-            facts["values"] = values
-        finish = FinishRun(run.run_id, run.epoch, NO_INPUT if empty else "", facts, open_for)
+        finish = FinishRun(run.run_id, run.epoch, NO_INPUT if empty else "", facts, open_for, self._measure_core_time())
         published = step.outputs.publications()
         announced = [] if empty else [announce_end(run, program, RunState.COMPLETED, published, values)]
         stand = NodeStand(NodeOutcome.NO_INPUT if empty else NodeOutcome.COMPLETED, values)
@@ -262,10 +257,11 @@ class DriverProcess:
     ) -> None:
         """Call a worker program, which commits by itself; it returns when it does not want to go on."""
         steps = Steps(self.catalog, run, program, outputs, loaded.acceptors, self.writer)
+        steps.facts = facts
         worker = Worker(steps)
         session = steps.session = home.new_session() if home else None
         try:
-            loaded.code(*([worker] if session is None else [worker, session]))
+            self._execute(loaded, worker, run, home, session)
             if steps.step is not None:
                 raise NotCommitted  # noqa: TRY301  # as if its last line had raised it
         except (Fenced, NotOnThisNode):
@@ -277,7 +273,8 @@ class DriverProcess:
         finally:
             steps.close()
         reason = f"it returned after {steps.commits} commits"
-        finish = FinishRun(run.run_id, run.epoch, reason, {**facts, "commits": steps.commits})
+        facts = {**facts, "commits": steps.commits}
+        finish = FinishRun(run.run_id, run.epoch, reason, facts, core_time=self._measure_core_time())
         postponed = PostponeStarts(program.program_id, program.backoff, failed=False)
         self.world.mark("driver.worker_returned")
         self.catalog.apply([postponed, finish, announce_end(run, program, RunState.COMPLETED)])
@@ -290,11 +287,7 @@ class DriverProcess:
         session = step.workspace.session = home.new_session() if home else None
         try:
             with self._blaming(step), being_current(run):
-                if home is None or session is None:
-                    loaded.code(run)
-                else:
-                    with home.watched(session, partial(self._note_stages, step.record, dict(facts))):
-                        loaded.code(run, session)
+                self._execute(loaded, run, step.record, home, session)
             if (replay := step.record.replay) is not None:
                 facts |= check_replay(step.workspace, replay, program.writes)
         finally:
@@ -303,10 +296,25 @@ class DriverProcess:
             self._look_around()
         self.world.mark("driver.called")
 
-    def _note_stages(self, run: RunRecord, facts: Mapping[str, object], stages: Mapping[str, int]) -> None:
+    def _execute(
+        self,
+        loaded: LoadedProgram,
+        given: Run | Worker,
+        run: RunRecord,
+        home: SparkHome | None,
+        session: SparkSession | None,
+    ) -> None:
+        """Execute the program's code with what it is given, and have people see how far its Spark jobs are."""
+        if home is None or session is None:
+            loaded.code(given)
+            return
+        with home.watched(session, partial(self._note_stages, run)):
+            loaded.code(given, session)
+
+    def _note_stages(self, run: RunRecord, stages: Mapping[str, int]) -> None:
         """Have people see how far the jobs of an attempt are. An attempt goes on without it."""
         with suppress(TidemillError):
-            self.catalog.write(lambda db: note_facts(db, run.run_id, run.epoch, {**facts, STAGES: stages}))
+            self.catalog.write(lambda db: note_stages(db, run.run_id, run.epoch, stages))
 
     def _look_around(self) -> None:
         """Refuse further attempts after user code has left something running. Called before the commit is known."""
@@ -334,10 +342,16 @@ class DriverProcess:
                 raise
             raise CodeUnavailable(code.digest, self.world.spawner.host(), str(error)) from error
 
-    def _read_secrets(self, program: Program, given: Mapping[str, Value]) -> None:
-        """Read the secrets among the arguments. `NoSecret` before the attempt has taken anything."""
+    def _hide_secrets(self, program: Program, given: Mapping[str, Value], attempt: ExitStack) -> None:
+        """Read the secrets among the arguments, and hide them until the end of the attempt.
+
+        `NoSecret` before the attempt has taken anything.
+        """
         revealed = program.reveal(self.world, given)
-        self._secrets = {str(found): str(given[name]) for name, found in revealed.items() if found != given[name]}
+        places = {str(found): str(given[name]) for name, found in revealed.items() if found != given[name]}
+        self._secrets = KnownSecrets(places)
+        if self._secrets:
+            attempt.enter_context(self.world.spawner.printed_through(self._secrets))
 
     @contextmanager
     def _blaming(self, step: Step) -> Iterator[None]:
@@ -358,7 +372,7 @@ class DriverProcess:
 
         self._complain()
         text = "".join(traceback.format_exception(error))
-        reason = f"{type(error).__name__}: {spark_reason(hide_secrets(str(error), self._secrets))}"
+        reason = f"{type(error).__name__}: {spark_reason(self._secrets.hide(str(error)))}"
         if self.spark is not None and self.spark.lost:
             return SparkLost(reason)
         if step is None:
@@ -371,7 +385,15 @@ class DriverProcess:
     def _end(self, assignment: Assignment, end: AttemptEnd) -> None:
         # If another process has the attempt, that process ends it.
         self._register()
-        end_attempt(self.catalog, assignment.run_id, assignment.epoch, end)
+        reason = self._secrets.hide(end.reason)
+        measured = replace(end, reason=reason, core_time=self._measure_core_time())
+        end_attempt(self.catalog, assignment.run_id, assignment.epoch, measured)
+
+    def _measure_core_time(self) -> timedelta | None:
+        """Return the time for which the attempt has held cores. None if Spark cannot say its part."""
+        cpu = self.world.spawner.cpu_time() - self._began
+        of_tasks = timedelta(0) if self.spark is None else self.spark.task_time.measure()
+        return None if of_tasks is None else cpu + of_tasks
 
     def _spark(self, log: Path) -> SparkHome:
         from tidemill.run.processes.session import SparkHome
@@ -399,7 +421,7 @@ class DriverProcess:
 
     def _complain(self) -> None:
         """Put the exception that is being handled into the attempt's log."""
-        self.world.spawner.complain(hide_secrets(traceback.format_exc(), self._secrets))
+        self.world.spawner.complain(self._secrets.hide(traceback.format_exc()))
 
     def _say(self, line: str) -> None:
         self.world.disk.append(self.folder / STATUS, f"{line}\n")

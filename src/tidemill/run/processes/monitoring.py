@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -10,8 +9,7 @@ from typing import Final
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.frames.hive_rows import LINES
-from tidemill.lake.fileset.adopt import Look, Refusal, TreeDirectory, list_directories
-from tidemill.lake.fileset.columns import as_orc
+from tidemill.lake.fileset.adopt import Look, Refusal, TreeDirectory, find_above, list_directories
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, read_partitions
 from tidemill.lake.fileset.monitor import (
     Comparison,
@@ -20,12 +18,13 @@ from tidemill.lake.fileset.monitor import (
     compare,
     find_changed,
     find_newest,
+    find_vanished,
     have_others_changed,
     list_adopted,
     note_root,
 )
 from tidemill.lake.fileset.publish import MOST_CHANGES
-from tidemill.lake.fileset.stored import HiveName, count_lines, count_rows
+from tidemill.lake.fileset.stored import HiveName, count_lines, count_others, count_rows
 from tidemill.lake.fileset.time_travel import now
 from tidemill.lake.window.watermark import MarkPartitions, list_unmarked
 from tidemill.names import CommitSeq
@@ -36,13 +35,13 @@ from tidemill.storage.files import Files
 from tidemill.storage.locations import open_files, path_for_readers
 from tidemill.storage.metastore import HivePartition, open_metastore
 
-WATERMARK_COLUMN: Final = "tidemill.watermark"
-"""The property of a table of Hive that names its column of time."""
 _MOST_LOOK_UPS: Final = 100
 """Changed directories whose partitions are looked up one by one. For more, all partitions are read."""
 _NO_SIGN: Final = 0
-"""The sign of a refused directory: each listing looks at the directory again."""
-_LONGEST_HEAD: Final = 1 << 20
+"""The sign of a directory that was refused, or not seen: each listing looks at the directory again."""
+_MAY_BE_READ: Final = (
+    "whose files some readers count, as after a UNION ALL of Hive: move the files to the directory of the partition"
+)
 _PACKED: Final = (".bz2", ".deflate", ".gz", ".lz4", ".snappy", ".zst")
 """Ends of the names of compressed files, of which Spark and Hive unpack text."""
 
@@ -68,30 +67,33 @@ def follow_table(
     partitions. A process that dies leaves nothing half done: the next listing finds the same. A listing that finds
     nothing new writes nothing.
 
-    Cost: the listing, and a look into each new file. With an empty `memory` also all partitions of the table.
+    Cost: the listing, the partitions that wait for their markers, and a look into each new file. With an empty `memory`
+    also all partitions of the table.
     """
     files = open_files(fileset.dataset.location, catalog.world, fileset.dataset.root)
-    newest = catalog.read(lambda db: find_newest(db, fileset.dataset_id))
+    newest, unmarked = catalog.read(lambda db: (find_newest(db, fileset.dataset_id), _read_unmarked(db, fileset)))
     if memory.known != (newest, fileset.dataset.generation):
         memory.forget()
-    listed: Iterable[TreeDirectory] = list_directories(files, "")
+    listed: Iterable[TreeDirectory] = list_directories(fileset, files)
     if fileset.storing.hive is not None:
         listed = list_in_metastore(fileset, fileset.storing.hive, memory, listed)
-    changed, signs, vanished = find_changed(fileset, memory, listed)
+    changed, signs = find_changed(fileset, memory, listed, unmarked)
+    vanished, unseen = find_vanished(memory.seen.keys(), signs, changed)
     root = files.check_location()  # an unmounted disk is no table without files
     if root != fileset.dataset.root:
         catalog.write(lambda db: note_root(db, fileset, root))
     if memory.known is not None and not changed and not vanished:
         return Followed()
     directories = None if memory.known is None else [*(one.name for one in changed), *vanished]
-    present, columns, unmarked = catalog.read(lambda db: _read_present(db, catalog, fileset, directories))
+    present, columns = catalog.read(lambda db: _read_present(db, catalog, fileset, directories))
     if memory.known is None:
-        vanished = sorted(list_adopted(fileset, present.values()).keys() - signs.keys())
+        vanished, unseen = find_vanished(list_adopted(fileset, present.values()).keys(), signs, changed)
     look = _look_for(fileset, columns)
     found = compare(fileset, files, changed, vanished, present, unmarked, columns, look)
     memory.forget()
     own = _publish(catalog, fileset, found, columns, HoldListings(fileset, process), batch)
-    signs |= {refusal.directory: _NO_SIGN for refusal in found.refused if refusal.directory in signs}
+    refused = {one.directory for one in found.refused}
+    signs |= dict.fromkeys([*unseen, *(name for name in signs if (name or ".") in refused)], _NO_SIGN)
 
     def find_known(db: Db) -> tuple[CommitSeq, int] | None:
         others = have_others_changed(db, fileset.dataset_id, newest, own)
@@ -106,20 +108,28 @@ def list_in_metastore(
 ) -> list[TreeDirectory]:
     """Return the partitions that the metastore has, with what is `listed` of their directories.
 
-    A process that begins, and one that sees a changed declaration, notes the declaration in the table's properties.
     Errors: `MetastoreUnavailable`. Cost: the names of all partitions, and a description of those that are new.
     """
     with open_metastore(hive.metastore) as metastore:
-        if memory.known is None:
-            metastore.put_properties(hive.database, hive.table, properties_of(fileset))
         names = metastore.list_partitions(hive.database, hive.table)
         new = [one for one in names if not memory.seen.get(one)]
         known = metastore.find_partitions(hive.database, hive.table, new)
     trees = {one.name: one for one in listed}
-    trees |= {one: TreeDirectory(one, [], frozenset()) for one in names if one not in trees}
+    unread = {name: one.fault for name, one in trees.items() if one.fault}
+    partitions = set(names)
+    for name in sorted(trees.keys() - partitions):
+        around = find_above(name, partitions)
+        if around is not None:
+            unread.setdefault(around, f"it has the directory {name.removeprefix(around)[1:]}, {_MAY_BE_READ}")
     base = path_for_readers(fileset.dataset.location)
-    faults = {name: find_fault(fileset, one, f"{base}/{name}") for name, one in known.items()}
-    return [replace(trees[one], listed=True, fault=faults.get(one, "")) for one in sorted(names)]
+    found = []
+    for name in sorted(partitions):
+        tree, above = trees.get(name, TreeDirectory(name, [], frozenset())), find_above(name, unread)
+        fault = "" if above is None else unread[above]
+        if name in known:
+            fault = find_fault(fileset, known[name], f"{base}/{name}") or fault
+        found.append(replace(tree, listed=True, fault=fault))
+    return found
 
 
 def find_fault(fileset: Fileset, partition: HivePartition, usual: str) -> str:
@@ -142,12 +152,6 @@ def find_fault(fileset: Fileset, partition: HivePartition, usual: str) -> str:
     return ""
 
 
-def properties_of(fileset: Fileset) -> dict[str, str]:
-    """Return the declaration of a table as Hive keeps it, in the properties of the table."""
-    column = fileset.storing.watermark_column
-    return {**(fileset.storing.options or {}), **({} if column is None else {WATERMARK_COLUMN: column})}
-
-
 def _publish(
     catalog: Catalog, fileset: Fileset, found: Comparison, base: ColumnSchema | None, hold: Effect, batch: int
 ) -> list[int]:
@@ -166,8 +170,8 @@ def _publish(
 
 def _read_present(
     db: Db, catalog: Catalog, fileset: Fileset, directories: list[str] | None
-) -> tuple[dict[KeyText, Partition], ColumnSchema | None, set[KeyText]]:
-    """Return the partitions in these directories, or all, the columns of the table, and what waits for markers."""
+) -> tuple[dict[KeyText, Partition], ColumnSchema | None]:
+    """Return the partitions in these directories, or all, and the columns of the table."""
     snapshot = now(db, catalog.incarnation)
     found: Iterable[Partition]
     if directories is None or len(directories) > _MOST_LOOK_UPS:
@@ -178,9 +182,13 @@ def _read_present(
             for key in _keys_of(fileset, directories)
             for partition in read_partitions(db, fileset.dataset_id, snapshot, bounds=(key, KeyText(f"{key}\x01")))
         ]
+    return {one.partition_key: one for one in found}, find_schema(db, fileset.dataset_id)
+
+
+def _read_unmarked(db: Db, fileset: Fileset) -> set[KeyText]:
+    """Return the partitions that wait for their markers."""
     waits = fileset.watermark is not None and fileset.watermark.completeness.marker is not None
-    unmarked = list_unmarked(db, fileset) if waits else set()
-    return {one.partition_key: one for one in found}, find_schema(db, fileset.dataset_id), unmarked
+    return list_unmarked(db, fileset) if waits else set()
 
 
 def _keys_of(fileset: Fileset, directories: Iterable[str]) -> list[KeyText]:
@@ -198,11 +206,7 @@ def _look_for(fileset: Fileset, columns: ColumnSchema | None) -> Look:
     if fileset.storing.format in {FileFormat.PARQUET, FileFormat.ORC}:
         from tidemill.frames.schema import look_into
 
-        def look(files: Files, name: str, file_format: FileFormat) -> tuple[int, ColumnSchema]:
-            rows, offered = look_into(files, name, file_format)
-            return rows, offered if columns is None or file_format is FileFormat.PARQUET else as_orc(columns, offered)
-
-        return look
+        return look_into
 
     hive = fileset.storing.hive
 
@@ -215,19 +219,9 @@ def _look_for(fileset: Fileset, columns: ColumnSchema | None) -> Look:
             return count_rows(files, name, file_format), columns or LINES
         if columns is None:
             raise BadFormat(file_format, "its files do not say which columns they have: declare them by CREATE TABLE")
-        if file_format is FileFormat.CSV:
-            _check_head(files, name, columns)
-        return count_rows(files, name, file_format), columns
+        return count_others(files, name, file_format, columns.names), columns
 
     return count
-
-
-def _check_head(files: Files, name: str, columns: ColumnSchema) -> None:
-    """Refuse a file of CSV whose first line is not the names of the columns: its first row would be lost."""
-    head = files.read(name, length=_LONGEST_HEAD).split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r")
-    (names, *_) = [*csv.reader([head]), []]
-    if names != columns.names:
-        raise BadFormat(FileFormat.CSV, f"the first line has to be {','.join(columns.names)}, not {head[:200]!r}")
 
 
 def _summarize(found: Comparison) -> Followed:

@@ -174,7 +174,7 @@ def begin_outside(
                 f"write another file set: {read.consumer} would take what it has published, for ever",
             )
     for fileset in named.values():
-        open_files(fileset.dataset.location, world).prepare()
+        open_files(fileset.dataset.location, world).prepare(again=True)
     found = [find_reads(catalog, reads)] if reads else []
     return _begin(catalog, world, named, Inputs(None, found), owner=owner, lease=lease, earlier=earlier, also=also)
 

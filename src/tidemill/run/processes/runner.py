@@ -19,8 +19,10 @@ from tidemill.catalog.named import WakeKind
 from tidemill.durations import format_duration
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.names import RunId
+from tidemill.run.processes.java import NoJava
 from tidemill.run.processes.launcher import DriverNotStarted, Ended, Launcher, NoSparkProfile, Running, Uncertain
 from tidemill.run.processes.reaper import Reaper
+from tidemill.run.processes.session import NoSpark
 from tidemill.run.records.bundles import CodeUnavailable, find_code
 from tidemill.run.records.programs import Program, find_programs, profile_key
 from tidemill.run.records.runs import Cause, RunRecord, RunState, find_moved, find_runs
@@ -191,6 +193,9 @@ class Runner:
 
         now = self.world.clock.monotonic()
         taken = [_Waiting(run, program, now, now) for run, program in self.catalog.write(take)]
+        for waiting in taken:
+            if (former := self._held.get(waiting.run.run_id)) is not None:
+                self._over(former, waiting.run)  # its attempt has ended since `watch`
         # All of them before the first is launched: when the catalog goes away meanwhile, their leases are renewed.
         self._waiting |= {waiting.run.run_id: waiting for waiting in taken}
         self.world.mark("runner.taken")
@@ -320,8 +325,8 @@ class Runner:
             self._leave(run.bundle)
             self._end_waiting(waiting, AttemptEnd(Cause.UNLOADED, f"{error.code}: {error}"))
             return False
-        except NoSparkProfile as error:
-            self._leave(profile_key(error.profile))
+        except (NoSparkProfile, NoSpark, NoJava) as error:
+            self._leave(profile_key(program.spark_profile))
             self._end_waiting(waiting, AttemptEnd(Cause.LACKING, f"{error.code}: {error}"))
             return False
         except (CatalogUnavailable, CatalogGone):

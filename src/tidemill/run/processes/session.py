@@ -10,8 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
-from tidemill.config import Config, is_local_master, masked
+from tidemill.config import REDACTION, SENSITIVE, Config, is_local_master, masked
 from tidemill.errors import Unavailable
 from tidemill.frames.jdbc import DRIVERS_SETTING
 from tidemill.frames.jvm import gateway_of, jvm_of
@@ -29,6 +30,7 @@ from tidemill.run.processes.cluster import (
     find_route,
 )
 from tidemill.run.processes.java import find_java, spark_environ
+from tidemill.run.processes.task_time import TaskTime
 from tidemill.run.records.bundles import read_unpacked
 from tidemill.world import World
 
@@ -51,10 +53,13 @@ _ALWAYS: Final = {
 _HERE: Final = {DRIVER_HOST: "127.0.0.1", DRIVER_BIND: "127.0.0.1"}
 """The settings of a Spark on this machine alone, which must not listen beyond it."""
 
+_PAGES: Final = "spark.ui.enabled"
 _USUAL: Final = {
     **USUAL,
-    # Spark's pages have no sign-in: leave them off on a machine that other people use.
-    "spark.ui.enabled": "false",
+    # Spark's pages have no sign-in: by SPARK_LOCAL_IP they listen on this machine alone.
+    _PAGES: "true",
+    # Spark tries 16 ports from 4040 on. A seventeenth driver would not start.
+    "spark.ui.port": "0",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(FILE_BYTES),
     # HotSpot compiles no method of more than 8,000 bytes, and Spark's own limit is 65,535. The strict reading of CSV
     # with seven typed columns makes one of 9,067: with this limit it takes two thirds of the CPU (measured).
@@ -171,9 +176,12 @@ class SparkHome:
         ]
         master = settings.get(_MASTER, "local[*]")
         conf = SparkConf().setMaster(master).setAppName("tidemill")
-        conf.setAll(list(_USUAL.items()))
+        submitted = SUBMITTED_VARIABLE in world.environ
+        # On a worker of a cluster, Spark's pages would listen on the addresses of the worker.
+        conf.setAll(list((_USUAL | ({_PAGES: "false"} if submitted else {})).items()))
         conf.setAll([(name, value) for name, value in settings.items() if name != _MASTER])
         conf.setAll(list((_ALWAYS | (_HERE if is_local_master(master) else find_route(master, settings))).items()))
+        conf.set(REDACTION, "|".join(filter(None, [settings.get(REDACTION, ""), SENSITIVE])))
         conf.set(_JAVA_OPTIONS, " ".join(filter(None, java_options)))
         conf.set("spark.local.dir", str(scratch))
         conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
@@ -181,7 +189,6 @@ class SparkHome:
             conf.set("spark.executorEnv.TIDEMILL_DRIVER", tag)
         self._world = world
         self._folder = folder
-        submitted = SUBMITTED_VARIABLE in world.environ
         if secret or submitted:
             # PySpark starts the JVM with all settings as arguments, which all users of the machine see.
             SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001  # PySpark has no other way
@@ -195,6 +202,8 @@ class SparkHome:
         self._base: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
         self._next: SparkSession | None = None
         """A session that no run has had."""
+        self.task_time = TaskTime(self._base)
+        """The running time of the tasks of the present run."""
         context = self._base.sparkContext
         if modules and not is_local_master(master):
             archive = folder / "modules.zip"
@@ -217,8 +226,13 @@ class SparkHome:
 
     @property
     def ui(self) -> str | None:
-        """The address of its own pages, on this machine; None where `spark.ui.enabled` is off."""
-        return self._base.sparkContext.uiWebUrl
+        """The address of its own pages, on the machine of the driver; None where `spark.ui.enabled` is off."""
+        address = self._base.sparkContext.uiWebUrl
+        if address is None or SUBMITTED_VARIABLE in self._world.environ:
+            return address
+        # Spark names the address at which executors reach the driver. Its pages do not listen there.
+        parts = urlsplit(address)
+        return parts._replace(netloc=f"127.0.0.1:{parts.port}").geturl()
 
     @property
     def usable(self) -> bool:
@@ -254,7 +268,7 @@ class SparkHome:
             frame.write.partitionBy("part").mode("overwrite").parquet(place)
             frame = self._base.read.parquet(place)
         frame.groupBy("part").count().collect()
-        self._next = self._make_session()
+        self._start_over()
 
     def end(self) -> None:
         """Stop Spark, and wait until its JVM has ended by itself. This process may start another Spark after it."""
@@ -317,7 +331,11 @@ class SparkHome:
         views = self._base._jsparkSession.sharedState().globalTempViewManager()  # noqa: SLF001  # a list by SQL: 0.1 s
         views.clear()
         forget_copies(self._world)
+        self._start_over()
+
+    def _start_over(self) -> None:
         self._next = self._make_session()
+        self.task_time.start_over()
 
 
 def count_stages(context: SparkContext) -> dict[str, int]:
@@ -360,9 +378,9 @@ def spark_of_our_own(
 ) -> Iterator[SparkSession]:
     """A session of its own for a block: of the Spark that this process has, which is left alone, or of a new one.
 
-    The new one has the settings of `[spark]`, but for those `changed`. To start one takes some 8 s; its scratch and log
-    lie in the state folder meanwhile. For commands that need Spark and run
-    no program, and for notebooks, which may have it. `NoSpark`, `NoJava`.
+    The new one has the settings of `[spark]`, but for those `changed`. Its pages are off unless a setting wants them. A
+    start takes some 8 s; scratch and log lie in the state folder meanwhile. For commands that need Spark and run no
+    program, and for notebooks, which may have it. `NoSpark`, `NoJava`.
     """
     require_spark()
     from pyspark import SparkContext
@@ -378,7 +396,7 @@ def spark_of_our_own(
     environ = {**spark_environ(find_java(world, config.cache)), **cluster_environ(world, config.spark)}
     try:
         with world.spawner.passed_on(environ):
-            settings, secret = {**settings_of(config), **changed}, environ.get(SECRET_VARIABLE, "")
+            settings, secret = {_PAGES: "false", **settings_of(config), **changed}, environ.get(SECRET_VARIABLE, "")
             home = SparkHome(world, folder, settings, folder / "spark.log", secret=secret)
             try:
                 yield home.new_session()

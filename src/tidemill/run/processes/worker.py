@@ -149,6 +149,8 @@ class Steps:
     ) -> None:
         self.record = record
         self.session: SparkSession | None = None
+        self.facts: Mapping[str, object] = {}
+        """The facts about the attempt's driver and Spark, which the facts of each commit have too."""
         self.step: Step | None = None
         """The transaction that is not committed; None between a commit and a take."""
         self.commits = 0
@@ -197,7 +199,8 @@ class Steps:
         step = self._current
         with self._noting():
             prepared = step.prepare()
-            facts = {"commits": self.commits + 1, "inputs": step.inputs.count(), "last": step.outputs.facts()}
+            done = {"commits": self.commits + 1, "inputs": step.inputs.count(), "last": step.outputs.facts()}
+            facts = {**self.facts, **done}
             step.commit(prepared, [_NoteCommit(self.record.run_id, self.record.epoch, self._program, facts)])
         self.step = None
         self.commits += 1

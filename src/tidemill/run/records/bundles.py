@@ -25,6 +25,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import LONGEST_LIFE
 from tidemill.errors import Conflict, Unavailable, UserError
+from tidemill.lake.places import prepare_locations
 from tidemill.run.records.programs import Program, code_digest
 from tidemill.storage.locations import file_of, open_files
 from tidemill.world import Disk, World
@@ -226,7 +227,7 @@ def store_bundle(catalog: Catalog, data: str, bundle: Bundle) -> StoredBundle:
     name = f"{bundle.digest}-{world.token(8)}.zip"
     location = f"{files.url}/{name}"
     catalog.write(lambda db: db.run(SQL.begin_upload, location=location))
-    files.prepare()
+    prepare_locations(catalog, world, [files.url])
     files.put(name, content)
     return StoredBundle(bundle, None, location)
 

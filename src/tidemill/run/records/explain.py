@@ -35,8 +35,8 @@ def _explain_pending(run: RunRecord, now: datetime, under_way: Callable[[], Mapp
         cure = "a node that can load the code runs `tidemill up`, or a deployment corrects the code"
         return Because(Reason.RUN_WAITS_FOR_CODE, why, evidence | {"bundle": run.bundle}, cure)
     if run.exit_cause is Cause.LACKING:
-        why = f"waits for a node with the Spark profile of its program; the last attempt ended: {ended}"
-        cure = "a node whose tidemill.toml has the profile runs `tidemill up`, or a deployment names another profile"
+        why = f"waits for a node with the Spark that its program needs; the last attempt ended: {ended}"
+        cure = "a node with PySpark, Java and the profile runs `tidemill up`, or a deployment names another profile"
         return Because(Reason.RUN_WAITS_FOR_PROFILE, why, evidence, cure)
     if run.not_before is not None and run.not_before > now:
         attempt = f"attempt {run.epoch + 1} at {show_time(run.not_before)}"
@@ -94,10 +94,7 @@ def _explain_end(run: RunRecord) -> Because:
     if run.state is RunState.COMPLETED:
         return Because(Reason.RUN_COMPLETED, why, evidence | {"write_pointer": run.write_pointer})
     evidence |= {"failures": run.failures, "losses": run.losses, "logs": f"tidemill run logs {run.run_id}"}
-    retry = "" if run.program_id is None else f"; `tidemill run retry {run.run_id}` repeats it"
-    if run.backfill_id is not None:
-        retry = f"; `tidemill backfill retry {run.backfill_id}` tries its item again"
-    return Because(_OF_END[run.state], why, evidence, f"`tidemill run logs {run.run_id}` shows its output{retry}")
+    return Because(_OF_END[run.state], why, evidence, f"`tidemill run logs {run.run_id}` shows its output")
 
 
 def _count(number: int) -> str:

@@ -254,10 +254,14 @@ def delete_old_logs(catalog: Catalog, folder: Path, before: datetime) -> int:
     """
     world, last = catalog.world, catalog.world.first_id("run", before)
     old = [path.name for path in world.disk.list_folder(folder) if _FIRST_RUN <= path.name < last]
-    deleted = list(_without_record(catalog, old))
-    for run_id in deleted:
-        world.disk.remove(folder / run_id)
-    return len(deleted)
+    deleted = 0
+    for run_id in _without_record(catalog, old):
+        try:
+            world.disk.remove(folder / run_id)
+            deleted += 1
+        except OSError as error:  # as of a file of another user: the next horizon brings the next try
+            _log.warning("%s is not deleted: %s", folder / run_id, error)
+    return deleted
 
 
 def delete_put_logs(catalog: Catalog, location: str, before: datetime) -> int:

@@ -97,8 +97,7 @@ def delete_node(db: Db, node_id: NodeId) -> None:
 
 def delete_old_nodes(catalog: Catalog) -> int:
     """Delete the rows of nodes that were lost long ago, and return their number. A look if there are none."""
-    oldest, now = catalog.read(lambda db: (db.value(SQL.find_old_node, datetime), db.now()))
-    if oldest is None or now - oldest <= KEEP_LOST:
+    if catalog.read(lambda db: db.one(SQL.find_old_node, keep=KEEP_LOST)) is None:
         return 0
     return catalog.write(lambda db: db.run(SQL.delete_old_nodes, keep=KEEP_LOST))
 

@@ -23,8 +23,8 @@ UPDATE node SET drains = 1 WHERE node_id = :node_id AND drains = 0
 DELETE FROM node WHERE node_id = :node_id
 
 -- name: find_old_node
--- gives: seen_at
-SELECT min(seen_at) AS seen_at FROM node
+-- gives: node_id
+SELECT node_id FROM node WHERE seen_at < tidemill_now() - :keep ORDER BY seen_at LIMIT 1
 
 -- name: delete_old_nodes
 -- quiet

@@ -310,7 +310,7 @@ class Program:
                 bound[argument.name] = argument.default
         if _JSON_OF_ONE * len(repr(bound)) <= MOST_ARGUMENT_CHARACTERS:
             return bound
-        sizes = {name: len(json.dumps(value)) for name, value in bound.items()}
+        sizes = {name: len(json.dumps({name: value})) for name, value in bound.items()}
         if sum(sizes.values()) > MOST_ARGUMENT_CHARACTERS:
             why = (
                 f"all arguments together have more than {MOST_ARGUMENT_CHARACTERS} characters; give the path of a file"

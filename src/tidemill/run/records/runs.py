@@ -83,7 +83,7 @@ class Cause(StrEnum):
     UNLOADED = "unloaded"
     """The node could not load the code. Nothing counts, and the run waits for a node that can load the code."""
     LACKING = "lacking"
-    """The node lacks the Spark profile of the program. Nothing counts, and the run waits for a node that has it."""
+    """The node lacks PySpark, Java, or the program's Spark profile. Nothing counts; the run waits for another node."""
     POSTPONED = "postponed"
     """The location of its input is away: nothing is closed, nothing counts, and the run is tried again."""
     RETURNED = "returned"
@@ -191,6 +191,8 @@ class RunRecord:
     """Reason of the last attempt that ended without commit; None before the first such attempt, and for older runs."""
     first_write_pointer: WritePointer | None
     """The transaction of its first attempt."""
+    core_time: timedelta | None
+    """Sum over the attempts that their drivers have ended, see `AttemptEnd.core_time`; None before the first."""
 
     @property
     def logical_time(self) -> datetime | None:
@@ -221,7 +223,7 @@ class RunRecord:
 
     @property
     def backfill_id(self) -> BackfillId | None:
-        """The backfill that made the run, or the run of its workflow; None for other runs."""
+        """The backfill that made the run; None for other runs, also for nodes of a workflow that it made."""
         found = self.triggered_by.get(BACKFILL)
         return None if found is None else BackfillId(str(found))
 
@@ -460,7 +462,7 @@ class Unloaded:
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Runs that wait for a node with one Spark profile; `reason` is that of one of their attempts."""
+    """Runs that wait for a node with one Spark profile, or with Spark; `reason` is that of one of their attempts."""
 
     profile: str
     runs: int

@@ -30,21 +30,21 @@ VALUES (:run_id, 'external', 'RUNNING', 1, '{}', :triggered_by, :owner, :host, :
 -- name: find_runs
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
   FROM run WHERE run_id IN ({texts:runs})
 
 -- name: find_with_program
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer,
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time,
 --   namespace, app, name, program_kind, spec, program_bundle, retired, spark_profile
 SELECT r.run_id, r.kind, r.program_id, r.schedule_id, r.job_id, r.state, r.epoch, r.failures, r.losses, r.priority,
        r.arguments, r.triggered_by, r.write_pointer, r.owner, r.host, r.pid, r.lease_until, r.kill_asked,
        nullif(r.not_before, 0) AS not_before, r.created_at, r.started_at, r.ended_at, r.exit_reason, r.log_location,
-       r.facts, r.bundle, r.app_version, r.owner_process, r.exit_cause, r.first_write_pointer,
+       r.facts, r.bundle, r.app_version, r.owner_process, r.exit_cause, r.first_write_pointer, r.core_time,
        p.namespace, p.app, p.name, p.kind AS program_kind, p.spec, p.bundle AS program_bundle, p.retired, p.spark_profile
   FROM run AS r LEFT JOIN program AS p ON p.program_id = r.program_id
  WHERE r.run_id = :run_id
@@ -52,32 +52,32 @@ SELECT r.run_id, r.kind, r.program_id, r.schedule_id, r.job_id, r.state, r.epoch
 -- name: find_moved
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 -- The attempts that are over, or to be ended. The state is no plain column here, as in `renew_leases`.
 SELECT r.run_id, r.kind, r.program_id, r.schedule_id, r.job_id, r.state, r.epoch, r.failures, r.losses, r.priority,
        r.arguments, r.triggered_by, r.write_pointer, r.owner, r.host, r.pid, r.lease_until, r.kill_asked,
        nullif(r.not_before, 0) AS not_before, r.created_at, r.started_at, r.ended_at, r.exit_reason, r.log_location,
-       r.facts, r.bundle, r.app_version, r.owner_process, r.exit_cause, r.first_write_pointer
+       r.facts, r.bundle, r.app_version, r.owner_process, r.exit_cause, r.first_write_pointer, r.core_time
   FROM {rows:held(run_id text, epoch bigint)} AS h JOIN run AS r ON r.run_id = h.run_id
  WHERE r.epoch <> h.epoch OR r.state || '' NOT IN ('STARTING', 'RUNNING')
 
 -- name: list_newest
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
   FROM run WHERE (created_at, run_id) < (:created_before, :before) AND created_at >= :since
  ORDER BY created_at DESC, run_id DESC LIMIT :most
 
 -- name: list_of_namespace
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
   FROM run
  WHERE namespace = :namespace AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
  ORDER BY created_at DESC, run_id DESC LIMIT :most
@@ -85,10 +85,10 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
 -- name: list_ended_of_namespace
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
   FROM run {indexed_by:run_ended_of_namespace}
  WHERE namespace = :namespace AND state = :state AND state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')
    AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
@@ -97,10 +97,10 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
 -- name: list_of_program
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
   FROM run
  WHERE program_id = :program_id AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
  ORDER BY created_at DESC, run_id DESC LIMIT :most
@@ -108,11 +108,11 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
 -- name: list_of_schedule
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 -- Cost: with a program or a state also the other runs of the schedule.
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
   FROM run
  WHERE schedule_id = :schedule_id AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
    AND program_id = coalesce(CAST(:program_id AS TEXT), program_id) AND state = coalesce(CAST(:state AS TEXT), state)
@@ -121,11 +121,11 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
 -- name: list_of_workflow
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 -- Cost: the nodes of the workflow.
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
   FROM run
  WHERE run_id IN (SELECT node.run_id FROM workflow_node AS node WHERE node.workflow_id = :workflow)
    AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
@@ -136,10 +136,10 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
 -- name: list_ended_in
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
   FROM run
  WHERE state = :state AND state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')
    AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
@@ -148,10 +148,10 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
 -- name: list_ended_of_program
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
   FROM run {indexed_by:run_ended_of_program}
  WHERE program_id = :program_id AND state = :state AND state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')
    AND (created_at, run_id) < (:created_before, :before) AND created_at >= :since
@@ -160,11 +160,11 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
 -- name: list_pending
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 -- Cost: the runs that are pending.
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
   FROM run
  WHERE state = 'PENDING' AND program_id = coalesce(CAST(:program_id AS TEXT), program_id)
    AND coalesce(namespace, '') = coalesce(CAST(:namespace AS TEXT), namespace, '')
@@ -174,11 +174,11 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
 -- name: list_under_way
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 -- Cost: the runs with an attempt under way.
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
   FROM run
  WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') AND state = :state
    AND coalesce(program_id, '') = coalesce(CAST(:program_id AS TEXT), program_id, '')
@@ -211,11 +211,11 @@ SELECT program.spark_profile AS profile, count(*) AS runs, max(run.exit_reason) 
 -- name: list_live
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 -- What holds a lease: the partial index has no others.
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
   FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') ORDER BY run_id
 
 -- name: ask_kill

@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.messages import MOST_PAYLOAD_BYTES, Payload, read_payload
-from tidemill.catalog.named import load_sql
+from tidemill.catalog.messages import Payload, read_payload
+from tidemill.catalog.named import GREATEST, load_sql
 from tidemill.json_specs import read_plain
 from tidemill.names import EventKey
 
@@ -113,7 +113,7 @@ def read_payloads(db: Db, places: Collection[Place]) -> dict[Place, Payload]:
     """Return the payloads of the messages at `places` that are there. Cost: a look-up for each."""
     if not places:
         return {}
-    rows = db.records(SQL.read_fed, _FedRow, positions=_positions(places), most=MOST_PAYLOAD_BYTES)
+    rows = db.records(SQL.read_fed, _FedRow, positions=_positions(places), most=GREATEST)
     return {Place(row.topic, row.seq, row.n): read_payload(row.payload or "{}")[0] for row in rows}
 
 

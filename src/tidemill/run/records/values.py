@@ -14,8 +14,11 @@ from tidemill.texts import printable
 Value: TypeAlias = str | int | float | bool
 
 MOST_VALUES: Final = 100
-MOST_VALUE_CHARACTERS: Final = 4_000
-"""The most characters of all values of a run as JSON. The message about a workflow has the values of all nodes."""
+MOST_VALUE_CHARACTERS: Final = 3_900
+"""The most characters of all values of a run as JSON.
+
+The message about the end of a workflow has the values of at most 100 nodes, by their full names, and its arguments.
+"""
 
 
 class BadValue(UserError):
@@ -30,8 +33,11 @@ class BadValue(UserError):
         super().__init__(f"value {name!r} is refused: {why}")
 
 
-def put_value(values: dict[str, Value], name: str, value: Value) -> None:
-    """Add a value to those of a run, or replace it. `BadName`; `BadValue` for another type, or for too much."""
+def put_value(values: dict[str, Value], name: str, value: Value, node: str = "") -> None:
+    """Add a value to those of a run, or replace it. `BadName`; `BadValue` for another type, or for too much.
+
+    `node` is the node of a workflow that puts the value.
+    """
     check_name("value", name)
     if not isinstance(value, str | int | float | bool) or (isinstance(value, float) and not math.isfinite(value)):
         raise BadValue(name, f"{value!r} is no text, number, true or false")
@@ -40,7 +46,7 @@ def put_value(values: dict[str, Value], name: str, value: Value) -> None:
     changed = {**values, name: value}
     if len(changed) > MOST_VALUES:
         raise BadValue(name, f"a run has at most {MOST_VALUES} values")
-    if len(json.dumps(changed)) > MOST_VALUE_CHARACTERS:
+    if len(json.dumps(name_values({node: changed}) if node else changed)) > MOST_VALUE_CHARACTERS:
         raise BadValue(name, f"all values of a run together have at most {MOST_VALUE_CHARACTERS} characters")
     values[name] = value
 

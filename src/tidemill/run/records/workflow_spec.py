@@ -300,7 +300,7 @@ def decide_course(
         if run is not None:
             stand, why = _BY_OUTCOME.get(run.outcome, (Stand.FAILED, run.reason or f"its run was {run.outcome}"))
         else:
-            stand, why = _judge(node, {stands[name] for name in node.after}, killed=killed)
+            stand, why = _judge(node, {stands[name] for name in node.after})
         if stand is Stand.READY:
             before = spec.ancestors(node.name)
             seen = {name: value for name, value in values.items() if name.partition(".")[0] in before}
@@ -309,6 +309,9 @@ def decide_course(
             fault = faults.get(node.name) or fault
             if stand is Stand.READY and fault:
                 stand, why = Stand.FAILED, fault
+        if stand is Stand.READY and killed:
+            # After the conditions: they are as true as before, and a join may have passed over a skipped node already.
+            stand, why = Stand.BLOCKED, "the workflow is being killed"
         stands[node.name] = stand
         reasons |= {node.name: why} if why else {}
         if stand is Stand.READY:
@@ -324,7 +327,7 @@ _BY_OUTCOME: Final = {
 }
 
 
-def _judge(node: NodeSpec, before: AbstractSet[Stand], *, killed: bool) -> tuple[Stand, str]:
+def _judge(node: NodeSpec, before: AbstractSet[Stand]) -> tuple[Stand, str]:
     """Return the stand of a node without a run, by the stands of the nodes before it alone."""
     if before & {Stand.FAILED, Stand.BLOCKED}:
         return Stand.BLOCKED, "a node before it has failed"
@@ -332,7 +335,7 @@ def _judge(node: NodeSpec, before: AbstractSet[Stand], *, killed: bool) -> tuple
         return Stand.WAITING, ""
     if node.after and Stand.DONE not in before:
         return Stand.SKIPPED, "all nodes before it were skipped"
-    return (Stand.BLOCKED, "the workflow is being killed") if killed else (Stand.READY, "")
+    return Stand.READY, ""
 
 
 def _ask_conditions(node: NodeSpec, values: Mapping[str, Value]) -> tuple[Stand, str]:

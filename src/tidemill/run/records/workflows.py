@@ -97,6 +97,8 @@ class WorkflowRow:
     """The time until which a failed run keeps its claims."""
     resumed_by: RunId | None
     """The run that goes on where this one failed."""
+    faults: Mapping[str, str]
+    """The nodes that could not be started when a node ended last, each with the reason."""
 
     @property
     def fate(self) -> str:
@@ -155,10 +157,11 @@ class NodeStart:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowPlan:
-    """The course of a workflow, and the runs to make."""
+    """The course of a workflow, the runs to make, and the nodes that cannot be started, each with the reason."""
 
     course: Course
     starts: tuple[NodeStart, ...]
+    faults: Mapping[str, str]
 
 
 def plan_course(
@@ -191,7 +194,7 @@ def plan_course(
             except UserError as error:
                 faults[node.name] = f"{error.code}: {error}"
         if len(starts) == len(course.ready):
-            return WorkflowPlan(course, tuple(starts))
+            return WorkflowPlan(course, tuple(starts), faults)
 
 
 def plan_start(db: Db, workflow: Program, arguments: Mapping[str, Value]) -> tuple[NodeStart, ...]:

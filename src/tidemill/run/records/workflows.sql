@@ -7,8 +7,8 @@ INSERT INTO workflow_node (workflow_id, node, run_id)
 SELECT r.workflow_id, r.node, r.run_id FROM {rows:nodes(workflow_id text, node text, run_id text)} AS r
 
 -- name: find_workflow
--- gives: run_id, spec, revision, holding, holds_until, resumed_by
-SELECT run_id, spec, revision, holding, holds_until, resumed_by FROM workflow_run WHERE run_id = :run_id
+-- gives: run_id, spec, revision, holding, holds_until, resumed_by, faults
+SELECT run_id, spec, revision, holding, holds_until, resumed_by, faults FROM workflow_run WHERE run_id = :run_id
 
 -- name: list_nodes
 -- gives: node, run_id, outcome, reason, result
@@ -34,7 +34,7 @@ SELECT tidemill_refuse('workflow_moved', CAST(:run_id AS TEXT))
 -- name: move_workflow
 -- wakes: time
 UPDATE workflow_run
-   SET revision = revision + 1, holding = :holding,
+   SET revision = revision + 1, holding = :holding, faults = :faults,
        holds_until = tidemill_now() + CAST(:hold_for AS BIGINT)
  WHERE run_id = :run_id
 

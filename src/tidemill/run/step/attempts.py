@@ -203,9 +203,9 @@ def register(db: Db, registration: Registration) -> None:
         raise RunTaken(run_id, str(epoch), found[0].state if found else "deleted")
 
 
-def note_facts(db: Db, run_id: RunId, epoch: int, facts: Mapping[str, object]) -> None:
-    """Replace the facts of an attempt that is under way; of one that is over this changes nothing."""
-    db.run(SQL.note_facts, run_id=run_id, epoch=epoch, facts=json.dumps(facts))
+def note_stages(db: Db, run_id: RunId, epoch: int, stages: Mapping[str, int]) -> None:
+    """Note among the facts of an attempt how far its Spark jobs are. After the attempt this changes nothing."""
+    db.run(SQL.note_stages, run_id=run_id, epoch=epoch, stages=json.dumps(stages))
 
 
 def renew(db: Db, held: Sequence[tuple[RunId, int]], lease: timedelta) -> set[RunId]:
@@ -244,7 +244,8 @@ class FinishRun(Effect):
     """Complete the run, in the commit of its attempt: its slots become free, and jobs that wait for them are woken.
 
     A kill that was asked for and not carried out has no effect. `open_for` is the time for which the transaction was
-    open when the driver began to commit; None if the duration of the commit is not measured.
+    open when the driver began to commit; None if the duration of the commit is not measured. `core_time` is that of the
+    attempt, as of an `AttemptEnd`.
     """
 
     phase = Phase.RUN
@@ -254,6 +255,7 @@ class FinishRun(Effect):
     reason: str
     facts: Mapping[str, object]
     open_for: timedelta | None = None
+    core_time: timedelta | None = None
 
     def guards(self) -> Sequence[Call]:
         """The attempt is under way."""
@@ -267,6 +269,7 @@ class FinishRun(Effect):
             "reason": self.reason,
             "facts": json.dumps(self.facts),
             "open_for": self.open_for,
+            "core_time": self.core_time,
         }
         return (*free_slots(self.run_id), SQL.complete_run(**params))
 
@@ -282,6 +285,7 @@ class _EndAttempt(Effect):
     cause: Cause
     reason: str
     lease_until: datetime | None
+    core_time: timedelta | None
 
     def guards(self) -> Sequence[Call]:
         params: dict[str, Param] = {
@@ -302,6 +306,7 @@ class _EndAttempt(Effect):
             "losses": self.ending.losses,
             "cause": self.cause,
             "reason": self.reason,
+            "core_time": self.core_time,
         }
         if self.ending.state is RunState.PENDING:
             # It keeps its slots: a run that waits for its next attempt counts.
@@ -321,6 +326,8 @@ class AttemptEnd:
     """The process may still be writing: the transaction becomes invalid, not aborted."""
     unrenewed: datetime | None = None
     """Only while the lease is still the one that was seen."""
+    core_time: timedelta | None = None
+    """Time for which the attempt has held cores. None if it is not known, as of a process that was killed."""
 
     @property
     def shown_reason(self) -> str:
@@ -382,7 +389,7 @@ def _effects_of_end(
     rest: Sequence[Effect],
 ) -> list[Effect]:
     reason = end.shown_reason
-    effects: list[Effect] = [_EndAttempt(run, ending, end.cause, reason, end.unrenewed)]
+    effects: list[Effect] = [_EndAttempt(run, ending, end.cause, reason, end.unrenewed, end.core_time)]
     if run.write_pointer is not None:
         state = TxState.INVALID if end.zombie else TxState.ABORTED
         effects.append(EndTransaction(run.write_pointer, state, f"{end.cause}: {reason}"))

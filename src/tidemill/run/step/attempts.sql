@@ -73,11 +73,11 @@ RETURNING run_id
 -- name: read_taken
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
 -- In the order of their turns.
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
   FROM run WHERE run_id IN ({texts:runs})
  ORDER BY CASE WHEN deadline <= tidemill_now() THEN deadline ELSE 9223372036854775807 END, priority DESC, came_at,
           created_at, run_id
@@ -149,10 +149,20 @@ UPDATE run
  WHERE run_id = :run_id AND epoch = :epoch
    AND (state = 'STARTING' OR (state = 'RUNNING' AND token_digest = :token_digest))
 
--- name: note_facts
+-- name: note_stages
+-- only: sqlite
 -- locks: run
 -- wakes: progress
-UPDATE run SET facts = :facts WHERE run_id = :run_id AND epoch = :epoch AND state = 'RUNNING'
+-- The other facts stay: a worker notes some with each commit, beside the thread that notes this one.
+UPDATE run SET facts = json_set(facts, '$.stages', json(:stages))
+ WHERE run_id = :run_id AND epoch = :epoch AND state = 'RUNNING'
+
+-- name: note_stages
+-- only: postgres
+-- locks: run
+-- wakes: progress
+UPDATE run SET facts = CAST(jsonb_set(CAST(facts AS jsonb), ARRAY['stages'], CAST(:stages AS jsonb)) AS text)
+ WHERE run_id = :run_id AND epoch = :epoch AND state = 'RUNNING'
 
 -- name: renew_leases
 -- gives: run_id
@@ -209,12 +219,14 @@ SELECT tidemill_refuse('attempt_moved', CAST(:run_id AS TEXT))
 -- locks: run
 -- wakes: run, job
 -- What a completed run leaves for a later time wakes the keeper by itself.
+-- An attempt that does not know its core time adds nothing.
 -- The driver knows how long its transaction had been open when it began to commit. So no clock of two machines differs.
 UPDATE run
    SET state = 'COMPLETED', ended_at = tidemill_now(), lease_until = NULL, losses = 0, exit_cause = NULL,
        exit_reason = :reason, facts = :facts,
        commit_began_at = (SELECT tx.began_at FROM tx WHERE tx.write_pointer = run.write_pointer)
-                         + CAST(:open_for AS BIGINT)
+                         + CAST(:open_for AS BIGINT),
+       core_time = coalesce(core_time + coalesce(CAST(:core_time AS BIGINT), 0), CAST(:core_time AS BIGINT))
  WHERE run_id = :run_id AND epoch = :epoch
 
 -- name: repeat_run
@@ -222,7 +234,8 @@ UPDATE run
 -- wakes: run, time
 UPDATE run
    SET state = 'PENDING', not_before = tidemill_now() + :delay, failures = :failures, losses = :losses,
-       exit_cause = :cause, exit_reason = :reason, owner = NULL, owner_process = NULL, host = NULL, pid = NULL, lease_until = NULL, write_pointer = NULL
+       exit_cause = :cause, exit_reason = :reason, owner = NULL, owner_process = NULL, host = NULL, pid = NULL, lease_until = NULL, write_pointer = NULL,
+       core_time = coalesce(core_time + coalesce(CAST(:core_time AS BIGINT), 0), CAST(:core_time AS BIGINT))
  WHERE run_id = :run_id AND epoch = :epoch
 
 -- name: end_run
@@ -230,5 +243,6 @@ UPDATE run
 -- wakes: run, job, time
 UPDATE run
    SET state = :state, ended_at = tidemill_now(), failures = :failures, losses = :losses, exit_cause = :cause,
-       exit_reason = :reason, lease_until = NULL
+       exit_reason = :reason, lease_until = NULL,
+       core_time = coalesce(core_time + coalesce(CAST(:core_time AS BIGINT), 0), CAST(:core_time AS BIGINT))
  WHERE run_id = :run_id AND epoch = :epoch

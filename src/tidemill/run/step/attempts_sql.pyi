@@ -43,7 +43,7 @@ class Sql:
         self, *, epoch: Param, facts: Param, log_location: Param, pid: Param, run_id: Param, token_digest: Param
     ) -> None: ...
     @statement
-    def note_facts(self, *, epoch: Param, facts: Param, run_id: Param) -> None: ...
+    def note_stages(self, *, epoch: Param, run_id: Param, stages: Param) -> None: ...
     @statement
     def renew_leases(self, *, held: Param, lease: Param) -> None: ...
     @statement
@@ -61,12 +61,32 @@ class Sql:
         self, *, epoch: Param, kill_asked: Param, lease_until: Param, run_id: Param, state: Param, write_pointer: Param
     ) -> None: ...
     @statement
-    def complete_run(self, *, epoch: Param, facts: Param, open_for: Param, reason: Param, run_id: Param) -> None: ...
+    def complete_run(
+        self, *, core_time: Param, epoch: Param, facts: Param, open_for: Param, reason: Param, run_id: Param
+    ) -> None: ...
     @statement
     def repeat_run(
-        self, *, cause: Param, delay: Param, epoch: Param, failures: Param, losses: Param, reason: Param, run_id: Param
+        self,
+        *,
+        cause: Param,
+        core_time: Param,
+        delay: Param,
+        epoch: Param,
+        failures: Param,
+        losses: Param,
+        reason: Param,
+        run_id: Param,
     ) -> None: ...
     @statement
     def end_run(
-        self, *, cause: Param, epoch: Param, failures: Param, losses: Param, reason: Param, run_id: Param, state: Param
+        self,
+        *,
+        cause: Param,
+        core_time: Param,
+        epoch: Param,
+        failures: Param,
+        losses: Param,
+        reason: Param,
+        run_id: Param,
+        state: Param,
     ) -> None: ...

@@ -119,9 +119,9 @@ class Run:
         """Put a small value on record, with the commit of this run: later nodes of its workflow see the value.
 
         The message about the end of the run has the value too. `BadValue` for another type than text, int, float or
-        bool, and for more than 100 values or 4,000 characters in a run.
+        bool, and for more than 100 values or 3,900 characters in a run.
         """
-        put_value(self._workspace.values, name, value)
+        put_value(self._workspace.values, name, value, self._workspace.record.node)
 
     def input(self, dataset: Declared | str) -> Input:
         """Return the part of an input that this run has taken.

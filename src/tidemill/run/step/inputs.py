@@ -54,13 +54,16 @@ class TakesWork(UserError):
 
     code = "takes_work"
 
-    def __init__(self, program: str, datasets: Sequence[str]) -> None:
+    def __init__(self, program: str, datasets: Sequence[str], *, is_workflow: bool = False) -> None:
         self.program = program
         self.datasets = list(datasets)
+        self.is_workflow = is_workflow
         super().__init__(
             f"a run of {program} takes what waits in {', '.join(datasets)}, so the run can neither be quiet nor part "
             "of a backfill by times",
-            "choose the input: by `partitions` or `files` of a run, or by=partitions of a backfill",
+            "declare a program of its own for the past, and choose its input: a workflow is given none"
+            if is_workflow
+            else "choose the input: by `partitions` or `files` of a run, or by=partitions of a backfill",
         )
 
 
@@ -179,7 +182,7 @@ def refuse_taking(db: Db, program: Program) -> None:
     nodes = () if program.workflow is None else program.workflow.nodes
     for one in (program, *(find_program(db, program.namespace, program.app, node.name) for node in nodes)):
         if taken := {name for kind in find_inputs(db, one).kinds for name in kind.list_waiting(db)}:
-            raise TakesWork(program.qualified_name, sorted(taken))
+            raise TakesWork(program.qualified_name, sorted(taken), is_workflow=program.workflow is not None)
 
 
 def _find_kinds(db: Db, program: Program, names: Iterable[str], kinds: Iterable[type[Kind]]) -> list[Kind]:

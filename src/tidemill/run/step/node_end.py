@@ -22,7 +22,7 @@ from tidemill.run.records.values import Value, name_values
 from tidemill.run.records.workflow_spec import Course, NodeStand
 from tidemill.run.records.workflows import (
     SQL,
-    NodeStart,
+    WorkflowPlan,
     find_workflow,
     insert_nodes,
     list_nodes,
@@ -91,7 +91,7 @@ class _MoveWorkflow(Effect):
     workflow: RunRecord
     node: str
     stand: NodeStand
-    starts: Sequence[NodeStart]
+    plan: WorkflowPlan
     claims: Claims
     end: RunState | None
     reason: str
@@ -114,10 +114,11 @@ class _MoveWorkflow(Effect):
             )
         )
         hold_for = self.claims.within if isinstance(self.claims, Hold) else None
-        calls.append(SQL.move_workflow(run_id=run_id, holding=self.claims.holding, hold_for=hold_for))
-        if self.starts:
-            runs = [new_node_run(self.workflow, start) for start in self.starts]
-            calls += [*insertions(runs), insert_nodes((run_id, start.node) for start in self.starts)]
+        faults = json.dumps(dict(self.plan.faults))
+        calls.append(SQL.move_workflow(run_id=run_id, holding=self.claims.holding, hold_for=hold_for, faults=faults))
+        if starts := self.plan.starts:
+            runs = [new_node_run(self.workflow, start) for start in starts]
+            calls += [*insertions(runs), insert_nodes((run_id, start.node) for start in starts)]
         return calls
 
 
@@ -152,7 +153,7 @@ def decide_node_end(
         workflow=workflow,
         node=run.node,
         stand=stand,
-        starts=plan.starts,
+        plan=plan,
         claims=claims,
         end=end,
         reason=reason,

@@ -185,6 +185,16 @@ class _Output:
     def changes(self) -> list[PartitionWrite]:
         return fold(self.fileset, self.writes)
 
+    def misses_rows(self, op: WriteOp) -> bool:
+        """Return whether a write without rows is likely to be a mistake."""
+        if op is WriteOp.APPEND:
+            # Most programs append what there is, if anything. A watermark waits for a partition, but not one that
+            # follows window programs, whose windows may all be without rows.
+            spec = self.fileset.watermark
+            return spec is not None and not spec.follows_windows
+        # The rest of partitions that were dropped before may have no rows: so windows are replaced by none.
+        return op is not WriteOp.OVERWRITE or all(write.op is not WriteOp.DROP for write in self.writes)
+
     def forget_since(self, writes: list[PartitionWrite], schema: ColumnSchema | None) -> None:
         """Be again as it was then."""
         self.writes, self.schema, self.forgot = writes, schema, True
@@ -262,8 +272,7 @@ class Outputs:
             output.checks += results
             said |= to_metadata(results)
         output.writes += [PartitionWrite(key, op, manifest, said) for key, manifest in written.manifests.items()]
-        # Most programs append what there is, if anything; only a watermark waits for a partition.
-        if not written.manifests and (op is not WriteOp.APPEND or output.fileset.watermark is not None):
+        if not written.manifests and output.misses_rows(op):
             output.notes.append(_NO_ROWS[op])
             _log.warning("%s: %s", name, _NO_ROWS[op])
 

@@ -18,13 +18,14 @@ from tidemill.catalog.named import load_sql
 from tidemill.errors import Conflict, TidemillError, UserError
 from tidemill.json_specs import write_plain
 from tidemill.lake.consumer.terms import MOST_TAKEN
+from tidemill.lake.fileset.columns import as_stored
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.metadata import check_metadata
 from tidemill.lake.fileset.publish import PartitionWrite, reconcile
-from tidemill.lake.fileset.stored import count_rows
+from tidemill.lake.fileset.stored import count_others
 from tidemill.names import DatasetId, RunId, WritePointer
 from tidemill.shapes.formats import BadFormat, FileFormat
-from tidemill.shapes.head import NoPyArrow, read_head
+from tidemill.shapes.head import NoPyArrow
 from tidemill.shapes.keys import BadKey
 from tidemill.shapes.manifest import DataFile, Manifest
 from tidemill.storage.file_names import check_file_name
@@ -220,8 +221,12 @@ class FileChecker:
                 rows, offered = look_into(self._files, path, file_format)
             else:
                 rows, offered = self._read_text(path, file_format)
+            present = self._offered or self.base
+            offered = as_stored(file_format, present, offered)
         except FileNotFoundError:
             raise _Wrong("is not there") from None
+        except BadFormat as error:
+            raise _Wrong(f"cannot be read as {file_format}: {error.why}") from None
         except TidemillError:
             raise
         except (OSError, ValueError, TypeError) as error:  # what the libraries say of a bad file
@@ -231,7 +236,7 @@ class FileChecker:
         for column in offered.names:
             if column.lower() in keys:
                 raise BadKey(column, "is a column in the files as well: leave it out of the files, the commit says it")
-        self._offered = reconcile(self._fileset, self._offered or self.base, offered)
+        self._offered = reconcile(self._fileset, present, offered)
         return rows
 
     def _read_text(self, path: str, file_format: FileFormat) -> tuple[int, ColumnSchema]:
@@ -242,11 +247,7 @@ class FileChecker:
                 "the files do not say which types their columns have: let a program publish the first partition of "
                 f"{self._fileset.qualified_name}",
             )
-        if file_format is FileFormat.CSV:
-            for row in read_head(self._files, path, file_format, 1):
-                if list(row) != columns.names:
-                    raise _Wrong(f"has the columns {', '.join(row)}, not {', '.join(columns.names)}")
-        return count_rows(self._files, path, file_format), columns
+        return count_others(self._files, path, file_format, columns.names), columns
 
 
 class _Wrong(Exception):

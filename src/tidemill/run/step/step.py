@@ -108,11 +108,19 @@ class Step:
         self.catalog.apply([ended, *end, Unpin(self.tx.run_id)])
         self.catalog.world.mark("sandbox.discarded")
 
-    def describe_reading(self) -> list[dict[str, object]]:
-        """Return how many rows were read of each inbox, and how, for people."""
+    def describe(self) -> dict[str, object]:
+        """Return what was read and written, after `prepare`, as the facts of the attempt."""
         taken = self.inputs.taken
         rows = self.workspace.count_rows_read()
-        return [{"dataset": name, "rows": count, **taken[name].describe_reading()} for name, count in rows.items()]
+        facts: dict[str, object] = {
+            "inputs": self.inputs.count(),
+            "outputs": self.outputs.facts(),
+            "read": [{"dataset": name, "rows": n, **taken[name].describe_reading()} for name, n in rows.items()],
+            "duplicates": self.workspace.count_duplicates(),
+            "files": [closed for one in taken.values() for closed in one.describe_closed()],
+        }
+        some = {"compactions": self.outputs.compactions(), "values": self.workspace.values}
+        return facts | {name: value for name, value in some.items() if value}
 
     def commit(self, prepared: Sequence[Effect], end: Sequence[Effect]) -> CommitSeq:
         """Commit what was `prepared`, the effects of the workspace and the `end` of the attempt, and announce the rest.

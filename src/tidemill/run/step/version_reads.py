@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.transactions import Snapshot
+from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.frames.version_diff import diff_frames
-from tidemill.lake.fileset.fileset import pin
+from tidemill.lake.fileset.fileset import pin_within
 from tidemill.lake.snapshot.changes import FeedChange
 from tidemill.lake.snapshot.snapshot import NoVersionYet, SnapshotDataset, Version
 from tidemill.lake.snapshot.versions import find_version
-from tidemill.names import PinId, RunId, WritePointer
+from tidemill.names import PinId, WritePointer
 from tidemill.run.records.declared import find_dataset
 from tidemill.run.step.reads import ReadChanges
 
@@ -31,7 +31,7 @@ class VersionReader:
     """Reads of a snapshot's versions by a run. The files in `reads` are checked once more before the commit."""
 
     catalog: Catalog
-    run_id: RunId
+    tx: Transaction
     reads: ReadChanges
 
     def read(self, spark: SparkSession, snapshot: SnapshotDataset, number: int) -> DataFrame:
@@ -75,7 +75,7 @@ class VersionReader:
             # At its own commit: so a version that never was current is pinned too.
             seen = find_version(db, snapshot, number)
             at = Snapshot(WritePointer(seen.commit_seq), self.catalog.incarnation)
-            pin(db, pin_id, snapshot.dataset_id, at, self.run_id)
+            pin_within(db, self.tx, pin_id, snapshot.dataset_id, at)
             return find_version(db, snapshot, number)  # under the lock that `pin` has taken
 
         return self.catalog.write(block)

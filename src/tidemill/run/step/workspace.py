@@ -19,7 +19,15 @@ from tidemill.durations import parse_duration
 from tidemill.errors import UserError
 from tidemill.lake.consumer.take import return_claims
 from tidemill.lake.datasets import DatasetKind
-from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
+from tidemill.lake.fileset.fileset import (
+    ColumnSchema,
+    Fileset,
+    Partition,
+    WriteOp,
+    find_schema,
+    pin_within,
+    read_partitions,
+)
 from tidemill.lake.fileset.publish import PartitionWrite, see_own
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, seq_before
 from tidemill.lake.inbox.inbox import Inbox
@@ -129,7 +137,7 @@ class Workspace:
     @property
     def versions(self) -> VersionReader:
         """The reader of versions of snapshots."""
-        return VersionReader(self.catalog, self.id, self.reads)
+        return VersionReader(self.catalog, self.tx, self.reads)
 
     @property
     def _seen(self) -> Snapshot:
@@ -163,7 +171,7 @@ class Workspace:
         accepted = make_filter(fileset.keys, where)
         snapshot = self.catalog.read(lambda db: find_snapshot_at(db, fileset, as_of, self._seen))
         pin_id = PinId(self.world.new_id("pin"))
-        self.catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, snapshot, self.id))
+        self.catalog.write(lambda db: pin_within(db, self.tx, pin_id, fileset.dataset_id, snapshot))
         if fileset.dataset.kind is DatasetKind.SNAPSHOT:
             versions = SnapshotDataset.of(fileset.dataset)
             return self.versions.read_pinned(
@@ -183,7 +191,7 @@ class Workspace:
     def read_exactly(self, fileset: Fileset, partitions: Sequence[Partition]) -> DataFrame:
         """Read the rows of these partitions as the transaction sees them; their files stay until the attempt ends."""
         pin_id = PinId(self.world.new_id("pin"))
-        self.catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, self.tx, self.id))
+        self.catalog.write(lambda db: pin_within(db, self.tx, pin_id, fileset.dataset_id, self.tx))
         return self._read_pinned(fileset, partitions)
 
     def read_published(self, name: str, where: Where | None, within: str | timedelta | None) -> DataFrame | None:

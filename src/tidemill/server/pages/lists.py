@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,8 +13,10 @@ from tidemill.alerts.subscribers import Kind, State
 from tidemill.json_specs import list_tags
 from tidemill.lake.datasets import DatasetKind
 from tidemill.mill.mill import Mill
+from tidemill.mill.nodes import NodeView
 from tidemill.mill.page import Page
 from tidemill.mill.topics import TopicKind
+from tidemill.run.records.nodes import NodeState
 from tidemill.run.records.runs import RunState
 from tidemill.schedule.backfill_records import BackfillState
 from tidemill.schedule.jobs import JobState
@@ -35,8 +37,9 @@ from tidemill.server.pages.columns import (
     Column,
 )
 from tidemill.server.pages.data_view import command_of, query
-from tidemill.server.pages.render import may_visit, plain, render
+from tidemill.server.pages.render import link, may_visit, plain, render
 from tidemill.server.pages.start_page import PLAN, START
+from tidemill.server.pages.thing import Action, allowed
 
 NOTHING_FITS: Final = "nothing fits; show all, or filter by something else"
 """Text of a table that is empty because of its filters."""
@@ -68,6 +71,8 @@ class ListPage:
     """The order of the rows, in words."""
     links: tuple[tuple[str, str], ...] = ()
     """Pages that make a thing of the list, each with its label."""
+    act: Callable[[Any], Iterable[Action]] | None = None
+    """The actions on a row; None for a list without."""
 
     @property
     def operation(self) -> str:
@@ -88,13 +93,22 @@ class ListPage:
             title=self.title,
             sub=self.order,
             links=[(label, path) for label, path in self.links if may_visit(request, path)],
-            rows=[plain(row) for row in page],
+            rows=[{**plain(row), "actions": allowed(request, self.act(row)) if self.act else ()} for row in page],
             columns=self.columns,
+            acts=self.act is not None,
             filters=[(one, asked.get(one.name, "")) for one in self.filters],
             filtered=bool(asked or after),
             empty=NOTHING_FITS if asked else self.empty,
             next=query(**asked, after=page.next) if page.next else None,
             command=command_of(*self.command.split(), **options),
+        )
+
+
+def _act_on_node(node: NodeView) -> Iterator[Action]:
+    if node.state is NodeState.WORKING:
+        ask = f"{node.node_id} takes no more runs, and ends when its runs have ended. No other node starts by itself."
+        yield Action(
+            "Drain", f"{link('/v1/nodes', node.node_id)}:drain", ask, "the node drains", whole=True, danger=True
         )
 
 
@@ -324,6 +338,7 @@ LISTS: Final[tuple[ListPage, ...]] = (
         "node list",
         "no node works; `tidemill up` starts one",
         order="by their starts",
+        act=_act_on_node,
     ),
     ListPage(
         "/audit",

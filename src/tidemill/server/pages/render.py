@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse
 from tidemill.config import without_password
 from tidemill.epoch import show_time
 from tidemill.mill.access import ALL_NAMESPACES
-from tidemill.mill.plain import to_plain
+from tidemill.mill.plain import to_readable
 from tidemill.mill.tokens import TokenKind
 from tidemill.sizes import format_bytes
 
@@ -147,7 +147,7 @@ def may_visit(request: Request, path: str) -> bool:
 
 def plain(record: object) -> dict[str, Any]:
     """Return a record with its fields by name; times stay times."""
-    fields: dict[str, Any] = to_plain(record)
+    fields: dict[str, Any] = to_readable(record)
     return fields | {name: value for name in fields if isinstance(value := getattr(record, name, None), datetime)}
 
 

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
@@ -95,6 +95,7 @@ def show_run(request: Request, run_id: str, attempt: int | None = None) -> HTMLR
         state=run.state,
         run=run,
         took=_took(run, now),
+        cores="" if run.core_seconds is None else f"{run.core_seconds:,.1f} core-seconds",
         attempts_said="1 attempt" if run.epoch == 1 else f"{run.epoch} attempts" if run.epoch else "no attempt yet",
         app=(run.program or "").rpartition(".")[0] if run.app_version else "",
         error=_error(run),
@@ -145,17 +146,30 @@ def _actions(run: RunDetail) -> list[Action]:
     if run.state == "FAILED" and run.workflow is not None and run.workflow.claims != Holding.RETURNED:
         return _actions_of_failed(path, run.workflow)
     is_chosen = "chosen" in run.triggered_by
+    if run.state != "COMPLETED" and "workflow" in run.triggered_by:
+        return []  # its workflow is retried: the page links to that
     if run.state != "COMPLETED":
         taken = "It works on the same chosen input." if is_chosen else "It takes what waits now."
         ask = f"This starts a new run of {run.program} with the same arguments. {taken}"
         return [Action("Retry", f"{path}:retry", ask, "a new run is pending")]
-    if run.program is None or is_chosen:  # another one would take what waits: `run replay` repeats this one
-        return []
+    replays = list(_replays(run, path))
+    if run.program is None or is_chosen:  # another one would take what waits
+        return replays
     quiet = {"quiet": True} if run.triggered_by.get("quiet") else {}
     taken = "It publishes quietly." if quiet else "It takes what waits now."
     ask = f"This starts a new run of {run.program} with the same arguments. {taken}"
     body = json.dumps({"program": run.program, "arguments": dict(run.arguments), **quiet})
-    return [Action("Start another", "/v1/runs", ask, "a new run is pending", body=body)]
+    return [Action("Start another", "/v1/runs", ask, "a new run is pending", body=body), *replays]
+
+
+def _replays(run: RunDetail, path: str) -> Iterator[Action]:
+    """Yield the replay of a committed run that publishes nothing. Workflows, their nodes and sandboxes have none."""
+    of_workflow = run.workflow is not None or "workflow" in run.triggered_by
+    if run.program is None or of_workflow or run.exit_reason == "sandbox":
+        return
+    ask = "This repeats the run on its exact input, publishes nothing, and compares the rows with those of the run."
+    body = json.dumps({"sandbox": True, "diff": True})
+    yield Action("Compare a replay", f"{path}:replay", ask, "a replay is pending", body=body)
 
 
 def _actions_of_failed(path: str, workflow: WorkflowView) -> list[Action]:

@@ -45,6 +45,7 @@ def show_search(request: Request, text: str = "") -> HTMLResponse:
         links=(),
         rows=hits,
         columns=_COLUMNS,
+        acts=False,
         filters=[],
         filtered=False,
         empty="nothing begins so; give the first letters of a name, an id, a file or a partition",

@@ -101,9 +101,7 @@ MUTANTS: Final = (
     _mutant(
         "fenced_attempt_takes",
         "a fenced attempt may still claim, for a run that has ended",
-        In("lock_open").swap(
-            "db.one(SQL.lock_open_tx, write_pointer=tx.write_pointer, epoch=tx.epoch) is None", "False"
-        ),
+        In("lock_open").swap("db.one(SQL.lock_open, write_pointer=tx.write_pointer, epoch=tx.epoch) is None", "False"),
         scenario="kill-small",
     ),
     _mutant(

@@ -243,8 +243,10 @@ def commit(catalog: Catalog, tx: Transaction, effects: Sequence[Effect]) -> Comm
 
 
 def lock_open(db: Db, tx: Transaction) -> None:
-    """Keep a transaction open until the block ends; `TransactionEnded` if it is not open, or was taken over."""
-    db.call(SQL.refuse_unless_open(write_pointer=tx.write_pointer, epoch=tx.epoch))
+    """Lock the transaction, so that an end of the attempt waits. Raises `TransactionEnded` when it is not open."""
+    if db.one(SQL.lock_open, write_pointer=tx.write_pointer, epoch=tx.epoch) is None:
+        row = find_transaction(db, tx.write_pointer)
+        raise TransactionEnded(str(tx.write_pointer), row.state, row.reason or "")
 
 
 def find_in_progress(db: Db, dataset_id: DatasetId, snapshot: Snapshot) -> list[WritePointer]:

@@ -31,6 +31,13 @@ SELECT tidemill_refuse('transaction_ended', CAST(CAST(:write_pointer AS BIGINT) 
  WHERE NOT EXISTS (SELECT 1 FROM tx
                     WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'in_progress' {for_update})
 
+-- name: lock_open
+-- gives: write_pointer
+-- locks: tx
+-- Makes a fence or an end of the attempt wait until what the attempt holds is stored, so that the end can give it up.
+SELECT write_pointer FROM tx
+ WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'in_progress' {for_share}
+
 -- name: commit_tx
 -- locks: tx
 UPDATE tx SET state = 'committed', commit_seq = {commit_seq}, ended_at = tidemill_now()

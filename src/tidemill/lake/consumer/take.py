@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Param, load_sql
-from tidemill.catalog.transactions import Transaction, TransactionEnded, find_in_progress, find_transaction
+from tidemill.catalog.transactions import Transaction, find_in_progress, lock_open
 from tidemill.lake.consumer.claims import return_some
 from tidemill.lake.consumer.consumer import PartitionConsumerState
 from tidemill.lake.consumer.managed import Consumer, ConsumerMoved, WorkState
@@ -199,13 +199,6 @@ def return_claims(
 
     catalog.world.mark("take.before_return")
     catalog.write(block)
-
-
-def lock_open(db: Db, tx: Transaction) -> None:
-    """Lock the transaction, so that an end of the attempt waits. Raises `TransactionEnded` when it is not open."""
-    if db.one(SQL.lock_open_tx, write_pointer=tx.write_pointer, epoch=tx.epoch) is None:
-        row = find_transaction(db, tx.write_pointer)
-        raise TransactionEnded(str(tx.write_pointer), row.state, row.reason or "")
 
 
 def _lock(db: Db, consumer_id: ConsumerId) -> Consumer:

@@ -59,13 +59,6 @@ UPDATE consumer SET start_version = :start_version, versions_to_check = :version
 -- locks: consumer
 UPDATE consumer SET dropped = dropped + :dropped WHERE consumer_id = :consumer_id
 
--- name: lock_open_tx
--- gives: write_pointer
--- locks: tx
--- Makes a fence or an end of the attempt wait until the attempt's claims are stored, so that the end can return them.
-SELECT write_pointer FROM tx
- WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'in_progress' {for_share}
-
 -- name: find_claimable
 -- gives: partition_key, write_pointer, failures, bytes, superseded_seq, successor_op
 -- All waiting rows of the keys of the first :most waiting ones with this many failures, the oldest key first; what

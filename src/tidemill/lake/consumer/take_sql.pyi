@@ -37,8 +37,6 @@ class Sql:
     @statement
     def count_dropped(self, *, consumer_id: Param, dropped: Param) -> None: ...
     @statement
-    def lock_open_tx(self, *, epoch: Param, write_pointer: Param) -> None: ...
-    @statement
     def find_claimable(
         self,
         *,

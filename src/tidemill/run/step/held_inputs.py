@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
-from tidemill.catalog.transactions import Transaction
+from tidemill.catalog.transactions import Transaction, lock_open
 from tidemill.lake.chosen import InputItem, RecordInput
 from tidemill.lake.claims import Blamed, Complete
 from tidemill.lake.consumer.claims import PARTITIONS, ReturnOfConsumers
-from tidemill.lake.consumer.take import lock_open, read_deliveries, take_within
+from tidemill.lake.consumer.take import read_deliveries, take_within
 from tidemill.lake.inbox.file_checks import FileOutcome, FileRewritten, returned, sort_out, succeeded
 from tidemill.lake.inbox.file_claims import claim_waiting, read_claims, worst_beside
 from tidemill.lake.inbox.file_endings import CloseFiles, NoteContents

@@ -73,7 +73,8 @@ def test_a_run_shows_its_core_seconds(catalog_url, tmp_path):
 
     assert (failed.state, run.state) == ("PENDING", "COMPLETED")
     assert failed.core_seconds >= 0.1
-    assert run.core_seconds >= failed.core_seconds + 0.1
+    # Both are rounded to hundredths.
+    assert run.core_seconds >= failed.core_seconds + 0.08
 
 
 def test_a_run_shows_what_its_commit_published(stage):

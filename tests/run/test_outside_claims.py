@@ -128,14 +128,14 @@ def test_a_renewed_claim_is_not_reaped(mill):
     """Only a claim without renewals for a whole lease is fenced. Later renewals are refused."""
     mill.land("a")
     mill.discover()
-    lease = timedelta(milliseconds=1)
-    got = get_latest_files(mill.catalog, mill.inbox, lease=lease)
+    got = claim(mill)
     here = map(timedelta, itertools.repeat(0), itertools.count())
     clock = type("Clock", (), {"monotonic": lambda _: next(here)})()
     reaper = Reaper(mill.catalog.world.__class__(clock=clock), mill.catalog, timedelta(seconds=3))
 
-    for _ in range(6):
-        renew_claim(mill.catalog, got.claim_id, timedelta(milliseconds=1))
+    for number in range(6):
+        # Each lease has run out before the look, and differs from the last one within one millisecond too.
+        renew_claim(mill.catalog, got.claim_id, timedelta(seconds=number - 60))
         assert reaper.step() == []
     while not (reaped := reaper.step()):
         pass

@@ -72,6 +72,15 @@ def test_a_row_set_of_a_statement_that_failed_is_forgotten(catalog: Catalog) -> 
     assert catalog.read(lambda db: db.all(SQL.leave_ints, rs=RowSet(("n",), [(4,)]), left="[]")) == [(4,)]
 
 
+def test_all_rows_of_a_statement_have_one_time(catalog: Catalog) -> None:
+    """Rows that one statement writes show one time. To ask for each row takes a tenth of the time of due schedules."""
+    rows = RowSet(("n",), [(n,) for n in range(20_000)])
+
+    found = catalog.read(lambda db: [db.all(SQL.date_ints, rs=given) for given in (rows, _rows("n", *range(20_000)))])
+
+    assert [len({at for (at,) in dated}) for dated in found] == [1, 1]
+
+
 class _ReadsRows(Effect):
     """Has a statement with a row set."""
 

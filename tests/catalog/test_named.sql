@@ -4,6 +4,9 @@ SELECT n FROM {rows:rs(n bigint)} AS r WHERE n IN ({ints:wanted}) ORDER BY n
 -- name: leave_ints
 SELECT n FROM {rows:rs(n bigint)} AS r WHERE n NOT IN ({ints:left}) ORDER BY n
 
+-- name: date_ints
+SELECT tidemill_now() AS at FROM {rows:rs(n bigint)} AS r WHERE n >= 0
+
 -- name: pick_texts
 SELECT t FROM {rows:rs(t text)} AS r WHERE t IN ({texts:wanted}) ORDER BY t
 

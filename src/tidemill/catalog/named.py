@@ -358,20 +358,24 @@ def _statement(name: str, bodies: Mapping[Dialect, str]) -> Statement[...]:
     for text in texts.values():
         if left := re.search(r"\{\w+[:}]", text):
             raise Internal(f"statement {name} has an unknown token at {text[left.start() :][:30]!r}")
-    if Dialect.POSTGRES in texts:
-        # As with {commit_seq}; and 10,000 rows take 2 ms instead of 12. SQLite asks once where it looks into an index.
-        texts[Dialect.POSTGRES] = texts[Dialect.POSTGRES].replace("tidemill_now()", "(SELECT tidemill_now())")
+    # As with {commit_seq}: asked once, and not for each row. Of 10,000 rows PostgreSQL takes 2 ms instead of 12.
+    texts = {dialect: _asking_once(text) for dialect, text in texts.items()}
     rows = Dialect.SQLITE in bodies and _ROWS.search(bodies[Dialect.SQLITE])
+    held = render(_COMMENT.sub("", bodies[Dialect.SQLITE]), Dialect.SQLITE, held=True).strip() if rows else ""
     return _made(
         name,
         texts,
-        held=render(_COMMENT.sub("", bodies[Dialect.SQLITE]), Dialect.SQLITE, held=True).strip() if rows else "",
+        held=_asking_once(held),
         gives=tuple(_WORD.findall(gives["columns"])) if gives else (),
         locks=tables,
         rank=_place_of(locks, tables),
         wakes=_kinds_of(name, source, bare),
         dated="{commit_seq}" in bare,
     )
+
+
+def _asking_once(text: str) -> str:
+    return text.replace("tidemill_now()", "(SELECT tidemill_now())")
 
 
 def _made(  # the columns of a statement, by keyword

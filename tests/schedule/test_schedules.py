@@ -8,6 +8,7 @@ import pytest
 from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import read_plain, read_text, write_plain, write_text
 from tidemill.names import DEFAULT_NAMESPACE, EventKey, ScheduleId
+from tidemill.schedule.argument_sources import From
 from tidemill.schedule.changes import Add, Changed, Delete, Resume, ScheduleExists, Suspend, Update
 from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
@@ -20,6 +21,8 @@ from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.waits import Delay
 
 CLICKS = NewPartitions("clicks", 2)
+TRICKY = {"arguments": 1, "text": ', "arguments": {', "from_run": From("run.run_id", default='}, "arguments": {}')}
+"""Arguments whose JSON looks like the place in a spec where its arguments begin."""
 
 
 @pytest.mark.parametrize("suspended", [False, True])
@@ -342,3 +345,29 @@ def test_other_json_is_refused_as_the_users_mistake(value):
     """A form of another version may mean something else."""
     with pytest.raises(UserError):
         read_plain(ScheduleSpec, value)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"n": 1}, {"n": 2, "arguments": 3}, TRICKY])
+def test_a_stored_spec_is_read_as_it_was_written(arguments):
+    """The arguments are read apart from the rest, whatever they look like. So are those that do not come last."""
+    spec = ScheduleSpec(CLICKS | Every("4h"), (Concurrency(2),), arguments, "text", priority=-5)
+
+    assert ScheduleSpec.decode(spec.encode()) == spec
+    assert ScheduleSpec.decode(write_text(spec)) == spec
+
+
+def test_schedules_that_differ_in_their_arguments_share_what_else_they_say():
+    """Parsing the trigger and the constraints of each of 10,000 schedules was a tenth of the time to start them."""
+    first, second = (ScheduleSpec.decode(ScheduleSpec(CLICKS, arguments={"n": n}).encode()) for n in (1, 2))
+
+    assert (first.arguments, second.arguments) == ({"n": 1}, {"n": 2})
+    assert first.trigger is second.trigger
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"trigger": 1, "arguments": {}}', '[1, "arguments": {}}', '{"a", "arguments": 1}']
+)
+def test_what_is_no_spec_is_refused(text):
+    """A newer Tidemill, or a person, has changed the catalog."""
+    with pytest.raises(UserError):
+        ScheduleSpec.decode(text)

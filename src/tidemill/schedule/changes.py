@@ -18,7 +18,6 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import to_json
 from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, NotFound
-from tidemill.json_specs import write_text
 from tidemill.names import (
     STARTED,
     CommitSeq,
@@ -488,7 +487,7 @@ def _row(schedule: Schedule) -> dict[str, object]:
         "since_seq": schedule.since_seq,
         "since_at": schedule.since_at,
         "program_id": schedule.program_id,
-        "spec": write_text(schedule.spec),
+        "spec": schedule.spec.encode(),
         "priority": schedule.spec.priority,
         "owner": schedule.owner.value,
         "status": schedule.status.value,

@@ -16,7 +16,7 @@ import tidemill.schedule.trigger_json  # noqa: F401  # declares the JSON of `Sch
 from tidemill.catalog.named import GREATEST
 from tidemill.durations import format_duration
 from tidemill.errors import UserError
-from tidemill.json_specs import has_tag, read_plain, read_stored
+from tidemill.json_specs import has_tag, read_plain, read_stored, write_plain
 from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, program_limit, qualified
 from tidemill.schedule.argument_sources import From
 from tidemill.schedule.constraints import FACTS, Concurrency, Constraint, limit_of, longest_windows
@@ -122,18 +122,25 @@ class ScheduleSpec:
         Thousands of schedules that are due at once often differ in their arguments alone: what else they say is read
         once for all of them.
         """
+        begin, _, end = text.rpartition(_ARGUMENTS)
         try:
-            plain = json.loads(text)
-        except (ValueError, RecursionError):
-            plain = None  # refused below, with the reason
-        arguments = plain.pop("arguments", None) if isinstance(plain, dict) else None
+            # Both parts are JSON only if the key is one of the spec itself, and its last one.
+            arguments = json.loads(end.removesuffix("}"))
+            rule, spec = _decode_rule(f"{begin}}}"), object.__new__(ScheduleSpec)
+        except (ValueError, RecursionError, UserError):
+            return _decode_rule(text)
         if not isinstance(arguments, dict):
             return _decode_rule(text)
-        rule, spec = _decode_rule(json.dumps(plain)), object.__new__(ScheduleSpec)
         for one in _FIELDS:  # what was checked once is not checked again, as `replace` would
             object.__setattr__(spec, one, getattr(rule, one))
         spec._take_arguments(arguments)
         return spec
+
+    def encode(self) -> str:
+        """Return the JSON that `decode` reads. The arguments come last, so that `decode` need not parse the rest."""
+        plain = write_plain(self)
+        arguments = plain.pop("arguments")
+        return json.dumps({**plain, "arguments": arguments})
 
     def _take_arguments(self, arguments: Mapping[str, object]) -> None:
         # A frozen class sets its fields this way: the JSON form of a source becomes the source.
@@ -189,6 +196,7 @@ def _check_constraints(constraints: Sequence[Constraint], timeout: timedelta | N
 
 
 _FIELDS: Final = tuple(one.name for one in fields(ScheduleSpec))
+_ARGUMENTS: Final = ', "arguments": '
 
 
 @lru_cache(maxsize=4096)

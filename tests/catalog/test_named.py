@@ -90,6 +90,16 @@ class _ReadsRows(Effect):
         return (SQL.leave_ints(rs=RowSet(("n",), [(1,), (2,)]), left="[]"),)
 
 
+def test_two_row_sets_of_one_name_in_a_commit_are_refused(sqlite_catalog_url: str) -> None:
+    """SQLite holds one of them at a time: both statements would read the rows of the second."""
+    catalog = open_catalog(sqlite_catalog_url, World())
+
+    with pytest.raises(Internal, match="two row sets rs"):
+        catalog.apply([_ReadsRows(), _ReadsRows()])
+
+    catalog.close()
+
+
 def test_a_disk_that_fails_beside_a_row_set_is_a_catalog_that_is_away(sqlite_catalog_url: str) -> None:
     """Whichever statement meets it. After the commit it is no failure: the rows of the set are deleted by the next."""
     catalog = open_catalog(sqlite_catalog_url, World())

@@ -33,7 +33,7 @@ from tidemill.catalog.meter import Connections
 from tidemill.catalog.named import Call, Dialect, Param, Row, RowSet, WakeKind, held_table
 from tidemill.catalog.records import to_stored
 from tidemill.epoch import from_ms, to_ms
-from tidemill.errors import Unavailable, UserError
+from tidemill.errors import Internal, Unavailable, UserError
 from tidemill.names import CommitSeq
 
 if TYPE_CHECKING:
@@ -313,8 +313,13 @@ def text_of(call: Call) -> str:
 
 
 def _row_sets(calls: Iterable[Call]) -> dict[str, RowSet]:
-    with_rows = (call for call in calls if call.statement.held)  # most have none: look no further
-    return {name: value for call in with_rows for name, value in call.params.items() if isinstance(value, RowSet)}
+    found: dict[str, RowSet] = {}
+    for call in calls:
+        if call.statement.held:  # most have none: look no further
+            for name, value in call.params.items():
+                if isinstance(value, RowSet) and found.setdefault(name, value) is not value:
+                    raise Internal(f"a commit has two row sets {name}: {call.statement.name} would read the other one")
+    return found
 
 
 def hold_rows(connection: apsw.Connection, calls: Iterable[Call]) -> None:

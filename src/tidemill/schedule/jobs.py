@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message
-from tidemill.catalog.named import ALL_ROWS, FROM_LATEST, load_sql
+from tidemill.catalog.named import ALL_ROWS, FROM_LATEST, RowSet, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.errors import Conflict, Internal, NotFound
 from tidemill.json_specs import shaped, write_plain, write_text
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tidemill.schedule.jobs_sql import Sql
 
 SQL: Sql = load_sql(__file__)
+
+_HISTORY_COLUMNS: Final = ("job_id", "schedule_id", "generation", "outcome", "run_id", "created_at", "detail")
 
 
 class JobState(StrEnum):
@@ -389,24 +391,23 @@ def end_jobs(db: Db, endings: Sequence[JobEnding]) -> None:
 def record_ends(db: Db, endings: Iterable[JobEnding], messages: Mapping[JobId, Sequence[MessageRef]]) -> None:
     """Write the ends of jobs, with or without rows of their own, to the history."""
     rows = [
-        {
-            "job_id": ending.job.job_id,
-            "schedule_id": ending.job.schedule_id,
-            "generation": ending.job.generation,
-            "outcome": ending.outcome.value,
-            "run_id": ending.run_id,
-            "created_at": ending.job.created_at,
-            "detail": json.dumps(
-                {"why": ending.why, "messages": messages.get(ending.job.job_id, [])} | _fed_if_dropped(ending)
-            ),
-        }
+        (
+            ending.job.job_id,
+            ending.job.schedule_id,
+            ending.job.generation,
+            ending.outcome.value,
+            ending.run_id,
+            ending.job.created_at,
+            to_json(_detail(ending, messages.get(ending.job.job_id, []))),
+        )
         for ending in endings
     ]
-    db.run(SQL.insert_history, jobs=to_json(rows))
+    db.run(SQL.insert_history, jobs=RowSet(_HISTORY_COLUMNS, rows))
 
 
-def _fed_if_dropped(ending: JobEnding) -> dict[str, object]:
-    return {} if ending.run_id is not None else {"fed": write_plain(ending.job.progress)}
+def _detail(ending: JobEnding, messages: Sequence[MessageRef]) -> dict[str, object]:
+    told: dict[str, object] = {"why": ending.why, "messages": messages}
+    return told if ending.run_id is not None else told | {"fed": write_plain(ending.job.progress)}
 
 
 def find_job(db: Db, job_id: JobId) -> Job | EndedJob:

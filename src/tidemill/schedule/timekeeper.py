@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.named import load_sql
-from tidemill.catalog.records import to_json
+from tidemill.catalog.named import RowSet, load_sql
 from tidemill.names import JobId, ScheduleId
 from tidemill.run.step.watermarks import read_last_moves
 from tidemill.schedule.checker import Launch, launch_at_once
@@ -40,6 +39,8 @@ BATCH: Final = 500
 """Timers handled in one transaction."""
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_FIRE_COLUMNS: Final = ("schedule_id", "trigger_no", "fire_time", "generation", "job_id")
+_TIMER_COLUMNS: Final = ("schedule_id", "trigger_no", "next_fire_at", "behind", "counted_from")
 
 
 class _Timer(NamedTuple):
@@ -121,28 +122,23 @@ def _fire_due(db: Db, world: World, limit: int, most_launches: int | None) -> Fi
     fires = [_Fire(*timer, fire) for timer, one in due.items() for fire in one.fires]
     # Also those that are fed nothing: they are locked, so a slot that became free has passed them over.
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {schedule_id: [] for schedule_id in open_jobs}
-    given = to_json([_row(fire, schedules) for fire in fires])
+    given = RowSet(_FIRE_COLUMNS, [(*fire, schedules[fire.schedule_id].generation, None) for fire in fires])
     again = {timer for timer, one in due.items() if one.set_back}
     fired = {fire for fire in db.records(SQL.find_fired, _Fire, fires=given) if _Timer(*fire[:2]) not in again}
-    fires = [fire for fire in fires if fire not in fired]
+    fires = [fire for fire in fires if fire not in fired] if fired else fires
     for fire in fires:
         facts.setdefault(fire.schedule_id, []).append((fire.trigger_no, Fire(fire.fire_time, now)))
     world.mark("timekeeper.before_jobs")
     jobs, launches = _feed(db, world, facts, schedules, open_jobs, now, most_launches)
-    rows = [{**_row(fire, schedules), "job_id": jobs[fire.schedule_id]} for fire in fires]
-    db.run(SQL.insert_fires, fires=to_json(rows))
+    fed = [(*fire, schedules[fire.schedule_id].generation, jobs[fire.schedule_id]) for fire in fires]
+    db.run(SQL.insert_fires, fires=RowSet(_FIRE_COLUMNS, fed))
     world.mark("timekeeper.before_timers")
-    rows = [
-        {
-            **timer._asdict(),
-            "next_fire_at": one.next_fire,
-            "behind": jobs.get(timer.schedule_id) if one.behind else None,
-            "counted_from": one.counted_from,
-        }
+    moved = [
+        (*timer, one.next_fire, jobs.get(timer.schedule_id) if one.behind else None, one.counted_from)
         for timer, one in due.items()
         if not one.parked
     ]
-    db.run(SQL.move_timers, timers=to_json(rows))
+    db.run(SQL.move_timers, timers=RowSet(_TIMER_COLUMNS, moved))
     gone = [one.timer._asdict() for one in found if one.timer not in due or due[one.timer].parked]
     db.run(SQL.remove_timers, timers=json.dumps(gone))
     world.mark("timekeeper.before_commit")
@@ -173,11 +169,6 @@ def _feed(
     if waiting and len(insert_jobs(db, waiting)) < len(waiting):
         raise _FedMeanwhile
     return fed | {job.schedule_id: job.job_id for job in new}, launches
-
-
-def _row(fire: _Fire, schedules: Mapping[ScheduleId, Schedule]) -> dict[str, object]:
-    generation = schedules[fire.schedule_id].generation
-    return {**fire._asdict(), "generation": generation}
 
 
 def _find_all_due(

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import FROM_LATEST, Call, Param, load_sql
+from tidemill.catalog.named import FROM_LATEST, Call, Param, RowSet, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.epoch import EPOCH
 from tidemill.errors import NotFound
@@ -144,8 +144,16 @@ class NewRun:
         return None if again is None else RunId(str(again))
 
     @property
+    def workflow(self) -> RunId | None:
+        """The run of the workflow of which the run is a node; None for other runs."""
+        found = self.triggered_by.get(WORKFLOW)
+        return None if found is None else RunId(str(found))
+
+    @property
     def cause(self) -> Mapping[str, object]:
         """The cause of the run as its record has it, with the choice."""
+        if self.chosen is None and self.replay is None and not self.quiet:
+            return self.triggered_by
         said: dict[str, object] = {} if self.chosen is None else {"chosen": self.chosen.counts}
         said |= {"quiet": True} if self.quiet else {}
         return {**self.triggered_by, **said, **({} if self.replay is None else {"replay": write_plain(self.replay)})}
@@ -268,34 +276,67 @@ def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
         _start_workflows(db, workflows)
 
 
+_RUN_COLUMNS: Final = (
+    "run_id",
+    "program_id",
+    "schedule_id",
+    "job_id",
+    "priority",
+    "deadline",
+    "arguments",
+    "triggered_by",
+    "came_at",
+    "backfill_id",
+    "workflow",
+    "code",
+    "replay_of",
+)
+_SLOT_COLUMNS: Final = ("limit_key", "run_id")
+
+
 def insertions(runs: Sequence[NewRun]) -> tuple[Call, Call]:
     """Return the statements that make `runs` with their slots. The first one gives the id and the kind of each."""
-    rows = to_json(
-        [
-            {
-                "run_id": run.run_id,
-                "program_id": run.program_id,
-                "schedule_id": run.schedule_id,
-                "job_id": run.job_id,
-                "priority": run.priority,
-                "deadline": run.deadline,
-                "arguments": json.dumps(run.arguments),
-                "triggered_by": to_json(run.cause),
-                "came_at": run.came_at,
-                "backfill_id": run.backfill_id,
-                "workflow": run.triggered_by.get(WORKFLOW),
-                "code": (run.replay.code or None) if run.replay else None,
-                "replay_of": run.replay.of if run.replay else None,
-            }
-            for run in runs
-        ]
-    )
+    rows = [
+        (
+            run.run_id,
+            run.program_id,
+            run.schedule_id,
+            run.job_id,
+            run.priority,
+            run.deadline,
+            json.dumps(run.arguments),
+            cause,
+            run.came_at,
+            run.backfill_id,
+            run.workflow,
+            (run.replay.code or None) if run.replay else None,
+            run.replay.of if run.replay else None,
+        )
+        for run, cause in zip(runs, _write_causes(runs), strict=True)
+    ]
     slots = [
-        {"limit_key": limit, "run_id": run.run_id}
+        (limit, run.run_id)
         for run in runs
         for limit in sorted({*run.limits} | ({program_limit(run.program_id)} if run.backfill_id is None else set()))
     ]
-    return SQL.insert_runs(runs=rows), SQL.insert_slots(slots=json.dumps(slots))
+    return (
+        SQL.insert_runs(runs=RowSet(_RUN_COLUMNS, rows)),
+        SQL.insert_slots(slots=RowSet(_SLOT_COLUMNS, slots)),
+    )
+
+
+def _write_causes(runs: Sequence[NewRun]) -> list[str]:
+    """Return the causes of runs as JSON. A value that runs share is written once: thousands have the same triggers."""
+    causes = [run.cause for run in runs]  # kept until the end, so that no later value has the id of an earlier one
+    known: dict[int, str] = {}
+    texts: list[str] = []
+    for cause in causes:
+        fields = []
+        for name, value in cause.items():
+            text = known.get(id(value)) or known.setdefault(id(value), to_json(value))
+            fields.append(f"{to_json(name)}: {text}")
+        texts.append(f"{{{', '.join(fields)}}}")
+    return texts
 
 
 def _start_workflows(db: Db, runs: Sequence[NewRun]) -> None:

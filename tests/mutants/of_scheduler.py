@@ -353,7 +353,7 @@ MUTANTS: Final = (
     _mutant(
         "launched_messages_not_recorded",
         "the record of a run does not name the messages that caused it",
-        In("describe_cause").swap("m.trigger_no == trigger_no", "m.trigger_no > trigger_no"),
+        In("_describe_feeds").swap("m.trigger_no == trigger_no", "m.trigger_no > trigger_no"),
         scenario="message",
     ),
     _mutant(

@@ -86,6 +86,7 @@ def read_causes(
     places = {
         (job.job_id, source): place
         for job, schedule in of_all
+        if job.job_id in messages
         for source, kinds in _FED_BY.items()
         if any(isinstance(one, From) and isinstance(one.source, source) for one in schedule.spec.arguments.values())
         and (place := _last_place(schedule, messages.get(job.job_id, ()), kinds)) is not None

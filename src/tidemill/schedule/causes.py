@@ -10,8 +10,9 @@ from typing import Any
 from tidemill.catalog.db import Db
 from tidemill.catalog.records import to_json
 from tidemill.json_specs import read_plain, write_plain
+from tidemill.names import JobId
 from tidemill.run.records.triggers import LeafRecord, Place, leaves_of
-from tidemill.schedule.jobs import EndedJob, Job, MessageRef, Progress, read_job_messages
+from tidemill.schedule.jobs import EndedJob, Job, MessageRef, Progress, alike, read_job_messages
 from tidemill.schedule.specs import Schedule
 from tidemill.schedule.triggers import Fed
 
@@ -20,11 +21,36 @@ def describe_cause(
     schedule: Schedule, fed: Mapping[int, Fed], messages: Sequence[MessageRef], now: datetime
 ) -> dict[str, object]:
     """Return the cause for a run's record: the feed of each leaf, with the positions of its messages."""
+    return _caused(schedule, _describe_feeds(schedule, fed, messages, now))
+
+
+def describe_causes(
+    jobs: Sequence[tuple[Job, Schedule]], messages: Mapping[JobId, Sequence[MessageRef]], now: datetime
+) -> list[dict[str, object]]:
+    """Return the cause of each of `jobs`. Jobs that no message has fed share the feeds of their leaves, if alike."""
+    shared: dict[tuple[int, int], dict[str, object]] = {}
+    causes: list[dict[str, object]] = []
+    for job, schedule in jobs:
+        if own := messages.get(job.job_id):
+            feeds = _describe_feeds(schedule, job.fed, own, now)
+        elif (found := shared.get(key := alike(job, schedule))) is not None:
+            feeds = found
+        else:
+            feeds = shared[key] = _describe_feeds(schedule, job.fed, (), now)
+        causes.append(_caused(schedule, feeds))
+    return causes
+
+
+def _caused(schedule: Schedule, feeds: Mapping[str, object]) -> dict[str, object]:
+    return {"schedule": schedule.qualified_name, "generation": schedule.generation, **feeds}
+
+
+def _describe_feeds(
+    schedule: Schedule, fed: Mapping[int, Fed], messages: Sequence[MessageRef], now: datetime
+) -> dict[str, object]:
     leaves = schedule.spec.trigger.leaves
     fires = sorted({at for one in fed.values() for at in one.fires})
     return {
-        "schedule": schedule.qualified_name,
-        "generation": schedule.generation,
         "logical_time": fires[-1] if fires else None,
         "logical_times": fires,
         "triggers": [

@@ -14,7 +14,15 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import to_json
 from tidemill.names import JobId, ProgramId, launches_limit, program_limit
-from tidemill.schedule.constraints import Facts, LastRun, ProbeReading, longest_windows, slots_key, window_of
+from tidemill.schedule.constraints import (
+    Facts,
+    LastRun,
+    ProbeReading,
+    limit_of,
+    longest_windows,
+    slots_key,
+    window_of,
+)
 from tidemill.schedule.jobs import Job, Turn, list_waiting, lock_limits
 from tidemill.schedule.launch_window import LaunchWindow
 from tidemill.schedule.specs import Schedule
@@ -56,15 +64,14 @@ class FactSheet:
     locked_at: datetime
     """The time after the rows of the limits were locked."""
 
-    def read(self, job: Job, schedule: Schedule) -> Facts:
-        """Return the facts that the constraints of a job need."""
-        names = {name for one in schedule.spec.constraints for name in one.needs(schedule.program_id)}
+    def read(self, job: Job, schedule: Schedule, needs: Iterable[str]) -> Facts:
+        """Return the facts of these names, which the constraints of a job need."""
         fed_at = [fed.last_at for fed in job.fed.values() if fed.last_at is not None]
         return Facts(
             program_id=schedule.program_id,
             satisfied_at=job.satisfied_at or self.now,
             fed_at=max(fed_at, default=job.created_at),
-            values={name: self._read(name, job) for name in names},
+            values={name: self._read(name, job) for name in needs},
         )
 
     def launch(self, schedule: Schedule) -> None:
@@ -90,7 +97,7 @@ class FactSheet:
             case "slots":
                 return self.held[subject]
             case "ahead":
-                return self._count_ahead(subject, job.turn(self.now))
+                return self._count_ahead(subject, job)
             case "active":
                 return self.held[program_limit(ProgramId(subject))]
             case "last_success":
@@ -101,9 +108,12 @@ class FactSheet:
                 program_id, window = window_of(subject)
                 return tuple(at for at in self.starts.get(program_id, ()) if at > self.now - window)
 
-    def _count_ahead(self, limit: str, turn: Turn) -> int:
+    def _count_ahead(self, limit: str, job: Job) -> int:
         """Count the other jobs with a better turn that could take a slot now: a slot is kept for no other job."""
-        by_most = self.others.get(limit, {})
+        by_most = self.others.get(limit)
+        if not by_most:
+            return 0
+        turn = job.turn(self.now)
         return sum(
             bisect_left(turns, turn) for most, turns in by_most.items() if most is None or self.held[limit] < most
         )
@@ -111,27 +121,24 @@ class FactSheet:
 
 def read_facts(
     db: Db,
-    ready: Sequence[tuple[Job, Schedule]],
+    schedules: Sequence[Schedule],
+    needs: Collection[str],
     decided: Collection[JobId],
     now: datetime,
     readings: Mapping[str, ProbeReading],
     most_launches: int,
 ) -> FactSheet:
-    """Lock the limits of the jobs' schedules, then read what their constraints need. Six statements at most.
+    """Lock the limits of schedules whose jobs may start, then read the facts of the names `needs`. Six statements.
 
-    `decided` are the jobs of this check: those of `ready`, and those that leave the queues, which are ahead of no job.
+    `needs` is what the constraints of the schedules need. `decided` are the jobs of this check: those that may start,
+    and those that leave the queues, which are ahead of no job.
     `readings` has one for each of the probes that the jobs need. `most_launches` is the cap of each namespace on the
     launches in a second, or 0.
     Cost: the slots and waiting jobs of these limits, and the launches in the windows of a `Rate`.
     """
-    capped = {launches_limit(schedule.namespace) for _, schedule in ready} if most_launches else set()
-    limits = sorted(capped.union(*(schedule.spec.limit_keys(schedule.program_id) for _, schedule in ready)))
-    needs = {
-        name
-        for _, schedule in ready
-        for constraint in schedule.spec.constraints
-        for name in constraint.needs(schedule.program_id)
-    }
+    capped = {launches_limit(schedule.namespace) for schedule in schedules} if most_launches else set()
+    guards = {limit for name in needs if (limit := limit_of(name)) is not None}
+    limits = sorted(capped.union(guards, *[one.spec.takes(one.program_id) for one in schedules]))
     held: Counter[str] = Counter()
     others: dict[str, dict[int | None, list[Turn]]] = {}
     locked_at = now
@@ -160,9 +167,8 @@ def _read_windows(db: Db, limits: Sequence[str], most: int, now: datetime) -> di
     return {limit: LaunchWindow.read(most, stored, now) for limit, stored in found}
 
 
-def probe_names(schedule: Schedule) -> set[str]:
-    """Return the probes that the constraints of a schedule need."""
-    needs = (name for constraint in schedule.spec.constraints for name in constraint.needs(schedule.program_id))
+def probe_names(needs: Iterable[str]) -> set[str]:
+    """Return the probes of which `needs` are facts."""
     return _subjects("probe", needs)
 
 
@@ -198,4 +204,5 @@ def _list_starts(db: Db, windows: Mapping[ProgramId, timedelta], now: datetime) 
 
 
 def _subjects(kind: str, names: Iterable[str]) -> set[str]:
-    return {name.removeprefix(f"{kind}:") for name in names if name.startswith(f"{kind}:")}
+    begin = f"{kind}:"
+    return {name.removeprefix(begin) for name in names if name.startswith(begin)}

@@ -229,23 +229,39 @@ def make_jobs(
     world: World, facts: Mapping[ScheduleId, Sequence[tuple[int, Fact]]], schedules: Schedules, now: datetime
 ) -> list[Job]:
     """Make a job of each schedule that `facts` feed, without a row yet; in order of schedule."""
-    return [
-        Job(
-            JobId(job_id),
-            schedule_id,
-            schedules[schedule_id].generation,
-            JobState.PENDING_TRIGGER,
-            created_at=now,
-            satisfied_at=None,
-            next_check_at=now,
-            priority=schedules[schedule_id].spec.priority,
-            deadline=None,
-            progress=_feed({}, given, schedules[schedule_id]),
-            verdict=None,
-            revision=0,
+    shared: dict[tuple[object, ...], Progress] = {}
+    jobs: list[Job] = []
+    for job_id, schedule_id in zip(world.new_ids("job", len(facts)), sorted(facts), strict=True):
+        given, schedule = facts[schedule_id], schedules[schedule_id]
+        if all(isinstance(fact, Fire) for _, fact in given):
+            # Thousands of schedules with one trigger are due at one time. What is decided of the progress of their
+            # jobs is decided once for all of them (`alike`).
+            key = (id(schedule.spec.trigger), *given)
+            progress = shared.get(key) or shared.setdefault(key, _feed({}, given, schedule))
+        else:
+            progress = _feed({}, given, schedule)
+        jobs.append(
+            Job(
+                JobId(job_id),
+                schedule_id,
+                schedule.generation,
+                JobState.PENDING_TRIGGER,
+                created_at=now,
+                satisfied_at=None,
+                next_check_at=now,
+                priority=schedule.spec.priority,
+                deadline=None,
+                progress=progress,
+                verdict=None,
+                revision=0,
+            )
         )
-        for job_id, (schedule_id, given) in zip(world.new_ids("job", len(facts)), sorted(facts.items()), strict=True)
-    ]
+    return jobs
+
+
+def alike(job: Job, schedule: Schedule) -> tuple[int, int]:
+    """Return a key that jobs of one block share if the same has fed the same trigger. Equal ones may have two keys."""
+    return id(schedule.spec.trigger), id(job.progress)
 
 
 def insert_jobs(db: Db, jobs: Sequence[Job]) -> dict[ScheduleId, JobId]:

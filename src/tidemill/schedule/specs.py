@@ -146,19 +146,26 @@ class ScheduleSpec:
         # A frozen class sets its fields this way: the JSON form of a source becomes the source.
         object.__setattr__(self, "arguments", {name: _read_given(given) for name, given in arguments.items()})
 
-    def limit_keys(self, program_id: ProgramId) -> tuple[str, ...]:
-        """The `slot_limit` rows under which a launch is decided, in the order of their locks."""
-        guards = {limit_of(name) for constraint in self.constraints for name in constraint.needs(program_id)}
-        taken = {limit for constraint in self.constraints for limit in constraint.takes(program_id)}
-        return tuple(sorted(limit for limit in guards | taken if limit is not None))
+    def needs(self, program_id: ProgramId) -> tuple[str, ...]:
+        """The names of the facts that the constraints read."""
+        return tuple(dict.fromkeys([name for one in self.constraints for name in one.needs(program_id)]))
+
+    def takes(self, program_id: ProgramId) -> set[str]:
+        """The limits of which a run of the schedule holds a slot, beside that of its program."""
+        return {limit for one in self.constraints for limit in one.takes(program_id)}
+
+    def limit_keys(self, program_id: ProgramId) -> set[str]:
+        """The `slot_limit` rows under which a launch is decided."""
+        guards = map(limit_of, self.needs(program_id))
+        return self.takes(program_id).union(limit for limit in guards if limit is not None)
 
     def start_windows(self, program_id: ProgramId) -> dict[ProgramId, timedelta]:
         """The longest window of each program in which the constraints count launches."""
-        return longest_windows(name for constraint in self.constraints for name in constraint.needs(program_id))
+        return longest_windows(self.needs(program_id))
 
     def slots(self, program_id: ProgramId) -> set[str]:
         """The limits of which a run of the schedule holds a slot."""
-        return {program_limit(program_id), *(key for one in self.constraints for key in one.takes(program_id))}
+        return {program_limit(program_id), *self.takes(program_id)}
 
 
 def _check_types(spec: ScheduleSpec) -> None:

@@ -31,6 +31,11 @@ _CHUNK_BYTES: Final = 1 << 20
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 # An id is made for each run and each job: with pairs in half of the time.
 _CROCKFORD_PAIRS: Final = tuple(first + second for first in _CROCKFORD for second in _CROCKFORD)
+_ID_BITS: Final = 130
+_DRAWN_BITS: Final = 80
+_DRAWN_BYTES: Final = _DRAWN_BITS // 8
+_NOTHING_DRAWN: Final = _DRAWN_BITS // 5 * "0"
+"""Bits and characters of an id: its time, then what is drawn."""
 
 
 class Clock(Protocol):
@@ -280,13 +285,15 @@ class World:
 
     def new_ids(self, prefix: str, count: int) -> list[str]:
         """Return `count` new ids of one time, in their order."""
-        begin = to_ms(self.clock.now()) << 80
-        values = sorted([begin | self.random.getrandbits(80) for _ in range(count)])
-        return [_write_id(prefix, value) for value in values]
+        # Drawn at once, and the part that they share is written once: a batch has two new ids for each run.
+        drawn = self.random.getrandbits(_DRAWN_BITS * count).to_bytes(_DRAWN_BYTES * count)
+        begin = self.first_id(prefix, self.clock.now()).removesuffix(_NOTHING_DRAWN)
+        values = (int.from_bytes(drawn[at : at + _DRAWN_BYTES]) for at in range(0, len(drawn), _DRAWN_BYTES))
+        return [begin + _write_crockford(value, _DRAWN_BITS) for value in sorted(values)]
 
     def first_id(self, prefix: str, at: datetime) -> str:
         """Return an id that comes before all ids that are made at a time or later."""
-        return _write_id(prefix, to_ms(at) << 80)
+        return f"{prefix}_{_write_crockford(to_ms(at) << _DRAWN_BITS, _ID_BITS)}"
 
     def token(self, characters: int) -> str:
         """Return random lower-case letters and digits that cannot be guessed (with the system's random source)."""
@@ -298,5 +305,5 @@ class World:
         return low + (high - low) * self.random.random()
 
 
-def _write_id(prefix: str, value: int) -> str:
-    return f"{prefix}_" + "".join([_CROCKFORD_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
+def _write_crockford(value: int, bits: int) -> str:
+    return "".join([_CROCKFORD_PAIRS[value >> shift & 1023] for shift in range(bits - 10, -1, -10)])

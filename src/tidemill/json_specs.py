@@ -177,6 +177,25 @@ def write_text(spec: object) -> str:
     return json.dumps(write_plain(spec))
 
 
+def copy_of(spec: _T) -> _T:
+    """Return a copy of a frozen dataclass, some of whose fields the caller is about to set.
+
+    Nothing is checked a second time, as `replace` would: thousands of specs that differ in one field are read at once.
+    """
+    kind: type = type(spec)
+    read, sets = _slots(kind)
+    copy: _T = object.__new__(kind)
+    for put, value in zip(sets, read(spec), strict=True):
+        put(copy, value)
+    return copy
+
+
+@cache
+def _slots(kind: type) -> tuple[attrgetter[tuple[object, ...]], tuple[Callable[[object, object], None], ...]]:
+    names = [one.name for one in fields(kind)]
+    return attrgetter(*names), tuple(getattr(kind, name).__set__ for name in names)
+
+
 def has_tag(kind: Any) -> bool:  # noqa: ANN401  # a type
     """Return whether `kind` is one of a union, so that JSON has a name for it, perhaps as a plug-in."""
     if kind in _tags or not isinstance(kind, type):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -16,7 +16,7 @@ import tidemill.schedule.trigger_json  # noqa: F401  # declares the JSON of `Sch
 from tidemill.catalog.named import GREATEST
 from tidemill.durations import format_duration
 from tidemill.errors import UserError
-from tidemill.json_specs import has_tag, read_plain, read_stored, write_plain
+from tidemill.json_specs import copy_of, has_tag, read_plain, read_stored, write_plain
 from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, program_limit, qualified
 from tidemill.schedule.argument_sources import From
 from tidemill.schedule.constraints import FACTS, Concurrency, Constraint, limit_of, longest_windows
@@ -103,7 +103,7 @@ class ScheduleSpec:
             raise BadSchedule(f"misfire={self.misfire} is about times of Cron and Anytime, and its trigger has none")
         if self.grace != DEFAULT_GRACE and self.misfire is not Misfire.SKIP:
             raise BadSchedule("grace does nothing without misfire='skip': leave it out, or say both")
-        self._take_arguments(self.arguments)
+        _take_arguments(self, self.arguments)
         try:
             plain = [given.default if isinstance(given, From) else given for given in self.arguments.values()]
             json.dumps(plain, allow_nan=False)
@@ -126,14 +126,12 @@ class ScheduleSpec:
         try:
             # Both parts are JSON only if the key is one of the spec itself, and its last one.
             arguments = json.loads(end.removesuffix("}"))
-            rule, spec = _decode_rule(f"{begin}}}"), object.__new__(ScheduleSpec)
+            spec = copy_of(_decode_rule(f"{begin}}}"))
         except (ValueError, RecursionError, UserError):
             return _decode_rule(text)
         if not isinstance(arguments, dict):
             return _decode_rule(text)
-        for one in _FIELDS:  # what was checked once is not checked again, as `replace` would
-            object.__setattr__(spec, one, getattr(rule, one))
-        spec._take_arguments(arguments)
+        _take_arguments(spec, arguments)
         return spec
 
     def encode(self) -> str:
@@ -141,10 +139,6 @@ class ScheduleSpec:
         plain = write_plain(self)
         arguments = plain.pop("arguments")
         return json.dumps({**plain, "arguments": arguments})
-
-    def _take_arguments(self, arguments: Mapping[str, object]) -> None:
-        # A frozen class sets its fields this way: the JSON form of a source becomes the source.
-        object.__setattr__(self, "arguments", {name: _read_given(given) for name, given in arguments.items()})
 
     def needs(self, program_id: ProgramId) -> tuple[str, ...]:
         """The names of the facts that the constraints read."""
@@ -166,6 +160,11 @@ class ScheduleSpec:
     def slots(self, program_id: ProgramId) -> set[str]:
         """The limits of which a run of the schedule holds a slot."""
         return {program_limit(program_id), *self.takes(program_id)}
+
+
+def _take_arguments(spec: ScheduleSpec, arguments: Mapping[str, object]) -> None:
+    # A frozen class sets its fields this way: the JSON form of a source becomes the source.
+    object.__setattr__(spec, "arguments", {name: _read_given(given) for name, given in arguments.items()})
 
 
 def _check_types(spec: ScheduleSpec) -> None:
@@ -202,7 +201,6 @@ def _check_constraints(constraints: Sequence[Constraint], timeout: timedelta | N
         raise BadSchedule(f"{alone} allows no run beside another, so {several} has no use; leave one of them out")
 
 
-_FIELDS: Final = tuple(one.name for one in fields(ScheduleSpec))
 _ARGUMENTS: Final = ', "arguments": '
 
 

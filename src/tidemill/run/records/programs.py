@@ -8,7 +8,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, Stored, load_sql
 from tidemill.errors import NotFound, UserError
-from tidemill.json_specs import read_plain, write_checked
+from tidemill.json_specs import copy_of, read_plain, write_checked
 from tidemill.names import Namespace, ProgramId, advise, check_name, nearest, qualified, split_qualified
 from tidemill.run.records.modules import find_app, find_module
 from tidemill.run.records.values import Value as Value  # noqa: PLC0414  # programs and values go together
@@ -292,20 +292,20 @@ class Program:
         `MOST_ARGUMENT_CHARACTERS` are refused, because each message about the run has its arguments.
         """
         declared = {argument.name: argument for argument in self.arguments}
-        known_later = set(later)
+        known_later, own_name = set(later), self.qualified_name
         for name in (*given, *known_later):
             if name not in declared:
                 there = f"; declared are {', '.join(declared)}" if declared else "; the program declares no arguments"
                 advice = advise(name, declared, before="; ") or there
-                raise BadArgument(self.qualified_name, name, f"it is not declared{advice}")
+                raise BadArgument(own_name, name, f"it is not declared{advice}")
         bound: dict[str, Value] = {}
         for argument in self.arguments:
             if argument.name in given:
-                bound[argument.name] = argument.check(self.qualified_name, given[argument.name])
+                bound[argument.name] = argument.check(own_name, given[argument.name])
             elif argument.name in known_later:
                 continue
             elif argument.default is None:
-                raise BadArgument(self.qualified_name, argument.name, f"it must be given ({argument.type})")
+                raise BadArgument(own_name, argument.name, f"it must be given ({argument.type})")
             else:
                 bound[argument.name] = argument.default
         if _JSON_OF_ONE * len(repr(bound)) <= MOST_ARGUMENT_CHARACTERS:
@@ -315,7 +315,7 @@ class Program:
             why = (
                 f"all arguments together have more than {MOST_ARGUMENT_CHARACTERS} characters; give the path of a file"
             )
-            raise BadArgument(self.qualified_name, max(sizes, key=lambda name: sizes[name]), why)
+            raise BadArgument(own_name, max(sizes, key=lambda name: sizes[name]), why)
         return bound
 
     def reveal(self, world: World, arguments: Mapping[str, Value]) -> Mapping[str, Value]:
@@ -541,18 +541,13 @@ def _where(app_file: str, error: BaseException) -> str:
     return f"line {lines[-1]}: {what}" if lines else what
 
 
-_FIELDS: Final = tuple(one.name for one in fields(Program))
-
-
 @lru_cache(maxsize=1024)
 def read_program(row: Row) -> Program:
     """Return the program of a row of `find_program`."""
     # Cached by the whole row: each batch of messages, each check and each attempt asks for the same few programs.
     # Beside that, programs that differ by their names alone are read once.
     program_id, namespace, app, name, *rest = row
-    alike, program = _read_program(str(namespace), str(app), *rest), object.__new__(Program)
-    for one in _FIELDS:  # what was checked once is not checked again, as `replace` would
-        object.__setattr__(program, one, getattr(alike, one))
+    program = copy_of(_read_program(str(namespace), str(app), *rest))
     object.__setattr__(program, "program_id", ProgramId(str(program_id)))
     object.__setattr__(program, "name", str(name))
     return program

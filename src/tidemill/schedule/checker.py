@@ -162,7 +162,8 @@ def launch_at_once(
     probe.
     """
     ready, _, _ = _ask_triggers(jobs, schedules, now)
-    ready = [one for one in ready if not probe_names(one.needs)]
+    if probe_names(_needs(ready)):
+        ready = [one for one in ready if not probe_names(one.needs)]
     if not ready:
         return []
     facts = read_facts(db, [one.schedule for one in ready], _needs(ready), (), now, {}, most_launches)
@@ -332,6 +333,8 @@ def _ask(asked: Trigger | Constraint, check: Callable[[], Answer], now: datetime
     """
     try:
         answer = check()
+        if type(answer) is Satisfied:
+            return answer
         if isinstance(answer, Answer) and not (isinstance(answer, NotBefore) and answer.at <= now):
             return answer
         why = f"its answer is {answer!r}"

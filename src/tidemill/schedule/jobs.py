@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message
 from tidemill.catalog.named import ALL_ROWS, FROM_LATEST, RowSet, load_sql
-from tidemill.catalog.records import to_json
+from tidemill.catalog.records import stored_times, to_json
 from tidemill.errors import Conflict, Internal, NotFound
 from tidemill.json_specs import shaped, write_plain, write_text
 from tidemill.names import JobId, RunId, ScheduleId
@@ -406,24 +406,32 @@ def end_jobs(db: Db, endings: Sequence[JobEnding]) -> None:
 
 def record_ends(db: Db, endings: Iterable[JobEnding], messages: Mapping[JobId, Sequence[MessageRef]]) -> None:
     """Write the ends of jobs, with or without rows of their own, to the history."""
-    rows = [
-        (
-            ending.job.job_id,
-            ending.job.schedule_id,
-            ending.job.generation,
-            ending.outcome.value,
-            ending.run_id,
-            ending.job.created_at,
-            to_json(_detail(ending, messages.get(ending.job.job_id, []))),
+    # Jobs that are launched for one reason, without messages, have one text.
+    known: dict[str, str] = {}
+    stored = stored_times()
+    rows: list[tuple[str | int | None, ...]] = []
+    for ending in endings:
+        job, refs = ending.job, messages.get(ending.job.job_id, [])
+        if refs or ending.run_id is None:
+            detail = to_json({"why": ending.why, "messages": refs} | _fed_if_dropped(ending))
+        else:
+            detail = known.get(ending.why) or known.setdefault(ending.why, to_json({"why": ending.why, "messages": []}))
+        rows.append(
+            (
+                job.job_id,
+                job.schedule_id,
+                job.generation,
+                ending.outcome.value,
+                ending.run_id,
+                stored(job.created_at),
+                detail,
+            )
         )
-        for ending in endings
-    ]
     db.run(SQL.insert_history, jobs=RowSet(_HISTORY_COLUMNS, rows))
 
 
-def _detail(ending: JobEnding, messages: Sequence[MessageRef]) -> dict[str, object]:
-    told: dict[str, object] = {"why": ending.why, "messages": messages}
-    return told if ending.run_id is not None else told | {"fed": write_plain(ending.job.progress)}
+def _fed_if_dropped(ending: JobEnding) -> dict[str, object]:
+    return {} if ending.run_id is not None else {"fed": write_plain(ending.job.progress)}
 
 
 def find_job(db: Db, job_id: JobId) -> Job | EndedJob:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import RowSet, load_sql
+from tidemill.catalog.records import stored_times
 from tidemill.names import JobId, ScheduleId
 from tidemill.run.step.watermarks import read_last_moves
 from tidemill.schedule.checker import Launch, launch_at_once
@@ -25,7 +26,7 @@ from tidemill.schedule.jobs import (
 )
 from tidemill.schedule.misfires import MOST_FIRES, Due, find_due, find_stand
 from tidemill.schedule.schedules import share_listening
-from tidemill.schedule.specs import Schedule
+from tidemill.schedule.specs import Misfire, Schedule
 from tidemill.schedule.standstill_triggers import WatermarkStands
 from tidemill.schedule.time_triggers import CalendarTrigger, Every, TimeTrigger
 from tidemill.world import World
@@ -107,7 +108,7 @@ NEXT_TIMER: Final = SQL.find_next()
 
 def _fire_due(db: Db, world: World, limit: int, most_launches: int | None) -> Fired:
     """`fire_due` within a block. With None as `most_launches` each job gets a row."""
-    now = db.now()
+    now, stored = db.now(), stored_times()
     found = _lock_timers(db, now, limit)
     if not found:
         return Fired(0)
@@ -122,7 +123,8 @@ def _fire_due(db: Db, world: World, limit: int, most_launches: int | None) -> Fi
     fires = [_Fire(*timer, fire) for timer, one in due.items() for fire in one.fires]
     # Also those that are fed nothing: they are locked, so a slot that became free has passed them over.
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {schedule_id: [] for schedule_id in open_jobs}
-    given = RowSet(_FIRE_COLUMNS, [(*fire, schedules[fire.schedule_id].generation, None) for fire in fires])
+    rows = [(one, no, stored(at), schedules[one].generation, None) for one, no, at in fires]
+    given = RowSet(_FIRE_COLUMNS, rows)
     again = {timer for timer, one in due.items() if one.set_back}
     fired = {fire for fire in db.records(SQL.find_fired, _Fire, fires=given) if _Timer(*fire[:2]) not in again}
     fires = [fire for fire in fires if fire not in fired] if fired else fires
@@ -130,11 +132,11 @@ def _fire_due(db: Db, world: World, limit: int, most_launches: int | None) -> Fi
         facts.setdefault(fire.schedule_id, []).append((fire.trigger_no, Fire(fire.fire_time, now)))
     world.mark("timekeeper.before_jobs")
     jobs, launches = _feed(db, world, facts, schedules, open_jobs, now, most_launches)
-    fed = [(*fire, schedules[fire.schedule_id].generation, jobs[fire.schedule_id]) for fire in fires]
+    fed = [(one, no, stored(at), schedules[one].generation, jobs[one]) for one, no, at in fires]
     db.run(SQL.insert_fires, fires=RowSet(_FIRE_COLUMNS, fed))
     world.mark("timekeeper.before_timers")
     moved = [
-        (*timer, one.next_fire, jobs.get(timer.schedule_id) if one.behind else None, one.counted_from)
+        (*timer, stored(one.next_fire), jobs.get(timer.schedule_id) if one.behind else None, stored(one.counted_from))
         for timer, one in due.items()
         if not one.parked
     ]
@@ -181,6 +183,8 @@ def _find_all_due(
 ) -> tuple[list[_DueTimer], dict[_Timer, Due]]:
     """Return the timers of this batch, and what each of them feeds; a timer of nothing has no entry."""
     due: dict[_Timer, Due] = {}
+    # What thousands of schedules with one trigger are due for is found once, with the leaf, which keeps its id.
+    known: dict[tuple[int, Misfire, timedelta, datetime], tuple[TimeTrigger, Due]] = {}
     fires = 0
     for place, one in enumerate(found):
         if fires >= MOST_FIRES:
@@ -198,7 +202,14 @@ def _find_all_due(
         job = open_jobs.get(timer.schedule_id)
         waits = job is not None and timer.trigger_no in job.fed
         counted_from = _counted_from(leaf, schedule, one.next_fire_at, launches)
-        set_back = isinstance(leaf, Every) and counted_from > now
+        if isinstance(leaf, CalendarTrigger):
+            key = (id(leaf), schedule.spec.misfire, schedule.spec.grace, counted_from)
+            if key not in known:
+                known[key] = leaf, find_due(leaf, schedule.spec, counted_from, now, waits=waits)
+            due[timer] = known[key][1]
+            fires += len(due[timer].fires)
+            continue
+        set_back = counted_from > now
         if set_back:
             # How long ago the last launch was, nothing says: what the timer counted from, once it had been set right.
             counted_from = min(now, one.counted_from or now)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import FROM_LATEST, Call, Param, RowSet, load_sql
-from tidemill.catalog.records import to_json
+from tidemill.catalog.records import stored_times, to_json
 from tidemill.epoch import EPOCH
 from tidemill.errors import NotFound
 from tidemill.json_specs import read_plain, write_plain
@@ -296,6 +296,7 @@ _SLOT_COLUMNS: Final = ("limit_key", "run_id")
 
 def insertions(runs: Sequence[NewRun]) -> tuple[Call, Call]:
     """Return the statements that make `runs` with their slots. The first one gives the id and the kind of each."""
+    stored = stored_times()
     rows = [
         (
             run.run_id,
@@ -303,10 +304,10 @@ def insertions(runs: Sequence[NewRun]) -> tuple[Call, Call]:
             run.schedule_id,
             run.job_id,
             run.priority,
-            run.deadline,
-            json.dumps(run.arguments),
+            stored(run.deadline),
+            to_json(run.arguments),
             cause,
-            run.came_at,
+            stored(run.came_at),
             run.backfill_id,
             run.workflow,
             (run.replay.code or None) if run.replay else None,

@@ -339,12 +339,14 @@ def _fitting(
     """The windows of the first of `groups`, as far as the limits allow, and their partitions."""
     taken: list[Window] = []
     partitions: set[Stored] = set()
+    size = 0
     for windows in groups:
-        more = partitions.union(*(holders.get(window, ()) for window in windows))
-        size = sum(partition.bytes for partition in more)
-        full = len(taken) + len(windows) > limits.windows or len(more) > limits.partitions or size > limits.bytes
+        more = set[Stored]().union(*(holders.get(window, ()) for window in windows)) - partitions
+        size += sum(partition.bytes for partition in more)
+        number = len(partitions) + len(more)
+        full = len(taken) + len(windows) > limits.windows or number > limits.partitions or size > limits.bytes
         if taken and full:
             break
         taken += windows
-        partitions = more
+        partitions |= more
     return taken, partitions

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from tests.manual_clock import ManualClock, backdoor_of
 from tests.run.conftest import rows_of
 from tests.spawners import InProcess
+from tests.wakes import wakes_of
 from tidemill import Mill
 from tidemill.alerts.alerts import Watch
 from tidemill.app.deploy import Deployed
@@ -29,7 +30,7 @@ from tidemill.run.records.bundles import find_code
 from tidemill.run.records.programs import find_program_by_id
 from tidemill.run.records.runs import Cause, RunRecord, find_run, list_runs
 from tidemill.run.records.workers import balance
-from tidemill.run.step.attempts import AttemptEnd, end_attempt, take_runs
+from tidemill.run.step.attempts import AttemptEnd, FinishRun, end_attempt, take_runs
 from tidemill.run.step.inputs import announce_due
 from tidemill.run.step.outputs import Writer
 from tidemill.run.step.resumption import end_holds
@@ -126,6 +127,10 @@ class Stage:
         """End the attempt of a run that was taken, as a runner does that has seen why its driver is gone."""
         end = AttemptEnd(Cause(cause), why, zombie=zombie)
         end_attempt(self.mill.project.catalog, run.run_id, run.epoch, end)
+
+    def complete(self, run: RunRecord) -> set[str]:
+        """End a run that was taken as if it had committed; return the kinds of changes for which processes wake."""
+        return {str(kind) for kind in wakes_of(self.mill.project.catalog, FinishRun(run.run_id, run.epoch, "", {}))}
 
     def balance_workers(self) -> list[RunId]:
         """Make the missing runs of workers, as a runner does, and return those that are too many."""

@@ -614,6 +614,21 @@ def test_an_advance_looks_at_a_bounded_number_of_items(past, monkeypatch):
     assert counts(past.mill.backfills.show(backfill_id)) == ("COMPLETED", 0, 0, 1, 0, 5)
 
 
+@pytest.mark.parametrize("of_backfill", [True, False])
+def test_the_end_of_a_run_wakes_schedulers_if_a_backfill_waits_for_the_end(past, of_backfill):
+    """The end of each run had the scheduler of each node look."""
+    if of_backfill:
+        past.mill.backfills.start("shop.daily")
+        past.schedule()
+    else:
+        past.mill.runs.start("shop.daily")
+    (run,) = past.take(most=1)
+
+    wakes = past.complete(run)
+
+    assert ("job" in wakes) is of_backfill
+
+
 def test_a_backfill_whose_items_the_schedule_takes_pauses_by_itself(past):
     """The consumer was reset: the next scheduled run takes all that waits for the backfill."""
     past.publish("days", *(f"day={day}" for day in range(10, 40)))

@@ -25,7 +25,8 @@ from tidemill.catalog.wakeups import Waiter
 from tidemill.processes import LocalSpawner
 from tidemill.world import SystemClock, World
 
-MESSAGE = frozenset({WakeKind.MESSAGE})
+UNHEARD = frozenset({WakeKind.UNHEARD})
+"""The change of `HELLO`, which no schedule hears."""
 PROGRESS = frozenset({WakeKind.PROGRESS})
 
 
@@ -81,7 +82,7 @@ def test_all_waiters_of_a_process_share_a_connection(line: CountingProxy, near: 
 def test_a_commit_wakes_those_that_wait_for_its_changes(near: Catalog, far: Catalog) -> None:
     """A commit cost each idle node 25 statements, because it woke all loops."""
     job, run = frozenset({WakeKind.JOB}), frozenset({WakeKind.RUN})
-    kinds = [MESSAGE, MESSAGE | job, run, frozenset[WakeKind]()]
+    kinds = [UNHEARD, UNHEARD | job, run, frozenset[WakeKind]()]
     for catalog in (near, far):
         waiters = [catalog.waiter(kind) for kind in kinds]
         for waiter in waiters:
@@ -89,7 +90,7 @@ def test_a_commit_wakes_those_that_wait_for_its_changes(near: Catalog, far: Cata
 
         near.apply([HELLO])
         woken = [
-            waiter.wait(SOON if kind >= MESSAGE else NOT_LONG) for waiter, kind in zip(waiters, kinds, strict=True)
+            waiter.wait(SOON if kind >= UNHEARD else NOT_LONG) for waiter, kind in zip(waiters, kinds, strict=True)
         ]
         for waiter in waiters:
             waiter.close()
@@ -151,12 +152,12 @@ def test_commits_within_five_milliseconds_share_a_notification() -> None:
     """Each notification is a transaction of its own, and wakes each node."""
     server = _Sent()
     notifier = Notifier(server.send, ManualClock())  # on which no time passes
-    notifier.note(MESSAGE)
+    notifier.note(UNHEARD)
     for change in (WakeKind.JOB, WakeKind.RUN) * 500:
         notifier.note(frozenset({change}))
     notifier.close()
 
-    assert server.sent[0] == MESSAGE
+    assert server.sent[0] == UNHEARD
     assert frozenset().union(*server.sent[1:]) == {WakeKind.JOB, WakeKind.RUN}
     assert len(server.sent) < 20
 
@@ -165,13 +166,13 @@ def test_a_notification_that_waits_is_sent_without_another_commit() -> None:
     """Else the last of several commits would wait for the next look of the others."""
     server = _Sent()
     notifier = Notifier(server.send, ManualClock())
-    notifier.note(MESSAGE)
-    notifier.note(MESSAGE)
+    notifier.note(UNHEARD)
+    notifier.note(UNHEARD)
     came = [server.came.acquire(timeout=SOON.total_seconds()) for _ in range(2)]
     notifier.close()
 
     assert came == [True, True]
-    assert server.sent == [MESSAGE, MESSAGE]
+    assert server.sent == [UNHEARD, UNHEARD]
 
 
 def test_progress_waits_for_the_next_notification() -> None:
@@ -179,10 +180,10 @@ def test_progress_waits_for_the_next_notification() -> None:
     server = _Sent()
     notifier = Notifier(server.send, SystemClock())
     notifier.note(PROGRESS)
-    notifier.note(MESSAGE)
+    notifier.note(UNHEARD)
     notifier.close()
 
-    assert server.sent == [MESSAGE | PROGRESS]
+    assert server.sent == [UNHEARD | PROGRESS]
 
 
 def test_progress_has_a_notification_of_its_own_after_a_while() -> None:
@@ -226,7 +227,7 @@ def test_a_lost_line_wakes_all(line: CountingProxy, near: Catalog, far: Catalog)
         while line.take()["LISTEN"] == 0:
             pass
         drain(waiter)
-        with closing(near.waiter(MESSAGE)) as other:
+        with closing(near.waiter(UNHEARD)) as other:
             drain(other)
             far.apply([HELLO])
             told = other.wait(SOON)
@@ -252,7 +253,7 @@ def test_catalogs_of_a_process_that_are_closed_leave_no_connection(line: Countin
     """Nor a thread that would go on to listen."""
     before = set(threading.enumerate())
     catalog = open_at(line.url, World())
-    waiters = [catalog.waiter(ALL_CHANGES), catalog.waiter(MESSAGE)]
+    waiters = [catalog.waiter(ALL_CHANGES), catalog.waiter(UNHEARD)]
     for waiter in waiters:
         waiter.close()
     catalog.close()
@@ -277,7 +278,7 @@ class _Listening:
     def __init__(self, url: str, open_at: OpenCatalog, far: Catalog) -> None:
         self.clock = _StillClock()
         self.catalog = open_at(url, World(clock=self.clock))
-        self.waiter = self.catalog.waiter(MESSAGE)
+        self.waiter = self.catalog.waiter(UNHEARD)
         drain(self.waiter)
         far.apply([HELLO])
         assert self.waiter.wait(SOON), "without a look in vain before, a commit of another node wakes at once"

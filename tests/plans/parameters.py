@@ -159,6 +159,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "error": "it failed",
     "event_key": "partition:default.small_1",
     "event_keys": _list("partition:default.small_1", "partition:default.small_2"),
+    "listened": _list("message:orders:", "message:orders:settled"),
     "event_type": "partitions",
     "expected": 1,
     "facts": "{}",

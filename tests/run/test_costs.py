@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 
 from tests.catalog.counting import TICK, CountingProxy, Statements
@@ -17,6 +17,8 @@ from tidemill.roles.janitor import Janitor
 from tidemill.roles.keeper import Keeper
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
 from tidemill.run.processes.runner import Runner
+from tidemill.schedule import loop
+from tidemill.schedule.loop import Scheduler
 from tidemill.storage.hints import FolderHints
 from tidemill.world import World
 
@@ -94,6 +96,40 @@ def test_a_run_that_leaves_nothing_for_later_wakes_no_keeper(postgres_catalog_ur
         other.close()
 
     assert not woken
+
+
+def test_a_completed_run_wakes_the_runner_of_its_node_alone(postgres_catalog_url, tmp_path):
+    """The end of each run had the runner and the scheduler of each node look."""
+    with staged(tmp_path, postgres_catalog_url) as stage, ExitStack() as opened:
+        stage.declare(APP)
+        stage.publish("bell", "n=1")
+        stage.schedule()
+        (run, *_) = stage.take()
+        node = stage.mill.project.catalog.node
+        listening = [(node, Runner.AWAITED), ("another", Runner.AWAITED), (node, Scheduler.AWAITED)]
+        waiters = []
+        for name, awaited in listening:
+            other = opened.enter_context(closing(open_catalog(postgres_catalog_url, World(), node=name)))
+            waiters.append(opened.enter_context(closing(other.waiter(awaited))))
+        for waiter in waiters:
+            waiter.wait(timedelta(0))
+        ended = stage.attempt(run)
+        woken = [waiter.wait(timedelta(milliseconds=300)) for waiter in waiters]
+
+    assert ended.state == "COMPLETED"
+    assert woken == [True, False, False]
+
+
+def test_up_until_idle_does_not_wait_for_the_next_look_of_its_scheduler(postgres_catalog_url, tmp_path, monkeypatch):
+    """The messages of the last run wake no scheduler, and are work until a scheduler has read them."""
+    monkeypatch.setattr(loop, "LONGEST_SLEEP", timedelta(hours=1))
+    with staged(tmp_path, postgres_catalog_url) as stage:
+        stage.declare(APP)
+        stage.publish("bell", "n=1")
+        stage.up()
+        states = {run.state for run in stage.runs()}
+
+    assert states == {"COMPLETED"}
 
 
 def _count(line: CountingProxy, step: Callable[[], timedelta]) -> Statements:

@@ -752,6 +752,17 @@ def test_an_idle_runner_looks_as_often_as_its_reaper_has_to(mill):
     assert idle <= runner.reaper.every
 
 
+def test_a_runner_looks_at_its_runs_without_a_wake_up(mill):
+    """A driver may die between the commit of its run and the notification of the commit."""
+    run_id = mill.start("hangs")
+    mill.wait_for("hangs")
+
+    idle = mill.runner.idle_for()
+
+    assert not mill.works.run(run_id).state.ended
+    assert idle <= timedelta(milliseconds=200)
+
+
 class Cluster:
     """A launcher whose processes are entries of a list, as those of a cluster are for a runner."""
 

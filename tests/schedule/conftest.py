@@ -172,6 +172,11 @@ class Shop:
 
     def end(self, run_id: RunId) -> None:
         """Let a run that was just made complete, as its driver's commit does."""
+        self.begin()
+        self.catalog.apply([FinishRun(run_id, 1, "done", {})])
+
+    def begin(self) -> None:
+        """Have processes register for all runs that were just made."""
 
         def start(db: Db) -> None:
             lease = timedelta(seconds=60)
@@ -179,7 +184,6 @@ class Shop:
                 register(db, Registration(run.run_id, run.epoch, 1, {}, "logs"))
 
         self.catalog.write(start)
-        self.catalog.apply([FinishRun(run_id, 1, "done", {})])
 
     def sql(self, statement: str) -> list[tuple[object, ...]]:
         """Run a statement behind the product's back."""

@@ -10,9 +10,10 @@ from datetime import date, timedelta
 import pytest
 
 from tests.schedule.test_crashes import Crash
-from tidemill.catalog.named import Dialect
+from tests.wakes import wakes_of
+from tidemill.catalog.named import Dialect, WakeKind
 from tidemill.names import RunId
-from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt, take_runs
+from tidemill.run.step.attempts import AttemptEnd, Cause, FinishRun, end_attempt, take_runs
 from tidemill.schedule import boundaries
 from tidemill.schedule.boundaries import FREE, feed_boundaries
 from tidemill.schedule.changes import Delete, Resume, Suspend, Update
@@ -63,6 +64,20 @@ def test_each_period_has_a_run_of_its_own_in_order(shop):
     assert within == []
     assert hours(shop, later) == [[9_000_011], [9_000_012], [9_000_013]]
     assert shop.sql("SELECT count(*) FROM boundary") == [(0,)]
+
+
+@pytest.mark.parametrize(("trigger", "woken"), [(EACH, True), (NewPartitions("raw"), False)])
+def test_the_end_of_a_run_wakes_schedulers_if_a_period_waits_for_the_end(shop, trigger, woken):
+    """The end of each run had the scheduler of each node look."""
+    shop.schedule(trigger)
+    shop.add("raw")
+    shop.pass_to(9_000_012, 9_000_010)
+    (launch,) = shop.step()
+    shop.begin()
+
+    wakes = wakes_of(shop.catalog, FinishRun(launch.run_id, 1, "done", {}))
+
+    assert (WakeKind.JOB in wakes) is woken
 
 
 def test_days_of_23_and_25_hours_end_at_midnight_of_the_zone(shop):

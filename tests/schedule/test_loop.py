@@ -76,6 +76,25 @@ def test_the_loop_outlives_an_outage_of_the_catalog(shop):
     assert len(launches) == 1
 
 
+def test_a_message_whose_wake_up_is_lost_starts_its_run_at_the_next_look(shop):
+    """A process may die between its commit and its notification. So no work depends on a wake-up."""
+    shop.schedule(NewPartitions("clicks"))
+    launches: list[Launch] = []
+    naps: list[timedelta] = []
+
+    class Deaf:
+        def wait(self, timeout: timedelta, *, found: bool) -> bool:  # noqa: ARG002  # hears of no commit
+            if timeout and not naps:
+                shop.add()
+            naps.append(timeout)
+            return False
+
+    Scheduler(shop.catalog, shop.world, launches.append).run(Deaf(), lambda: bool(launches))
+
+    assert len(launches) == 1
+    assert max(naps) == LONGEST_SLEEP
+
+
 def test_a_commit_wakes_the_loop(shop):
     """No process polls: a run starts within milliseconds of the commit that triggers the run."""
     shop.schedule(NewPartitions("clicks"), constraints=(Concurrency(1),))

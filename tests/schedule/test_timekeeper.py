@@ -7,7 +7,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tests.wakes import wakes_of
+from tidemill.catalog.named import WakeKind
 from tidemill.epoch import from_ms, to_ms
+from tidemill.run.step.attempts import FinishRun
 from tidemill.schedule import misfires, timekeeper
 from tidemill.schedule.changes import Resume, Suspend, Update
 from tidemill.schedule.checker import check_due
@@ -315,6 +318,20 @@ def test_under_all_a_time_that_comes_waits_for_the_run_before_it(shop):
 
     assert early == []
     assert _logical_times(shop, [first, *second]) == [["02. 02:30"], ["03. 02:30"]]
+
+
+@pytest.mark.parametrize(("misfire", "woken"), [(Misfire.ALL, True), (Misfire.ONCE, False)])
+def test_the_end_of_a_run_wakes_schedulers_if_a_time_waits_for_the_end(shop, misfire, woken):
+    """The end of each run had the scheduler of each node look."""
+    _move_to(shop, "04-01")
+    shop.schedule(NIGHTLY, misfire=misfire)
+    _move_to(shop, "04-02")
+    (launch,) = shop.step()
+    shop.begin()
+
+    wakes = wakes_of(shop.catalog, FinishRun(launch.run_id, 1, "done", {}))
+
+    assert (WakeKind.JOB in wakes) is woken
 
 
 @pytest.mark.parametrize(

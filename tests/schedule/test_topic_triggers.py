@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.wakes import wakes_of
 from tidemill.catalog.messages import Message, Publish, Topic
+from tidemill.catalog.named import WakeKind
 from tidemill.errors import UserError
 from tidemill.json_specs import read_plain, write_plain
 from tidemill.names import EventKey
@@ -62,6 +64,29 @@ def test_a_message_finds_the_listeners_of_its_key_alone(shop):
 
     heard_by = {schedule_id for listeners in found.values() for schedule_id, _ in listeners}
     assert heard_by == {of_all.schedule_id, of_customers[3].schedule_id}
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "kind"),
+    [
+        ("orders", "mine", WakeKind.MESSAGE),
+        ("orders", "yours", WakeKind.UNHEARD),
+        ("payments", "any", WakeKind.MESSAGE),
+        ("others", "mine", WakeKind.UNHEARD),
+        (Topic.DATA, "partition:default.clicks", WakeKind.MESSAGE),
+        (Topic.DATA, "partition:default.raw", WakeKind.UNHEARD),
+    ],
+)
+def test_only_a_message_that_a_schedule_hears_wakes_schedulers(shop, topic, key, kind):
+    """The two messages of each run, which mostly no schedule hears, had the scheduler of each node look."""
+    program = shop.program()
+    shop.schedule(MessageOn("orders", key="mine"), name="one", program=program)
+    shop.schedule(MessageOn("payments"), name="all", program=program)
+    shop.schedule(NewPartitions("clicks"), name="data", program=program)
+
+    wakes = wakes_of(shop.catalog, Publish(topic, "message", EventKey(key), {}))
+
+    assert wakes == {kind}
 
 
 def test_a_suspended_schedule_passes_no_messages_of_other_keys(shop):

@@ -237,9 +237,7 @@ class Db(ABC):
             raise Internal(f"{statement.name} uses {{commit_seq}}: take a tick first")
         self._lock(statement.rank, statement.name)
         rows, changed = self._execute(call)
-        # Not for nothing: a runner that looks for work in vain would wake itself, to look again.
-        if changed > 0:
-            self.wakes |= statement.wakes
+        self.wakes |= statement.changes(rows, changed)
         return rows, changed
 
     def _lock(self, rank: int | None, name: str) -> None:

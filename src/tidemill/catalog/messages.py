@@ -131,9 +131,13 @@ class Message:
     @property
     def listened_keys(self) -> tuple[EventKey, ...]:
         """The keys under which schedules listen to the message. Users choose the event keys of their own messages."""
-        if self.topic in set(Topic):
-            return (self.event_key,)
-        return tuple(dict.fromkeys((message_event(self.topic), message_event(self.topic, self.event_key))))
+        return _list_listened(self.topic, self.event_key)
+
+
+def _list_listened(topic: str, event_key: EventKey) -> tuple[EventKey, ...]:
+    if topic in set(Topic):
+        return (event_key,)
+    return tuple(dict.fromkeys((message_event(topic), message_event(topic, event_key))))
 
 
 class MessageRow(NamedTuple):
@@ -169,6 +173,7 @@ class Publish(Effect):
             "event_type": self.event_type,
             "event_key": self.event_key,
             "payload": payload,
+            "listened": json.dumps(_list_listened(self.topic, self.event_key)),
         }
         return (SQL.publish(**params),)
 

@@ -5,7 +5,9 @@ from tidemill.catalog.stubs import statement
 
 class Sql:
     @statement
-    def publish(self, *, event_key: Param, event_type: Param, payload: Param, topic: Param) -> None: ...
+    def publish(
+        self, *, event_key: Param, event_type: Param, listened: Param, payload: Param, topic: Param
+    ) -> None: ...
     @statement
     def read_after(self, *, limit: Param, n: Param, seq: Param, topic: Param) -> None: ...
     @statement

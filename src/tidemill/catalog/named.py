@@ -7,7 +7,8 @@ handful of tokens covers what differs between the two databases (see `_render`);
 stands there twice, with `-- only: sqlite` and `-- only: postgres`.
 
 A statement wakes the processes that wait for the kind of change it makes: its table has one (`_KINDS`), or the header
-says which (`-- wakes: run, job`). `-- quiet` marks a statement that wakes no process (a renewal).
+says which (`-- wakes: run, job`). `-- quiet` marks a statement that wakes no process (a renewal). A statement that
+`-- gives: wakes` says in its rows which of these kinds it has made.
 
 `-- gives: a, b` names the columns of the rows, by which records are read. `-- locks: run` names the tables of the lock
 order whose rows the statement locks; the last of them is its place in that order. `-- locks: job, at slot_limit` gives
@@ -82,10 +83,17 @@ class WakeKind(StrEnum):
     """The kinds of changes that processes wait for."""
 
     MESSAGE = "message"
+    """A message that a schedule may hear."""
+    UNHEARD = "unheard"
+    """A message that no schedule hears. Workers, outside subscribers and people may wait for the message."""
     JOB = "job"
     """A job, timer, boundary or schedule may have something to do for a scheduler."""
     RUN = "run"
-    """A run waits for a runner, is to be killed, or has ended."""
+    """A run waits for a runner, is to be killed, or has ended without a commit."""
+    COMPLETED = "completed"
+    """A run has ended with a commit."""
+    FREED = "freed"
+    """A driver has ended its run. Only the runner of the same node has something to do."""
     PROGRESS = "progress"
     """A run goes on. Only people wait for that, so the notification may come a second later."""
     TIME = "time"
@@ -98,6 +106,8 @@ class WakeKind(StrEnum):
 
 
 ALL_CHANGES: Final = frozenset(WakeKind)
+OF_ONE_NODE: Final = frozenset({WakeKind.FREED})
+"""The kinds of changes that wake no process of another node."""
 
 _KINDS: Final = {
     "message": WakeKind.MESSAGE,
@@ -134,6 +144,8 @@ _ROWS = re.compile(r"\{rows:(?P<name>\w+)\((?P<columns>[^)]*)\)\}")
 _PARAM = re.compile(r"(?<![:\w]):(?P<name>[a-z_]\w*)")
 _CHANGED = re.compile(r"\b(?:UPDATE|INSERT INTO|DELETE FROM)\s+(?P<table>\w+)", re.IGNORECASE)
 _WORD = re.compile(r"[a-z_]\w*")
+_SAYS_WAKES: Final = ("wakes",)
+"""The columns of a statement that says which kinds of changes it has made."""
 
 
 GREATEST: Final = 2**63 - 1
@@ -229,6 +241,14 @@ class Statement(Generic[P]):
         if params.keys() != self.names:
             raise Internal(f"statement {self.name} takes {sorted(self.names)}, not {sorted(params)}")
         return Call(self, cast("dict[str, Param]", params))
+
+    def changes(self, rows: Sequence[Row], changed: int) -> frozenset[WakeKind]:
+        """Return the kinds of changes that an execution has made which gave `rows` and changed so many rows."""
+        if changed <= 0:
+            return frozenset()  # a runner that looks for work in vain would wake itself, to look again
+        if self.gives != _SAYS_WAKES:
+            return self.wakes
+        return frozenset(WakeKind(kind) for row in rows for kind in _WORD.findall(str(row[0])))
 
 
 class Call(NamedTuple):

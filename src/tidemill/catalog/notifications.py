@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 
-from tidemill.catalog.named import ALL_CHANGES, WakeKind
+from tidemill.catalog.named import ALL_CHANGES, OF_ONE_NODE, WakeKind
 from tidemill.catalog.wakeups import Bell, Heard
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class NotificationEar:
             for one in notifications:
                 sender, kinds = _read_payload(one.payload)
                 if sender.node != self._sender.node:
-                    heard = heard._replace(far=heard.far | kinds)
+                    heard = heard._replace(far=heard.far | (kinds - OF_ONE_NODE))
                 elif sender.process != self._sender.process:
                     heard = heard._replace(near=heard.near | kinds)
         return heard

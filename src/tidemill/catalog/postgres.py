@@ -182,8 +182,9 @@ class PostgresCatalog(Catalog):
             assert row is not None  # noqa: S101  # tidemill_tick() gives one row
             for call in calls:
                 cursor.nextset()
-                if call.statement.wakes and cursor.rowcount > 0:
-                    changes.update(call.statement.wakes)
+                if call.statement.wakes:
+                    rows = cursor.fetchall() if cursor.description else []
+                    changes.update(call.statement.changes(rows, cursor.rowcount))
             return CommitSeq(int(str(row[0])))
 
         try:

@@ -25,11 +25,12 @@ _log = logging.getLogger(__name__)
 
 _AWAITED_BY_LOOKS: Final = frozenset(WakeKind) - {
     WakeKind.PROGRESS,
+    WakeKind.FREED,
     WakeKind.DELIVERY,
     WakeKind.TOKEN,
     WakeKind.NODE,
 }
-_AWAITED_BY_COURIERS: Final = frozenset({WakeKind.MESSAGE, WakeKind.DELIVERY})
+_AWAITED_BY_COURIERS: Final = frozenset({WakeKind.MESSAGE, WakeKind.UNHEARD, WakeKind.DELIVERY})
 LOOK_AGAIN: Final = timedelta(seconds=1)
 """The delay of the next look after a commit."""
 _MOST_COURIERS: Final = 32

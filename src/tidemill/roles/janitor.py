@@ -56,7 +56,7 @@ class Janitor:
     Processed files leave in a step of its own, which runs in a loop of its own: the step may take long.
     """
 
-    AWAITED: ClassVar = frozenset({WakeKind.MESSAGE, WakeKind.RUN, WakeKind.TIME})
+    AWAITED: ClassVar = frozenset({WakeKind.MESSAGE, WakeKind.UNHEARD, WakeKind.RUN, WakeKind.COMPLETED, WakeKind.TIME})
     """The changes after which processed files may have to leave their inbox."""
 
     def __init__(

@@ -54,8 +54,11 @@ class Loops:
         """Tell whether an error has ended a loop."""
         return bool(self._errors)
 
-    def start(self, name: str, run: Loop, awaited: frozenset[WakeKind] = frozenset()) -> None:
-        """Run a loop in a thread of its own. Commits with one of the changes `awaited` wake the loop."""
+    def start(self, name: str, run: Loop, awaited: frozenset[WakeKind] = frozenset()) -> Waiter:
+        """Run a loop in a thread of its own, and return its waiter.
+
+        Commits with one of the changes `awaited` wake the loop.
+        """
         waiter = self._catalog.waiter(awaited)
 
         def body() -> None:
@@ -75,6 +78,7 @@ class Loops:
         self._waiters.append(waiter)
         self._threads.append(threading.Thread(target=body, name=name))
         self._threads[-1].start()
+        return waiter
 
     def fail(self, error: BaseException) -> None:
         """End all loops by an error, which `stop` raises."""

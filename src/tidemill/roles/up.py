@@ -108,6 +108,7 @@ class _NodeProcess:
         self._loops = Loops(self._catalog, self._world)
         self._runner: Runner | None = None
         self._discoverer: Discoverer | None = None
+        self._wake_scheduler: Callable[[], None] = lambda: None
 
     @property
     def _busy(self) -> int:
@@ -215,7 +216,7 @@ class _NodeProcess:
             on_event=self._narrator.alerted,
             on_dead=self._narrator.gave_up,
         )
-        self._loops.start("scheduler", scheduler.run, Scheduler.AWAITED)
+        self._wake_scheduler = self._loops.start("scheduler", scheduler.run, Scheduler.AWAITED).wake
         self._loops.start("keeper", loop(self._world, keeper.step, look_again=LOOK_AGAIN, hints=hints), Keeper.AWAITED)
         ending.callback(alerter.stop)
         alerter.start(self._loops)
@@ -238,7 +239,11 @@ class _NodeProcess:
             return False
         # Runs that need something that this node lacks wait for other nodes.
         avoided = self._runner.avoided()
-        return self._catalog.read(lambda db: is_idle(db, avoided))
+        idle = self._catalog.read(lambda db: is_idle(db, avoided))
+        if not idle:
+            # Messages that no schedule hears wake no scheduler. They are work until a scheduler has read them.
+            self._wake_scheduler()
+        return idle
 
 
 def _make_launcher(mill: Mill) -> LocalLauncher:

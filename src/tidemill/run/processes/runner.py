@@ -101,7 +101,7 @@ class _Waiting:
 class Runner:
     """Works on at most `slots` runs at a time."""
 
-    AWAITED: ClassVar = frozenset({WakeKind.RUN})
+    AWAITED: ClassVar = frozenset({WakeKind.RUN, WakeKind.FREED})
     """The changes by which a runner gets something to do."""
 
     def __init__(

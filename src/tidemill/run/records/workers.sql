@@ -47,6 +47,7 @@ UPDATE worker SET failures = 0 WHERE program_id = :program_id AND failures > 0
 
 -- name: postpone_starts
 -- locks: nothing, at slot_limit
+-- wakes: run
 -- The wait doubles with each failure in a row, up to an hour.
 UPDATE worker
    SET failures = failures + :failed,

@@ -216,9 +216,11 @@ SELECT tidemill_refuse('attempt_moved', CAST(:run_id AS TEXT))
                       AND (CAST(:lease_until AS BIGINT) IS NULL OR lease_until = :lease_until) {for_update})
 
 -- name: complete_run
+-- gives: wakes
 -- locks: run
--- wakes: run, job
--- What a completed run leaves for a later time wakes the keeper by itself.
+-- wakes: completed, freed, job
+-- What a completed run leaves for a later time wakes the keeper by itself. A scheduler is woken if a timer, a queue of
+-- boundaries, or a backfill has waited for the end of this run: each had the scheduler of each node look.
 -- An attempt that does not know its core time adds nothing.
 -- The driver knows how long its transaction had been open when it began to commit. So no clock of two machines differs.
 UPDATE run
@@ -228,6 +230,10 @@ UPDATE run
                          + CAST(:open_for AS BIGINT),
        core_time = coalesce(core_time + coalesce(CAST(:core_time AS BIGINT), 0), CAST(:core_time AS BIGINT))
  WHERE run_id = :run_id AND epoch = :epoch
+RETURNING CASE WHEN EXISTS (SELECT 1 FROM timer AS t WHERE t.schedule_id = run.schedule_id AND t.behind = run.job_id)
+                 OR EXISTS (SELECT 1 FROM boundary AS b WHERE b.schedule_id = run.schedule_id AND b.behind = run.job_id)
+                 OR EXISTS (SELECT 1 FROM backfill_item AS i WHERE i.run_id = run.run_id AND i.state = 'RUNNING')
+               THEN 'completed, freed, job' ELSE 'completed, freed' END AS wakes
 
 -- name: repeat_run
 -- locks: run

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from tests.manual_clock import ManualClock, backdoor_of
 from tests.run.conftest import rows_of
 from tests.spawners import InProcess
+from tests.taking import take_runs
 from tests.wakes import wakes_of
 from tidemill import Mill
 from tidemill.alerts.alerts import Watch
@@ -30,7 +31,7 @@ from tidemill.run.records.bundles import find_code
 from tidemill.run.records.programs import find_program_by_id
 from tidemill.run.records.runs import Cause, RunRecord, find_run, list_runs
 from tidemill.run.records.workers import balance
-from tidemill.run.step.attempts import AttemptEnd, FinishRun, end_attempt, take_runs
+from tidemill.run.step.attempts import AttemptEnd, FinishRun, end_attempt
 from tidemill.run.step.inputs import announce_due
 from tidemill.run.step.outputs import Writer
 from tidemill.run.step.resumption import end_holds

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,11 +12,11 @@ import psycopg
 import pytest
 
 from tests.catalog.conftest import OpenCatalog
-from tests.catalog.counting import CountingProxy
+from tests.catalog.counting import TICK, CountingProxy
 from tests.catalog.test_named import SQL
 from tests.catalog.test_wakeups import HELLO, NOT_LONG, SOON
 from tests.manual_clock import ManualClock
-from tidemill.catalog.db import Catalog
+from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.messages import Topic, lock_position
 from tidemill.catalog.named import ALL_CHANGES, Call, WakeKind
@@ -134,6 +134,29 @@ def test_a_notification_is_a_transaction_of_its_own(line: CountingProxy, near: C
 
     assert sum("COMMIT" in message for message in messages) == 2
     assert [message for message in messages if "NOTIFY" in message] == [["SET", "NOTIFY"]]
+
+
+def test_the_first_statement_of_a_block_takes_its_begin_along(line: CountingProxy, near: Catalog) -> None:
+    """Each message to the server is a round trip. A block that asks nothing sends none."""
+
+    def fail(db: Db) -> None:
+        db.now()
+        raise LookupError
+
+    def asks(block: Callable[[Db], object]) -> list[list[str]]:
+        with suppress(LookupError):
+            near.write(block)
+        told = [message for message in line.take_messages() if "NOTIFY" not in message]
+        # A connection prepares a statement at its first use.
+        return [[name for name in message if not name.startswith(("PREPARE", "DEALLOCATE"))] for message in told]
+
+    near.read(lambda db: db.now())  # opens a connection
+    line.take()
+
+    assert asks(lambda db: db.run(SQL.write_limit, limit_key="l")) == [["BEGIN", "test_named.write_limit"], ["COMMIT"]]
+    assert asks(lambda db: db.tick()) == [["BEGIN", TICK], ["COMMIT"]]
+    assert asks(fail) == [["BEGIN", "SELECT tidemill_now()"], ["ROLLBACK"]]
+    assert asks(lambda _: None) == []
 
 
 class _Sent:

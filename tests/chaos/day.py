@@ -25,12 +25,13 @@ from zoneinfo import ZoneInfo
 from tests.chaos.launches import own_schema
 from tests.manual_clock import ManualClock, backdoor_of
 from tests.postgres_server import ADDRESS
+from tests.taking import take_runs
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.engine import open_catalog
 from tidemill.epoch import from_ms
 from tidemill.names import DEFAULT_NAMESPACE, ProgramId, RunId
 from tidemill.run.records.programs import Program, ProgramKind, put_program
-from tidemill.run.step.attempts import FinishRun, Registration, register, take_runs
+from tidemill.run.step.attempts import FinishRun, Registration, register
 from tidemill.schedule.changes import Add, Change, change_schedules
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.specs import Misfire, ScheduleSpec

@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 
 from tests.postgres_server import ADDRESS
+from tests.taking import take_runs
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.messages import Publish, Topic
@@ -30,7 +31,7 @@ from tidemill.errors import Unavailable
 from tidemill.names import DEFAULT_NAMESPACE, EventKey, ProgramId, RunId
 from tidemill.run.records.programs import Program, ProgramKind, put_program
 from tidemill.run.records.runs import RunRecord, list_runs
-from tidemill.run.step.attempts import FinishRun, Registration, register, take_runs
+from tidemill.run.step.attempts import FinishRun, Registration, register
 from tidemill.schedule.changes import Add, change_schedules
 from tidemill.schedule.constraints import Concurrency, Constraint, GroupConcurrency, Rate
 from tidemill.schedule.data_triggers import NewPartitions

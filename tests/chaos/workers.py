@@ -23,6 +23,7 @@ from tests.chaos.site import WAITS, Kind, Site, find_fileset, rows_of
 from tests.drivers import cold_drivers
 from tests.due import is_any_due
 from tests.spawners import PlayedDrivers
+from tests.taking import take_runs
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.errors import Conflict, Fenced, Unavailable
@@ -41,7 +42,7 @@ from tidemill.run.processes.runner import RENEWALS_IN_A_LEASE, Runner
 from tidemill.run.records.bundles import AppCode
 from tidemill.run.records.programs import find_program_by_id
 from tidemill.run.records.runs import RunRecord
-from tidemill.run.step.attempts import renew, take_runs
+from tidemill.run.step.attempts import renew
 from tidemill.run.step.spans import DeclaredSpan
 from tidemill.schedule.loop import Scheduler
 from tidemill.testing.plain import write_texts

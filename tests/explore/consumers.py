@@ -9,6 +9,7 @@ from datetime import timedelta
 from tests.explore import promises
 from tests.explore.search import Actor, Broken, Scenario, Tables
 from tests.explore.stage import Stage
+from tests.taking import take_runs
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.errors import Conflict, Fenced
@@ -35,7 +36,6 @@ from tidemill.run.step.attempts import (
     ask_kill,
     end_attempt,
     register,
-    take_runs,
 )
 from tidemill.run.step.inputs import Inputs, find_inputs
 from tidemill.run.step.partition_input import PartitionInputs

@@ -16,6 +16,7 @@ from tests.explore.consumers import LINES, SOUND, cut_power, fencer, killer, pub
 from tests.explore.promises import must
 from tests.explore.search import TABLES, Actor, Broken, Scenario, Tables
 from tests.explore.stage import Stage
+from tests.taking import take_runs
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.lake.backlog import publish_due
@@ -28,7 +29,6 @@ from tidemill.run.processes.driver import DriverProcess
 from tidemill.run.records.bundles import AppCode
 from tidemill.run.records.programs import Program, ProgramKind, put_program
 from tidemill.run.records.runs import NewRun, create_pending
-from tidemill.run.step.attempts import take_runs
 from tidemill.schedule.changes import Add, Resume, Suspend, Update, announce_work, change_schedules
 from tidemill.schedule.checker import NEXT_CHECK, check_due
 from tidemill.schedule.constraints import Concurrency, Constraint, GroupConcurrency, Rate

@@ -14,6 +14,7 @@ from tests.explore.consumers import DAY, LEASE, LINES, fencer, note_given, publi
 from tests.explore.promises import ENDED, must
 from tests.explore.search import Actor, Scenario, Tables
 from tests.explore.stage import Stage
+from tests.taking import take_runs
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import begin, commit
 from tidemill.errors import Fenced
@@ -34,7 +35,6 @@ from tidemill.run.step.attempts import (
     end_attempt,
     kill_nodes,
     register,
-    take_runs,
 )
 from tidemill.run.step.inputs import find_inputs
 from tidemill.run.step.node_end import decide_node_end

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.taking import take_runs
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Dialect, Statement
 from tidemill.names import Namespace, ProgramId, RunId
 from tidemill.run.records.programs import Program, ProgramKind, put_program
 from tidemill.run.records.runs import NewRun, RunRecord, create_pending, find_run
-from tidemill.run.step.attempts import Registration, register, take_runs
+from tidemill.run.step.attempts import Registration, register
 from tidemill.world import World
 
 LEASE = timedelta(seconds=60)

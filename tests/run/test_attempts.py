@@ -9,6 +9,7 @@ import pytest
 
 from tests.due import is_any_due
 from tests.run.conftest import LEASE, by_hand
+from tests.taking import take_runs
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.named import Dialect
 from tidemill.catalog.transactions import TransactionEnded, TxState, begin, commit, find_transaction
@@ -30,7 +31,6 @@ from tidemill.run.step.attempts import (
     note_stages,
     register,
     renew,
-    take_runs,
 )
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 
 from tests.catalog.counting import TICK, CountingProxy, Statements
+from tests.run.test_runner import Cluster
 from tests.stage import Stage, staged
 from tidemill.alerts.sending import Reach
 from tidemill.catalog.engine import open_catalog
@@ -96,6 +97,25 @@ def test_a_run_that_leaves_nothing_for_later_wakes_no_keeper(postgres_catalog_ur
         other.close()
 
     assert not woken
+
+
+def test_a_take_of_a_runner_costs_few_messages(postgres_catalog_url, tmp_path):
+    """Each message is a round trip, and with one slot each run has a take of its own."""
+    with CountingProxy(postgres_catalog_url) as line, staged(tmp_path, line.url) as stage:
+        stage.declare(APP)
+        stage.publish("bell", "n=1")
+        stage.schedule()
+        cluster = Cluster(tmp_path)
+        cluster.waits = None
+        runner = Runner(stage.world, stage.mill.project.catalog, cluster)
+        for runner.slots in (1, 2):  # the first take prepares statements
+            line.take()
+            taken = runner.take()
+        sent = [message for message in line.take_messages() if "NOTIFY" not in message]
+
+    assert len(taken) == 1
+    # A look, the take with its BEGIN, the rows of the runs and of their programs, and the COMMIT.
+    assert len(sent) == 4
 
 
 def test_a_completed_run_wakes_the_runner_of_its_node_alone(postgres_catalog_url, tmp_path):

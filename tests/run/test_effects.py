@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from tests.spawners import InProcess
+from tests.taking import take_runs
 from tidemill.run.processes.assignments import Assignment, DriverSetup
 from tidemill.run.processes.driver import DriverProcess
 from tidemill.run.records.bundles import AppCode
 from tidemill.run.records.runs import RunState
-from tidemill.run.step.attempts import take_runs
 from tidemill.world import World
 
 APP = """

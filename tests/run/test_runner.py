@@ -15,6 +15,7 @@ import pytest
 
 from tests.drivers import cold_drivers
 from tests.run.conftest import Works
+from tests.taking import take_runs
 from tests.yardstick import patience
 from tidemill.catalog.db import CatalogUnavailable
 from tidemill.catalog.messages import Position, read_messages
@@ -29,7 +30,8 @@ from tidemill.run.processes.session import NoSpark
 from tidemill.run.records.logs import LogLine, LogReader
 from tidemill.run.records.programs import Program, ProgramKind
 from tidemill.run.records.runs import Cause, RunRecord, RunState, has_unfinished
-from tidemill.run.step.attempts import AttachTransaction, AttemptEnd, ask_kill, end_attempt, take_runs
+from tidemill.run.records.workers import put_worker
+from tidemill.run.step.attempts import AttachTransaction, AttemptEnd, ask_kill, end_attempt
 from tidemill.testing.clock import VirtualClock
 
 APP = """
@@ -826,6 +828,37 @@ def test_a_runner_knows_nothing_of_the_processes_but_what_the_launcher_says(mill
     assert lost.exit_reason == "its driver ended with its node without a word"
     assert killed.state is RunState.KILLED
     assert cluster.calls == ["kill 1", "kill 2", "close"]
+
+
+def test_a_runner_takes_the_run_past_its_deadline_first(mill):
+    """A look tells the runner whether there is such a run. Most takes need not look for one."""
+    cluster = Cluster(mill.folder / "state")
+    cluster.waits = None
+    runner = Runner(mill.works.world, mill.works.catalog, cluster, slots=1)
+    program = mill.program("load")
+    mill.works.start(program, priority=5)
+    late = mill.works.start(program, deadline=1)
+
+    runner.take()
+
+    assert [run_id for run_id, _ in cluster.lives] == [late]
+
+
+def test_a_runner_takes_runs_of_workers_though_its_slots_are_taken(mill):
+    """The run that the runner makes because it is missing, and the run that comes back."""
+    cluster = Cluster(mill.folder / "state")
+    cluster.waits = None
+    runner = Runner(mill.works.world, mill.works.catalog, cluster, slots=1)
+    mill.start("load")
+    runner.take()
+    worker = mill.program("hangs", kind=ProgramKind.WORKER)
+    mill.works.catalog.write(lambda db: put_worker(db, worker.program_id, 1))
+    (made,) = runner.take()
+    end_attempt(mill.works.catalog, made, 1, AttemptEnd(Cause.RETURNED, "its node drains"))
+    again = runner.take()
+
+    assert mill.works.run(made).program_id == worker.program_id
+    assert again == [made]
 
 
 def test_a_runner_that_takes_no_more_runs_returns_those_that_wait_for_a_driver(mill):

@@ -13,13 +13,14 @@ from datetime import timedelta
 import pytest
 
 from tests.manual_clock import ManualClock, backdoor_of
+from tests.taking import take_runs
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.names import DEFAULT_NAMESPACE, EventKey, ProgramId, RunId
 from tidemill.run.records.programs import Program, ProgramKind, put_program
 from tidemill.run.records.runs import NewRun, RunRecord, create_pending, find_run
-from tidemill.run.step.attempts import FinishRun, Registration, register, take_runs
+from tidemill.run.step.attempts import FinishRun, Registration, register
 from tidemill.schedule.boundaries import feed_boundaries
 from tidemill.schedule.changes import Add, Change, Changed, change_schedules
 from tidemill.schedule.checker import Launch, check_due

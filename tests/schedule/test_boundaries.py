@@ -10,10 +10,11 @@ from datetime import date, timedelta
 import pytest
 
 from tests.schedule.test_crashes import Crash
+from tests.taking import take_runs
 from tests.wakes import wakes_of
 from tidemill.catalog.named import Dialect, WakeKind
 from tidemill.names import RunId
-from tidemill.run.step.attempts import AttemptEnd, Cause, FinishRun, end_attempt, take_runs
+from tidemill.run.step.attempts import AttemptEnd, Cause, FinishRun, end_attempt
 from tidemill.schedule import boundaries
 from tidemill.schedule.boundaries import FREE, feed_boundaries
 from tidemill.schedule.changes import Delete, Resume, Suspend, Update

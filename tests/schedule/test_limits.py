@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.taking import take_runs
 from tidemill.names import RunId
 from tidemill.reasons import Reason
 from tidemill.run.records.runs import NewRun, create_pending
-from tidemill.run.step.attempts import take_runs
 from tidemill.schedule.argument_sources import From
 from tidemill.schedule.changes import Delete, Resume, Suspend
 from tidemill.schedule.checker import check_due, force_job

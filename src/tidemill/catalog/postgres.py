@@ -129,15 +129,16 @@ class PostgresCatalog(Catalog):
 
         def attempt(connection: _Connection) -> T:
             nonlocal changes
-            connection.execute("BEGIN")
-            db = _PostgresDb(self, connection)
+            db = _PostgresDb(self, connection, opening="BEGIN;")
             try:
                 result = block(db)
             except BaseException:
-                if not connection.broken:
+                if db.begun and not connection.broken:
                     connection.execute("ROLLBACK")
                 raise
             changes = db.wakes
+            if not db.begun:
+                return result
             try:
                 connection.execute("COMMIT")
             except psycopg.Error as error:
@@ -332,10 +333,17 @@ class PostgresCatalog(Catalog):
 
 
 class _PostgresDb(Db):
-    def __init__(self, catalog: PostgresCatalog, connection: _Connection) -> None:
+    def __init__(self, catalog: PostgresCatalog, connection: _Connection, opening: str = "") -> None:
         super().__init__()
         self._catalog = catalog
         self._connection = connection
+        self._opening = opening
+        """The begin of the transaction, until the message of the first statement takes it along."""
+
+    @property
+    def begun(self) -> bool:
+        """True if the transaction has begun."""
+        return not self._opening
 
     def now(self) -> datetime:
         return from_ms(self._number("SELECT tidemill_now()"))
@@ -344,12 +352,24 @@ class _PostgresDb(Db):
         return CommitSeq(self._number(_TICK))
 
     def _number(self, query: str) -> int:
-        row = self._connection.execute(_query(query)).fetchone()
+        opening = self._take_opening()
+        cursor = self._connection.execute(_query(f"{opening}{query}"))
+        if opening:
+            cursor.nextset()
+        row = cursor.fetchone()
         assert row is not None  # noqa: S101  # a function gives one row
         return int(str(row[0]))
 
+    def _take_opening(self) -> str:
+        opening, self._opening = self._opening, ""
+        return opening
+
     def _execute(self, call: Call) -> tuple[list[Row], int]:
-        cursor = self._catalog.send(self._connection, [call.statement], execute_text(call))
+        text = execute_text(call)  # refuses values that cannot be stored, before anything is begun
+        opening = self._take_opening()
+        cursor = self._catalog.send(self._connection, [call.statement], f"{opening}{text}")
+        if opening:
+            cursor.nextset()
         rows = cursor.fetchall() if cursor.description else []
         return rows, max(cursor.rowcount, 0)
 

@@ -24,7 +24,7 @@ from tidemill.run.processes.launcher import DriverNotStarted, Ended, Launcher, N
 from tidemill.run.processes.reaper import Reaper
 from tidemill.run.processes.session import NoSpark
 from tidemill.run.records.bundles import CodeUnavailable, find_code
-from tidemill.run.records.programs import Program, find_programs, profile_key
+from tidemill.run.records.programs import Program, profile_key
 from tidemill.run.records.runs import Cause, RunRecord, RunState, find_moved, find_runs
 from tidemill.run.records.workers import NEXT_START, UNBALANCED, balance
 from tidemill.run.step.attempts import NEXT_DUE, AttemptEnd, ask_kill, due_runs, end_attempt, renew, take_runs
@@ -168,16 +168,16 @@ class Runner:
         with_spark = not short.issuperset(self.launcher.profiles)
         avoided = self.avoided() + [profile_key(profile) for profile in short if with_spark]
         due_now = due_runs(workers_only=not free, with_spark=with_spark, avoided=avoided)
-        unbalanced, *due = self.catalog.read(lambda db: db.look(UNBALANCED, *due_now)).found
+        unbalanced, workers, *due = self.catalog.read(lambda db: db.look(UNBALANCED, *due_now)).found
         if unbalanced is not None:
             for surplus in balance(self.catalog):
                 ask_kill(self.catalog, surplus)
-        elif all(found is None for found in due):
+        elif workers is None and all(found is None for found in due):
             return launched  # a look locks out no writer
         host = self.world.spawner.host()
 
         def take(db: Db) -> list[tuple[RunRecord, Program]]:
-            runs = take_runs(
+            return take_runs(
                 db,
                 most=free,
                 owner=self.runner_id,
@@ -186,10 +186,10 @@ class Runner:
                 lease=self.lease,
                 with_spark=with_spark,
                 avoided=avoided,
+                # Most nodes have no workers and no deadlines. What comes meanwhile wakes this runner again.
+                workers=(workers or unbalanced) is not None,
+                late=any(due[:1]),
             )
-            by_program = [(run, run.program_id) for run in runs if run.program_id is not None]
-            programs = find_programs(db, [program_id for _, program_id in by_program]) if by_program else {}
-            return [(run, programs[program_id]) for run, program_id in by_program]
 
         now = self.world.clock.monotonic()
         taken = [_Waiting(run, program, now, now) for run, program in self.catalog.write(take)]

@@ -392,7 +392,7 @@ def find_run(db: Db, run_id: RunId) -> RunRecord:
     return found[0]
 
 
-class _WithProgram(NamedTuple):
+class WithProgram(NamedTuple):
     """Row of a run and of its program, whose columns are NULL for a run without a program."""
 
     run: RunRecord
@@ -405,14 +405,19 @@ class _WithProgram(NamedTuple):
     retired: int | None
     spark_profile: str | None
 
+    @property
+    def program(self) -> Program | None:
+        """The program of which it is a run."""
+        run, *program = self
+        return None if run.program_id is None else read_program((run.program_id, *program))
+
 
 def find_with_program(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None]:
     """Return the run with that id, and the program of which it is a run; `NotFound` when there is no such run."""
-    found = db.record(SQL.find_with_program, _WithProgram, run_id=run_id)
+    found = db.record(SQL.find_with_program, WithProgram, run_id=run_id)
     if found is None:
         raise NotFound("run", run_id)
-    run, *program = found
-    return run, None if run.program_id is None else read_program((run.program_id, *program))
+    return found.run, found.program
 
 
 def find_runs(db: Db, runs: Sequence[RunId]) -> list[RunRecord]:

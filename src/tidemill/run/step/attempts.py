@@ -24,7 +24,16 @@ from tidemill.lake.claims import Blame, ClaimsMoved, ClaimTable, Held
 from tidemill.names import RunId
 from tidemill.run.records.programs import BACKOFF, Program
 from tidemill.run.records.runs import SQL as RUNS
-from tidemill.run.records.runs import Cause, RunKind, RunRecord, RunState, find_run, find_runs, find_with_program
+from tidemill.run.records.runs import (
+    Cause,
+    RunKind,
+    RunRecord,
+    RunState,
+    WithProgram,
+    find_run,
+    find_runs,
+    find_with_program,
+)
 from tidemill.run.records.workers import PostponeStarts
 from tidemill.run.records.workflow_spec import NodeOutcome, NodeStand
 from tidemill.run.records.workflows import WorkflowMoved, list_under_way
@@ -114,7 +123,7 @@ def backoff_after(failures: int, backoff: timedelta) -> timedelta:
     return min(min(backoff, LONGEST_BACKOFF) * int(2 ** min(failures - 1, 22)), LONGEST_BACKOFF)
 
 
-def take_runs(
+def take_runs(  # noqa: PLR0913  # options by keyword
     db: Db,
     *,
     most: int,
@@ -124,14 +133,18 @@ def take_runs(
     process: str | None = None,
     with_spark: bool = True,
     avoided: Iterable[str] = (),
-) -> list[RunRecord]:
-    """Take at most `most` runs that are due: STARTING, a new epoch, a lease. Return them in the order of their turns.
+    workers: bool = True,
+    late: bool = True,
+) -> list[tuple[RunRecord, Program]]:
+    """Take at most `most` runs that are due: STARTING, a new epoch, a lease.
 
+    Return them in the order of their turns, each with its program.
     Runs past their deadline come first; then runs by priority, and by the time at which their work came.
     `process` names the owner's process, so that its end is seen on this machine before the lease runs out.
     And all due runs of workers, which count for nothing: `most` may be 0. What another runner is taking at this moment
     is passed over. So are runs of programs whose bundle is one of `avoided`, or whose Spark profile is by its
-    `profile_key`, and without `with_spark` what needs Spark.
+    `profile_key`, and without `with_spark` what needs Spark. Without `workers` or `late`, runs of workers or runs past
+    their deadline are not looked for: a look has found none.
     """
     params: dict[str, Param] = {
         "owner": owner,
@@ -140,19 +153,20 @@ def take_runs(
         "lease": lease,
         "avoided": json.dumps(sorted(avoided)),
     }
-    taken = db.all(SQL.take_workers, **params)
+    taken = db.all(SQL.take_workers, **params) if workers else []
     if most:
-        late = db.all(SQL.take_late, most=most, with_spark=int(with_spark), **params)
+        first = db.all(SQL.take_late, most=most, with_spark=int(with_spark), **params) if late else []
         statement = SQL.take_runs if with_spark else SQL.take_plain_runs
-        others = db.all(statement, most=most - len(late), **params) if len(late) < most else []
-        taken += late + others
+        others = db.all(statement, most=most - len(first), **params) if len(first) < most else []
+        taken += first + others
     if not taken:
         return []
-    return db.records(SQL.read_taken, RunRecord, runs=json.dumps([row[0] for row in taken]))
+    found = db.records(SQL.read_taken, WithProgram, runs=json.dumps([row[0] for row in taken]))
+    return [(one.run, one.program) for one in found if one.program is not None]
 
 
 def due_runs(*, workers_only: bool, with_spark: bool, avoided: Iterable[str]) -> list[Call]:
-    """Return the reads that find a run which waits and is due now.
+    """Return the reads that find a run which waits and is due now: of a worker, past its deadline, or any other.
 
     With `workers_only` only runs of workers count. Without `with_spark` only runs that need no Spark. What is
     `avoided` does not count, as in `take_runs`.
@@ -160,6 +174,7 @@ def due_runs(*, workers_only: bool, with_spark: bool, avoided: Iterable[str]) ->
     without = json.dumps(sorted(avoided))
     calls = [SQL.find_due_workers(avoided=without)]
     if not workers_only:
+        calls.append(SQL.find_late(with_spark=int(with_spark), avoided=without))
         calls.append((SQL.find_due if with_spark else SQL.find_plain_due)(avoided=without))
     return calls
 

@@ -73,14 +73,18 @@ RETURNING run_id
 -- name: read_taken
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time,
+--   namespace, app, name, program_kind, spec, program_bundle, retired, spark_profile
 -- In the order of their turns.
-SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
-       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer, core_time
-  FROM run WHERE run_id IN ({texts:runs})
- ORDER BY CASE WHEN deadline <= tidemill_now() THEN deadline ELSE 9223372036854775807 END, priority DESC, came_at,
-          created_at, run_id
+SELECT r.run_id, r.kind, r.program_id, r.schedule_id, r.job_id, r.state, r.epoch, r.failures, r.losses, r.priority,
+       r.arguments, r.triggered_by, r.write_pointer, r.owner, r.host, r.pid, r.lease_until, r.kill_asked,
+       nullif(r.not_before, 0) AS not_before, r.created_at, r.started_at, r.ended_at, r.exit_reason, r.log_location,
+       r.facts, r.bundle, r.app_version, r.owner_process, r.exit_cause, r.first_write_pointer, r.core_time,
+       p.namespace, p.app, p.name, p.kind AS program_kind, p.spec, p.bundle AS program_bundle, p.retired, p.spark_profile
+  FROM run AS r JOIN program AS p ON p.program_id = r.program_id
+ WHERE r.run_id IN ({texts:runs})
+ ORDER BY CASE WHEN r.deadline <= tidemill_now() THEN r.deadline ELSE 9223372036854775807 END, r.priority DESC,
+          r.came_at, r.created_at, r.run_id
 
 -- name: take_workers
 -- gives: run_id
@@ -111,6 +115,17 @@ RETURNING run_id
 SELECT 1 AS found FROM worker CROSS JOIN slot CROSS JOIN run
  WHERE EXISTS (SELECT 1 FROM worker) AND slot.limit_key = 'program:' || worker.program_id AND run.run_id = slot.run_id
    AND run.state = 'PENDING' AND run.not_before <= tidemill_now()
+   AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
+         AND (coalesce(run.code, program.bundle) IN ({texts:avoided})
+              OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL
+ LIMIT 1
+
+-- name: find_late
+-- gives: found
+SELECT 1 AS found FROM run {indexed_by:run_deadline}
+ WHERE state = 'PENDING' AND deadline IS NOT NULL AND deadline <= tidemill_now() AND not_before <= tidemill_now()
+   AND (:with_spark = 1 OR spark = 0)
+   AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
    AND (SELECT 1 FROM program WHERE program.program_id = run.program_id
          AND (coalesce(run.code, program.bundle) IN ({texts:avoided})
               OR program.program_id IN ({texts:avoided}) OR 'profile:' || program.spark_profile IN ({texts:avoided}))) IS NULL

@@ -542,6 +542,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "managed.find_readers": {
         "wanted": _rows([{"namespace": "default", "dataset": name, "consumer": "reader"} for name in ("wide", "deep")])
     },
+    "attempts.find_late": {"with_spark": 1},
     "attempts.take_late": {"with_spark": 1},
     "take.find_offered": {"dataset_id": "deep", "consumer_id": "new", "write_pointer": 300_001, "repeats": 0},
     "take.fill": {"consumer_id": "new", "start_version": 599_800},

@@ -13,6 +13,7 @@ from tests.taking import take_runs
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.named import Dialect
 from tidemill.catalog.transactions import TransactionEnded, TxState, begin, commit, find_transaction
+from tidemill.epoch import EPOCH
 from tidemill.errors import Fenced, NotFound
 from tidemill.names import RunId
 from tidemill.run.records.runs import SQL as RUNS
@@ -103,10 +104,10 @@ def test_the_most_urgent_run_is_taken_first(works):
 def test_a_run_past_its_deadline_is_taken_before_more_urgent_ones(works):
     """A low priority waits, and is never starved beyond its deadline: it lost every slot to high ones."""
     program = works.program()
-    now = int(str(works.sql("SELECT tidemill_now()")[0][0]))
-    starved = works.start(program, deadline=now - 1)
-    works.start(program, priority=5, deadline=now + 3_600_000)
-    worse = works.start(program, deadline=now - 2)
+    now = works.catalog.read(lambda db: db.now())
+    starved = works.start(program, deadline=now - timedelta(milliseconds=1))
+    works.start(program, priority=5, deadline=now + timedelta(hours=1))
+    worse = works.start(program, deadline=now - timedelta(milliseconds=2))
 
     taken = works.take(most=2)
 
@@ -130,7 +131,7 @@ def test_runs_go_by_when_their_work_came(works):
     """A job that waited long for a slot is older than its run."""
     program = works.program()
     late = works.start(program)
-    early = works.start(program, came_at=1)
+    early = works.start(program, came_at=EPOCH)
 
     taken = works.take(most=2)
 

@@ -20,6 +20,7 @@ from tests.yardstick import patience
 from tidemill.catalog.db import CatalogUnavailable
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import TxState, begin, find_transaction
+from tidemill.epoch import EPOCH
 from tidemill.names import RunId
 from tidemill.processes import Finished, LocalChild, LocalSpawner
 from tidemill.run.processes.launcher import Ended, Life, Running, Uncertain
@@ -837,7 +838,7 @@ def test_a_runner_takes_the_run_past_its_deadline_first(mill):
     runner = Runner(mill.works.world, mill.works.catalog, cluster, slots=1)
     program = mill.program("load")
     mill.works.start(program, priority=5)
-    late = mill.works.start(program, deadline=1)
+    late = mill.works.start(program, deadline=EPOCH)
 
     runner.take()
 

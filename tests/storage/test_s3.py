@@ -9,7 +9,15 @@ import obstore
 import pytest
 
 from tests.s3_server import KEYS, S3Server
-from tidemill.storage.files import BadLocation, StorageUnavailable, find_file
+from tidemill.shapes.manifest import DamagedFiles, DataFile, Manifest, check_files
+from tidemill.storage.files import (
+    BadLocation,
+    FileStatus,
+    StorageUnavailable,
+    checksum,
+    checksums_of_job,
+    find_file,
+)
 from tidemill.storage.locations import file_at, open_files, path_for_readers
 from tidemill.storage.s3 import settings_for_hadoop
 from tidemill.stores import StoreSettings
@@ -120,3 +128,60 @@ def test_a_key_in_a_location_is_refused_without_being_shown(location):
         open_files(location, World())
 
     assert "hush" not in str(caught.value)
+
+
+def write_job(files, count=5):
+    """Write what a job leaves, and return it as listed."""
+    for number in range(count):
+        files.put(f"tx-7-inc/1/part-{number}", b"row\n" * (number + 1))
+    return list(files.list_after("", None))
+
+
+def test_the_etags_of_a_store_are_the_checksums_of_what_a_job_wrote(s3_stub):
+    """Each written file was read again for its checksum: a write of 1 GB fetched 1 GB."""
+    files = open_files(f"s3://{s3_stub.make_bucket()}/lake", s3_stub.world)
+    written = write_job(files)
+    s3_stub.read_counts()
+
+    found = checksums_of_job(files, written)
+    counts = s3_stub.read_counts()
+
+    assert counts == {"GET": 1}
+    assert found == {one.name: checksum(files, one.name, "md5:") for one in written}
+
+
+@pytest.mark.parametrize("changed", ["all", "one"])
+def test_an_etag_that_is_no_hash_of_the_content_is_no_checksum(s3_stub, changed):
+    """A store that encrypts with its own key has etags of 32 digits too, and that of a file in parts is no hash."""
+    files = open_files(f"s3://{s3_stub.make_bucket()}/lake", s3_stub.world)
+    written = write_job(files)
+    etags = {one.name: "0" * 32 if changed == "all" else one.etag for one in written}
+    etags[written[-1].name] = "0" * 32 + ("" if changed == "all" else "-2")
+    others = written if changed == "all" else written[-1:]
+
+    found = checksums_of_job(files, [replace(one, etag=etags[one.name]) for one in written])
+
+    assert {name: text for name, text in found.items() if text.startswith("crc32:")} == {
+        one.name: checksum(files, one.name) for one in others
+    }
+    assert found.keys() == etags.keys()
+
+
+def test_a_checksum_of_an_etag_finds_damage_in_a_copy_on_another_store(s3_stub, tmp_path):
+    """A bucket is copied in parts, or to a folder: each file has another etag there, and the same content."""
+    bucket, folder = open_files(f"s3://{s3_stub.make_bucket()}", s3_stub.world), open_files(tmp_path, World())
+    written = write_job(bucket)
+    checksums = checksums_of_job(bucket, written)
+    for one in written:
+        folder.copy_from(bucket, one.name, one.etag, one.name)
+    manifest = Manifest(tuple(_data_file(one, checksums) for one in written))
+    check_files(folder, "default.lines", "hour=5", "tx-7-inc", manifest, whole=True)
+
+    folder.put(written[0].name, b"Row\n")
+
+    with pytest.raises(DamagedFiles, match="part-0 has other content than was written"):
+        check_files(folder, "default.lines", "hour=5", "tx-7-inc", manifest)
+
+
+def _data_file(one: FileStatus, checksums: dict[str, str]) -> DataFile:
+    return DataFile(one.name.removeprefix("tx-7-inc/"), one.bytes, 1, one.etag, checksums[one.name])

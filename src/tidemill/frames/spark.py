@@ -24,7 +24,7 @@ from tidemill.lake.fileset.stored import FILE_BYTES, measure_file, reading_optio
 from tidemill.shapes.formats import FileFormat, reason
 from tidemill.shapes.keys import Key
 from tidemill.shapes.manifest import Manifest, group_by_partition, list_written
-from tidemill.storage.files import checksum
+from tidemill.storage.files import checksums_of_job
 from tidemill.storage.locations import open_files
 from tidemill.world import World
 
@@ -148,8 +148,8 @@ def write_partitions(
 
     `columns` are those the file set has, if any; the rows' columns are put into their order. Raises `BadKey` for a key
     column that is missing, of another type, null or empty in a row; `BadFrame`; `SchemaChanged`; `RowsDiffer`;
-    `BadLocation`. Cost: the plain `DataFrame.write.partitionBy`, one listing, and a look at each file for its footer
-    and its checksum.
+    `BadLocation`. Cost: the plain `DataFrame.write.partitionBy`, one listing, a look at each file for its footer, and
+    the cost of `checksums_of_job`.
     """
     files = open_files(fileset.dataset.location, world)
     frame, schema = arrange(rows, fileset, columns)
@@ -164,7 +164,7 @@ def write_partitions(
         raise BadFrame(fileset.qualified_name, "a row has an end of line in it, which in a text file ends the row")
     if written != sum(counts.values()):
         raise RowsDiffer(fileset.qualified_name, directory, written, sum(counts.values()))
-    checksums = {status.name: checksum(way.files, status.name) for status in found}
+    checksums = checksums_of_job(way.files, found)
     stored = way.store(directory, found)
     times = {name: one for name, (_, one) in measured.items()}
     return PartitionWrites(group_by_partition(fileset.keys, directory, stored, counts, checksums, times), schema)

@@ -164,7 +164,7 @@ def group_by_partition(
 ) -> dict[Key, Manifest]:
     """Manifests by key of the files that one write call left in `directory` (`tx-…/<n>`), given the rows of each.
 
-    `checksums` are those that `checksum` gave, of all files or of none; `times` are those of some. Raises `BadKey` for
+    `checksums` are those of `checksums_of_job`, of all files or of none; `times` are those of some. Raises `BadKey` for
     a directory that stands for null or that Spark did not name.
     """
     tx, number = directory.split("/")
@@ -216,7 +216,7 @@ def _find_damage(files: Files, name: str, file: DataFile, *, whole: bool) -> str
     if not file.checksum or (status.etag == file.etag and not whole):
         return None
     try:
-        found = checksum(files, name)
+        found = checksum(files, name, file.checksum)
     except FileNotFoundError:
         return "is gone"
     return None if found == file.checksum else f"has other content than was written ({found}, not {file.checksum})"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from tidemill.errors import Conflict, Unavailable, UserError
@@ -17,6 +19,9 @@ MOST_DELETED: Final = 10_000
 _MESSAGE: Final = re.compile(r"<Message>([^<]+?)\.?</Message>")
 """The sentence in an answer of S3."""
 _CHUNK_BYTES: Final = 1 << 23
+_MD5: Final = re.compile("[0-9a-f]{32}")
+_OF_ETAG: Final = "md5:"
+"""The kind of checksum that a store gives as etag."""
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -358,15 +363,38 @@ def digest_of(files: Files, file: FileStatus) -> str:
     return f"etag:{file.etag}" if files.capabilities.etag_is_of_content else checksum(files, file.name)
 
 
-def checksum(files: Files, name: str) -> str:
-    """The CRC of the whole content. It finds damage, not malice, as in Parquet and Hadoop (3 GB/s: a hash is slower).
+def checksum(files: Files, name: str, known: str = "") -> str:
+    """The checksum of the whole content, of the same kind as a `known` one; without one, the CRC.
 
-    Cost: reads the file, which its writer finds in memory. Raises `FileNotFoundError`.
+    A CRC finds damage, not malice, as in Parquet and Hadoop (3 GB/s: a hash is slower). Cost: reads the file, which its
+    writer finds in memory. Raises `FileNotFoundError`.
     """
+    if known.startswith(_OF_ETAG):
+        digest = hashlib.md5(usedforsecurity=False)
+        for chunk in read_chunks(files, name):
+            digest.update(chunk)
+        return _OF_ETAG + digest.hexdigest()
     crc = Crc()
     for chunk in read_chunks(files, name):
         crc.add(chunk)
     return str(crc)
+
+
+def checksums_of_job(files: Files, written: Sequence[FileStatus]) -> dict[str, str]:
+    """Return the checksums of the files that one job of one writer has written, by name.
+
+    In most stores the etag is the MD5 of the content, unless the file came in parts. Stores that encrypt with a key of
+    their own have other etags. So the smallest file is read: if its etag is its MD5, so are the other etags of the job.
+    Cost: reads this file, and those whose etags are no MD5; else all. Raises `FileNotFoundError`.
+    """
+    hashed = [one for one in written if files.capabilities.etag_is_of_content and _MD5.fullmatch(one.etag)]
+    if hashed:
+        smallest = min(hashed, key=lambda one: one.bytes)
+        if checksum(files, smallest.name, _OF_ETAG) != _OF_ETAG + smallest.etag:
+            hashed = []
+    found = {one.name: _OF_ETAG + one.etag for one in hashed}
+    others = [one.name for one in written if one.name not in found]
+    return found | dict(zip(others, for_each(files, partial(checksum, files), others), strict=True))
 
 
 class Crc:

@@ -203,5 +203,5 @@ def _find_difference(
     if not file.checksum:
         counts["other etags"] += 1
         return None
-    found = checksum(files, f"{location}/{file.name}")
+    found = checksum(files, f"{location}/{file.name}", file.checksum)
     return None if found == file.checksum else f"has other content than was written ({found}, not {file.checksum})"

@@ -68,7 +68,7 @@ class ReadChanges:
         if status is None or status.bytes != file.bytes:
             return False  # `verify` says more about it than Spark does
         try:
-            return not file.checksum or checksum(files, name) != file.checksum
+            return not file.checksum or checksum(files, name, file.checksum) != file.checksum
         except FileNotFoundError:
             return False
 

@@ -64,6 +64,7 @@ from tidemill.lake.inbox.inbox import (
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId, RunId
 from tidemill.run.step.inputs import fail_claims, find_claims, return_claims
 from tidemill.shapes.formats import FileFormat, RawFormat
+from tidemill.storage import folder
 from tidemill.storage.files import StorageUnavailable
 from tidemill.world import World
 
@@ -949,6 +950,51 @@ def test_a_copy_of_an_inbox_takes_its_place(mill):
     assert found == []
     assert [file.name for file in good] == ["a"]
     assert [one.status for one in others] == [FileState.SKIPPED]
+
+
+def test_a_folder_that_is_mounted_again_as_another_device_has_the_same_files(mill, monkeypatch):
+    """NFS gives a new device number with each mount, other file systems new inodes too: no file is new for that."""
+    mill.land("a", "b")
+    mill.discover()
+    tx = mill.begin()
+    mill.succeed(tx, mill.claim(tx, max_files=1))
+    claimed = mill.claim(mill.begin())
+    before = mill.known.dataset.root
+    look, etag_of = os.fstat, folder._etag
+
+    def on_another_device(descriptor: int) -> os.stat_result:
+        found = look(descriptor)
+        named = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+        return os.stat_result((found.st_mode, found.st_ino, found.st_dev + 1, *found[3:]), named)
+
+    monkeypatch.setattr(os, "fstat", on_another_device)
+    monkeypatch.setattr(folder, "_etag", lambda status: f"1{etag_of(status)}")
+    good, others = sort_out(mill.catalog.world, [mill.known], claimed)
+    changed = find_changed(mill.catalog.world, mill.known, claimed)
+    found = discover(mill.catalog, mill.inbox, reconcile=True)
+
+    assert mill.known.dataset.root != before
+    assert ([file.name for file in good], others, changed) == (["b"], [], [])
+    assert (found.new, found.forgotten, found.away) == ((), 0, ())
+    assert mill.states() == {"a": "SUCCESS", "b": "IN_PROGRESS"}
+
+
+def test_a_folder_that_is_emptied_before_it_is_mounted_again_is_itself_with_the_next_file(mill, monkeypatch):
+    """No listing has seen the folder empty, so it may be the place of a mount: a file shows that it is not."""
+    mill.land("a")
+    mill.discover()
+    tx = mill.begin()
+    mill.succeed(tx, mill.claim(tx))
+    (mill.folder / "a").unlink()
+    mill.folder.rename(mill.folder.with_name("before"))
+    mill.folder.mkdir()
+    with pytest.raises(StorageUnavailable, match="not mounted"):
+        mill.discover()
+
+    mill.land("b")
+
+    assert mill.discover() == ["b"]
+    assert mill.states() == {"a": "SUCCESS", "b": "NEW"}
 
 
 def test_which_folder_has_the_files_is_known_before_they_are_recorded(mill):

@@ -12,12 +12,16 @@ import pytest
 
 import tidemill as tm
 from tests.nodes import node_up
+from tests.seed_of_the_day import TODAY
 from tests.yardstick import patience
 
-pytestmark = pytest.mark.long
-
-FILES = 1000
-BATCHES = 20
+LACKS = ("code", "mount")
+BATCH = 50
+CASES = [
+    pytest.param(LACKS[TODAY % len(LACKS)], 2 * BATCH, id="short"),
+    *(pytest.param(lacks, 20 * BATCH, id=lacks, marks=pytest.mark.long) for lacks in LACKS),
+]
+"""`make test` plays one of the cases a day, with fewer files."""
 APP = """
 import only_here
 import tidemill as tm
@@ -37,8 +41,8 @@ app.schedule("on_raw", load, trigger=tm.NewFiles(raw))
 """
 
 
-@pytest.mark.parametrize("lacks", ["code", "mount"])
-def test_a_node_that_lacks_something_harms_nothing(lacks, postgres_catalog_url, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("lacks", "files"), CASES)
+def test_a_node_that_lacks_something_harms_nothing(lacks, files, postgres_catalog_url, tmp_path, monkeypatch):
     """Its runs failed, and good files were quarantined for it."""
     # Beside the project: what lies in its folder is deployed with it.
     project, modules = tmp_path / "project", tmp_path / "modules"
@@ -60,22 +64,22 @@ def test_a_node_that_lacks_something_harms_nothing(lacks, postgres_catalog_url, 
             node_up(project, "whole", logs["whole"], modules=modules),
             node_up(project, "lacking", logs["lacking"], hidden=hidden, modules=None if lacks == "code" else modules),
         ):
-            for batch in range(BATCHES):
-                for number in range(FILES // BATCHES):
+            for batch in range(files // BATCH):
+                for number in range(BATCH):
                     # In one step: without `settle`, a file that is still written would be seen twice.
                     (project / "next").write_text("line\nx\n")
                     (project / "next").rename(landing / f"{batch}-{number}.csv")
                 time.sleep(0.5)
             deadline = time.monotonic() + patience(180)
-            while mill.inboxes.show("raw").files.get("SUCCESS") != FILES + 1:
+            while mill.inboxes.show("raw").files.get("SUCCESS") != files + 1:
                 assert time.monotonic() < deadline, "\n".join(log.read_text()[-4000:] for log in logs.values())
                 time.sleep(0.5)
             said = logs["lacking"].read_text()
-        files = list(tm.iterate(mill.inboxes.files, "raw"))
+        landed = list(tm.iterate(mill.inboxes.files, "raw"))
         runs = list(tm.iterate(mill.runs.list))
         logged = [run.log_location or "" for run in runs if run.state == "COMPLETED"]
 
-    assert {(file.status, file.failures) for file in files} == {("SUCCESS", 0)}
+    assert {(file.status, file.failures) for file in landed} == {("SUCCESS", 0)}
     assert {run.state for run in runs} <= {"COMPLETED", "PENDING"}
     assert [one for one in logged if "/.whole/" not in one] == []
     assert ("code_unavailable" if lacks == "code" else "storage_unavailable") in said

@@ -167,6 +167,17 @@ def test_an_etag_that_is_no_hash_of_the_content_is_no_checksum(s3_stub, changed)
     assert found.keys() == etags.keys()
 
 
+def test_an_empty_file_proves_nothing_about_etags(s3_stub):
+    """A store may give the usual etag to what is empty, and others to what has content."""
+    files = open_files(f"s3://{s3_stub.make_bucket()}/lake", s3_stub.world)
+    files.put("tx-7-inc/1/empty", b"")
+    written = [one if not one.bytes else replace(one, etag="0" * 32) for one in write_job(files)]
+
+    found = checksums_of_job(files, written)
+
+    assert found == {one.name: checksum(files, one.name) for one in written}
+
+
 def test_a_checksum_of_an_etag_finds_damage_in_a_copy_on_another_store(s3_stub, tmp_path):
     """A bucket is copied in parts, or to a folder: each file has another etag there, and the same content."""
     bucket, folder = open_files(f"s3://{s3_stub.make_bucket()}", s3_stub.world), open_files(tmp_path, World())

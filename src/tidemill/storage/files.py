@@ -384,10 +384,11 @@ def checksums_of_job(files: Files, written: Sequence[FileStatus]) -> dict[str, s
     """Return the checksums of the files that one job of one writer has written, by name.
 
     In most stores the etag is the MD5 of the content, unless the file came in parts. Stores that encrypt with a key of
-    their own have other etags. So the smallest file is read: if its etag is its MD5, so are the other etags of the job.
-    Cost: reads this file, and those whose etags are no MD5; else all. Raises `FileNotFoundError`.
+    their own have other etags. So the smallest file with content is read: if its etag is its MD5, so are the others.
+    Cost: reads this file, and those that are empty or whose etags are no MD5; else all. Raises `FileNotFoundError`.
     """
-    hashed = [one for one in written if files.capabilities.etag_is_of_content and _MD5.fullmatch(one.etag)]
+    of_content = files.capabilities.etag_is_of_content
+    hashed = [one for one in written if of_content and one.bytes and _MD5.fullmatch(one.etag)]
     if hashed:
         smallest = min(hashed, key=lambda one: one.bytes)
         if checksum(files, smallest.name, _OF_ETAG) != _OF_ETAG + smallest.etag:

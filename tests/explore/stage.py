@@ -100,8 +100,12 @@ class _Ids(random.Random):
         if bits < _ID_BITS:
             # A token that used up numbers would give later ids other numbers in each order: seven times the states.
             return 0
-        self.drawn += 1
-        return self.drawn
+        # The ids of a batch are drawn at once.
+        value = 0
+        for _ in range(bits // _ID_BITS):
+            self.drawn += 1
+            value = value << _ID_BITS | self.drawn
+        return value
 
     def random(self) -> float:
         return 0.5

@@ -19,7 +19,6 @@ from tidemill.names import RunId
 from tidemill.run.records.runs import SQL as RUNS
 from tidemill.run.records.runs import RunState, find_run, list_live, list_runs
 from tidemill.run.step.attempts import (
-    NEXT_DUE,
     AttachTransaction,
     AttemptEnd,
     Cause,
@@ -29,6 +28,7 @@ from tidemill.run.step.attempts import (
     ask_kill,
     backoff_after,
     end_attempt,
+    next_due,
     note_stages,
     register,
     renew,
@@ -544,12 +544,14 @@ def test_a_run_that_cannot_be_started_is_rejected(works):
 def test_the_next_due_time_is_that_of_the_first_waiting_run(works):
     """A runner sleeps until then."""
     run = works.under_way(works.program(retries=1, backoff=timedelta(seconds=100)))
-    none = works.catalog.read(lambda db: db.look(NEXT_DUE)).time(0)
+    began = works.catalog.read(lambda db: db.now())
+    none = works.catalog.read(lambda db: db.look(next_due(began))).time(0)
     fail(works, run)
 
-    due = works.catalog.read(lambda db: db.look(NEXT_DUE)).time(0)
+    due = works.catalog.read(lambda db: db.look(next_due(began))).time(0)
+    later = works.catalog.read(lambda db: db.look(next_due(due))).time(0)
 
-    assert none is None
+    assert (none, later) == (None, None)
     assert due == works.run(run.run_id).not_before
 
 

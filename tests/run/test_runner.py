@@ -20,7 +20,7 @@ from tests.yardstick import patience
 from tidemill.catalog.db import CatalogUnavailable
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import TxState, begin, find_transaction
-from tidemill.epoch import EPOCH
+from tidemill.epoch import EPOCH, to_ms
 from tidemill.names import RunId
 from tidemill.processes import Finished, LocalChild, LocalSpawner
 from tidemill.run.processes.launcher import Ended, Life, Running, Uncertain
@@ -753,6 +753,34 @@ def test_an_idle_runner_looks_as_often_as_its_reaper_has_to(mill):
     idle = runner.idle_for()
 
     assert idle <= runner.reaper.every
+
+
+def test_a_run_that_comes_due_right_after_a_look_is_taken_at_once(mill):
+    """The next look asked for what comes due later than itself, so the run waited until the longest sleep was over."""
+    runner = Runner(mill.works.world, mill.works.catalog, Cluster(mill.folder / "state"))
+    run = mill.works.under_way(mill.program("load", retries=1, backoff=timedelta(hours=1)))
+    end_attempt(mill.works.catalog, run.run_id, run.epoch, AttemptEnd(Cause.FAILED, "for the test"))
+    runner.step()
+    looked = mill.works.catalog.read(lambda db: db.now())
+    until(lambda: mill.works.catalog.read(lambda db: db.now()) > looked, lambda: None)
+    mill.works.sql(f"UPDATE run SET not_before = {to_ms(looked) + 1} RETURNING 1")
+
+    idle = runner.idle_for()
+    runner.step()
+
+    assert idle == timedelta(0)
+    assert mill.works.run(run.run_id).state is RunState.STARTING
+
+
+def test_a_runner_that_takes_no_runs_sleeps_though_one_is_due(mill):
+    """A node that drains would else look again and again."""
+    runner = Runner(mill.works.world, mill.works.catalog, Cluster(mill.folder / "state"))
+    runner.step()
+    mill.start("load")
+
+    runner.step(taking=False)
+
+    assert runner.idle_for() == runner.reaper.every
 
 
 def test_a_runner_looks_at_its_runs_without_a_wake_up(mill):

@@ -259,9 +259,10 @@ class Call(NamedTuple):
 
 
 def look_of(calls: Sequence[Call]) -> Call:
-    """Return one statement that asks several reads at once, and the time.
+    """Return one statement that asks the time, and then several reads at once.
 
-    Its only row has the first column of the first row of each read, or NULL, and then `tidemill_now()`.
+    Its only row has `tidemill_now()`, and then the first column of the first row of each read, or NULL. The time comes
+    first: nothing that becomes due after it is missing in the reads and yet past for the caller.
     """
     params = {f"c{number}_{name}": value for number, call in enumerate(calls) for name, value in call.params.items()}
     return Call(_look_of(tuple(call.statement for call in calls)), params)
@@ -274,11 +275,11 @@ def _look_of(statements: tuple[Statement[...], ...]) -> Statement[...]:
         return f"(SELECT {statement.gives[0]} FROM ({text}) AS found LIMIT 1)"
 
     texts = {
-        dialect: f"SELECT {', '.join(column(*one, dialect) for one in enumerate(statements))}, tidemill_now()"
+        dialect: f"SELECT {', '.join(['tidemill_now()', *(column(*one, dialect) for one in enumerate(statements))])}"
         for dialect in Dialect
     }
     name = f"look_{next(_look_numbers)}"
-    return _made(name, texts, gives=(*(f"c{number}" for number in range(len(statements))), "now"))
+    return _made(name, texts, gives=("now", *(f"c{number}" for number in range(len(statements)))))
 
 
 class Statements:

@@ -39,8 +39,8 @@ class Look(NamedTuple):
 
     @classmethod
     def of(cls, row: Row) -> Look:
-        """Return the look whose statement gave `row`: the answers, and then the time."""
-        return cls(from_ms(int(str(row[-1]))), row[:-1])
+        """Return the look whose statement gave `row`: the time, and then the answers."""
+        return cls(from_ms(int(str(row[0]))), row[1:])
 
     def time(self, number: int) -> datetime | None:
         """Return the answer with this number as a time."""

@@ -41,8 +41,8 @@ from tidemill.run.processes.external import open_transaction
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher, ProfileOptions
 from tidemill.run.processes.runner import Runner
 from tidemill.run.records.runs import list_runs
-from tidemill.run.records.workers import NEXT_START
-from tidemill.run.step.attempts import NEXT_DUE
+from tidemill.run.records.workers import next_start
+from tidemill.run.step.attempts import next_due
 from tidemill.schedule.checker import NEXT_CHECK
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.timekeeper import NEXT_TIMER
@@ -501,7 +501,8 @@ class VirtualMill:
 
 def _next_due(db: Db) -> datetime | None:
     """The time at which the next thing becomes due that no file or message announces."""
-    look = db.look(NEXT_DUE, NEXT_START, NEXT_TIMER, NEXT_CHECK)
+    now = db.now()
+    look = db.look(next_due(now), next_start(now), NEXT_TIMER, NEXT_CHECK)
     times = (*(thing.find_next(db) for thing in DUE_THINGS), *look.times())
     return min((at for at in times if at is not None), default=None)
 

@@ -110,7 +110,11 @@ class Reaper:
 
 
 def _look(db: Db) -> tuple[datetime, list[RunRecord], set[WritePointer]]:
+    # The time is asked first: a lease that is renewed after it is not out.
     now = db.now()
+    live = list_live(db)
+    if not live:
+        return now, [], set()  # most looks, on a mill where nothing runs
     oldest = list_transactions(db, limit=_MOST_OPEN, open_only=True)
     outlived = {tx.write_pointer for tx in oldest if tx.began_at < now - LONGEST_LIFE}
-    return now, list_live(db), outlived
+    return now, live, outlived

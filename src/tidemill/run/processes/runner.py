@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -26,8 +26,8 @@ from tidemill.run.processes.session import NoSpark
 from tidemill.run.records.bundles import CodeUnavailable, find_code
 from tidemill.run.records.programs import Program, profile_key
 from tidemill.run.records.runs import Cause, RunRecord, RunState, find_moved, find_runs
-from tidemill.run.records.workers import NEXT_START, UNBALANCED, balance
-from tidemill.run.step.attempts import NEXT_DUE, AttemptEnd, ask_kill, due_runs, end_attempt, renew, take_runs
+from tidemill.run.records.workers import UNBALANCED, balance, next_start
+from tidemill.run.step.attempts import AttemptEnd, ask_kill, due_runs, end_attempt, next_due, renew, take_runs
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -126,6 +126,8 @@ class Runner:
         self._waiting: dict[RunId, _Waiting] = {}
         self._renewed_at: timedelta | None = None
         self._reaped_at: timedelta | None = None
+        self._looked_at: datetime | None = None
+        """The catalog's time of the last look for due runs; None while this runner takes none."""
         self._left_until: dict[str, timedelta] = {}
         """The times, by our monotonic clock, until which this node leaves bundles, profiles and programs to others."""
         self._left_for: dict[str, timedelta] = {}
@@ -150,6 +152,7 @@ class Runner:
         if taking:
             launched = self.take()
         else:
+            self._looked_at = None
             self._return_waiting("its runner takes no more runs")
         # Last: starting a driver may take its time, and leases do not wait.
         self.launcher.tend()
@@ -168,7 +171,9 @@ class Runner:
         with_spark = not short.issuperset(self.launcher.profiles)
         avoided = self.avoided() + [profile_key(profile) for profile in short if with_spark]
         due_now = due_runs(workers_only=not free, with_spark=with_spark, avoided=avoided)
-        unbalanced, workers, *due = self.catalog.read(lambda db: db.look(UNBALANCED, *due_now)).found
+        look = self.catalog.read(lambda db: db.look(UNBALANCED, *due_now))
+        self._looked_at = look.now
+        unbalanced, workers, *due = look.found
         if unbalanced is not None:
             for surplus in balance(self.catalog):
                 ask_kill(self.catalog, surplus)
@@ -298,7 +303,10 @@ class Runner:
             return _LOOK_EVERY
         # A reaper that looks more seldom than it has to sees no lease run out, ever: short leases were not fenced.
         longest = min(_IDLE, self.reaper.every)
-        look = self.catalog.read(lambda db: db.look(NEXT_DUE, NEXT_START))
+        if (since := self._looked_at) is None:
+            return longest
+        # What came due after the look for due runs was not seen by it, and is past by now.
+        look = self.catalog.read(lambda db: db.look(next_due(since), next_start(since)))
         return min([longest, *(max(due - look.now, timedelta(0)) for due in look.times())])
 
     def close(self) -> None:

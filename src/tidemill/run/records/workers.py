@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -36,10 +36,13 @@ def retire_others(db: Db, namespace: Namespace, app: str, program_ids: Iterable[
     db.run(SQL.retire_others, namespace=namespace, app=app, program_ids=json.dumps(sorted(program_ids)))
 
 
-NEXT_START: Final = SQL.find_next_start()
-"""Finds the time at which the next run of a worker may be started."""
 UNBALANCED: Final = SQL.find_unbalanced()
 """Finds a worker with too few or too many runs, if there is one."""
+
+
+def next_start(since: datetime) -> Call:
+    """Return the read of the first time after `since`, maybe past, at which a run of a worker may be started."""
+    return SQL.find_next_start(since=since)
 
 
 def balance(catalog: Catalog) -> list[RunId]:

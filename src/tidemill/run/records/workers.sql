@@ -21,7 +21,7 @@ SELECT worker.program_id FROM worker
 -- name: find_next_start
 -- gives: not_before
 SELECT min(worker.not_before) AS not_before FROM worker
- WHERE worker.not_before > tidemill_now()
+ WHERE worker.not_before > :since
    AND worker.instances > (SELECT count(*) FROM slot WHERE limit_key = 'program:' || worker.program_id)
 
 -- name: lock_worker

@@ -179,8 +179,9 @@ def due_runs(*, workers_only: bool, with_spark: bool, avoided: Iterable[str]) ->
     return calls
 
 
-NEXT_DUE: Final = SQL.find_next_due()
-"""Finds the time at which the next waiting run comes due."""
+def next_due(since: datetime) -> Call:
+    """Return the read of the first time after `since`, maybe past, at which a waiting run comes due."""
+    return SQL.find_next_due(since=since)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ SELECT 1 AS found FROM run WHERE state = 'PENDING' AND spark = 0 AND not_before 
 
 -- name: find_next_due
 -- gives: not_before
-SELECT min(not_before) AS not_before FROM run WHERE state = 'PENDING' AND not_before > 0 AND not_before > tidemill_now()
+SELECT min(not_before) AS not_before FROM run WHERE state = 'PENDING' AND not_before > 0 AND not_before > :since
 
 -- name: register
 -- locks: run

@@ -19,6 +19,7 @@ from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator, log_to
 from tidemill.roles.alerter import Alerter
+from tidemill.roles.collecting import collecting_seldom
 from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.janitor import LEAVE_SOON, Janitor, MachineJanitor
 from tidemill.roles.keeper import LOOK_AGAIN, Keeper
@@ -93,6 +94,7 @@ def run_node(
         if server is not None:
             last.callback(server.stop)  # also if nothing starts
         deployed = [done.sentence() for done in mill.deploy()] if deploy else None
+        last.enter_context(collecting_seldom())
         _NodeProcess(mill, narrator, roles, deployed).run(until_idle, drain, server)
 
 

@@ -102,6 +102,7 @@ QUICK = [
     "rolled-back",
     "least-versions",
     "windows",
+    "windows-moved",
     "windows-fenced",
     "windows-joined",
     "windows-carried",

@@ -408,18 +408,19 @@ def windows(
     fences: int = 0,
     retries: int = 0,
     max_windows: int | None = None,
+    joins_reads: bool = True,
 ) -> Callable[[str], Scenario]:
     """Scenario of one window program. `earlier` rows are there from the beginning: table, hour and minute of each.
 
     With `discoverers` the table is monitored, and has a file. The files of `landing` come or are written again
-    meanwhile.
+    meanwhile. With `joins_reads` a run reads the state of the program in the turn of its begin.
     """
     project = Project.of(kind, monitored=discoverers > 0, max_windows=max_windows)
     names = [f"w{number}" for number in range(len(writes))]
 
     def set_up(stage: Stage) -> None:
         stage.files_change = bool(landing)
-        stage.joins_reads = True
+        stage.joins_reads = joins_reads
 
         def block(db: Db) -> None:
             project.declare(db, runs, retries)
@@ -457,6 +458,7 @@ _FIRST: Final = "day=2021-03-19/hour=1/a"
 _BESIDE: Final = "day=2021-03-19/hour=1/b"
 SCENARIOS = {
     "windows": windows(PLAIN, earlier=[("clicks", 1, 5)], writes=[("clicks", 1, 6)]),
+    "windows-moved": windows(PLAIN, earlier=[("clicks", 1, 5)], writes=[("clicks", 1, 6)], joins_reads=False),
     "windows-fenced": windows(PLAIN, earlier=[("clicks", 1, 5)], writes=[("clicks", 1, 6)], runs=1, fences=1),
     "windows-listed": windows(PLAIN, earlier=[], landing=[_BESIDE], discoverers=2, workers=1, runs=1),
     "windows-joined": windows(JOIN, earlier=[("clicks", 1, 5)], writes=[("views", 1, 5), ("clicks", 1, 6)], workers=1),

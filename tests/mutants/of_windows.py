@@ -55,6 +55,14 @@ MUTANTS: Final = (
         first=Killer.SIMULATION,
     ),
     _mutant(
+        "windows_beyond_the_snapshot",
+        "a run replaces no windows that its snapshot does not see",
+        In("WindowProgram.__call__").swap("opened.state.moved_seq >= tx.write_pointer", "False"),
+        Sql("windows.refuse_moved").swap("moved_seq < :write_pointer", "0 < :write_pointer"),
+        first=Killer.EXPLORER,
+        scenario="windows-moved",
+    ),
+    _mutant(
         "closed_one_hour_early",
         "a window is closed when the watermark has reached its end",
         In("window_plan.plan").swap(

@@ -722,6 +722,29 @@ def test_of_two_runs_of_one_program_one_publishes(plain):
     assert len(plain.lines("hourly")) == 1
 
 
+def test_a_run_that_does_not_see_the_windows_that_another_has_published_replaces_none(plain):
+    """The run began before the commit of the other one and read the state after it: the rows came twice."""
+    plain.add("2021-03-19 10:00", 1)
+    plain.mill.runs.start("shop.count_hours")
+    raced = []
+
+    def marked(name: str) -> None:
+        if name == "begin.after_commit" and not raced:
+            raced.append("begun")
+            raced.append(plain.run().state)
+            plain.mill.watermarks.reset("shop.count_hours")
+
+    plain.drive(World(spawner=plain.spawner, marked=marked))
+    refused = [run.exit_reason for run in plain.mill.runs.list() if run.state == "PENDING"]
+    lines = len(plain.lines("hourly"))
+    plain.settle()
+
+    assert raced == ["begun", "COMPLETED"]
+    assert [reason.partition(":")[0] for reason in refused] == ["windows_moved"]
+    assert lines == 1
+    assert (plain.results(), len(plain.lines("hourly"))) == ({"10:00": 1}, 1)
+
+
 def test_what_comes_while_a_run_computes_is_not_forgotten(plain):
     """Its commit cannot know that the window will be computed: the run's own commit says that work is left."""
     plain.add("2021-03-19 10:00", 1)

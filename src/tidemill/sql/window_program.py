@@ -317,7 +317,11 @@ class WindowProgram:
         """Compute what is due, and have the commit move the state."""
         del spark
         workspace = workspace_of(run)
-        opened = workspace.ask(lambda db, _: self._open(db, find_state(db, workspace.program_id)))
+        tx, opened = workspace.ask(lambda db, tx: (tx, self._open(db, find_state(db, workspace.program_id))))
+        if opened.state.moved_seq >= tx.write_pointer:
+            # Another run has published windows that this one does not see, and would write beside: the commit refuses.
+            workspace.also(MoveWindows(tx, opened.sources, opened.state, opened.state.computed, opened.state.seen))
+            return
         world = workspace.world
         calculator = self._make_calculator(run)
         including = filter(includes_outside, opened.sources)

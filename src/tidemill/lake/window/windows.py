@@ -58,7 +58,10 @@ class WindowsMoved(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class WindowState:
-    """State of a window program. `revision` counts its commits, and `resets` the times that it was moved back."""
+    """State of a window program. `revision` counts its moves, and `resets` those of them that moved it back.
+
+    `moved_seq` is the last commit that has published windows: a snapshot without it sees other windows than the state.
+    """
 
     program_id: ProgramId
     name: str
@@ -67,6 +70,7 @@ class WindowState:
     seen: int
     revision: int
     resets: int
+    moved_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,8 @@ class LeftOut:
 class MoveWindows(Effect):
     """Publish windows: `new` ones, `again` ones, and `gone` ones that have no rows any more; the state moves with them.
 
-    It is refused when another run has moved the state since `state` was read. `failed` ones could not be computed,
+    It is refused when another run has moved the state since `state` was read. Also when another has published since
+    this run began, which then does not see the windows that it would replace. `failed` ones could not be computed,
     `mended` ones could at last. `more` says that work is left.
     """
 
@@ -155,6 +160,7 @@ class MoveWindows(Effect):
             "name": self.state.name,
             "program_id": self.state.program_id,
             "revision": self.state.revision,
+            "write_pointer": self.tx.write_pointer,
         }
         return (SQL.refuse_moved(**params),)
 

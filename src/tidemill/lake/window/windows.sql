@@ -1,16 +1,16 @@
 -- name: find_state
--- gives: program_id, name, definition, computed, seen, revision, resets
-SELECT program_id, name, definition, computed, seen, revision, resets
+-- gives: program_id, name, definition, computed, seen, revision, resets, moved_seq
+SELECT program_id, name, definition, computed, seen, revision, resets, moved_seq
   FROM window_program
  WHERE program_id = :program_id
 
 -- name: list_states
--- gives: program_id, name, definition, computed, seen, revision, resets
-SELECT program_id, name, definition, computed, seen, revision, resets FROM window_program ORDER BY name
+-- gives: program_id, name, definition, computed, seen, revision, resets, moved_seq
+SELECT program_id, name, definition, computed, seen, revision, resets, moved_seq FROM window_program ORDER BY name
 
 -- name: find_states_of
--- gives: program_id, name, definition, computed, seen, revision, resets
-SELECT p.program_id, p.name, p.definition, p.computed, p.seen, p.revision, p.resets
+-- gives: program_id, name, definition, computed, seen, revision, resets, moved_seq
+SELECT p.program_id, p.name, p.definition, p.computed, p.seen, p.revision, p.resets, p.moved_seq
   FROM window_input AS i CROSS JOIN window_program AS p
  WHERE i.dataset_id = :dataset_id AND p.program_id = i.program_id
  ORDER BY p.name
@@ -38,12 +38,14 @@ UPDATE window_program SET definition = :definition WHERE program_id = :program_i
 
 -- name: refuse_moved
 SELECT tidemill_refuse('windows_moved', CAST(:name AS TEXT))
- WHERE NOT EXISTS (SELECT 1 FROM window_program WHERE program_id = :program_id AND revision = :revision)
+ WHERE NOT EXISTS (SELECT 1 FROM window_program
+                    WHERE program_id = :program_id AND revision = :revision AND moved_seq < :write_pointer)
 
 -- name: move_state
 -- Nothing is left to be tried again, unless what follows says so.
 UPDATE window_program
-   SET computed = :computed, seen = :seen, revision = revision + 1, retry_at = NULL, failing_since = NULL
+   SET computed = :computed, seen = :seen, revision = revision + 1, moved_seq = {commit_seq},
+       retry_at = NULL, failing_since = NULL
  WHERE program_id = :program_id AND revision = :revision
 
 -- name: put_results

@@ -928,6 +928,44 @@ def test_a_rewind_refuses_the_commit_of_a_run_that_computes_beyond(plain):
     assert plain.results() == {"09:00": 2}
 
 
+def test_a_rewind_refuses_the_commit_of_a_run_that_reads_the_state_after_it(plain):
+    """The run had begun before: it saw the earlier watermark, and computed beyond the rewind."""
+    plain.add("2021-03-19 09:00", 1)
+    moved = []
+
+    def marked(name: str) -> None:
+        if name == "begin.after_commit" and not moved:
+            moved.append(plain.mill.watermarks.rewind("clicks", "2021-03-19 09:00"))
+
+    run = plain.run(world=World(spawner=plain.spawner, marked=marked))
+    plain.settle()
+
+    assert (run.state, run.exit_reason.partition(":")[0]) == ("PENDING", "windows_moved")
+    assert plain.results() == {}
+    plain.add("2021-03-19 09:00", 2)
+    plain.settle()
+    assert plain.results() == {"09:00": 2}
+
+
+def test_another_query_refuses_the_commit_of_a_run_of_the_old_one(plain):
+    """Its windows would stand under the new query for ever. The run began after the reset that let the query in."""
+    plain.add("2021-03-19 09:00", 1)
+    plain.settle()
+    plain.mill.watermarks.reset("shop.count_hours")
+    deployed = []
+
+    def marked(name: str) -> None:
+        if name == "windows.written" and not deployed:
+            deployed.append(plain.deploy(write_app(windows=TUMBLE.replace("'1' HOUR", "'30' MINUTE"))))
+
+    run = plain.run(world=World(spawner=plain.spawner, marked=marked))
+    plain.settle()
+
+    assert (run.state, run.exit_reason.partition(":")[0]) == ("PENDING", "windows_moved")
+    assert plain.results() == {"09:00": 1}
+    assert plain.sql("SELECT DISTINCT window_end - window_start FROM window_result") == [(1_800_000_000,)]
+
+
 def test_a_reset_of_some_windows_leaves_no_late_ones_behind(plain):
     """A late partition that no run has seen yet touches a window that the reset leaves as it is."""
     for hour in (8, 9):

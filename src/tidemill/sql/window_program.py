@@ -319,7 +319,8 @@ class WindowProgram:
         workspace = workspace_of(run)
         tx, opened = workspace.ask(lambda db, tx: (tx, self._open(db, find_state(db, workspace.program_id))))
         if opened.state.moved_seq >= tx.write_pointer:
-            # Another run has published windows that this one does not see, and would write beside: the commit refuses.
+            # It would write beside windows that its snapshot does not show, or by a watermark of before a rewind. The
+            # commit refuses that, which uses up no retry.
             workspace.also(MoveWindows(tx, opened.sources, opened.state, opened.state.computed, opened.state.seen))
             return
         world = workspace.world

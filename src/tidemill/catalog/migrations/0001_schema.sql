@@ -552,8 +552,8 @@ CREATE TABLE window_program (
     revision      BIGINT NOT NULL,
     -- The number of resets. Carries of before a reset do not count.
     resets        BIGINT NOT NULL DEFAULT 0,
-    -- The last commit that has published windows. A run that does not see this commit does not see the windows that it
-    -- would replace.
+    -- The last commit that has published windows, reset them or changed their definition. A run that does not see this
+    -- commit goes on from another state than its snapshot shows.
     moved_seq     BIGINT NOT NULL DEFAULT 0,
     -- The time at which the keeper announces the work that is left, and the time since which no run has completed.
     retry_at      BIGINT,

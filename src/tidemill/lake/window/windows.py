@@ -43,15 +43,15 @@ _MOST_NAMED: Final = 1000
 
 @refusal
 class WindowsMoved(Conflict):
-    """Another run of the window program has published since this one began: its windows would come twice."""
+    """The state of the window program has moved since this run began: its windows would come twice, or from before."""
 
     code = "windows_moved"
 
     def __init__(self, program: str) -> None:
         self.program = program
         super().__init__(
-            f"another run of {program} has published windows, or it was reset, since this run began; nothing was "
-            "published",
+            f"another run of {program} has published windows, or it was reset or changed, since this run began; "
+            "nothing was published",
             "run again to go on from there",
         )
 
@@ -60,7 +60,8 @@ class WindowsMoved(Conflict):
 class WindowState:
     """State of a window program. `revision` counts its moves, and `resets` those of them that moved it back.
 
-    `moved_seq` is the last commit that has published windows: a snapshot without it sees other windows than the state.
+    `moved_seq` is the commit of the last move, or of the last change of the definition. A snapshot without it shows
+    other windows, or a watermark of before a reset.
     """
 
     program_id: ProgramId
@@ -126,9 +127,9 @@ class LeftOut:
 class MoveWindows(Effect):
     """Publish windows: `new` ones, `again` ones, and `gone` ones that have no rows any more; the state moves with them.
 
-    It is refused when another run has moved the state since `state` was read. Also when another has published since
-    this run began, which then does not see the windows that it would replace. `failed` ones could not be computed,
-    `mended` ones could at last. `more` says that work is left.
+    It is refused when the state has moved since `state` was read. Also when it has moved since this run began, which
+    then does not see the windows that it would replace. `failed` ones could not be computed, `mended` ones could at
+    last. `more` says that work is left.
     """
 
     phase = Phase.CLAIMS
@@ -254,7 +255,7 @@ def _name(one: LateRows | OutsideRows) -> dict[str, object]:
 def put_state(
     db: Db, program_id: ProgramId, name: str, definition: str, inputs: Mapping[DatasetId, tuple[str, int]]
 ) -> None:
-    """Register a window program, or change its definition and inputs; what it has computed stays.
+    """Register a window program, or change its definition and inputs; what it has computed stays. After a tick.
 
     `inputs` are the file sets that it reads, with their late policies, and the lag of their `WindowReach`.
     """
@@ -265,7 +266,7 @@ def put_state(
 
 
 def set_definition(db: Db, program_id: ProgramId, definition: str) -> None:
-    """Change the definition of a window program; what it has computed stays."""
+    """Change the definition of a window program; what it has computed stays. After a tick."""
     db.run(SQL.set_definition, program_id=program_id, definition=definition)
 
 

@@ -20,9 +20,15 @@ SELECT p.program_id, p.name, p.definition, p.computed, p.seen, p.revision, p.res
 SELECT dataset_id FROM window_input WHERE program_id = :program_id ORDER BY dataset_id
 
 -- name: put_state
+-- A run that began under another definition is refused.
 INSERT INTO window_program (program_id, name, definition, computed, seen, revision)
 VALUES (:program_id, :name, :definition, NULL, 0, 0)
-    ON CONFLICT (program_id) DO UPDATE SET name = excluded.name, definition = excluded.definition
+    ON CONFLICT (program_id) DO UPDATE
+   SET name = excluded.name, definition = excluded.definition,
+       revision = window_program.revision
+                + CASE WHEN window_program.definition = excluded.definition THEN 0 ELSE 1 END,
+       moved_seq = CASE WHEN window_program.definition = excluded.definition THEN window_program.moved_seq
+                        ELSE {commit_seq} END
 
 -- name: put_inputs
 INSERT INTO window_input (program_id, dataset_id, late, lag)
@@ -34,7 +40,9 @@ SELECT :program_id, i.dataset_id, i.late, i.lag FROM {rows:inputs(dataset_id tex
 DELETE FROM window_input WHERE program_id = :program_id AND dataset_id NOT IN ({texts:kept})
 
 -- name: set_definition
-UPDATE window_program SET definition = :definition WHERE program_id = :program_id
+-- A run that began under another definition is refused.
+UPDATE window_program SET definition = :definition, revision = revision + 1, moved_seq = {commit_seq}
+ WHERE program_id = :program_id AND definition <> :definition
 
 -- name: refuse_moved
 SELECT tidemill_refuse('windows_moved', CAST(:name AS TEXT))
@@ -95,7 +103,8 @@ UPDATE window_result SET stale = 1 WHERE program_id = :program_id AND window_end
 
 -- name: reset_state
 -- seen stays: late changes of windows that end before are still to be looked at.
-UPDATE window_program SET computed = :computed, revision = revision + 1, resets = resets + 1
+UPDATE window_program
+   SET computed = :computed, revision = revision + 1, resets = resets + 1, moved_seq = {commit_seq}
  WHERE program_id = :program_id
 
 -- name: set_late

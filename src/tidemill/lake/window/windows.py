@@ -260,6 +260,7 @@ def put_state(
     `inputs` are the file sets that it reads, with their late policies, and the lag of their `WindowReach`.
     """
     db.run(SQL.put_state, program_id=program_id, name=name, definition=definition)
+    set_definition(db, program_id, definition)  # of a program that was there
     db.run(SQL.forget_inputs, program_id=program_id, kept=json.dumps(sorted(inputs)))
     rows = [{"dataset_id": dataset_id, "late": late, "lag": lag} for dataset_id, (late, lag) in inputs.items()]
     db.run(SQL.put_inputs, program_id=program_id, inputs=json.dumps(rows))

@@ -20,15 +20,9 @@ SELECT p.program_id, p.name, p.definition, p.computed, p.seen, p.revision, p.res
 SELECT dataset_id FROM window_input WHERE program_id = :program_id ORDER BY dataset_id
 
 -- name: put_state
--- A run that began under another definition is refused.
 INSERT INTO window_program (program_id, name, definition, computed, seen, revision)
 VALUES (:program_id, :name, :definition, NULL, 0, 0)
-    ON CONFLICT (program_id) DO UPDATE
-   SET name = excluded.name, definition = excluded.definition,
-       revision = window_program.revision
-                + CASE WHEN window_program.definition = excluded.definition THEN 0 ELSE 1 END,
-       moved_seq = CASE WHEN window_program.definition = excluded.definition THEN window_program.moved_seq
-                        ELSE {commit_seq} END
+    ON CONFLICT (program_id) DO UPDATE SET name = excluded.name
 
 -- name: put_inputs
 INSERT INTO window_input (program_id, dataset_id, late, lag)

@@ -376,6 +376,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "declared": _rows([{"dataset_id": name, "from_time": None, "to_time": None} for name in ("small_1", "small_2")])
     },
     "windows.put_state": {"program_id": "program_new"},
+    "windows.set_definition": {"definition": '{"query": "another"}'},
     "cascade.put_output": {"time_value": 1, "start_value": 1},
     "cascade.move_output": {"time_value": 1, "start_value": 1},
     "cascade.note_changes": {
@@ -542,6 +543,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "managed.find_readers": {
         "wanted": _rows([{"namespace": "default", "dataset": name, "consumer": "reader"} for name in ("wide", "deep")])
     },
+    "attempts.find_next_due": {"since": _NOW},
     "attempts.find_late": {"with_spark": 1},
     "attempts.take_late": {"with_spark": 1},
     "take.find_offered": {"dataset_id": "deep", "consumer_id": "new", "write_pointer": 300_001, "repeats": 0},
@@ -1228,6 +1230,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "bundles.delete_bundle": {"digest": "bundle_29", "location": "file:///data/bundle_29"},
     "programs.put_program": {"name": "p1", "program_id": "new", "spark_profile": "big"},
     "workers.put_worker": {"program_id": "new"},
+    "workers.find_next_start": {"since": _NOW},
     "workers.lock_worker": {"program_id": "worker_1"},
     "workers.list_runs": {"program_id": "worker_1"},
     "workers.forgive": {"program_id": "worker_1"},

@@ -75,7 +75,7 @@ def test_the_garbage_collector_looks_seldom_while_a_node_works():
     with collecting_seldom():
         often, frozen = gc.get_threshold()[0], gc.get_freeze_count()
 
-    assert often > usual[0]
+    assert often > 700  # Python's default
     assert frozen > 0
     assert (gc.get_threshold(), gc.get_freeze_count()) == (usual, 0)
 

@@ -27,7 +27,6 @@ def main() -> int:
     given = parser.parse_args()
     names = given.scenarios or (QUICK if given.quick else LONG)
     failed = 0
-    gc.set_threshold(200_000)  # what lives, lives for the whole search
     print(
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, Python {sys.version.split()[0]}, SQLite {apsw.sqlite_lib_version()}"
     )
@@ -71,4 +70,5 @@ def show(name: str, figures: Figures) -> None:
 
 
 if __name__ == "__main__":
+    gc.set_threshold(200_000)  # what lives, lives for the whole search
     sys.exit(main())

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.errors import Internal
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, Observation, SparkSession
+
+_NUL: Final = "\0"
+"""No path has it."""
 
 
 def jvm_of(spark: SparkSession) -> Any:  # noqa: ANN401  # of the JVM
@@ -18,6 +22,16 @@ def jvm_of(spark: SparkSession) -> Any:  # noqa: ANN401  # of the JVM
 def gateway_of(spark: SparkSession) -> Any:  # noqa: ANN401  # of the JVM
     """Return the gateway that makes arrays of the JVM for a running session."""
     return _running(spark.sparkContext._gateway)  # noqa: SLF001  # PySpark has no other way
+
+
+def load_files(reader: DataFrameReader, paths: Sequence[str]) -> DataFrame:
+    """Load these files or folders, as `DataFrameReader.load` does with a list, by one call into the JVM.
+
+    `load` makes a call for each path: 0.1 s for 1,000 paths.
+    """
+    spark = reader._spark  # noqa: SLF001  # PySpark has no other way
+    array = jvm_of(spark).java.util.regex.Pattern.compile(_NUL).split(_NUL.join(paths))
+    return reader._df(reader._jreader.load(array))  # noqa: SLF001  # PySpark has no other way
 
 
 def plans_of(frame: DataFrame) -> Any:  # noqa: ANN401  # of the JVM

@@ -23,6 +23,7 @@ from tidemill.frames.json_values import (
     unmarked,
     with_texts,
 )
+from tidemill.frames.jvm import load_files
 from tidemill.frames.schema import columns_as_struct, columns_in, quoted
 from tidemill.frames.spark import STRICT, RowCount, escaped
 from tidemill.frames.spark_way import find_way
@@ -107,7 +108,9 @@ def read_source(source: RawFiles, *, skip_bad: bool = False) -> DataFrame:
         case FileFormat.PARQUET | FileFormat.ORC:
             return _read_columnar(source)
         case FileFormat.TEXT:
-            return source.spark.read.format("text").options(**_options(source)).load(source.paths(source.claimed))
+            return load_files(
+                source.spark.read.format("text").options(**_options(source)), source.paths(source.claimed)
+            )
         case _ if skip_bad:
             return classify(source).where(sf.col(quoted(BAD)).isNull()).drop(BAD, WHY, FILE)
         case FileFormat.CSV:
@@ -209,7 +212,7 @@ def _read_csv_of(source: RawFiles, files: Sequence[ClaimedFile], header: Sequenc
     if not strict:
         schema += f", {quoted(BAD)} STRING"
         options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
-    frame = source.spark.read.format("csv").schema(schema).options(**options).load(source.paths(files))
+    frame = load_files(source.spark.read.format("csv").schema(schema).options(**options), source.paths(files))
     broken = [source.path_of(file) for file in files if loses_returns(source.files, file.name, file.bytes, raw)]
     values = {name: parse(sf.col(quoted(name)), kind, raw) for name, kind in kinds.items()}
     whys = {name: _misfit(name, declared[name], values[name]) for name in kinds}
@@ -335,7 +338,7 @@ def read_texts(source: RawFiles) -> tuple[DataFrame, Column]:
 
     whole = source.raw.is_on("multiLine")
     lines = source.spark.read.format("text").options(**_options(replace(source, raw=RawFormat(FileFormat.TEXT))))
-    frame = lines.option("wholetext", str(whole).lower()).load(source.paths(source.claimed))
+    frame = load_files(lines.option("wholetext", str(whole).lower()), source.paths(source.claimed))
     return frame, sf.regexp_replace("value", "^\ufeff", "") if whole else sf.col("value")
 
 
@@ -408,7 +411,7 @@ def _infer(source: RawFiles, paths: Sequence[str]) -> StructType:
     from pyspark.sql.types import StructType
 
     options = _options(source) | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
-    found = source.spark.read.format("json").options(**options).load(list(paths)).schema
+    found = load_files(source.spark.read.format("json").options(**options), paths).schema
     return StructType([column for column in found.fields if column.name != BAD])
 
 
@@ -547,4 +550,4 @@ def _rescue_columns(
 
 def _read_columns(source: RawFiles, files: Sequence[ClaimedFile], schema: StructType | str | None) -> DataFrame:
     reader = source.spark.read.format(source.raw.format).options(**_options(source))
-    return (reader if schema is None else reader.schema(schema)).load(source.paths(files))
+    return load_files(reader if schema is None else reader.schema(schema), source.paths(files))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.errors import Unavailable
 from tidemill.frames.hive_rows import LINES, take_apart
-from tidemill.frames.jvm import java_of, jvm_of, plans_of
+from tidemill.frames.jvm import java_of, jvm_of, load_files, plans_of
 from tidemill.frames.schema import BadFrame, arrange, columns_as_struct, needs_value, quoted, read_schema
 from tidemill.frames.spark_way import find_way
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, check_partitions
@@ -204,8 +204,8 @@ def read_partitions(
     reader = spark.read.options(**options).format(fileset.storing.format)
     lines = None if fileset.storing.hive is None else fileset.storing.hive.lines
     if lines is None or columns is None:
-        return reader.schema(schema).load(names)
-    of_lines = reader.schema(read_schema(fileset, LINES)).load(names)
+        return load_files(reader.schema(schema), names)
+    of_lines = load_files(reader.schema(read_schema(fileset, LINES)), names)
     return take_apart(of_lines, fileset.storing, lines, columns_as_struct(columns))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -325,13 +326,13 @@ class Datasets(Noun):
         files = open_files(dataset.location, self._world)
         rows: list[dict[str, object]] = []
         for change in changes:
-            shown = fileset.show(change.partition_key)
+            show = partial(fileset.show, change.partition_key)
             values = zip(fileset.keys.names, fileset.keys.decode(change.partition_key), strict=True)
             of_partition = {column: to_json(value) for column, value in values}
             for file in change.manifest.files:
                 if len(rows) >= limit:
                     return rows
-                check_files(files, fileset.qualified_name, shown, change.location, Manifest((file,)))
+                check_files(files, fileset.qualified_name, show, change.location, Manifest((file,)))
                 path, missing = f"{change.location}/{file.name}", limit - len(rows)
                 rows += [row | of_partition for row in read_head(files, path, fileset.storing.format, missing)]
         return rows

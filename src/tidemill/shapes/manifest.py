@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import groupby
 from types import MappingProxyType
@@ -189,9 +189,11 @@ def group_by_partition(
 
 
 def check_files(
-    files: Files, dataset: str, partition: str, location: str, manifest: Manifest, *, whole: bool = False
+    files: Files, dataset: str, show: Callable[[], str], location: str, manifest: Manifest, *, whole: bool = False
 ) -> None:
     """Compare the store with the manifest; `DamagedFiles` names missing, cut and rewritten files.
+
+    `show` returns the partition as people read it, and is called for the error alone.
 
     `StorageUnavailable` if the location is missing or empty: then the partition does not count as damaged.
     Cost: a stat a file; one whose etag differs is read as well, with `whole` each: a disk that forgets changes no etag.
@@ -202,7 +204,7 @@ def check_files(
         if why is not None:
             wrong.append(f"{location}/{file.name} {why}")
     if wrong:
-        raise DamagedFiles(dataset, partition, wrong)
+        raise DamagedFiles(dataset, show(), wrong)
 
 
 def _find_damage(files: Files, name: str, file: DataFile, *, whole: bool) -> str | None:

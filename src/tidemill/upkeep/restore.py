@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -233,7 +234,9 @@ def _read_content(world: World, fileset: Fileset, directory: Directory) -> _Writ
     except (KeyError, TypeError, ValueError) as error:
         raise NotAdoptable(directory.name, f"its _manifest.json cannot be read: {error!r}") from None
     for change in changes:
-        check_files(files, fileset.qualified_name, fileset.keys.show(change.key), directory.name, change.manifest)
+        check_files(
+            files, fileset.qualified_name, partial(fileset.keys.show, change.key), directory.name, change.manifest
+        )
     return _Written(changes, schema, bool(content.get("quiet")))
 
 

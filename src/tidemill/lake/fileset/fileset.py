@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -259,10 +260,10 @@ def check_partitions(world: World, fileset: Fileset, partitions: Iterable[Partit
     """
     files = open_files(fileset.dataset.location, world)
     for partition in partitions:
-        shown = fileset.show(partition.partition_key)
+        show = partial(fileset.show, partition.partition_key)
         for change in partition.changes:
             check_files(
-                files, fileset.qualified_name, shown, change.location, change.manifest, whole=fileset.storing.checksum
+                files, fileset.qualified_name, show, change.location, change.manifest, whole=fileset.storing.checksum
             )
 
 

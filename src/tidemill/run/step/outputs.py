@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidemill.catalog.db import Catalog
@@ -522,7 +523,7 @@ class Outputs:
             keys = output.fileset.keys
             for change in changes:
                 place = change.location or tx_directory(self.tx)
-                check_files(files, name, keys.show(change.key), place, change.manifest)
+                check_files(files, name, partial(keys.show, change.key), place, change.manifest)
             content = {
                 "dataset": name,
                 "run_id": self.tx.run_id,
@@ -551,8 +552,8 @@ class Outputs:
         if output.calls > 1 or output.forgot:
             delete_unnamed(files, self.tx, {file.name for one in output.compacted for file in one.manifest.files})
         for one in output.compacted:
-            shown = output.fileset.show(one.before.partition_key)
-            check_files(files, name, shown, tx_directory(self.tx), one.manifest)
+            show = partial(output.fileset.show, one.before.partition_key)
+            check_files(files, name, show, tx_directory(self.tx), one.manifest)
         return Compact(self.tx, output.fileset, output.compacted)
 
     def _remove_directory(self, output: _Output, files: Files) -> None:

@@ -41,8 +41,12 @@ class ReadChanges:
         Before the run's outputs are prepared, which removes what the run itself wrote, read and replaced. Cost: a stat
         a file.
         """
+        read: dict[DatasetId, tuple[Fileset, list[Partition]]] = {}
         for fileset, change in self._read.values():
-            check_partitions(self._world, fileset, [Partition(change.partition_key, (change,))])
+            _, partitions = read.setdefault(fileset.dataset_id, (fileset, []))
+            partitions.append(Partition(change.partition_key, (change,)))
+        for fileset, partitions in read.values():
+            check_partitions(self._world, fileset, partitions)
 
     def blame(self, error: str) -> DamagedFiles | None:
         """The damage that a failure comes from, given the whole text of the error with its causes; None for none.

@@ -49,7 +49,7 @@ class Aside:
         found = self.calculator.count_outside(self.workspace, batch) if any(p.files for p in batch.partitions) else {}
         if spec.outside in {OutsidePolicy.SIDE, OutsidePolicy.INCLUDE}:
             gone = [key for key in batch.instants if not found.get(key)]
-            self._drop([to_side_key(self._keys, SideReason.OUTSIDE, key) for key in gone])
+            self._drop(SideReason.OUTSIDE, gone)
             if some := {key for key, rows in found.items() if rows}:
                 rows = self.calculator.pick_outside(self.workspace, _only(batch, some))
                 self.workspace.output(self.side).overwrite(rows)
@@ -130,17 +130,26 @@ class Aside:
 
     def _drop_stale(self) -> None:
         """Drop late rows of before a reset of the program: the windows of their partitions are computed again."""
+        if not self._has_rows:
+            return
         keys, source = list(self.batch.instants), self.batch.source.dataset_id
         counted = set(self.workspace.ask(lambda db, _: list_late_counted(db, self.state.program_id, source, keys)))
-        self._drop([to_side_key(self._keys, SideReason.LATE, key) for key in keys if key not in counted])
+        self._drop(SideReason.LATE, [key for key in keys if key not in counted])
 
-    def _drop(self, keys: Sequence[KeyText]) -> None:
-        """Drop these partitions of the side table, where they are there."""
+    def _drop(self, reason: SideReason, keys: Sequence[KeyText]) -> None:
+        """Drop the rows that the side table has of these partitions for this reason."""
+        if not keys or not self._has_rows:
+            return
         fileset = self.workspace.outputs.fileset(self.side)
-        if keys and self.workspace.columns_of(fileset) is not None:
-            for one in self.workspace.ask(lambda db, tx: read_keys(db, fileset, tx, keys)):
-                values = fileset.keys.decode(one.partition_key)
-                self.workspace.output(self.side).drop(dict(zip(fileset.keys.names, values, strict=True)))
+        held = [to_side_key(self._keys, reason, key) for key in keys]
+        for one in self.workspace.ask(lambda db, tx: read_keys(db, fileset, tx, held)):
+            values = fileset.keys.decode(one.partition_key)
+            self.workspace.output(self.side).drop(dict(zip(fileset.keys.names, values, strict=True)))
+
+    @property
+    def _has_rows(self) -> bool:
+        """Return whether the side table has ever had rows: most have none."""
+        return self.workspace.columns_of(self.workspace.outputs.fileset(self.side)) is not None
 
     @property
     def _keys(self) -> KeySchema:

@@ -63,6 +63,18 @@ MUTANTS: Final = (
         scenario="windows-moved",
     ),
     _mutant(
+        "passes_what_was_not_read",
+        "a run of a back-fill leaves the windows of partitions that it has not read to later runs",
+        In("Reached.upto").swap("min(self.passed, horizon)", "self.passed"),
+        first=Killer.POLICIES,
+    ),
+    _mutant(
+        "stops_at_what_was_read",
+        "a run reads more of the partitions that wait while its limits reach further",
+        In("WindowProgram._look").swap("at.upto(horizon) != at", "False"),
+        first=Killer.POLICIES,
+    ),
+    _mutant(
         "closed_one_hour_early",
         "a window is closed when the watermark has reached its end",
         In("window_plan.plan").swap(

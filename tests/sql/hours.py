@@ -91,10 +91,14 @@ class Plain(Windows):
 
     def add_to(self, table: str, local: str, *minutes: int, how: str = "append") -> None:
         """Publish rows of a table, as `add` does."""
+        self.commit(table, self.write_hour(local, *minutes), how)
+
+    def write_hour(self, local: str, *minutes: int) -> dict[str, str]:
+        """Return rows of the hour that begins at `local`, at these minutes, by their partition."""
         time = datetime.fromisoformat(local)
         opens = self.zone.opens(time)
         text = "".join(f"{opens + minute * 60_000_000} {minute}\n" for minute in minutes)
-        self.commit(table, {f"day={time:%Y-%m-%d}/hour={time.hour}": text}, how)
+        return {f"day={time:%Y-%m-%d}/hour={time.hour}": text}
 
     @contextmanager
     def damaged(self, hour: int) -> Iterator[None]:

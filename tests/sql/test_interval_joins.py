@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +15,7 @@ from tests.sql.near import HOUR, MINUTE, Near, PlainNear, near, open_near, row_t
 from tests.sql.test_several_inputs import EVENTS
 from tests.sql.test_window_program import MARKS, kill
 from tidemill.lake.window.reach import WindowReach
+from tidemill.lake.window.window_plan import Grid, WindowShape
 from tidemill.shapes.partition_time import Instant, Zone, from_wall, to_wall
 from tidemill.sql.dialect import BadStatement
 from tidemill.sql.windows import read_query
@@ -628,3 +630,20 @@ def test_a_day_of_an_interval_has_23_or_25_hours_where_the_clock_is_changed(sqli
     found = {tuple(row) for row in windows.read("both").select("l", "r", "name").collect()}
     assert found == {(1, None, None), (2, 5, "two"), (3, None, None), (4, 6, None)}
     windows.mill.close()
+
+
+@given(
+    place=st.sampled_from(PLACES),
+    reach=st.builds(WindowReach, *(st.integers(-50 * HOUR, 50 * HOUR) for _ in range(3))),
+    hours=st.tuples(st.integers(-60, 60), st.integers(0, 60)),
+)
+def test_no_window_up_to_the_horizon_of_a_time_needs_later_rows(place, reach, hours):
+    """A run that does not read the partitions from that time on would pass windows that they touch."""
+    zone, day = place
+    grid = Grid(WindowShape(HOUR, HOUR, 0), Zone(zone))
+    since = grid.zone.opens(datetime.fromisoformat(day) + timedelta(hours=hours[0]))
+    begins = since + hours[1] * HOUR
+
+    touched = grid.touched(*reach.touches(grid.zone, begins, begins + HOUR))
+
+    assert all(grid.closes(window) > reach.untouched_upto(grid.zone, since) for window in touched)

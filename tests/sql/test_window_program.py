@@ -6,8 +6,10 @@ import contextlib
 import itertools
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,8 +24,8 @@ from tidemill.lake.fileset.expiry import expire_superseded
 from tidemill.lake.fileset.fileset import ColumnSchema
 from tidemill.lake.janitor import sweep
 from tidemill.lake.window.retries import WINDOWS
-from tidemill.lake.window.window_plan import Window, WindowShape
-from tidemill.lake.window.windows import MoveWindows, WindowState
+from tidemill.lake.window.window_plan import Stored, Window, WindowShape
+from tidemill.lake.window.windows import MoveWindows, WindowState, list_waiting
 from tidemill.names import ProgramId, RunId, WritePointer
 from tidemill.narration import Narrator
 from tidemill.roles.discoverer import Discoverer
@@ -32,6 +34,7 @@ from tidemill.run.processes.external import open_transaction
 from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt
 from tidemill.schedule.loop import Scheduler
 from tidemill.shapes.partition_time import WallTime, from_wall, to_wall
+from tidemill.sql import window_program
 from tidemill.testing.plain import write_texts
 from tidemill.upkeep.retention import Historian
 from tidemill.world import World
@@ -261,6 +264,54 @@ def test_a_batch_is_cut_at_its_limit_and_the_rest_reported_as_left(catalog_url, 
         seen.append((len(plain.results()), plain.is_more()))
 
     assert seen == [(3, True), (6, True), (7, False)]
+    plain.mill.close()
+
+
+def write_hours(plain: Plain, hours: Iterable[int]) -> dict[str, str]:
+    """Return a row for each of these hours since 10 March 2021, by its partition."""
+    start = datetime(2021, 3, 10)  # noqa: DTZ001  # a wall-clock time
+    return {k: v for hour in hours for k, v in plain.write_hour(str(start + timedelta(hours=hour)), 1).items()}
+
+
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@given(
+    zone=st.sampled_from(["UTC", "Asia/Kolkata"]),
+    windows=st.sampled_from([TUMBLE, HOP, CUMULATE]),
+    most=st.integers(1, 5),
+    hours=st.sets(st.integers(0, 80), min_size=1, max_size=30),
+)
+def test_each_run_of_a_back_fill_computes_as_many_windows_as_it_may(memory_folder, zone, windows, most, hours):
+    """However far the next windows lie apart, though a run does not read all partitions that wait."""
+    folder = memory_folder / f"p{next(_numbers)}"
+    plain = open_plain(folder, f"sqlite:///{folder}.db", zone, windows, f"max_windows={most}")
+    plain.commit("clicks", write_hours(plain, hours))
+    plain.settle(200)
+
+    closed = [json.loads(text)["closed"] for (text,) in plain.sql(WINDOW_MESSAGES)]
+    total = sum(closed)
+    assert closed[: total // most] == [most] * (total // most)
+    assert plain.lines("hourly") == plain.expected(plain.passed)
+    plain.mill.close()
+
+
+def test_a_run_of_a_back_fill_reads_the_partitions_of_its_windows(catalog_url, tmp_path, monkeypatch):
+    """Each run would else read all hours that wait."""
+    read: list[int] = []
+
+    def count(*args: Any) -> list[Stored]:
+        found = list_waiting(*args)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(window_program, "list_waiting", count)
+    plain = open_plain(tmp_path / "project", catalog_url, more="max_windows=8")
+    plain.commit("clicks", write_hours(plain, range(240)))
+    for _ in range(8):
+        plain.run()
+
+    # Those of its windows and some more, and those that may have rows of windows that are computed.
+    assert len(read) == 8
+    assert max(read) < 8 + 3 + 2 * 27
     plain.mill.close()
 
 

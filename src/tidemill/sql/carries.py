@@ -16,9 +16,9 @@ from tidemill.lake.window.carry import (
     name_slot,
     to_carry_key,
 )
-from tidemill.lake.window.side import name_partition
+from tidemill.lake.window.side import name_partition, name_to_key
 from tidemill.lake.window.window_plan import Grid
-from tidemill.lake.window.windows import list_waiting, read_keys
+from tidemill.lake.window.windows import find_instants, read_keys
 from tidemill.shapes.partition_time import Instant
 from tidemill.sql.batches import Batch, Calculator
 from tidemill.sql.window_tries import is_of_windows
@@ -81,8 +81,11 @@ def write_partitions(
 
     def find_old(db: Db, tx: Transaction) -> list[CarriedPartition]:
         carried = list_carried(db, fileset, tx)
-        waiting = list_waiting(db, source, tx, needed) if carried else []
-        present = read_keys(db, source, tx, [one.key for one in waiting])
+        # Not by the time of all partitions: in a back-fill nearly all of them wait.
+        named = (name_to_key(source.keys, one.name) for one in carried if one.of == of)
+        keys = [key for key in named if key is not None]
+        near = find_instants(db, source, tx, keys) if keys else {}
+        present = read_keys(db, source, tx, [key for key, (_, ends) in near.items() if ends > needed])
         kept = [one.key for one in find_carried(carried, of, source.keys, present).values()]
         return [one for one in carried if one.key not in kept]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
@@ -47,6 +47,7 @@ from tidemill.lake.window.windows import (
     OutsideRows,
     WindowState,
     describe_times,
+    find_cut,
     find_results,
     find_state,
     list_around,
@@ -147,12 +148,9 @@ class _Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(_Opened):
     """Facts that a run reads before it computes."""
 
-    state: WindowState
-    sources: tuple[Fileset, ...]
-    sink: Fileset
     plan: Plan
     written_by: dict[Window, WritePointer]
     gone: tuple[Window, ...]
@@ -170,6 +168,8 @@ class _Look:
     """Partitions of which the run has read the times of rows outside, or has failed to."""
     takes_carries: bool = True
     """False where carries cannot be read: then all rows are read from the files of their partitions."""
+    batches: dict[DatasetId, tuple[object, Batch]] = field(default_factory=dict)
+    """The last batch of each source that this attempt has made, and of what: most write and count the same windows."""
 
     @property
     def damaged(self) -> Mapping[tuple[DatasetId, KeyText], Exception]:
@@ -327,7 +327,7 @@ class WindowProgram:
         calculator = self._make_calculator(run)
         including = filter(includes_outside, opened.sources)
         reads = [read_times(workspace, calculator, source, opened.state) for source in including]
-        look = workspace.ask(lambda db, tx: self._look(db, tx, opened, reads))
+        look = replace(workspace.ask(lambda db, tx: self._look(db, tx, opened, reads)), batches={})
         world.mark("windows.planned")
         try:
             with workspace.undone_on_error(look.sink):
@@ -355,7 +355,8 @@ class WindowProgram:
         new = tries.compute(look.plan.new)
         moved = self._find_move(workspace, look, tries, late, new)
         if tries.failed and not tries.done and (look.plan.late or look.plan.new):
-            left = [*look.plan.late[late:], *look.plan.new[new:], *look.plan.left, *look.plan.beyond]
+            whole = workspace.ask(lambda db, tx: self._look(db, tx, look, look.reads, whole=True)).plan
+            left = [*look.plan.late[late:], *look.plan.new[new:], *look.plan.left, *whole.beyond]
             with workspace.undone(look.sink):
                 if not tries.find_sound(left):
                     # It may be no single window's fault, and publishing would hide it.
@@ -529,7 +530,10 @@ class WindowProgram:
         self.check(sources, sink, schemas)
         return _Opened(state, sources, sink, schemas)
 
-    def _look(self, db: Db, tx: Snapshot, opened: _Opened, reads: Sequence[TimesRead] = ()) -> _Look:
+    def _look(
+        self, db: Db, tx: Snapshot, opened: _Opened, reads: Sequence[TimesRead] = (), *, whole: bool = False
+    ) -> _Look:
+        """Read what is due. With `whole`, the plan names all windows beyond this run, and else some of them."""
         state, sources, schemas = opened.state, opened.sources, opened.schemas
         specs, grid = [spec_of(source) for source in sources], self._grid(sources)
         reaches = self.query.reaches
@@ -548,31 +552,30 @@ class WindowProgram:
         passed_over = {one.window for one in stale if _is_passed(grid, state, one.window)}
         left = {*filter(grid.shape.has, passed_over)}
         final = _find_final(specs[0], state, min(map(grid.closes, left), default=None))
-        waiting: list[Stored] = []
         dirty: dict[str, list[Dirty]] = {}
         outside: dict[DatasetId, Mapping[KeyText, Stretches]] = {}
         for source, reach in zip(sources, reaches, strict=True):
-            since = None if open_from is None else Instant(open_from - max(reach.before, 0))
-            touched = (reach.touched_by(grid.zone, stored) for stored in list_waiting(db, source, tx, since))
-            waiting += _not_before(open_from, touched)
             noted = read_outside(db, state.program_id, source.dataset_id) if includes_outside(source) else {}
             read_now = [one for read in reads if read.dataset_id == source.dataset_id for one in read.found]
             outside[source.dataset_id] = present_stretches(noted, read_now)
             changes = _list_dirty(db, source, tx, state, final, noted, read_now)
             dirty[source.qualified_name] = [reach.touched_by(grid.zone, one) for one in changes]
-        strewn = [
-            reach.touched_by(grid.zone, one)
-            for source, reach in zip(sources, reaches, strict=True)
-            for one in to_stored(source, outside[source.dataset_id])
-        ]
+        strewn = _not_before(
+            open_from,
+            [
+                reach.touched_by(grid.zone, one)
+                for source, reach in zip(sources, reaches, strict=True)
+                for one in to_stored(source, outside[source.dataset_id])
+            ],
+        )
+        room = None if whole else limits
+        waiting, horizon = self._list_waiting(db, tx, opened, open_from, room)
         # Not by the rows outside: one with a time far ahead would close all windows up to it.
         passed = find_passed(db, tx, self.query, sources, waiting, state.computed)
+        emits_empty = self.query.emits_empty(specs[0])
+        if emits_empty and schemas[0] is None:
+            passed = None  # a sum over columns that are not known has no type
         at = Reached(state.computed, state.seen, passed, tx.write_pointer, first)
-        if self.query.emits_empty(specs[0]):
-            if schemas[0] is None:
-                at = replace(at, passed=None)  # a sum over columns that are not known has no type
-            waiting += fill_gaps(grid, at, waiting, limits)
-        waiting += _not_before(open_from, strewn)
         for source, spec in zip(sources, specs, strict=True):
             late = find_late(grid, at, dirty[source.qualified_name])
             if spec.late is LatePolicy.ERROR and late:
@@ -580,7 +583,19 @@ class WindowProgram:
         changed = find_late(grid, at, [one for changes in dirty.values() for one in changes])
         again = (left | changed) - {*postponed}  # else the run would meet first what has failed before
         around = self._list_around(db, tx, sources, sorted(again, reverse=True)[: limits.windows], outside)
-        found = plan(grid, at, waiting, again, around, limits).without({*postponed})
+
+        def plan_upto(horizon: Instant | None) -> Plan:
+            upto = at.upto(horizon)
+            gaps = fill_gaps(grid, upto, waiting, limits) if emits_empty else []
+            return plan(grid, upto, [*waiting, *gaps, *strewn], again, around, limits)
+
+        found = plan_upto(horizon)
+        while room is not None and not found.beyond and at.upto(horizon) != at:
+            # The limits of the run reach further than what was read.
+            room = replace(room, windows=4 * room.windows, partitions=4 * room.partitions)
+            waiting, horizon = self._list_waiting(db, tx, opened, open_from, room)
+            found = plan_upto(horizon)
+        found = found.without({*postponed})
         postponed.sort(key=lambda window: window not in changed)
         wanted = (*found.new, *found.late, *postponed)
         written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
@@ -590,6 +605,7 @@ class WindowProgram:
             state,
             sources,
             opened.sink,
+            schemas,
             found,
             written_by,
             tuple(gone),
@@ -600,6 +616,26 @@ class WindowProgram:
             passed_over - left,
             reads,
         )
+
+    def _list_waiting(
+        self, db: Db, tx: Snapshot, opened: _Opened, open_from: Instant | None, room: Limits | None
+    ) -> tuple[list[Stored], Instant | None]:
+        """List the partitions that a run with these limits needs for its new windows, or all of them, without limits.
+
+        Also the time up to which windows close that need no further partition; None if there are no further ones. A
+        long back-fill would else read in each run what is left for all runs.
+        """
+        grid, computed = self._grid(opened.sources), opened.state.computed
+        waiting: list[Stored] = []
+        horizons: list[Instant] = []
+        for source, reach in zip(opened.sources, self.query.reaches, strict=True):
+            since = None if open_from is None else Instant(open_from - max(reach.before, 0))
+            cut = None if room is None else find_cut(db, source, computed, _count_needed(source, grid, room))
+            touched = (reach.touched_by(grid.zone, one) for one in list_waiting(db, source, tx, since, cut))
+            waiting += _not_before(open_from, touched)
+            if cut is not None:
+                horizons.append(reach.untouched_upto(grid.zone, cut.begins))
+        return waiting, min(horizons, default=None)
 
     def _list_around(
         self, db: Db, tx: Snapshot, sources: Sequence[Fileset], windows: Sequence[Window], outside: Outside
@@ -728,6 +764,21 @@ class WindowProgram:
         late: Sequence[LateRows] = (),
     ) -> Batch:
         """The windows with all partitions whose rows may lie in them, at the run's snapshot; and `late` partitions."""
+        of = (tuple(windows), tuple(late), look.takes_carries)
+        known, batch = look.batches.get(source.dataset_id, (None, None))
+        if batch is None or known != of:
+            batch = self._make_batch(workspace, look, source, windows, late)
+            look.batches[source.dataset_id] = of, batch
+        return batch
+
+    def _make_batch(
+        self,
+        workspace: Workspace,
+        look: _Look,
+        source: Fileset,
+        windows: Sequence[Window],
+        late: Sequence[LateRows],
+    ) -> Batch:
         grid, place = self._grid(look.sources), look.sources.index(source)
         reach, kept = self.query.reaches[place], self._carry_for(source, place)
         spans = _merged(reach.needs(grid.zone, grid.spans(window)) for window in windows)
@@ -1021,6 +1072,16 @@ def _find_gone(
 def _not_before(open_from: Instant | None, partitions: Iterable[Stored]) -> list[Stored]:
     """Return the partitions without the computed windows, which a long interval has by the thousand."""
     return [one if open_from is None else one._replace(begins=max(one.begins, open_from)) for one in partitions]
+
+
+def _count_needed(source: Fileset, grid: Grid, limits: Limits) -> int:
+    """Return how many partitions a run with these limits reads first: if one follows the other, so many will do.
+
+    There are some to spare, by which the run sees that work is left.
+    """
+    interval = spec_of(source).partition_time.interval.longest // timedelta(microseconds=1)
+    number = min(limits.partitions, limits.windows * grid.shape.slide // interval)
+    return number + number // 8 + 2
 
 
 def _list_dirty(

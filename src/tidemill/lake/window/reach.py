@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from tidemill.lake.window.window_plan import Dirty, Grid, Stored, Window, WindowShape
+from tidemill.lake.window.window_plan import MARGIN, Dirty, Grid, Stored, Window, WindowShape
 from tidemill.shapes.partition_time import Instant, WallTime, Zone, from_wall, to_wall
 from tidemill.shapes.watermark_spec import WatermarkSpec
 
@@ -43,6 +43,11 @@ class WindowReach:
         spare = self._spare(zone, begins, ends)
         return begins - self.after - spare, ends + self.before + spare
 
+    def untouched_upto(self, zone: Zone, begins: int) -> Instant:
+        """Return a time such that windows that close by then need no rows of the instants from `begins` on."""
+        spare = MARGIN if self._counts_days(zone) else 0
+        return Instant(begins - self.after - spare)
+
     def touched_by(self, zone: Zone, change: _Timed) -> _Timed:
         """Return a partition or a change with the instants of the windows that need its rows."""
         begins, ends = self.touches(zone, change.begins, change.ends)
@@ -65,14 +70,21 @@ class WindowReach:
         """Return the time up to which windows are closed when the watermark of the table is `value`."""
         return Instant(value - self.lag - self._spare(zone, value, value))
 
+    @property
+    def _farthest(self) -> int:
+        return max(abs(self.before), abs(self.after), abs(self.lag))
+
+    def _counts_days(self, zone: Zone) -> bool:
+        return self._farthest >= _DAY and zone.name != "UTC"
+
     def _spare(self, zone: Zone, begins: int, ends: int) -> int:
         """Return by how much a day of an interval may differ from 24 hours near these instants, in all.
 
         Spark adds the whole days of an interval on the wall clock of the zone.
         """
-        reach = max(abs(self.before), abs(self.after), abs(self.lag))
-        if reach < _DAY or zone.name == "UTC":
+        if not self._counts_days(zone):
             return 0
+        reach = self._farthest
         try:
             instants = [*range(begins - reach - _DAY, ends + reach + _DAY, _DAY // 2), ends + reach + _DAY]
             offsets: list[int] = [to_wall(zone.local(instant)) - instant for instant in instants]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from tidemill.shapes.keys import KeySchema, KeyText
+from tidemill.shapes.keys import BadKey, KeySchema, KeyText
 
 SIDE_KEYS: Final[Mapping[str, str]] = {"side_reason": "string", "side_partition": "string"}
 SIDE_OFFSET: Final = "side_offset_us"
@@ -38,6 +38,14 @@ def side_of(program: str, table: str = "") -> str:
 def name_partition(keys: KeySchema, key: KeyText) -> str:
     """Return the name of a partition in the column `side_partition`: its directories (`day=2021-03-19/hour=10`)."""
     return keys.to_path(keys.decode(key))
+
+
+def name_to_key(keys: KeySchema, name: str) -> KeyText | None:
+    """Return the partition of a name that `name_partition` has given; None if its table has other keys now."""
+    try:
+        return keys.encode(keys.from_path(name))
+    except BadKey:
+        return None
 
 
 def to_side_key(keys: KeySchema, reason: SideReason, key: KeyText) -> KeyText:

@@ -252,6 +252,12 @@ class Reached:
     first: Instant | None = None
     """Windows that begin before this time are left out; None for no such time."""
 
+    def upto(self, horizon: Instant | None) -> Reached:
+        """Return the same as if W had come to `horizon` at most; None for no such limit."""
+        if horizon is None or self.passed is None:
+            return self
+        return replace(self, passed=min(self.passed, horizon))
+
     def leaves_out(self, grid: Grid, window: Window) -> bool:
         """Return whether `window` begins before the first time."""
         return self.first is not None and grid.spans(window)[0] < self.first

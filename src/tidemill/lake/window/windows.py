@@ -28,7 +28,7 @@ from tidemill.lake.window.reach import WindowReach, find_interval_shape
 from tidemill.lake.window.window_plan import MARGIN, Dirty, Sessions, Stored, Window, WindowShape, times_within
 from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
 from tidemill.shapes.keys import KeyText
-from tidemill.shapes.partition_time import Instant, PartitionTime, Span, WallTime, from_wall
+from tidemill.shapes.partition_time import Instant, PartitionTime, Span, WallTime, from_wall, to_wall
 from tidemill.shapes.watermark_spec import LatePolicy, OutsidePolicy, WatermarkSpec
 
 if TYPE_CHECKING:
@@ -370,11 +370,40 @@ def list_states(db: Db, dataset_id: DatasetId | None = None) -> list[WindowState
     return db.records(SQL.find_states_of, WindowState, dataset_id=dataset_id)
 
 
-def list_waiting(db: Db, source: Fileset, snapshot: Snapshot, since: Instant | None) -> list[Stored]:
-    """The partitions that `snapshot` sees whose rows may lie after `since`, None for all. Cost: what they are."""
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A time that splits the partitions of a table. The rows of those at `time` or later begin at `begins` or later."""
+
+    time: WallTime
+    begins: Instant
+
+
+def find_cut(db: Db, source: Fileset, after: Instant | None, most: int) -> Cut | None:
+    """Return the cut behind the first `most` partitions that follow the instant `after`; None if there are no more.
+
+    None for `after` stands for the beginning. A table with windows on demand has no cut: its keys are not in the order
+    of their times. Cost: `most`.
+    """
+    if is_on_demand(source):
+        return None
+    partition_time, row_lag = _time_of(source)
+    low = -_EVER if after is None else to_wall(partition_time.zone.local(after))
+    time = db.value(SQL.find_cut, WallTime, dataset_id=source.dataset_id, low=low, most=most)
+    if time is None:
+        return None
+    return Cut(time, Instant(partition_time.zone.opens(from_wall(time)) - row_lag))
+
+
+def list_waiting(
+    db: Db, source: Fileset, snapshot: Snapshot, since: Instant | None, cut: Cut | None = None
+) -> list[Stored]:
+    """The partitions that `snapshot` sees whose rows may lie after `since`, None for all, up to `cut`.
+
+    Cost: what they are.
+    """
     partition_time, row_lag = _time_of(source)
     low = -_EVER if since is None else times_within(partition_time, row_lag, since, since)[0]
-    found = _list_within(db, source, snapshot, low, _EVER)
+    found = _list_within(db, source, snapshot, low, _EVER if cut is None else cut.time)
     return [one for one in found if since is None or one.ends > since]
 
 

@@ -109,6 +109,12 @@ UPDATE window_input SET late = :late WHERE dataset_id = :dataset_id
 SELECT window_start, window_end, write_pointer, stale FROM window_result
  WHERE program_id = :program_id ORDER BY window_end DESC, window_start DESC LIMIT :limit
 
+-- name: find_cut
+-- gives: partition_time
+SELECT partition_time FROM partition_change {indexed_by:partition_by_time}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_time IS NOT NULL AND partition_time >= :low
+ ORDER BY partition_time LIMIT 1 OFFSET :most
+
 -- name: list_within
 -- gives: partition_key, partition_time, bytes
 -- What a snapshot sees of partitions of these times: what is current, and what was replaced since.

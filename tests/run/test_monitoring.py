@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -479,6 +479,31 @@ def test_a_later_start_keeps_what_is_there_and_follows_it(others, order):
 
     assert changed.exists()
     assert (before, others.list()) == ({"08": 2, "09": 2, "10": 2}, {"08": 7, "10": 2})
+
+
+@pytest.mark.parametrize("change", ["overwrite", "drop"])
+def test_rows_that_a_run_adds_before_the_transaction_of_a_listing_are_kept(others, change):
+    """The listing has compared the directory with the partition before, and would replace all rows of it."""
+    others.create()
+    written = others.put(10)
+    others.list()
+    if change == "overwrite":
+        others.put(10, ids=7)
+    else:
+        shutil.rmtree(written.parent)
+
+    def add() -> None:
+        others.at.clear()
+        row = {"id": 9, "ts": datetime(2021, 3, 19, 10, tzinfo=UTC), "pt_day": "2021-03-19", "pt_hour": "10"}
+        others.commit("clicks", [row])
+
+    others.at["external.created"] = add
+    found = others.list()
+
+    assert found == {"10": 3}
+    assert "was appended to by run_" in others.told[-1]
+    assert others.list() == {"10": 3}
+    assert "Tidemill has written to the partition too" in others.told[-1]
 
 
 class Died(BaseException):

@@ -264,6 +264,7 @@ class AddPartitions(Effect):
     `changes` are folded. `schema` are their columns, None when no rows come; `base` those that they were evolved from.
     `existing` are the keys that the snapshot sees (`find_existing`): messages call the others new. With `delivers` off
     no consumer ever gets them. `times` are the wall times of partitions that have one (`publish_partitions`).
+    `seen` is the newest commit that the changes take into account, if that is not what the transaction sees.
     """
 
     phase = Phase.PUBLISH
@@ -276,6 +277,7 @@ class AddPartitions(Effect):
     delivers: bool = True
     base: ColumnSchema | None = None
     times: Mapping[Key, WallTime] = field(default_factory=dict)
+    seen: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what was not declared at begin, and more than a commit should hold."""
@@ -347,7 +349,7 @@ class AddPartitions(Effect):
         return {
             "dataset_id": self.fileset.dataset_id,
             "dataset": self.fileset.qualified_name,
-            "write_pointer": self.tx.write_pointer,
+            "write_pointer": self.tx.write_pointer if self.seen is None else self.seen,
             "wanted": json.dumps(wanted),
         }
 

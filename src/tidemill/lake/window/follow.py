@@ -37,16 +37,17 @@ def publish_partitions(  # noqa: PLR0913  # options by keyword, each with a defa
     known: Mapping[Key, WallTime] | None = None,
     completes: Sequence[Span] = (),
     quiet: bool = False,
+    seen: int | None = None,
 ) -> list[Effect]:
     """Publish partitions (`AddPartitions`) and bring the watermark of their file set up to them.
 
     `known` are the times of partitions that the catalog has (`find_known_times`). `completes` are period slots that are
     complete with this commit, even without rows (`list_slots`). If `quiet`, no consumer gets the partitions and nothing
-    is announced; the watermark moves all the same.
+    is announced; the watermark moves all the same. `seen` is as in `AddPartitions`.
     """
     spans = find_times(fileset, (change.key for change in changes), known)
     times = {key: span.time for key, span in spans.items() if span is not None}
-    added = AddPartitions(tx, fileset, changes, schema, existing, not quiet, base, times)
+    added = AddPartitions(tx, fileset, changes, schema, existing, not quiet, base, times, seen)
     return [added, FollowPartitions(fileset, tx.run_id, changes, spans, completes, quiet)]
 
 

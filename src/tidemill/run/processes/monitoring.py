@@ -85,13 +85,13 @@ def follow_table(
     if memory.known is not None and not changed and not vanished:
         return Followed()
     directories = None if memory.known is None else [*(one.name for one in changed), *vanished]
-    present, columns = catalog.read(lambda db: _read_present(db, catalog, fileset, directories))
+    present, columns, seen = catalog.read(lambda db: _read_present(db, catalog, fileset, directories))
     if memory.known is None:
         vanished, unseen = find_vanished(list_adopted(fileset, present.values()).keys(), signs, changed)
     look = _look_for(fileset, columns)
     found = compare(fileset, files, changed, vanished, present, unmarked, columns, look)
     memory.forget()
-    own = _publish(catalog, fileset, found, columns, HoldListings(fileset, process), batch)
+    own = _publish(catalog, fileset, found, columns, seen, HoldListings(fileset, process), batch)
     refused = {one.directory for one in found.refused}
     signs |= dict.fromkeys([*unseen, *(name for name in signs if (name or ".") in refused)], _NO_SIGN)
 
@@ -153,14 +153,24 @@ def find_fault(fileset: Fileset, partition: HivePartition, usual: str) -> str:
 
 
 def _publish(
-    catalog: Catalog, fileset: Fileset, found: Comparison, base: ColumnSchema | None, hold: Effect, batch: int
+    catalog: Catalog,
+    fileset: Fileset,
+    found: Comparison,
+    base: ColumnSchema | None,
+    seen: int,
+    hold: Effect,
+    batch: int,
 ) -> list[int]:
-    """Publish the writes and the markers; return the write pointers of the transactions."""
+    """Publish the writes and the markers; return the write pointers of the transactions.
+
+    `PartitionConflict` if a run has changed a partition since the commit `seen`, with which the directories were
+    compared: an overwrite would lose its rows.
+    """
     pointers = []
     for start in range(0, len(found.writes), batch):
         writes = found.writes[start : start + batch]
         with open_transaction(catalog, catalog.world, [fileset.qualified_name], also=[hold]) as tx:
-            outputs_of(tx).register(fileset.qualified_name, writes, found.columns, base=base)
+            outputs_of(tx).register(fileset.qualified_name, writes, found.columns, base=base, seen=seen)
         base = found.columns
         pointers.append(tx.write_pointer)
     if found.marked:
@@ -170,8 +180,8 @@ def _publish(
 
 def _read_present(
     db: Db, catalog: Catalog, fileset: Fileset, directories: list[str] | None
-) -> tuple[dict[KeyText, Partition], ColumnSchema | None]:
-    """Return the partitions in these directories, or all, and the columns of the table."""
+) -> tuple[dict[KeyText, Partition], ColumnSchema | None, int]:
+    """Return the partitions in these directories, or all, the columns of the table, and the newest commit."""
     snapshot = now(db, catalog.incarnation)
     found: Iterable[Partition]
     if directories is None or len(directories) > _MOST_LOOK_UPS:
@@ -182,7 +192,8 @@ def _read_present(
             for key in _keys_of(fileset, directories)
             for partition in read_partitions(db, fileset.dataset_id, snapshot, bounds=(key, KeyText(f"{key}\x01")))
         ]
-    return {one.partition_key: one for one in found}, find_schema(db, fileset.dataset_id)
+    present = {one.partition_key: one for one in found}
+    return present, find_schema(db, fileset.dataset_id), snapshot.write_pointer - 1
 
 
 def _read_unmarked(db: Db, fileset: Fileset) -> set[KeyText]:

@@ -174,6 +174,8 @@ class _Output:
     forgot: bool = False
     """True if a partition was written and then dropped."""
     compacted: list[CompactedPartition] = field(default_factory=list)
+    seen: int | None = None
+    """The newest commit that registered files take into account. None for what the transaction sees."""
     order: RefreshOrder | None = None
     """Place of this transaction among the refreshes of a snapshot. None for a file set."""
 
@@ -328,15 +330,23 @@ class Outputs:
         return [describe_partition(output.fileset, partition) for partition in gone]
 
     def register(
-        self, name: str, writes: Sequence[PartitionWrite], columns: ColumnSchema | None, *, base: ColumnSchema | None
+        self,
+        name: str,
+        writes: Sequence[PartitionWrite],
+        columns: ColumnSchema | None,
+        *,
+        base: ColumnSchema | None,
+        seen: int | None = None,
     ) -> None:
         """Publish files that are there already, each where its write says, with the commit.
 
         `columns` were made of `base`, the columns that the file set had when they were read. If another transaction has
-        changed these since, the commit is refused: it would lose what the other one has added.
+        changed these since, the commit is refused: it would lose what the other one has added. So is a write to a
+        partition that another transaction has changed after the commit `seen`, if the writes follow from what was there
+        before this transaction began.
         """
         output = self._find_partitioned(name)
-        output.base = base
+        output.base, output.seen = base, seen
         output.schema = columns
         output.writes += writes
 
@@ -635,6 +645,7 @@ class Outputs:
             known=known,
             completes=completes,
             quiet=self._quiet,
+            seen=output.seen,
         )
 
     def complete_nothing(self) -> None:

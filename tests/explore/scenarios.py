@@ -116,5 +116,6 @@ SHORT = [
     "drivers",
     "both",
     "windows-listed",
+    "windows-listed-beside",
 ]
 LONG = list(SCENARIOS)

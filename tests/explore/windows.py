@@ -26,7 +26,7 @@ from tidemill.errors import Conflict, Fenced, UserError
 from tidemill.json_specs import write_plain
 from tidemill.lake.backlog import publish_due
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset.fileset import Fileset, Unpin, WriteOp
+from tidemill.lake.fileset.fileset import Fileset, Unpin, WriteOp, find_schema
 from tidemill.lake.fileset.monitor import TreeMemory, declare_monitoring
 from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.lake.inbox.discovery import find_listing, take_listing
@@ -43,7 +43,7 @@ from tidemill.run.step.attempts import AttachTransaction, AttemptEnd, Cause, Fin
 from tidemill.run.step.context import Run
 from tidemill.run.step.step import Step
 from tidemill.shapes.keys import KeySchema
-from tidemill.shapes.manifest import Manifest
+from tidemill.shapes.manifest import Manifest, find_snapshot
 from tidemill.shapes.partition_time import WallTime
 from tidemill.sql.window_program import WindowProgram
 from tidemill.sql.windows import WindowQuery
@@ -222,7 +222,8 @@ class Project:
         with stage.freely():
             attach = AttachTransaction(run_id, 1)
             tx = begin(stage.catalog, run_id=run_id, epoch=1, writes=[fileset.dataset_id], effects=[attach])
-            published = publish_partitions(tx, fileset, [write], COLUMNS, frozenset())
+            columns = stage.catalog.read(lambda db: find_schema(db, fileset.dataset_id)) or COLUMNS
+            published = publish_partitions(tx, fileset, [write], columns, frozenset())
             commit(stage.catalog, tx, [*published, FinishRun(run_id, 1, "", {}), Unpin(run_id)])
 
     def discoverer(self, name: str) -> Actor:
@@ -380,6 +381,13 @@ def followed(tables: Tables) -> None:
     must(sorted(files) == sorted(there), f"the table has {sorted(files)}, there is {there}")
 
 
+def kept(tables: Tables) -> None:
+    """No listing of a monitored table has taken away what runs have added to its partitions."""
+    for change in tables["partition_change"]:
+        by_run = change.dataset_id == "clicks" and find_snapshot(change.location) is not None
+        must(not by_run or change.superseded_seq is None, f"the rows of {change.run_id} are gone")
+
+
 def known_once(tables: Tables) -> None:
     """No file of a monitored table is there twice, in whatever versions."""
     names = Counter(
@@ -413,7 +421,8 @@ def windows(
     """Scenario of one window program. `earlier` rows are there from the beginning: table, hour and minute of each.
 
     With `discoverers` the table is monitored, and has a file. The files of `landing` come or are written again
-    meanwhile. With `joins_reads` a run reads the state of the program in the turn of its begin.
+    meanwhile. Then `writes` are those of runs that write to the table beside other programs. With `joins_reads` a run
+    reads the state of the program in the turn of its begin.
     """
     project = Project.of(kind, monitored=discoverers > 0, max_windows=max_windows)
     names = [f"w{number}" for number in range(len(writes))]
@@ -447,7 +456,7 @@ def windows(
         ],
         promises.all_of(promises.transactions, promises.slots, published_once(kind), carried, known_once),
         project.recover,
-        promises.all_of(promises.at_rest, all_closed(kind), *([followed] if discoverers else [])),
+        promises.all_of(promises.at_rest, all_closed(kind), *([kept if writes else followed] if discoverers else [])),
         promises.never_undone,
         played=played,
         tables=_WATCHED,
@@ -461,6 +470,16 @@ SCENARIOS = {
     "windows-moved": windows(PLAIN, earlier=[("clicks", 1, 5)], writes=[("clicks", 1, 6)], joins_reads=False),
     "windows-fenced": windows(PLAIN, earlier=[("clicks", 1, 5)], writes=[("clicks", 1, 6)], runs=1, fences=1),
     "windows-listed": windows(PLAIN, earlier=[], landing=[_BESIDE], discoverers=2, workers=1, runs=1),
+    "windows-listed-beside": windows(
+        PLAIN,
+        earlier=[],
+        writes=[("clicks", 1, 6)],
+        landing=[_FIRST],
+        discoverers=1,
+        workers=0,
+        runs=1,
+        joins_reads=False,
+    ),
     "windows-joined": windows(JOIN, earlier=[("clicks", 1, 5)], writes=[("views", 1, 5), ("clicks", 1, 6)], workers=1),
     "windows-carried": windows(
         CARRY, earlier=[("clicks", 1, 1)], writes=[("clicks", 2, 30), ("clicks", 1, 3)], workers=1

@@ -63,6 +63,15 @@ MUTANTS: Final = (
         scenario="windows-moved",
     ),
     _mutant(
+        "listing_takes_rows_of_runs",
+        "a listing replaces no rows that a run has added since the comparison of the directory",
+        In("AddPartitions._compared").swap(
+            "self.tx.write_pointer if self.seen is None else self.seen", "self.tx.write_pointer"
+        ),
+        first=Killer.EXPLORER,
+        scenario="windows-listed-beside",
+    ),
+    _mutant(
         "passes_what_was_not_read",
         "a run of a back-fill leaves the windows of partitions that it has not read to later runs",
         In("Reached.upto").swap("min(self.passed, horizon)", "self.passed"),

@@ -382,7 +382,7 @@ def followed(tables: Tables) -> None:
 
 
 def kept(tables: Tables) -> None:
-    """No listing of a monitored table has taken away what runs have added to its partitions."""
+    """No listing of a monitored table has replaced what runs have added to its partitions."""
     for change in tables["partition_change"]:
         by_run = change.dataset_id == "clicks" and find_snapshot(change.location) is not None
         must(not by_run or change.superseded_seq is None, f"the rows of {change.run_id} are gone")

@@ -186,12 +186,12 @@ def test_a_checksum_of_an_etag_finds_damage_in_a_copy_on_another_store(s3_stub, 
     for one in written:
         folder.copy_from(bucket, one.name, one.etag, one.name)
     manifest = Manifest(tuple(_data_file(one, checksums) for one in written))
-    check_files(folder, "default.lines", "hour=5", "tx-7-inc", manifest, whole=True)
+    check_files(folder, "default.lines", lambda: "hour=5", "tx-7-inc", manifest, whole=True)
 
     folder.put(written[0].name, b"Row\n")
 
     with pytest.raises(DamagedFiles, match="part-0 has other content than was written"):
-        check_files(folder, "default.lines", "hour=5", "tx-7-inc", manifest)
+        check_files(folder, "default.lines", lambda: "hour=5", "tx-7-inc", manifest)
 
 
 def _data_file(one: FileStatus, checksums: dict[str, str]) -> DataFile:

@@ -376,7 +376,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "declared": _rows([{"dataset_id": name, "from_time": None, "to_time": None} for name in ("small_1", "small_2")])
     },
     "windows.put_state": {"program_id": "program_new"},
-    "windows.find_cut": {"low": 0, "most": 1000},
+    "windows.find_cut": {"low": 0, "changes": 800, "times": 800},
     "windows.set_definition": {"definition": '{"query": "another"}'},
     "cascade.put_output": {"time_value": 1, "start_value": 1},
     "cascade.move_output": {"time_value": 1, "start_value": 1},

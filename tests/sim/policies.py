@@ -1,7 +1,7 @@
 """Window programs over tables of other kinds: `python -m tests.sim.policies --seeds 500`, or `--seed 17`.
 
 A table has rows outside of their partitions that count (`outside='include'`), or a custom extractor that fails at
-first, or is monitored, or has its windows on demand. Half of the programs compute one or two windows a run. The rest of
+first, or is monitored, or has its windows on demand. Most programs compute one or two windows a run. The rest of
 a story is as `stories.py` has it. Exit code 1 when an output is not that of one computation, or has a window too early.
 """
 
@@ -215,7 +215,7 @@ def write_times(folder: Path, bad: int) -> None:
 def open_policy(folder: Path, draw: random.Random) -> Story:
     """Draw a kind of table, and make its project."""
     kind, windows = draw.choice(KINDS), draw.choice([TUMBLE, HOP])
-    limit = draw.choice(["", "", "max_windows=1", "max_windows=2"])
+    limit = draw.choice(["", "", "max_windows=1", "max_windows=2", "max_partitions=1"])
     url = f"sqlite:///{folder}/catalog.db"
     story: PolicyStory
     match kind:
@@ -242,7 +242,8 @@ def _open_table(folder: Path, url: str, windows: str, limit: str, more: str) -> 
     """Make a project whose table is declared by a statement."""
     made = open_stage(Windows, folder, url, EMPTY)
     if limit:
-        more += f", 'window.batch.max-windows'='{limit[-1]}'"
+        name, _, number = limit.replace("_", "-").partition("=")
+        more += f", 'window.batch.{name}'='{number}'"
     made.mill.sql(_TABLE.format(more=more))
     begin, end = (text := write_app(windows=windows)).index(_DECLARED), text.index("hourly = app.fileset(")
     text = (text[:begin] + text[end:]).replace("WatermarkPassed(clicks", 'WatermarkPassed("clicks"')

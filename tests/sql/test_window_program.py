@@ -276,15 +276,20 @@ def write_hours(plain: Plain, hours: Iterable[int]) -> dict[str, str]:
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(
     zone=st.sampled_from(["UTC", "Asia/Kolkata"]),
-    windows=st.sampled_from([TUMBLE, HOP, CUMULATE]),
+    kind=st.sampled_from(
+        [(TUMBLE, "max_windows"), (HOP, "max_windows"), (CUMULATE, "max_windows"), (TUMBLE, "max_partitions")]
+    ),
     most=st.integers(1, 5),
     hours=st.sets(st.integers(0, 80), min_size=1, max_size=30),
+    appends=st.integers(1, 9),
 )
-def test_each_run_of_a_back_fill_computes_as_many_windows_as_it_may(memory_folder, zone, windows, most, hours):
+def test_each_run_of_a_back_fill_computes_as_many_windows_as_it_may(memory_folder, zone, kind, most, hours, appends):
     """However far the next windows lie apart, though a run does not read all partitions that wait."""
     folder = memory_folder / f"p{next(_numbers)}"
-    plain = open_plain(folder, f"sqlite:///{folder}.db", zone, windows, f"max_windows={most}")
-    plain.commit("clicks", write_hours(plain, hours))
+    windows, limit = kind
+    plain = open_plain(folder, f"sqlite:///{folder}.db", zone, windows, f"{limit}={most}")
+    for _ in range(appends):
+        plain.commit("clicks", write_hours(plain, hours))
     plain.settle(200)
 
     closed = [json.loads(text)["closed"] for (text,) in plain.sql(WINDOW_MESSAGES)]

@@ -25,9 +25,9 @@ def gateway_of(spark: SparkSession) -> Any:  # noqa: ANN401  # of the JVM
 
 
 def load_files(reader: DataFrameReader, paths: Sequence[str]) -> DataFrame:
-    """Load these files or folders, as `DataFrameReader.load` does with a list, by one call into the JVM.
+    """Load these files or folders, at least one, as `DataFrameReader.load` does with a list.
 
-    `load` makes a call for each path: 0.1 s for 1,000 paths.
+    One call into the JVM does it. `load` makes a call for each path: 0.1 s for 1,000 paths.
     """
     spark = reader._spark  # noqa: SLF001  # PySpark has no other way
     array = jvm_of(spark).java.util.regex.Pattern.compile(_NUL).split(_NUL.join(paths))

@@ -81,7 +81,7 @@ def write_partitions(
 
     def find_old(db: Db, tx: Transaction) -> list[CarriedPartition]:
         carried = list_carried(db, fileset, tx)
-        # Not by the time of all partitions: in a back-fill nearly all of them wait.
+        # By name: in a back-fill nearly all partitions of the table are later than `needed`.
         named = (name_to_key(source.keys, one.name) for one in carried if one.of == of)
         keys = [key for key in named if key is not None]
         near = find_instants(db, source, tx, keys) if keys else {}

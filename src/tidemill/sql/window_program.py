@@ -151,6 +151,7 @@ class _Opened:
 class _Look(_Opened):
     """Facts that a run reads before it computes."""
 
+    reached: Reached
     plan: Plan
     written_by: dict[Window, WritePointer]
     gone: tuple[Window, ...]
@@ -169,7 +170,7 @@ class _Look(_Opened):
     takes_carries: bool = True
     """False where carries cannot be read: then all rows are read from the files of their partitions."""
     batches: dict[DatasetId, tuple[object, Batch]] = field(default_factory=dict)
-    """The last batch of each source that this attempt has made, and of what: most write and count the same windows."""
+    """The last batch of each source, and what it was made of. Most attempts write and count the same windows."""
 
     @property
     def damaged(self) -> Mapping[tuple[DatasetId, KeyText], Exception]:
@@ -355,7 +356,7 @@ class WindowProgram:
         new = tries.compute(look.plan.new)
         moved = self._find_move(workspace, look, tries, late, new)
         if tries.failed and not tries.done and (look.plan.late or look.plan.new):
-            whole = workspace.ask(lambda db, tx: self._look(db, tx, look, look.reads, whole=True)).plan
+            whole = workspace.ask(lambda db, tx: self._look(db, tx, look, look.reads, whole=look.reached)).plan
             left = [*look.plan.late[late:], *look.plan.new[new:], *look.plan.left, *whole.beyond]
             with workspace.undone(look.sink):
                 if not tries.find_sound(left):
@@ -531,9 +532,13 @@ class WindowProgram:
         return _Opened(state, sources, sink, schemas)
 
     def _look(
-        self, db: Db, tx: Snapshot, opened: _Opened, reads: Sequence[TimesRead] = (), *, whole: bool = False
+        self, db: Db, tx: Snapshot, opened: _Opened, reads: Sequence[TimesRead] = (), *, whole: Reached | None = None
     ) -> _Look:
-        """Read what is due. With `whole`, the plan names all windows beyond this run, and else some of them."""
+        """Read what is due.
+
+        Of the windows beyond this run, the plan names at least one if there are any. It names all of them up to where
+        an earlier look has `reached`, if that is given as `whole`.
+        """
         state, sources, schemas = opened.state, opened.sources, opened.schemas
         specs, grid = [spec_of(source) for source in sources], self._grid(sources)
         reaches = self.query.reaches
@@ -568,10 +573,10 @@ class WindowProgram:
                 for one in to_stored(source, outside[source.dataset_id])
             ],
         )
-        room = None if whole else limits
+        room = limits if whole is None else None
         waiting, horizon = self._list_waiting(db, tx, opened, open_from, room)
         # Not by the rows outside: one with a time far ahead would close all windows up to it.
-        passed = find_passed(db, tx, self.query, sources, waiting, state.computed)
+        passed = find_passed(db, tx, self.query, sources, waiting, state.computed) if whole is None else whole.passed
         emits_empty = self.query.emits_empty(specs[0])
         if emits_empty and schemas[0] is None:
             passed = None  # a sum over columns that are not known has no type
@@ -606,6 +611,7 @@ class WindowProgram:
             sources,
             opened.sink,
             schemas,
+            at,
             found,
             written_by,
             tuple(gone),
@@ -620,17 +626,18 @@ class WindowProgram:
     def _list_waiting(
         self, db: Db, tx: Snapshot, opened: _Opened, open_from: Instant | None, room: Limits | None
     ) -> tuple[list[Stored], Instant | None]:
-        """List the partitions that a run with these limits needs for its new windows, or all of them, without limits.
+        """List the partitions that a run with these limits is likely to need for its new windows; without limits, all.
 
-        Also the time up to which windows close that need no further partition; None if there are no further ones. A
-        long back-fill would else read in each run what is left for all runs.
+        Also a time: windows that close by then need no partition that was left out. None if none was. A long back-fill
+        would else read in each run what is left for all runs.
         """
         grid, computed = self._grid(opened.sources), opened.state.computed
         waiting: list[Stored] = []
         horizons: list[Instant] = []
         for source, reach in zip(opened.sources, self.query.reaches, strict=True):
             since = None if open_from is None else Instant(open_from - max(reach.before, 0))
-            cut = None if room is None else find_cut(db, source, computed, _count_needed(source, grid, room))
+            after = None if computed is None else reach.untouched_from(grid.zone, computed)
+            cut = None if room is None else find_cut(db, source, after, *_count_needed(source, grid, room))
             touched = (reach.touched_by(grid.zone, one) for one in list_waiting(db, source, tx, since, cut))
             waiting += _not_before(open_from, touched)
             if cut is not None:
@@ -1074,14 +1081,15 @@ def _not_before(open_from: Instant | None, partitions: Iterable[Stored]) -> list
     return [one if open_from is None else one._replace(begins=max(one.begins, open_from)) for one in partitions]
 
 
-def _count_needed(source: Fileset, grid: Grid, limits: Limits) -> int:
-    """Return how many partitions a run with these limits reads first: if one follows the other, so many will do.
+def _count_needed(source: Fileset, grid: Grid, limits: Limits) -> tuple[int, int]:
+    """Return how many changes of partitions a run with these limits reads first, and of how many times.
 
-    There are some to spare, by which the run sees that work is left.
+    If the times follow each other, these are all that it needs, and those of one more window, by which the run sees
+    that work is left. Else it reads more.
     """
     interval = spec_of(source).partition_time.interval.longest // timedelta(microseconds=1)
-    number = min(limits.partitions, limits.windows * grid.shape.slide // interval)
-    return number + number // 8 + 2
+    changes = limits.partitions + -(-(grid.shape.size + grid.shape.slide) // interval)
+    return changes, -(-(limits.windows + 1) * grid.shape.slide // interval)
 
 
 def _list_dirty(

@@ -45,8 +45,14 @@ class WindowReach:
 
     def untouched_upto(self, zone: Zone, begins: int) -> Instant:
         """Return a time such that windows that close by then need no rows of the instants from `begins` on."""
-        spare = MARGIN if self._counts_days(zone) else 0
-        return Instant(begins - self.after - spare)
+        return Instant(begins - self._after(zone))
+
+    def untouched_from(self, zone: Zone, closes: int) -> Instant:
+        """Return a time such that windows that close by `closes` need no rows of the instants from then on."""
+        return Instant(closes + self._after(zone))
+
+    def _after(self, zone: Zone) -> int:
+        return self.after + (MARGIN if self._counts_days(zone) else 0)
 
     def touched_by(self, zone: Zone, change: _Timed) -> _Timed:
         """Return a partition or a change with the instants of the windows that need its rows."""

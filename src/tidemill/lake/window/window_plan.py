@@ -212,7 +212,7 @@ class Plan:
     """Plan of a run: `new` windows in the order of their ends, and `late` windows to compute again, newest first.
 
     `computed` and `seen` are the state of the program once all windows of the plan are published. `more` is true if
-    work is left. `left` are the late windows of that work, and `beyond` the new ones.
+    work is left. `left` are the late windows of that work, and `beyond` the new ones up to `Reached.passed`.
     """
 
     new: tuple[Window, ...]
@@ -243,7 +243,10 @@ def times_within(partition_time: PartitionTime, row_lag: int, begins: int, ends:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """State of a window program, and the snapshot of its run: `passed` is W before the tick `pointer`."""
+    """State of a window program, and the snapshot of its run: `passed` is W before the tick `pointer`.
+
+    `passed` is earlier where later windows may need partitions that were not read.
+    """
 
     computed: Instant | None
     seen: int
@@ -273,9 +276,9 @@ def plan(
 ) -> Plan:
     """Plan a run.
 
-    `waiting` are the visible partitions whose rows may lie in windows that close after `computed`. `late` are all
-    computed windows to compute again, and `around` the visible partitions whose rows may lie in the newest of them.
-    Late windows take half the room at most, while others are due.
+    `waiting` are the visible partitions whose rows may lie in windows that close after `computed` and up to `passed`.
+    `late` are all computed windows to compute again, and `around` the visible partitions whose rows may lie in the
+    newest of them. Late windows take half the room at most, while others are due.
     """
     if at.passed is None:
         return Plan((), (), at.computed, at.seen, more=False)

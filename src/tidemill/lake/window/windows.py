@@ -378,17 +378,21 @@ class Cut:
     begins: Instant
 
 
-def find_cut(db: Db, source: Fileset, after: Instant | None, most: int) -> Cut | None:
-    """Return the cut behind the first `most` partitions that follow the instant `after`; None if there are no more.
+def find_cut(db: Db, source: Fileset, after: Instant | None, changes: int, times: int) -> Cut | None:
+    """Return the cut behind so many changes of partitions that follow the instant `after`, or so many of their times.
 
-    None for `after` stands for the beginning. A table with windows on demand has no cut: its keys are not in the order
-    of their times. Cost: `most`.
+    The earlier one of both; None if there are no more. None for `after` stands for the beginning. A table with windows
+    on demand has no cut: its keys are not in the order of their times. Cost: `changes`, or those of `times`.
     """
     if is_on_demand(source):
         return None
     partition_time, row_lag = _time_of(source)
-    low = -_EVER if after is None else to_wall(partition_time.zone.local(after))
-    time = db.value(SQL.find_cut, WallTime, dataset_id=source.dataset_id, low=low, most=most)
+    try:
+        low = -_EVER if after is None else to_wall(partition_time.zone.local(after + row_lag))
+    except OverflowError:  # at the ends of the calendar
+        low = -_EVER
+    one: dict[str, Param] = {"dataset_id": source.dataset_id, "low": low}
+    time = db.value(SQL.find_cut, WallTime, **one, changes=changes, times=times)
     if time is None:
         return None
     return Cut(time, Instant(partition_time.zone.opens(from_wall(time)) - row_lag))
@@ -397,9 +401,9 @@ def find_cut(db: Db, source: Fileset, after: Instant | None, most: int) -> Cut |
 def list_waiting(
     db: Db, source: Fileset, snapshot: Snapshot, since: Instant | None, cut: Cut | None = None
 ) -> list[Stored]:
-    """The partitions that `snapshot` sees whose rows may lie after `since`, None for all, up to `cut`.
+    """The partitions that `snapshot` sees whose rows may lie after `since`, None for all. Cost: what they are.
 
-    Cost: what they are.
+    With a `cut`, only partitions of times before it.
     """
     partition_time, row_lag = _time_of(source)
     low = -_EVER if since is None else times_within(partition_time, row_lag, since, since)[0]

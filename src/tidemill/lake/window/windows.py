@@ -382,7 +382,7 @@ def find_cut(db: Db, source: Fileset, after: Instant | None, changes: int, times
     """Return the cut behind so many changes of partitions that follow the instant `after`, or so many of their times.
 
     The earlier one of both; None if there are no more. None for `after` stands for the beginning. A table with windows
-    on demand has no cut: its keys are not in the order of their times. Cost: `changes`, or those of `times`.
+    on demand has no cut: its keys are not in the order of their times. Cost: `changes`.
     """
     if is_on_demand(source):
         return None

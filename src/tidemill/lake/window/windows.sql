@@ -111,17 +111,19 @@ SELECT window_start, window_end, write_pointer, stale FROM window_result
 
 -- name: find_cut
 -- gives: partition_time
--- The time behind so many changes, or behind so many times, whichever comes first. Changes that a snapshot does not see
--- count too: each time is a cut.
+-- The time behind so many changes, or behind so many times of these changes, whichever comes first. Changes that a
+-- snapshot does not see count too: each time is a cut.
 SELECT min(partition_time) AS partition_time
   FROM (SELECT * FROM (SELECT partition_time FROM partition_change {indexed_by:partition_by_time}
                         WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_time IS NOT NULL
                           AND partition_time >= :low
                         ORDER BY partition_time LIMIT 1 OFFSET :changes) AS by_change
          UNION ALL
-        SELECT * FROM (SELECT DISTINCT partition_time FROM partition_change {indexed_by:partition_by_time}
-                        WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_time IS NOT NULL
-                          AND partition_time >= :low
+        SELECT * FROM (SELECT DISTINCT partition_time
+                         FROM (SELECT partition_time FROM partition_change {indexed_by:partition_by_time}
+                                WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_time IS NOT NULL
+                                  AND partition_time >= :low
+                                ORDER BY partition_time LIMIT :changes) AS first
                         ORDER BY partition_time LIMIT 1 OFFSET :times) AS by_time) AS cuts
 
 -- name: list_within

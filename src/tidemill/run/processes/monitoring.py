@@ -96,8 +96,9 @@ def follow_table(
     signs |= dict.fromkeys([*unseen, *(name for name in signs if (name or ".") in refused)], _NO_SIGN)
 
     def find_known(db: Db) -> tuple[CommitSeq, int] | None:
-        others = have_others_changed(db, fileset.dataset_id, newest, own)
-        return None if others else (find_newest(db, fileset.dataset_id), fileset.dataset.generation)
+        # First: a commit after it does not count as known.
+        known = find_newest(db, fileset.dataset_id), fileset.dataset.generation
+        return None if have_others_changed(db, fileset.dataset_id, newest, own) else known
 
     memory.seen, memory.known = signs, catalog.read(find_known)
     return _summarize(found)
@@ -181,7 +182,9 @@ def _publish(
 def _read_present(
     db: Db, catalog: Catalog, fileset: Fileset, directories: list[str] | None
 ) -> tuple[dict[KeyText, Partition], ColumnSchema | None, int]:
-    """Return the partitions in these directories, or all, the columns of the table, and the newest commit."""
+    """Return the partitions in these directories, or all, the columns of the table, and its newest commit before."""
+    # First: on PostgreSQL each statement sees what has been committed by then, and a commit in between is refused.
+    seen = find_newest(db, fileset.dataset_id)
     snapshot = now(db, catalog.incarnation)
     found: Iterable[Partition]
     if directories is None or len(directories) > _MOST_LOOK_UPS:
@@ -193,7 +196,7 @@ def _read_present(
             for partition in read_partitions(db, fileset.dataset_id, snapshot, bounds=(key, KeyText(f"{key}\x01")))
         ]
     present = {one.partition_key: one for one in found}
-    return present, find_schema(db, fileset.dataset_id), snapshot.write_pointer - 1
+    return present, find_schema(db, fileset.dataset_id), seen
 
 
 def _read_unmarked(db: Db, fileset: Fileset) -> set[KeyText]:

@@ -16,8 +16,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from benchmarks.b5 import ROWS, make_rows, spark_session
+from benchmarks.b5 import ROWS, make_rows
 from benchmarks.b6 import read_now
+from benchmarks.spark_sessions import spark_session
 from benchmarks.table import Figure
 from tests.s3_server import KEYS, S3Server, running_s3_server
 from tests.s3a_jars import OF_3_3_1, s3a_jars

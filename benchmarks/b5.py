@@ -10,11 +10,11 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from benchmarks.spark_sessions import PlainSpark, spark_session
 from benchmarks.table import Figure
 from tidemill.catalog.engine import open_catalog
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
@@ -69,8 +69,11 @@ def run(url: str) -> Iterator[Figure]:
 
         size: list[int] = []
         pairs = []
+        as_it_comes = PlainSpark(spark)
         for _ in range(ROUNDS + 1):
-            pairs.append((_seconds(lambda: plain(rows)), _seconds(lambda: ours(rows))))
+            with as_it_comes.in_place():
+                without = _seconds(lambda: plain(rows))
+            pairs.append((without, _seconds(lambda: ours(rows))))
             for old in sorted(Path(folder, "ours").glob("tx-*"))[:-1]:
                 shutil.rmtree(old)
         catalog.close()
@@ -82,20 +85,6 @@ def run(url: str) -> Iterator[Figure]:
 def make_rows(spark: SparkSession, count: int, partitions: int) -> DataFrame:
     """Return so many rows, in so many partitions by `part`, each of one task."""
     return spark.range(0, count, 1, partitions).selectExpr(*LINEITEM, f"int(id * {partitions} / {count}) AS part")
-
-
-def spark_session(settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
-    """A session with the settings that Tidemill pins, and these."""
-    from pyspark.sql import SparkSession
-
-    from tidemill.frames.spark import PINNED, USUAL
-
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.ui.showConsoleProgress", "false")
-    ours = {**PINNED, **USUAL, "spark.driver.memory": "2g", "spark.sql.session.timeZone": "UTC"}
-    for name, value in {**ours, **settings}.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
 
 
 def _seconds(work: object) -> float:

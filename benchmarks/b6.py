@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import parquet
 
-from benchmarks.b5 import SCALE, spark_session
+from benchmarks.b5 import SCALE
+from benchmarks.spark_sessions import spark_session
 from benchmarks.table import Figure
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psycopg
 
-from benchmarks.b5 import spark_session
+from benchmarks.spark_sessions import spark_session
 from benchmarks.table import Figure
 from tidemill.catalog.engine import open_catalog
 from tidemill.frames.jdbc import Jdbc

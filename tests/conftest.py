@@ -193,6 +193,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     from pyspark.sql import SparkSession
 
+    from tidemill.frames.local_files import set_permissions_in_jvm
     from tidemill.frames.spark import PINNED, USUAL
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -209,5 +210,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
     session = SparkSession.builder.master("local[2,4]").config(map=settings).getOrCreate()
+    set_permissions_in_jvm(session)
     yield session
     session.stop()

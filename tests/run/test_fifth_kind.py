@@ -215,6 +215,11 @@ def test_a_killed_run_returns_a_fifth_kind_at_once(make_queue):
     assert (ended, queue.numbers(), queue.announced()) == (RunState.KILLED, {1: ("waiting", 0)}, 1)
 
 
+def find_next_due(queue):
+    """Return the time at which postponed work of any kind is to be announced next."""
+    return min(queue.works.catalog.read(lambda db: db.look(*inputs.ask_next_due())).times(), default=None)
+
+
 def test_a_failed_run_returns_a_fifth_kind_for_later(make_queue):
     """The keeper finds the time in the one list of due times, and announces the numbers once."""
     queue = make_queue()
@@ -223,14 +228,14 @@ def test_a_failed_run_returns_a_fifth_kind_for_later(make_queue):
     queue.begin(run)
 
     ended = queue.end(run)
-    silent, due = queue.announced(), queue.works.catalog.read(inputs.find_next_due)
+    silent, due = queue.announced(), find_next_due(queue)
     queue.works.catalog.write(lambda db: db.run(SQL.let_time_pass))
     inputs.announce_due(queue.works.catalog)
     inputs.announce_due(queue.works.catalog)
 
     assert (ended, queue.numbers()) == (RunState.FAILED, {1: ("waiting", 1)})
     assert due is not None
-    assert (silent, queue.announced(), queue.works.catalog.read(inputs.find_next_due)) == (0, 1, None)
+    assert (silent, queue.announced(), find_next_due(queue)) == (0, 1, None)
 
 
 def test_of_a_fifth_kind_only_the_poison_is_given_up(make_queue):

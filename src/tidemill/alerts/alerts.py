@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
+NEXT_LOOK: Final = SQL.find_next_look()
+"""Finds the time of the next look; none for never."""
 KEEP: Final = timedelta(days=90)
 """Resolved alerts are shown for this time."""
 _SOON: Final = timedelta(milliseconds=100)
@@ -235,8 +237,8 @@ class Watch:
         self._renewals: dict[str, tuple[int, timedelta]] = {}
         """The renewals of each open alert about another machine, and since when that number was seen."""
 
-    def look(self) -> datetime | None:
-        """Look at what is due, and return the time of the next look; None for never.
+    def look(self) -> None:
+        """Look at what is due; the next look is due at the time that `NEXT_LOOK` finds.
 
         The first look of a process is at all programs: it does not know what ended before. Cost: look-ups when nothing
         is due and nothing has changed.
@@ -250,7 +252,6 @@ class Watch:
         while due := self._catalog.read(self._find_due):
             for rule_id, subjects in due:
                 self._look_at(rule_id, subjects)
-        return self._catalog.read(lambda db: db.value(SQL.find_next_look, datetime))
 
     def _measure(self) -> int | None:
         """Return the free bytes for the state of the project, outside of transactions: a disk may hang."""

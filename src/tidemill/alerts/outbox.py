@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidemill.alerts.targets import Target
 from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.named import Param, load_sql
+from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.epoch import show_time
 from tidemill.errors import NotFound
 from tidemill.json_specs import read_text, write_text
@@ -134,20 +134,19 @@ class Sender:
         self._on_dead = on_dead
         """Is called for each delivery that this sender has given up, with the error of the last try."""
 
-    def send_due(self) -> datetime | None:
-        """Send all that is due, one target after the other, and return the time of the next try; None for never."""
+    def send_due(self) -> None:
+        """Send all that is due, one target after the other."""
         while due := self.list_due():
             for target in due:
                 self.work_off(target)
-        return self.find_next()
 
     def list_due(self) -> list[str]:
         """Return the targets that have a delivery to try now, as JSON; the longest due first."""
         return self._catalog.read(lambda db: db.records(SQL.list_due, str, limit=_MOST_LANES))
 
-    def find_next(self) -> datetime | None:
-        """Return the time of the next try; None for never."""
-        return self._catalog.read(lambda db: db.value(SQL.find_next_try, datetime))
+    def ask_next(self) -> Call:
+        """Return the read of the time of the next try; it finds none for never."""
+        return SQL.find_next_try()
 
     def work_off(self, target: str, stopped: Callable[[], bool] = lambda: False) -> None:
         """Send the deliveries of a target in order, until none is due, or `stopped`."""

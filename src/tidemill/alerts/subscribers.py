@@ -23,7 +23,7 @@ from tidemill.alerts.outbox import GIVE_UP_AFTER, TRY_FOR, back_off, show_error
 from tidemill.alerts.targets import Target
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Message, Position, PositionExpired, check_kept, read_messages
-from tidemill.catalog.named import ALL_ROWS, Param, load_sql
+from tidemill.catalog.named import ALL_ROWS, Call, Param, load_sql
 from tidemill.epoch import show_time
 from tidemill.errors import Conflict, NotFound
 from tidemill.json_specs import read_text
@@ -205,20 +205,19 @@ class Pusher:
         self._world = world
         self._send = send
 
-    def push_due(self) -> datetime | None:
-        """Send all that is due, one subscriber after the other, and return the time of the next try; None for never."""
+    def push_due(self) -> None:
+        """Send all that is due, one subscriber after the other."""
         while due := self.list_due():
             for name in due:
                 self.work_off(name)
-        return self.find_next()
 
     def list_due(self) -> list[str]:
         """Return the subscribers that have messages to send now. Cost: look-ups for each subscriber with a target."""
         return self._catalog.read(lambda db: db.records(SQL.list_due, str, limit=_MOST_LANES))
 
-    def find_next(self) -> datetime | None:
-        """Return the time of the next try after a failure; None for never. Messages come with their commits."""
-        return self._catalog.read(lambda db: db.value(SQL.find_next_try, datetime))
+    def ask_next(self) -> Call:
+        """Return the read of the time of the next try after a failure. Messages come with their commits."""
+        return SQL.find_next_try()
 
     def work_off(self, name: str, stopped: Callable[[], bool] = lambda: False) -> None:
         """Send the messages behind the position of a subscriber in order, a part after the other, or until `stopped`.

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
+NEXT_CHECK: Final = SQL.find_next_check()
+"""Finds the time, maybe past, of the next check."""
 _BATCH: Final = 100
 """The most expectations that one transaction checks."""
 
@@ -88,11 +90,6 @@ def find_expectations(db: Db, dataset_ids: Iterable[DatasetId]) -> dict[DatasetI
     return {row.dataset_id: _stand(row, now) for row in rows}
 
 
-def find_next_check(db: Db) -> datetime | None:
-    """Return the time, maybe past, of the next check; None for never."""
-    return db.value(SQL.find_next_check, datetime)
-
-
 def check_due(catalog: Catalog) -> int:
     """Check the expectations whose deadline has come, and announce those that broke; return their number.
 
@@ -109,8 +106,8 @@ def check_due(catalog: Catalog) -> int:
 
 
 def _has_due(db: Db) -> bool:
-    next_check_at = find_next_check(db)
-    return next_check_at is not None and next_check_at <= db.now()
+    look = db.look(NEXT_CHECK)
+    return any(at <= look.now for at in look.times())
 
 
 def _check(db: Db) -> tuple[int, int]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Protocol
 
-from tidemill.alerts.alerts import AlertEvent, Watch
+from tidemill.alerts.alerts import NEXT_LOOK, AlertEvent, Watch
 from tidemill.alerts.connecting import Reach
 from tidemill.alerts.outbox import DueDelivery, Sender
 from tidemill.alerts.sending import Post
 from tidemill.alerts.subscribers import Pusher
 from tidemill.catalog.db import Catalog
-from tidemill.catalog.named import WakeKind
+from tidemill.catalog.named import Call, WakeKind
 from tidemill.errors import Unavailable
-from tidemill.roles.loops import LONGEST_NAP, SHORTEST_NAP, Loops, loop
+from tidemill.roles.loops import Loops, loop, nap_until
 from tidemill.world import World
 
 _log = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ class Lanes(Protocol):
     def work_off(self, lane: str, stopped: Callable[[], bool]) -> None:
         """Send what is due in a lane, until nothing is, or `stopped`."""
 
-    def find_next(self) -> datetime | None:
-        """Return the next time that brings something to send; None if only a commit can."""
+    def ask_next(self) -> Call:
+        """Return the read of the next time that brings something to send; it finds none if only a commit can."""
 
 
 class Alerter:
@@ -79,21 +79,21 @@ class Alerter:
 
     def look(self) -> timedelta:
         """Look at what is due, and return the time until the next look."""
-        return self._until(self._watch.look())
+        self._watch.look()
+        return self._nap([NEXT_LOOK])
 
     def send(self) -> timedelta:
         """Have what is due sent, and return the time until the next try."""
-        return self._until(self._couriers.start_due())
+        self._couriers.start_due()
+        return self._nap([lanes.ask_next() for lanes in self._couriers.kinds])
 
     def stop(self) -> None:
         """End the tries under way, or leave them."""
         self._couriers.stop()
 
-    def _until(self, next_at: datetime | None) -> timedelta:
-        if next_at is None:
-            return LONGEST_NAP
-        now = self._catalog.read(lambda db: db.now())
-        return min(max(next_at - now, SHORTEST_NAP), LONGEST_NAP)
+    def _nap(self, asks: Sequence[Call]) -> timedelta:
+        look = self._catalog.read(lambda db: db.look(*asks))
+        return nap_until(look.times(), look.now)
 
 
 class Couriers:
@@ -105,7 +105,7 @@ class Couriers:
 
     def __init__(self, world: World, kinds: Sequence[Lanes], most: int = _MOST_COURIERS) -> None:
         self._world = world
-        self._kinds = kinds
+        self.kinds = kinds
         self._most = most
         self.wake: Callable[[], None] = lambda: None
         self._busy: set[tuple[int, str]] = set()
@@ -117,18 +117,13 @@ class Couriers:
         self._stopped = False
         self.errors: list[BaseException] = []
 
-    def start_due(self) -> datetime | None:
-        """Give each lane that is due to a courier, and return the time of the next try.
-
-        Raises the error that ended a courier.
-        """
+    def start_due(self) -> None:
+        """Give each lane that is due to a courier. Raises the error that ended a courier."""
         if self.errors:
             raise self.errors[0]
-        for number, lanes in enumerate(self._kinds):
+        for number, lanes in enumerate(self.kinds):
             for lane in lanes.list_due():
                 self._order(number, lane)
-        times = [at for lanes in self._kinds if (at := lanes.find_next()) is not None]
-        return min(times, default=None)
 
     def stop(self) -> None:
         """Start nothing more, and give tries under way a short time to end."""
@@ -157,7 +152,7 @@ class Couriers:
         while (order := self._orders.get()) is not None:
             number, lane = order
             try:
-                self._kinds[number].work_off(lane, lambda: self._stopped)
+                self.kinds[number].work_off(lane, lambda: self._stopped)
             except Unavailable as error:
                 _log.warning("a delivery waits: %s", error)
             except BaseException as error:  # noqa: BLE001  # raised again by the next start_due()

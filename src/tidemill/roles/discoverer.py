@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import Call
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
@@ -94,16 +95,22 @@ class Discoverer:
             self._list(dataset_id)
         self._started = True
 
-    def find_next(self, db: Db) -> datetime | None:
-        """Return the time of the next listing or renewal, maybe past; None without an inbox."""
+    def ask_next(self) -> Call:
+        """Return the read of the time of the next listing that the catalog knows of."""
+        return discovery.next_listing(self._process, self._left)
+
+    def find_next(self, listing: datetime | None, now: datetime) -> datetime | None:
+        """Return the time of the next listing or renewal, maybe past; None without an inbox.
+
+        `listing` is the answer to `ask_next`, and `now` the catalog's time of it.
+        """
         times = [*self._looks.values(), *([self._renew_at] if self._charges else []), *self._left.values()]
-        listing = discovery.next_listing(db, self._process, self._left)
         if listing is not None:
             listing += self._lead
         if not times:
             return listing
         # Rounded up: a step that comes early finds nothing due.
-        own = db.now() - (self._clock.monotonic() - min(times)) // _MILLISECOND * _MILLISECOND
+        own = now - (self._clock.monotonic() - min(times)) // _MILLISECOND * _MILLISECOND
         return own if listing is None else min(own, listing)
 
     def _find_due(self, db: Db) -> list[tuple[DatasetId, datetime]]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from typing import ClassVar, Final
 
-from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.named import WakeKind
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.named import Call, WakeKind
 from tidemill.errors import Unavailable
 from tidemill.lake import expectations
 from tidemill.lake.window import watermark
 from tidemill.roles.discoverer import Discoverer
-from tidemill.roles.loops import LONGEST_NAP, SHORTEST_NAP
+from tidemill.roles.loops import nap_until
 from tidemill.run.step import inputs, resumption
 
 LOOK_AGAIN: Final = timedelta(milliseconds=200)
@@ -24,31 +25,37 @@ LOOK_AGAIN: Final = timedelta(milliseconds=200)
 class DueThing:
     """A thing that becomes due by time alone. Another kind of such things is one more entry in a tuple of these."""
 
-    find_next: Callable[[Db], datetime | None]
-    """Return the next time, maybe past, at which a thing is due; None for never."""
+    asks: Callable[[], Sequence[Call]]
+    """Return the reads of the next times, maybe past, at which a thing is due. Each finds one, or none for never."""
     do_due: Callable[[Catalog], object]
     """Do all that is due. Several keepers may do so at once."""
+    only_by_time: bool = True
+    """False if a thing may be due before any of these times, since a commit has made it due."""
 
 
 DUE_THINGS: Final = (
-    DueThing(inputs.find_next_due, inputs.announce_due),
-    DueThing(watermark.next_release, watermark.release_due),
-    DueThing(expectations.find_next_check, expectations.check_due),
-    DueThing(resumption.find_next_end_of_hold, resumption.end_holds),
+    DueThing(inputs.ask_next_due, inputs.announce_due),
+    DueThing(lambda: [watermark.NEXT_RELEASE], watermark.release_due, only_by_time=False),
+    DueThing(lambda: [expectations.NEXT_CHECK], expectations.check_due),
+    DueThing(lambda: [resumption.NEXT_END_OF_HOLD], resumption.end_holds),
 )
 """Due things that only the catalog knows about: postponed work of inputs, watermarks, arrival expectations, and claims
 of failed workflows."""
 
 
 class Keeper:
-    """Does due things one after the other, and sleeps until the next thing is due."""
+    """Does due things one after the other, and sleeps until the next thing is due.
+
+    One statement asks for all times. A thing whose times are all ahead costs nothing more.
+    """
 
     AWAITED: ClassVar = frozenset({WakeKind.TIME})
     """The changes by which a keeper gets something to do earlier."""
 
     def __init__(self, catalog: Catalog, discoverer: Discoverer) -> None:
         self._catalog = catalog
-        self._due: Sequence[DueThing] = (DueThing(discoverer.find_next, lambda _: discoverer.list_due()), *DUE_THINGS)
+        self._discoverer = discoverer
+        self._things: Sequence[DueThing] = DUE_THINGS
 
     def step(self) -> timedelta:
         """Do what is due now, and return the time until the next thing is due.
@@ -56,17 +63,29 @@ class Keeper:
         A due thing that raises `Unavailable` stops no other one. The first such error is raised after all are done.
         """
         failed: list[Unavailable] = []
-        for thing in self._due:
-            try:
-                thing.do_due(self._catalog)
-            except Unavailable as error:
-                failed.append(error)
+        works = [partial(thing.do_due, self._catalog) for thing in self._things if not thing.only_by_time]
+        self._do([self._discoverer.list_due, *works], failed)
+        due, nap = self._look()
+        if due:
+            self._do([partial(thing.do_due, self._catalog) for thing in due], failed)
+            _, nap = self._look()
         if failed:
             raise failed[0]
-        return self._catalog.read(self._find_nap)
+        return nap
 
-    def _find_nap(self, db: Db) -> timedelta:
-        times = [time for thing in self._due if (time := thing.find_next(db)) is not None]
-        if not times:
-            return LONGEST_NAP
-        return min(max(min(times) - db.now(), SHORTEST_NAP), LONGEST_NAP)
+    def _do(self, works: Sequence[Callable[[], object]], failed: list[Unavailable]) -> None:
+        for work in works:
+            try:
+                work()
+            except Unavailable as error:
+                failed.append(error)
+
+    def _look(self) -> tuple[list[DueThing], timedelta]:
+        """Return what is due by time, and the time until the next thing is due."""
+        asks = [(thing, call) for thing in self._things for call in thing.asks()]
+        look = self._catalog.read(lambda db: db.look(self._discoverer.ask_next(), *(call for _, call in asks)))
+        times = [(thing, at) for number, (thing, _) in enumerate(asks, 1) if (at := look.time(number)) is not None]
+        listing = self._discoverer.find_next(look.time(0), look.now)
+        past = {thing.do_due for thing, at in times if at <= look.now and thing.only_by_time}
+        due = [thing for thing in self._things if thing.do_due in past]
+        return due, nap_until([*([listing] if listing else []), *(at for _, at in times)], look.now)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from typing import Final, Protocol, TypeAlias
 
 from tidemill.catalog.db import Catalog, CatalogGone
@@ -96,6 +96,11 @@ class Loops:
             waiter.close()
         if self._errors:
             raise self._errors[0]
+
+
+def nap_until(times: Iterable[datetime], now: datetime) -> timedelta:
+    """Return the time until the first of `times`: not too short for the processor, and not longer than a nap may be."""
+    return min(max(min((at - now for at in times), default=LONGEST_NAP), SHORTEST_NAP), LONGEST_NAP)
 
 
 def loop(

@@ -12,7 +12,7 @@ from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import WakeKind
 from tidemill.errors import Unavailable
 from tidemill.names import NodeId
-from tidemill.roles.loops import LONGEST_NAP, SHORTEST_NAP, Loops, loop
+from tidemill.roles.loops import SHORTEST_NAP, Loops, loop, nap_until
 from tidemill.run.records.nodes import RENEW_EVERY, NodeRole, delete_node, find_node, list_nodes, put_node
 
 _LOOK_AGAIN: Final = timedelta(milliseconds=200)
@@ -60,7 +60,7 @@ class Node:
             return _LOOK_WHILE_DRAINING
         if found is None:
             return SHORTEST_NAP
-        return min(max(found.seen_at + RENEW_EVERY - now, SHORTEST_NAP), LONGEST_NAP)
+        return nap_until([found.seen_at + RENEW_EVERY], now)
 
     def leave(self) -> None:
         """Delete the row. Without a catalog, the row stays until it is old."""

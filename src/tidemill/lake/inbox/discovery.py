@@ -718,12 +718,12 @@ def have_listed(db: Db, inbox: Inbox | Fileset) -> None:
     db.run(SQL.have_listed, dataset_id=inbox.dataset_id)
 
 
-def next_listing(db: Db, process: str = "", left: Iterable[DatasetId] = ()) -> datetime | None:
-    """Return the time, maybe past, at which an inbox is due that is not among `left`; None without one.
+def next_listing(process: str = "", left: Iterable[DatasetId] = ()) -> Call:
+    """Return the read of the time, maybe past, at which an inbox is due that is not among `left`; none without one.
 
     An inbox that `process` has charge of is due at once when another process asks for a listing.
     """
-    return db.value(SQL.select_next_listing, datetime, process=process, left=json.dumps(sorted(left)))
+    return SQL.select_next_listing(process=process, left=json.dumps(sorted(left)))
 
 
 def _chunks(items: Sequence[_T]) -> Iterable[Sequence[_T]]:

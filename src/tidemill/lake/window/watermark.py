@@ -51,6 +51,8 @@ SQL: Sql = load_sql(__file__)
 EARLIEST: Final = Instant(-(1 << 62))
 LATEST: Final = Instant(1 << 62)
 """The open ends of what a transaction declares."""
+NEXT_RELEASE: Final = SQL.next_check()
+"""Finds the time at which a slot that lies ahead of the clock comes due."""
 _KEEPER: Final = "keeper"
 _LISTING: Final = "listing"
 _BATCH: Final = 10_000
@@ -619,11 +621,6 @@ def release_due(catalog: Catalog) -> int:
         catalog.apply([MoveWatermark(fileset, _KEEPER)])
         catalog.world.mark("watermark.released")
     return len(due)
-
-
-def next_release(db: Db) -> datetime | None:
-    """Return the time at which a slot that lies ahead of the clock comes due; None when none does."""
-    return db.value(SQL.next_check, datetime)
 
 
 def find_watermark(db: Db, dataset_id: DatasetId) -> WatermarkRow | None:

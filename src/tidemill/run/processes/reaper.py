@@ -16,7 +16,7 @@ from tidemill.catalog.transactions import LONGEST_LIFE, list_transactions
 from tidemill.durations import format_duration
 from tidemill.names import RunId, WritePointer
 from tidemill.run.processes.cluster import end_application_of
-from tidemill.run.records.runs import Cause, RunKind, RunRecord, RunState, list_live
+from tidemill.run.records.runs import ANY_LIVE, Cause, RunKind, RunRecord, RunState, list_live
 from tidemill.run.step.attempts import AttemptEnd, end_attempt, kill_nodes
 from tidemill.world import World
 
@@ -111,10 +111,10 @@ class Reaper:
 
 def _look(db: Db) -> tuple[datetime, list[RunRecord], set[WritePointer]]:
     # The time is asked first: a lease that is renewed after it is not out.
-    now = db.now()
+    look = db.look(ANY_LIVE)
+    if look.found == (None,):
+        return look.now, [], set()  # most looks, on a mill where nothing runs
     live = list_live(db)
-    if not live:
-        return now, [], set()  # most looks, on a mill where nothing runs
     oldest = list_transactions(db, limit=_MOST_OPEN, open_only=True)
-    outlived = {tx.write_pointer for tx in oldest if tx.began_at < now - LONGEST_LIFE}
-    return now, live, outlived
+    outlived = {tx.write_pointer for tx in oldest if tx.began_at < look.now - LONGEST_LIFE}
+    return look.now, live, outlived

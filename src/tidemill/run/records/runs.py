@@ -480,6 +480,10 @@ def _list_in_state(
     return db.records(SQL.list_ended_of_program, RunRecord, program_id=program_id, state=state, **place)
 
 
+ANY_LIVE: Final = SQL.list_live()
+"""Finds a run with an attempt under way, if there is one."""
+
+
 def list_live(db: Db) -> list[RunRecord]:
     """The runs with an attempt under way, in order of id. Cost: how many those are."""
     return db.records(SQL.list_live, RunRecord)

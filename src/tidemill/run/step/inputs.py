@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Final, TypeAlias
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
+from tidemill.catalog.named import Call
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
 from tidemill.lake import backlog
@@ -297,17 +298,16 @@ def announce_waiting(db: Db, programs: Iterable[Program], schedules: Sequence[Sc
 def announce_due(catalog: Catalog) -> None:
     """Announce the postponed work whose time has come. Cost: one look when there is none."""
     kinds = list(_list_backlogs())
-    look = catalog.read(lambda db: db.look(*(one.find_next_due() for one in kinds)))
+    look = catalog.read(lambda db: db.look(*ask_next_due()))
     for number, one in enumerate(kinds):
         due = look.time(number)
         if due is not None and due <= look.now:
             backlog.publish_due(catalog, one)
 
 
-def find_next_due(db: Db) -> datetime | None:
-    """Return the time, maybe past, at which postponed work is to be announced next; None for never."""
-    look = db.look(*(one.find_next_due() for one in _list_backlogs()))
-    return min(look.times(), default=None)
+def ask_next_due() -> list[Call]:
+    """Return the reads of the times, maybe past, at which postponed work of a kind is to be announced next."""
+    return [one.find_next_due() for one in _list_backlogs()]
 
 
 def follows_changes(db: Db, program: Program, name: str) -> bool:

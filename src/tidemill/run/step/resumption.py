@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
@@ -22,6 +22,9 @@ from tidemill.run.records.runs import NewRun, RunRecord, find_with_program, inse
 from tidemill.run.records.workflows import SQL, Holding, WorkflowMoved, find_workflow, list_nodes, plan_course
 from tidemill.run.step.node_end import return_held
 from tidemill.run.step.run_ends import announce_return
+
+NEXT_END_OF_HOLD: Final = SQL.find_next_end_of_hold()
+"""Finds the time at which a failed workflow returns its claims next."""
 
 
 class NotResumable(Conflict):
@@ -111,8 +114,3 @@ def _end_hold(db: Db, run_id: RunId) -> list[Effect]:
     blame = Blame(f"{run_id} has failed, and was not resumed: {run.exit_reason}")
     returned = return_held(db, run, program, blame)
     return [_EndHold(run, row.revision), *returned, announce_return(run, program)]
-
-
-def find_next_end_of_hold(db: Db) -> datetime | None:
-    """Return the time at which a failed workflow returns its claims next; None for never."""
-    return db.value(SQL.find_next_end_of_hold, datetime)

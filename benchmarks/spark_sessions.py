@@ -41,8 +41,7 @@ class PlainSpark:
         self._add.setAccessible(True)
         self._arguments = gateway.new_array(jvm.java.lang.Object, 3)
         self._ours = jvm.org.apache.hadoop.fs.FileSystem.get(self._root, self._settings)
-        self._plain = jvm.org.apache.hadoop.fs.LocalFileSystem()
-        self._plain.initialize(self._root, self._settings)
+        self._plain = jvm.org.apache.hadoop.fs.FileSystem.newInstance(self._root, self._settings)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -236,7 +236,7 @@ def test_a_process_that_begins_lists_what_a_dead_one_has_charge_of(slow):
 
 def find_next(discoverer, db):
     """Return the time of the next listing or renewal, as a keeper finds it."""
-    look = db.look(discoverer.ask_next())
+    look = db.look(discoverer.next_listing())
     return discoverer.find_next(look.time(0), look.now)
 
 

@@ -41,13 +41,15 @@ def test_hadoop_itself_starts_processes(spark, tmp_path, with_processes):
 
 
 def test_permissions_are_those_of_hadoop(spark, tmp_path):
-    """A user that could read a file before can read it now."""
+    """A user that could read a file before can read it now, also by the group that a shared folder gives its files."""
+    tmp_path.chmod(0o2775)
     write(spark, tmp_path / "ours")
     jvm_of(spark).org.apache.hadoop.fs.FileSystem.closeAll()
     write(spark, tmp_path / "hadoop")
     assert set_permissions_in_jvm(spark)
 
     assert list_modes(tmp_path / "ours") == list_modes(tmp_path / "hadoop")
+    assert ("folder", 0o2755) in list_modes(tmp_path / "ours")
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o640, 0o775, 0o1777])
@@ -62,6 +64,21 @@ def test_each_permission_can_be_set(spark, tmp_path, mode):
 
     assert stat.S_IMODE(tmp_path.stat().st_mode) == mode
     tmp_path.chmod(0o700)
+
+
+def test_a_class_that_a_site_has_named_is_left_alone(spark, tmp_path, with_processes):
+    """The raw file system writes no checksum files: some sites want that."""
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    settings.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+    try:
+        installed = set_permissions_in_jvm(spark)
+        write(spark, tmp_path / "raw")
+    finally:
+        settings.unset("fs.file.impl")
+        jvm_of(spark).org.apache.hadoop.fs.FileSystem.closeAll()
+
+    assert not installed
+    assert list((tmp_path / "raw").rglob("*.crc")) == []
 
 
 def write(spark, folder: Path) -> None:

@@ -24,7 +24,7 @@ from tidemill.storage.hints import FolderHints
 from tidemill.world import World
 
 RUNS = 10
-MOST_A_SECOND = 2.0
+MOST_A_SECOND = 1.6
 """Statements of an idle node."""
 MOST_A_COMMIT = 5
 """Statements of a node that finds nothing to do after a commit of another node."""

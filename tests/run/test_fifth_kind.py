@@ -217,7 +217,7 @@ def test_a_killed_run_returns_a_fifth_kind_at_once(make_queue):
 
 def find_next_due(queue):
     """Return the time at which postponed work of any kind is to be announced next."""
-    return min(queue.works.catalog.read(lambda db: db.look(*inputs.ask_next_due())).times(), default=None)
+    return min(queue.works.catalog.read(lambda db: db.look(*inputs.next_due_times())).times(), default=None)
 
 
 def test_a_failed_run_returns_a_fifth_kind_for_later(make_queue):

@@ -144,8 +144,8 @@ class Sender:
         """Return the targets that have a delivery to try now, as JSON; the longest due first."""
         return self._catalog.read(lambda db: db.records(SQL.list_due, str, limit=_MOST_LANES))
 
-    def ask_next(self) -> Call:
-        """Return the read of the time of the next try; it finds none for never."""
+    def next_try(self) -> Call:
+        """Return the read of the time of the next try. It finds NULL if no try is planned."""
         return SQL.find_next_try()
 
     def work_off(self, target: str, stopped: Callable[[], bool] = lambda: False) -> None:

@@ -215,7 +215,7 @@ class Pusher:
         """Return the subscribers that have messages to send now. Cost: look-ups for each subscriber with a target."""
         return self._catalog.read(lambda db: db.records(SQL.list_due, str, limit=_MOST_LANES))
 
-    def ask_next(self) -> Call:
+    def next_try(self) -> Call:
         """Return the read of the time of the next try after a failure. Messages come with their commits."""
         return SQL.find_next_try()
 

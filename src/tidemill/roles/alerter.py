@@ -18,7 +18,7 @@ from tidemill.alerts.subscribers import Pusher
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Call, WakeKind
 from tidemill.errors import Unavailable
-from tidemill.roles.loops import Loops, loop, nap_until
+from tidemill.roles.loops import Loops, loop, nap_for
 from tidemill.world import World
 
 _log = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ class Lanes(Protocol):
     def work_off(self, lane: str, stopped: Callable[[], bool]) -> None:
         """Send what is due in a lane, until nothing is, or `stopped`."""
 
-    def ask_next(self) -> Call:
-        """Return the read of the next time that brings something to send; it finds none if only a commit can."""
+    def next_try(self) -> Call:
+        """Return the read of the next time that brings something to send. It finds NULL if only a commit can."""
 
 
 class Alerter:
@@ -85,15 +85,15 @@ class Alerter:
     def send(self) -> timedelta:
         """Have what is due sent, and return the time until the next try."""
         self._couriers.start_due()
-        return self._nap([lanes.ask_next() for lanes in self._couriers.kinds])
+        return self._nap([lanes.next_try() for lanes in self._couriers.kinds])
 
     def stop(self) -> None:
         """End the tries under way, or leave them."""
         self._couriers.stop()
 
-    def _nap(self, asks: Sequence[Call]) -> timedelta:
-        look = self._catalog.read(lambda db: db.look(*asks))
-        return nap_until(look.times(), look.now)
+    def _nap(self, reads: Sequence[Call]) -> timedelta:
+        look = self._catalog.read(lambda db: db.look(*reads))
+        return nap_for(at - look.now for at in look.times())
 
 
 class Couriers:

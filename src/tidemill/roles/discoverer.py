@@ -95,14 +95,14 @@ class Discoverer:
             self._list(dataset_id)
         self._started = True
 
-    def ask_next(self) -> Call:
+    def next_listing(self) -> Call:
         """Return the read of the time of the next listing that the catalog knows of."""
         return discovery.next_listing(self._process, self._left)
 
     def find_next(self, listing: datetime | None, now: datetime) -> datetime | None:
         """Return the time of the next listing or renewal, maybe past; None without an inbox.
 
-        `listing` is the answer to `ask_next`, and `now` the catalog's time of it.
+        `listing` is the answer to `next_listing`, and `now` the catalog's time of it.
         """
         times = [*self._looks.values(), *([self._renew_at] if self._charges else []), *self._left.values()]
         if listing is not None:

@@ -14,7 +14,7 @@ from tidemill.errors import Unavailable
 from tidemill.lake import expectations
 from tidemill.lake.window import watermark
 from tidemill.roles.discoverer import Discoverer
-from tidemill.roles.loops import nap_until
+from tidemill.roles.loops import nap_for
 from tidemill.run.step import inputs, resumption
 
 LOOK_AGAIN: Final = timedelta(milliseconds=200)
@@ -25,8 +25,8 @@ LOOK_AGAIN: Final = timedelta(milliseconds=200)
 class DueThing:
     """A thing that becomes due by time alone. Another kind of such things is one more entry in a tuple of these."""
 
-    asks: Callable[[], Sequence[Call]]
-    """Return the reads of the next times, maybe past, at which a thing is due. Each finds one, or none for never."""
+    next_times: Callable[[], Sequence[Call]]
+    """Return the reads of the next times, maybe past, at which a thing is due. A read finds NULL for never."""
     do_due: Callable[[Catalog], object]
     """Do all that is due. Several keepers may do so at once."""
     only_by_time: bool = True
@@ -34,7 +34,7 @@ class DueThing:
 
 
 DUE_THINGS: Final = (
-    DueThing(inputs.ask_next_due, inputs.announce_due),
+    DueThing(inputs.next_due_times, inputs.announce_due),
     DueThing(lambda: [watermark.NEXT_RELEASE], watermark.release_due, only_by_time=False),
     DueThing(lambda: [expectations.NEXT_CHECK], expectations.check_due),
     DueThing(lambda: [resumption.NEXT_END_OF_HOLD], resumption.end_holds),
@@ -46,7 +46,7 @@ of failed workflows."""
 class Keeper:
     """Does due things one after the other, and sleeps until the next thing is due.
 
-    One statement asks for all times. A thing whose times are all ahead costs nothing more.
+    One statement asks for all times. A thing that becomes due by time alone costs nothing more before its time.
     """
 
     AWAITED: ClassVar = frozenset({WakeKind.TIME})
@@ -60,7 +60,8 @@ class Keeper:
     def step(self) -> timedelta:
         """Do what is due now, and return the time until the next thing is due.
 
-        A due thing that raises `Unavailable` stops no other one. The first such error is raised after all are done.
+        A due thing that raises `Unavailable` stops no other one. The first such error is raised after all are done, and
+        that of the catalog at once.
         """
         failed: list[Unavailable] = []
         works = [partial(thing.do_due, self._catalog) for thing in self._things if not thing.only_by_time]
@@ -82,10 +83,10 @@ class Keeper:
 
     def _look(self) -> tuple[list[DueThing], timedelta]:
         """Return what is due by time, and the time until the next thing is due."""
-        asks = [(thing, call) for thing in self._things for call in thing.asks()]
-        look = self._catalog.read(lambda db: db.look(self._discoverer.ask_next(), *(call for _, call in asks)))
-        times = [(thing, at) for number, (thing, _) in enumerate(asks, 1) if (at := look.time(number)) is not None]
+        reads = [(thing, call) for thing in self._things for call in thing.next_times()]
+        look = self._catalog.read(lambda db: db.look(self._discoverer.next_listing(), *(call for _, call in reads)))
+        times = [(thing, at) for number, (thing, _) in enumerate(reads, 1) if (at := look.time(number)) is not None]
         listing = self._discoverer.find_next(look.time(0), look.now)
-        past = {thing.do_due for thing, at in times if at <= look.now and thing.only_by_time}
-        due = [thing for thing in self._things if thing.do_due in past]
-        return due, nap_until([*([listing] if listing else []), *(at for _, at in times)], look.now)
+        past = {thing for thing, at in times if at <= look.now and thing.only_by_time}
+        due = [thing for thing in self._things if thing in past]
+        return due, nap_for(at - look.now for at in (listing, *(at for _, at in times)) if at is not None)

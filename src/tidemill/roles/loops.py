@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final, Protocol, TypeAlias
 
 from tidemill.catalog.db import Catalog, CatalogGone
@@ -98,9 +98,9 @@ class Loops:
             raise self._errors[0]
 
 
-def nap_until(times: Iterable[datetime], now: datetime) -> timedelta:
-    """Return the time until the first of `times`: not too short for the processor, and not longer than a nap may be."""
-    return min(max(min((at - now for at in times), default=LONGEST_NAP), SHORTEST_NAP), LONGEST_NAP)
+def nap_for(waits: Iterable[timedelta]) -> timedelta:
+    """Return the shortest of `waits`; at least `SHORTEST_NAP`, and at most `LONGEST_NAP`."""
+    return min(max(min(waits, default=LONGEST_NAP), SHORTEST_NAP), LONGEST_NAP)
 
 
 def loop(

@@ -502,8 +502,8 @@ class VirtualMill:
 def _next_due(db: Db) -> datetime | None:
     """The time at which the next thing becomes due that no file or message announces."""
     now = db.now()
-    asks = (call for thing in DUE_THINGS for call in thing.asks())
-    return min(db.look(next_due(now), next_start(now), NEXT_TIMER, NEXT_CHECK, *asks).times(), default=None)
+    times = (call for thing in DUE_THINGS for call in thing.next_times())
+    return min(db.look(next_due(now), next_start(now), NEXT_TIMER, NEXT_CHECK, *times).times(), default=None)
 
 
 def _echo(line: str) -> None:

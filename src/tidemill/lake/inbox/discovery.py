@@ -719,7 +719,7 @@ def have_listed(db: Db, inbox: Inbox | Fileset) -> None:
 
 
 def next_listing(process: str = "", left: Iterable[DatasetId] = ()) -> Call:
-    """Return the read of the time, maybe past, at which an inbox is due that is not among `left`; none without one.
+    """Return the read of the time, maybe past, at which an inbox is due that is not among `left`. It may find NULL.
 
     An inbox that `process` has charge of is due at once when another process asks for a listing.
     """

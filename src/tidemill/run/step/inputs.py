@@ -298,14 +298,14 @@ def announce_waiting(db: Db, programs: Iterable[Program], schedules: Sequence[Sc
 def announce_due(catalog: Catalog) -> None:
     """Announce the postponed work whose time has come. Cost: one look when there is none."""
     kinds = list(_list_backlogs())
-    look = catalog.read(lambda db: db.look(*ask_next_due()))
+    look = catalog.read(lambda db: db.look(*next_due_times()))
     for number, one in enumerate(kinds):
         due = look.time(number)
         if due is not None and due <= look.now:
             backlog.publish_due(catalog, one)
 
 
-def ask_next_due() -> list[Call]:
+def next_due_times() -> list[Call]:
     """Return the reads of the times, maybe past, at which postponed work of a kind is to be announced next."""
     return [one.find_next_due() for one in _list_backlogs()]
 

@@ -14,15 +14,15 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import psutil
 
 from tests.command import TIDEMILL
 from tests.s3_server import KEYS, S3Server, running_s3_server
-from tests.yardstick import patience
 
-KILL_AFTER = (8.0, 24.0)
+KILL_AFTER = (2.0, 10.0)
 """Seconds between two kills: most runs come to their end, and some do not."""
 DRIVER = "tidemill.run.processes.driver"
 BALANCED = "lost=0 twice=0"
@@ -63,7 +63,8 @@ def _play(server: S3Server, figures: Figures, kills: int, dice: random.Random) -
         reading = threading.Thread(target=said.extend, args=(demo.stdout,))
         reading.start()
         while demo.poll() is None:
-            time.sleep(patience(dice.uniform(*KILL_AFTER)))
+            with suppress(subprocess.TimeoutExpired):
+                demo.wait(dice.uniform(*KILL_AFTER))
             if figures.kills < kills:
                 figures.kills += _strike(demo.pid, dice)
         reading.join()
@@ -76,14 +77,19 @@ def _play(server: S3Server, figures: Figures, kills: int, dice: random.Random) -
 def _strike(demo: int, dice: random.Random) -> bool:
     """Kill a driver of the demo; False if there is none at the moment."""
     try:
-        children = psutil.Process(demo).children(recursive=True)
-        drivers = [child for child in children if DRIVER in child.cmdline()]
-        if not drivers:
-            return False
-        dice.choice(drivers).kill()
+        drivers = [child for child in psutil.Process(demo).children(recursive=True) if _is_driver(child)]
+        if drivers:
+            dice.choice(drivers).kill()
     except psutil.NoSuchProcess:
         return False
-    return True
+    return bool(drivers)
+
+
+def _is_driver(process: psutil.Process) -> bool:
+    try:
+        return DRIVER in process.cmdline()
+    except psutil.NoSuchProcess:  # also of a process that has ended and that its parent has not asked for
+        return False
 
 
 def _main() -> int:

@@ -80,18 +80,20 @@ class Alerter:
     def look(self) -> timedelta:
         """Look at what is due, and return the time until the next look."""
         self._watch.look()
-        return self._nap([NEXT_LOOK])
+        return self._ask([NEXT_LOOK])
 
     def send(self) -> timedelta:
         """Have what is due sent, and return the time until the next try."""
+        # The time first: it is that of the tries that are ahead, and one that becomes due meanwhile is started.
+        nap = self._ask([lanes.next_try() for lanes in self._couriers.kinds])
         self._couriers.start_due()
-        return self._nap([lanes.next_try() for lanes in self._couriers.kinds])
+        return nap
 
     def stop(self) -> None:
         """End the tries under way, or leave them."""
         self._couriers.stop()
 
-    def _nap(self, reads: Sequence[Call]) -> timedelta:
+    def _ask(self, reads: Sequence[Call]) -> timedelta:
         look = self._catalog.read(lambda db: db.look(*reads))
         return nap_for(at - look.now for at in look.times())
 

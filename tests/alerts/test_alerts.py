@@ -619,7 +619,7 @@ class BusyLane:
     def list_due(self) -> list[str]:
         return ["lane"]
 
-    def find_next(self) -> None:
+    def next_try(self) -> None:
         return None
 
 

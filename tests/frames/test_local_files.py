@@ -54,7 +54,7 @@ def test_permissions_are_those_of_hadoop(spark, tmp_path):
 
 @pytest.mark.parametrize("mode", [0o000, 0o640, 0o775, 0o1777])
 def test_each_permission_can_be_set(spark, tmp_path, mode):
-    """Java cannot set the bit of folders like `/tmp`, in which users remove their own files alone."""
+    """Also the bit of folders like `/tmp`, in which users remove their own files alone."""
     fs = jvm_of(spark).org.apache.hadoop.fs
     path = fs.Path(str(tmp_path))
 

@@ -12,7 +12,7 @@ from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import WakeKind
 from tidemill.errors import Unavailable
 from tidemill.names import NodeId
-from tidemill.roles.loops import SHORTEST_NAP, Loops, loop, nap_for
+from tidemill.roles.loops import LONGEST_NAP, SHORTEST_NAP, Loops, loop
 from tidemill.run.records.nodes import RENEW_EVERY, NodeRole, delete_node, find_node, list_nodes, put_node
 
 _LOOK_AGAIN: Final = timedelta(milliseconds=200)
@@ -37,7 +37,6 @@ class Node:
         self._loops = loops
         self._busy = busy
         self.node_id = NodeId(catalog.world.new_id("node"))
-        self._put_at = timedelta(0)
 
     def join(self) -> None:
         """Make the row of this node, and delete those of nodes that have certainly ended: they died on this machine."""
@@ -50,8 +49,8 @@ class Node:
 
     def step(self) -> timedelta:
         """Renew the row when it is time to, and end the process if it is to drain and no run works."""
-        found = self._catalog.read(lambda db: find_node(db, self.node_id))
-        if found is None or self._find_wait() <= timedelta(0):
+        found, now = self._catalog.read(lambda db: (find_node(db, self.node_id), db.now()))
+        if found is None or now - found.seen_at >= RENEW_EVERY:
             self._put()
         if found is not None and found.drains:
             # A runner that was about to take runs when it heard of it has them by the next step.
@@ -61,20 +60,15 @@ class Node:
             return _LOOK_WHILE_DRAINING
         if found is None:
             return SHORTEST_NAP
-        return nap_for([self._find_wait()])
+        return min(max(found.seen_at + RENEW_EVERY - now, SHORTEST_NAP), LONGEST_NAP)
 
     def leave(self) -> None:
         """Delete the row. Without a catalog, the row stays until it is old."""
         with suppress(Unavailable):
             self._catalog.write(lambda db: delete_node(db, self.node_id))
 
-    def _find_wait(self) -> timedelta:
-        """Return the time until the row is to be renewed, by the clock of this process."""
-        return self._put_at + RENEW_EVERY - self._catalog.world.clock.monotonic()
-
     def _put(self) -> None:
-        spawner, began = self._catalog.world.spawner, self._catalog.world.clock.monotonic()
+        spawner = self._catalog.world.spawner
         self._catalog.write(
             lambda db: put_node(db, self.node_id, spawner.host(), spawner.identity(), self.roles, self._slots)
         )
-        self._put_at = began

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -27,6 +28,7 @@ from tidemill.catalog.db import CatalogUnavailable, Db
 from tidemill.epoch import to_ms
 from tidemill.json_specs import read_text
 from tidemill.narration import Narrator
+from tidemill.roles import alerter
 from tidemill.roles.alerter import Couriers
 
 APP = """
@@ -624,25 +626,43 @@ class BusyLane:
 
 
 def test_a_courier_that_leaves_a_lane_wakes_the_loop(room):
-    """A message that commits while a courier is about to leave its lane would wait for the longest nap of the loop."""
-    room.look()
-    entered, leave, taken = threading.Event(), threading.Event(), []
+    """A try that the courier has planned would wait for the longest nap of the loop."""
+    entered, leave, woken = threading.Event(), threading.Event(), threading.Event()
 
-    def be_slow_to_leave(lane: str, stopped: Callable[[], bool]) -> None:
-        taken.append((lane, stopped()))
+    def be_slow_to_leave(_lane: str, _stopped: Callable[[], bool]) -> None:
         entered.set()
         leave.wait(60)
 
-    woken = threading.Event()
     couriers = Couriers(room.world, [BusyLane(be_slow_to_leave)])
     couriers.wake = woken.set
     couriers.start_due()
     assert entered.wait(60)
-    assert not woken.is_set()
-    couriers.start_due()  # the message is there, and its lane is taken
+    early = woken.is_set()
     leave.set()
-    assert woken.wait(60)
+    late = woken.wait(60)
     couriers.stop()
+
+    assert (early, late) == (False, True)
+
+
+def test_a_courier_that_outlives_the_end_wakes_no_loop(room):
+    """The waiter of the loop is closed then. Its file descriptor may already be that of another file."""
+    entered, leave, woken = threading.Event(), threading.Event(), threading.Event()
+
+    def be_slow_to_leave(_lane: str, _stopped: Callable[[], bool]) -> None:
+        entered.set()
+        leave.wait(60)
+
+    couriers = Couriers(room.world, [BusyLane(be_slow_to_leave)])
+    couriers.wake = woken.set
+    couriers.start_due()
+    assert entered.wait(60)
+    with patch.object(alerter, "_END_WITHIN", timedelta(0)):
+        couriers.stop()
+    leave.set()
+    couriers.stop()
+
+    assert not woken.is_set()
 
 
 def test_couriers_end_while_the_loop_starts_some(room):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -13,11 +16,17 @@ import tidemill as tm
 from tests.errors import raises_code
 from tests.manual_clock import ManualClock
 from tests.stage import Stage, staged
-from tidemill.alerts.connecting import NotDelivered
+from tests.yardstick import patience
+from tidemill.alerts import outbox
+from tidemill.alerts.connecting import NotDelivered, Reach
 from tidemill.alerts.outbox import Sender
+from tidemill.alerts.sending import Post
 from tidemill.alerts.subscribers import Pusher
 from tidemill.alerts.targets import Target
 from tidemill.narration import Narrator
+from tidemill.roles import alerter, loops
+from tidemill.roles.alerter import Alerter
+from tidemill.roles.loops import Loops
 from tidemill.upkeep.time_to_live import expire_messages
 
 APP = """
@@ -27,6 +36,7 @@ app = tm.App("shop")
 orders = app.fileset("orders", keys={"day": "date"})
 """
 HOOK = tm.WebHook("https://example.org/hook")
+PATIENCE_S = patience(20)
 
 
 class Room:
@@ -389,6 +399,95 @@ def test_a_receiver_that_fails_holds_up_no_other(room):
     Pusher(room.catalog, room.world, send).push_due()
     assert [one["data"]["number"] for one in room.sent] == [1, 2]
     assert {one.name: one.waiting for one in room.mill.subscribers.list()} == {"slow": 2, "quick": 0}
+
+
+class Node:
+    """A node on PostgreSQL that sends to one receiver. Its loop looks again by a commit, a plan or a courier alone."""
+
+    def __init__(self, stage: Stage, state: Path) -> None:
+        self.stage = stage
+        self.taken: list[int] = []
+        self.has_both = threading.Event()
+        self.at_first: Callable[[], None] = lambda: None
+        """Is called by the receiver once, before it takes the first message."""
+        catalog, world = stage.mill.project.catalog, stage.mill.project.world
+        with patch.object(Post, "send", self._take):
+            self.alerter = Alerter(catalog, world, Reach(), state, on_event=lambda _: None, on_dead=lambda *_: None)
+        self.loops = Loops(catalog, world)
+        stage.mill.subscribers.create("erp", "paid", to=HOOK)
+
+    def publish(self, number: int) -> None:
+        """Publish a message for the receiver."""
+        self.stage.mill.topics.publish("paid", {"number": number})
+
+    def start(self) -> None:
+        """Start the loops of the alerter."""
+        self.alerter.start(self.loops)
+
+    def stop(self) -> None:
+        """End all threads."""
+        self.alerter.stop()
+        self.loops.stop()
+
+    def _take(self, _: Target, body: str) -> None:
+        act, self.at_first = self.at_first, lambda: None
+        act()
+        self.taken.append(json.loads(body)["data"]["number"])
+        if len(self.taken) == 2:
+            self.has_both.set()
+
+
+@pytest.fixture
+def node(postgres_catalog_url, tmp_path):
+    """A node in real time, with short waits and without an end of its nap."""
+    with (
+        patch.object(loops, "LONGEST_NAP", timedelta(hours=1)),
+        patch.object(alerter, "LOOK_AGAIN", timedelta(milliseconds=20)),
+        patch.object(outbox, "_FIRST_WAIT", timedelta(milliseconds=100)),
+        staged(tmp_path, postgres_catalog_url, APP) as stage,
+    ):
+        node = Node(stage, tmp_path)
+        yield node
+        node.stop()
+
+
+def test_a_failed_push_is_tried_again_after_its_wait(node):
+    """The end of a push wakes no process on PostgreSQL: the next try waited for the longest nap, of 20 s."""
+
+    def fail() -> None:
+        raise NotDelivered("away")
+
+    node.at_first = fail
+    node.publish(1)
+    node.publish(2)
+    node.start()
+
+    assert node.has_both.wait(PATIENCE_S)
+    assert node.taken == [1, 2]
+
+
+def test_a_message_that_commits_during_a_push_follows_at_once(node):
+    """The loop looked after the commit, and the lane was taken: the message waited for the longest nap, of 20 s."""
+    looked, list_due = threading.Event(), Pusher.list_due
+
+    def look(pusher: Pusher) -> list[str]:
+        due = list_due(pusher)
+        looked.set()
+        return due
+
+    def publish_and_wait() -> None:
+        looked.clear()
+        node.publish(2)
+        assert looked.wait(PATIENCE_S)
+
+    node.at_first = publish_and_wait
+    node.publish(1)
+    with patch.object(Pusher, "list_due", look):
+        node.start()
+        taken = node.has_both.wait(PATIENCE_S)
+
+    assert taken
+    assert node.taken == [1, 2]
 
 
 def test_a_damaged_message_is_pushed_with_its_flaw(room):

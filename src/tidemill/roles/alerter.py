@@ -84,7 +84,8 @@ class Alerter:
 
     def send(self) -> timedelta:
         """Have what is due sent, and return the time until the next try."""
-        # The time first: it is that of the tries that are ahead, and one that becomes due meanwhile is started.
+        # The time first, so that a try that becomes due meanwhile is started. A try that couriers plan meanwhile needs
+        # no time here: each courier wakes this loop when the courier leaves its lane.
         nap = self._ask([lanes.next_try() for lanes in self._couriers.kinds])
         self._couriers.start_due()
         return nap
@@ -101,8 +102,9 @@ class Alerter:
 class Couriers:
     """Threads of one process that send, each in one lane at a time. There are as many as lanes were due at once.
 
-    A lane that was due while a courier was in it, or while all couriers were busy, may have something to send when the
-    courier leaves: `wake` is called then, so that the loop looks again.
+    A courier that leaves a lane may have planned the next try. A message may have committed meanwhile, or a lane may
+    have been due while all couriers were busy. So each courier calls `wake` when it leaves, and the loop looks again.
+    The commits of a push wake no loop, since most of them record a message that was sent.
     """
 
     def __init__(self, world: World, kinds: Sequence[Lanes], most: int = _MOST_COURIERS) -> None:
@@ -111,8 +113,6 @@ class Couriers:
         self._most = most
         self.wake: Callable[[], None] = lambda: None
         self._busy: set[tuple[int, str]] = set()
-        self._passed_over = False
-        """True if a lane that was due was left to a later look."""
         self._threads: list[threading.Thread] = []
         self._orders: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -140,8 +140,7 @@ class Couriers:
     def _order(self, number: int, lane: str) -> None:
         with self._lock:
             if (number, lane) in self._busy or len(self._busy) >= self._most or self._stopped:
-                self._passed_over = True
-                return
+                return  # the courier that leaves next wakes the loop
             self._busy.add((number, lane))
             self._orders.put((number, lane))
             if len(self._threads) < len(self._busy):
@@ -163,6 +162,5 @@ class Couriers:
             finally:
                 with self._lock:
                     self._busy.remove(order)
-                    wake, self._passed_over = self._passed_over, False
-                if wake:
-                    self.wake()
+                    if not self._stopped:  # else the waiter of the loop may be closed
+                        self.wake()

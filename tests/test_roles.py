@@ -21,6 +21,7 @@ import pytest
 
 from tests.catalog.counting import CountingProxy
 from tests.lake.test_inbox import add_inbox, make_mill
+from tests.run.conftest import rows_of
 from tests.stage import staged
 from tests.yardstick import patience
 from tidemill.catalog.db import Catalog
@@ -30,15 +31,18 @@ from tidemill.epoch import to_ms
 from tidemill.lake.inbox import discovery, leaving
 from tidemill.lake.inbox.discovery import all_listings, due_listings, take_listing
 from tidemill.lake.inbox.inbox import After
+from tidemill.names import NodeId
 from tidemill.narration import Narrator
 from tidemill.roles import keeper as keepers
 from tidemill.roles.collecting import collecting_seldom
 from tidemill.roles.discoverer import Discoverer
 from tidemill.roles.janitor import Janitor
 from tidemill.roles.keeper import DueThing, Keeper
-from tidemill.roles.loops import loop
+from tidemill.roles.loops import Loops, loop
+from tidemill.roles.node import Node
 from tidemill.roles.process_end import ProcessEnd, asked_by_signals
 from tidemill.roles.up import UntilIdle, is_idle, run_node
+from tidemill.run.records.nodes import NodeRole, drain_node, find_node, put_node
 from tidemill.run.step.outside_claims import get_latest_files, update_file_status
 from tidemill.schedule.loop import Scheduler
 from tidemill.storage.files import StorageUnavailable
@@ -413,6 +417,40 @@ def ask_for(at: datetime) -> Call:
     """Return a read that finds this time."""
     text = f"SELECT {to_ms(at)} AS at"
     return Statement(f"ask_for_{to_ms(at)}", dict.fromkeys(Dialect, text), (), ("at",), (), None, frozenset(), text)()
+
+
+@pytest.mark.parametrize("loss", ["DELETE FROM node RETURNING 1", "UPDATE node SET drains = 0 RETURNING 1"])
+def test_a_node_that_drains_goes_on_to_when_its_row_is_lost(mill, loss):
+    """The catalog was restored, or the machine slept for a day: the node took no run, and never ended."""
+    at_work = [1]
+    loops = Loops(mill.catalog, mill.catalog.world)
+    node = Node(mill.catalog, [NodeRole.RUNNER], 2, loops=loops, busy=lambda: len(at_work))
+    node.step()
+    mill.catalog.write(lambda db: drain_node(db, node.node_id))
+    node.step()
+    rows_of(mill.catalog, loss)
+    node.step()
+    again = mill.catalog.read(lambda db: find_node(db, node.node_id))
+    early = loops.ending.wait(timedelta(0))
+    at_work.clear()
+    node.step()
+
+    assert again.drains
+    assert not early
+    assert loops.ending.wait(timedelta(0))
+
+
+def test_a_renewal_keeps_a_request_to_drain_that_the_node_has_not_heard(mill):
+    """The request may commit between the look of the node and its renewal."""
+
+    def renew() -> None:
+        mill.catalog.write(lambda db: put_node(db, NodeId("node_1"), "here", "none", [NodeRole.RUNNER], 2))
+
+    renew()
+    mill.catalog.write(lambda db: drain_node(db, NodeId("node_1")))
+    renew()
+
+    assert mill.catalog.read(lambda db: find_node(db, NodeId("node_1"))).drains
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -371,7 +371,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "nodes.find_old_node": {"keep": _NOW - 1000},
     "nodes.delete_old_nodes": {"keep": _NOW - 1000},
     "nodes.list_nodes": {"after": "node_1"},
-    "nodes.put_node": {"slots": 2},
+    "nodes.put_node": {"slots": 2, "drains": 0},
     "transactions.declare_writes": {
         "declared": _rows([{"dataset_id": name, "from_time": None, "to_time": None} for name in ("small_1", "small_2")])
     },

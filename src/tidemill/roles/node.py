@@ -23,7 +23,8 @@ _LOOK_WHILE_DRAINING: Final = timedelta(milliseconds=500)
 class Node:
     """The row of a process in the catalog. A node that is to drain takes no more runs, and ends when none works.
 
-    `busy` counts the runs at work in this process.
+    A node that has heard the request to drain keeps it. The row may be deleted, or come from a backup that is older
+    than the request. `busy` counts the runs at work in this process.
     """
 
     AWAITED: ClassVar = frozenset({WakeKind.NODE})
@@ -36,6 +37,7 @@ class Node:
         self._slots = slots
         self._loops = loops
         self._busy = busy
+        self._drains = False
         self.node_id = NodeId(catalog.world.new_id("node"))
 
     def join(self) -> None:
@@ -50,9 +52,10 @@ class Node:
     def step(self) -> timedelta:
         """Renew the row when it is time to, and end the process if it is to drain and no run works."""
         found, now = self._catalog.read(lambda db: (find_node(db, self.node_id), db.now()))
-        if found is None or now - found.seen_at >= RENEW_EVERY:
+        self._drains = self._drains or (found is not None and found.drains)
+        if found is None or found.drains != self._drains or now - found.seen_at >= RENEW_EVERY:
             self._put()
-        if found is not None and found.drains:
+        if self._drains:
             # A runner that was about to take runs when it heard of it has them by the next step.
             if self._loops.draining and not self._busy():
                 self._loops.ending.ask()
@@ -69,6 +72,7 @@ class Node:
 
     def _put(self) -> None:
         spawner = self._catalog.world.spawner
+        host, process = spawner.host(), spawner.identity()
         self._catalog.write(
-            lambda db: put_node(db, self.node_id, spawner.host(), spawner.identity(), self.roles, self._slots)
+            lambda db: put_node(db, self.node_id, host, process, self.roles, self._slots, drains=self._drains)
         )

@@ -70,9 +70,26 @@ class NodeRecord:
         return NodeState.DRAINING if self.drains else NodeState.WORKING
 
 
-def put_node(db: Db, node_id: NodeId, host: str, process: str, roles: Iterable[NodeRole], slots: int) -> None:
-    """Record that a node works; a node that is known is seen again."""
-    db.run(SQL.put_node, node_id=node_id, host=host, process=process, roles=json.dumps([*roles]), slots=slots)
+def put_node(
+    db: Db,
+    node_id: NodeId,
+    host: str,
+    process: str,
+    roles: Iterable[NodeRole],
+    slots: int,
+    *,
+    drains: bool = False,
+) -> None:
+    """Record that a node works; a node that is known is seen again. `drains` if the node knows that it is to drain."""
+    db.run(
+        SQL.put_node,
+        node_id=node_id,
+        host=host,
+        process=process,
+        roles=json.dumps([*roles]),
+        slots=slots,
+        drains=int(drains),
+    )
 
 
 def find_node(db: Db, node_id: NodeId) -> NodeRecord | None:

@@ -1,9 +1,10 @@
 -- name: put_node
 -- quiet
--- A node whose row was deleted as that of a dead node, or whose catalog was restored, has a row again.
-INSERT INTO node (node_id, host, process, roles, slots, started_at, seen_at)
-VALUES (:node_id, :host, :process, :roles, :slots, tidemill_now(), tidemill_now())
-    ON CONFLICT (node_id) DO UPDATE SET seen_at = excluded.seen_at
+-- A node whose row was deleted as that of a dead node, or whose catalog was restored, has a row again. A request to
+-- drain stays, whether only the row or only the node knows of it.
+INSERT INTO node (node_id, host, process, roles, slots, started_at, seen_at, drains)
+VALUES (:node_id, :host, :process, :roles, :slots, tidemill_now(), tidemill_now(), :drains)
+    ON CONFLICT (node_id) DO UPDATE SET seen_at = excluded.seen_at, drains = node.drains | excluded.drains
 
 -- name: find_node
 -- gives: node_id, host, process, roles, slots, started_at, seen_at, drains

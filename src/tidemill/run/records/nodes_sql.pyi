@@ -5,7 +5,9 @@ from tidemill.catalog.stubs import statement
 
 class Sql:
     @statement
-    def put_node(self, *, host: Param, node_id: Param, process: Param, roles: Param, slots: Param) -> None: ...
+    def put_node(
+        self, *, drains: Param, host: Param, node_id: Param, process: Param, roles: Param, slots: Param
+    ) -> None: ...
     @statement
     def find_node(self, *, node_id: Param) -> None: ...
     @statement

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import pytest
 
 from tidemill.catalog.db import Catalog
-from tidemill.catalog.named import load_sql
+from tidemill.catalog.named import Call, load_sql
 from tidemill.catalog.records import UnfitColumn, decoder_of
 from tidemill.catalog.transactions import TxState
+from tidemill.epoch import from_ms
 from tidemill.errors import Internal
 from tidemill.names import RunId, WritePointer
 
@@ -194,6 +195,23 @@ def test_a_time_outside_the_calendar_is_named(catalog: Catalog, numbers: tuple[i
     """Python's datetimes end with the year 9999, and the milliseconds of a column do not."""
     with pytest.raises(UnfitColumn, match="give_pairs gives number = 253402300800000, which is no datetime"):
         catalog.read(lambda db: db.records(SQL.give_pairs, tuple[str, datetime], rows=_pairs(*numbers)))
+
+
+@pytest.mark.parametrize(
+    ("damaged", "complaint"),
+    [
+        (SQL.give_least(rows=_pairs(253_402_300_800_000)), "give_least gives number = 253402300800000"),
+        (SQL.give_least(rows=_pairs(-(2**62))), "give_least gives number = -4611686018427387904"),
+        (SQL.give_names(rows=_pairs(0)), "give_names gives name = 'n0'"),  # columns of SQLite take texts too
+    ],
+)
+def test_a_time_of_a_look_that_cannot_be_read_is_named(catalog: Catalog, damaged: Call, complaint: str) -> None:
+    """A loop that looks for the next time ended with an `OverflowError`, which names no thing and no way out."""
+    look = catalog.read(lambda db: db.look(SQL.give_least(rows=_pairs(4)), damaged))
+
+    assert look.time(0) == from_ms(4)
+    with pytest.raises(UnfitColumn, match=f"statement test_records.{complaint}, which is no datetime"):
+        look.times()
 
 
 @pytest.mark.parametrize(

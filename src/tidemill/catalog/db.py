@@ -210,7 +210,7 @@ class Db(ABC):
     def look(self, *calls: Call) -> Look:
         """Ask several reads at once, each for the first column of its first row; and the time. One statement."""
         (row,) = self.call(look_of(calls))
-        return Look.of(row)
+        return Look.of(row, calls)
 
     @abstractmethod
     def now(self) -> datetime:

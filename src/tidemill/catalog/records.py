@@ -18,7 +18,7 @@ from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from tidemill.catalog.named import Row, Statement
+from tidemill.catalog.named import Call, Row, Statement
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import Internal
 from tidemill.json_specs import read_text
@@ -36,19 +36,25 @@ class Look(NamedTuple):
 
     now: datetime
     found: Row
+    statements: Sequence[Statement[...]]
+    """The statements of the reads. They name an answer that cannot be read."""
 
     @classmethod
-    def of(cls, row: Row) -> Look:
-        """Return the look whose statement gave `row`: the time, and then the answers."""
-        return cls(from_ms(int(str(row[0]))), row[1:])
+    def of(cls, row: Row, calls: Sequence[Call]) -> Look:
+        """Return the look at `calls` whose statement gave `row`: the time, and then the answers."""
+        return cls(from_ms(int(str(row[0]))), row[1:], [call.statement for call in calls])
 
     def time(self, number: int) -> datetime | None:
-        """Return the answer with this number as a time."""
+        """Return the answer with this number as a time. Raises `UnfitColumn`."""
         answer = self.found[number]
-        return None if answer is None else from_ms(int(str(answer)))
+        try:
+            return None if answer is None else from_ms(int(str(answer)))
+        except _UNREADABLE:
+            statement = self.statements[number]
+            raise _unfit(statement, statement.gives[0], answer, datetime) from None
 
     def times(self) -> list[datetime]:
-        """Return all answers, each of them a time, without those that are None."""
+        """Return all answers, each of them a time, without those that are None. Raises `UnfitColumn`."""
         return [at for number in range(len(self.found)) if (at := self.time(number)) is not None]
 
 
@@ -95,6 +101,11 @@ class UnfitColumn(Internal):
             "has changed the catalog",
             "upgrade this Tidemill, or run `tidemill catalog fsck`",
         )
+
+
+def _unfit(statement: Statement[...], column: str, value: object, wanted: Any) -> UnfitColumn:  # noqa: ANN401
+    name = getattr(wanted, "__name__", str(wanted))
+    return UnfitColumn(statement.name, column, repr(value)[:_SHOWN], name)
 
 
 class Decoder(Generic[R]):
@@ -271,10 +282,7 @@ class _Column:
         raise Internal(f"{self._statement.name}: no value of {self._statement.gives[self._place]} is unfit")
 
     def _unfit(self, value: object) -> UnfitColumn:
-        shown = repr(value)
-        wanted = getattr(self._hint, "__name__", str(self._hint))
-        column = self._statement.gives[self._place]
-        return UnfitColumn(self._statement.name, column, shown[:_SHOWN], wanted)
+        return _unfit(self._statement, self._statement.gives[self._place], value, self._hint)
 
 
 def _reading(hint: Any) -> tuple[frozenset[type], Callable[[Any], object] | None]:  # noqa: ANN401

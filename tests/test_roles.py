@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -27,6 +27,7 @@ from tests.yardstick import patience
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Call, Dialect, Statement
+from tidemill.catalog.wakeups import Waiter
 from tidemill.epoch import to_ms
 from tidemill.lake.inbox import discovery, leaving
 from tidemill.lake.inbox.discovery import all_listings, due_listings, take_listing
@@ -51,6 +52,7 @@ from tidemill.testing.clock import VirtualClock
 from tidemill.world import SystemClock, World
 
 PATIENCE_S = patience(20)
+SECOND = timedelta(seconds=1)
 PLAIN = """
 import tidemill as tm
 
@@ -95,6 +97,47 @@ def test_a_stop_does_not_wait_for_all_files_that_are_to_leave(mill):
         loop(mill.catalog.world, Janitor(mill.catalog).empty_inboxes)(waiter, lambda: next(stopped))
 
     assert len(list(mill.folder.iterdir())) == 2
+
+
+class PlayedWaiter(Waiter):
+    """A waiter on a clock of the test's, on which a commit comes at some times."""
+
+    def __init__(self, clock: VirtualClock, commits: Iterable[timedelta]) -> None:
+        super().__init__()
+        self._clock = clock
+        self._commits = list(commits)
+
+    def _wait(self, timeout: timedelta) -> bool:
+        until = self._clock.elapsed + timeout
+        woken = bool(self._commits) and self._commits[0] <= until
+        self._clock.elapsed = max(self._commits.pop(0), self._clock.elapsed) if woken else until
+        return woken
+
+
+@pytest.mark.parametrize(
+    ("commits", "look_again", "begins"),
+    [
+        ([], None, [0, 13, 26]),
+        ([4 * SECOND], 5 * SECOND, [0, 5, 18]),
+        ([4 * SECOND], SECOND, [0, 4, 17]),
+        ([4 * SECOND], None, [0, 13, 26]),
+    ],
+)
+def test_a_nap_begins_when_its_step_has_ended(commits, look_again, begins):
+    """A listing of 3 s had the next one looked for 3 s early, in vain, and then once more."""
+    clock = VirtualClock()
+    found: list[float] = []
+
+    def step() -> timedelta:
+        found.append(clock.elapsed.total_seconds())
+        clock.elapsed += 3 * SECOND
+        return 10 * SECOND
+
+    run = loop(replace(World(), clock=clock), step, look_again=look_again)
+    with closing(PlayedWaiter(clock, commits)) as waiter:
+        run(waiter, lambda: len(found) == len(begins))
+
+    assert found == begins
 
 
 def test_an_inbox_that_is_emptied_holds_up_no_sweep_and_repeats_none(mill):

@@ -110,9 +110,9 @@ def loop(
     look_again: timedelta | None = None,
     hints: Waking | None = None,
 ) -> Loop:
-    """Call `step` again after the time that it returned.
+    """Call `step` again after the time that it returned, counted from its end.
 
-    A commit or `hints` has it called earlier: `look_again` after the last call, if `look_again` is given.
+    If `look_again` is given, a commit or `hints` has it called earlier: `look_again` after the last call began.
     """
 
     def run(waiter: Waiter, stopped: Callable[[], bool]) -> None:
@@ -120,9 +120,12 @@ def loop(
             hints.wake = waiter.wake
         due = soonest = world.clock.monotonic()
         while not stopped():
-            if (now := world.clock.monotonic()) >= due:
-                due = now + step()
-                soonest = due if look_again is None else min(due, now + look_again)
+            if (began := world.clock.monotonic()) >= due:
+                nap = step()
+                # A step asks for the next time when its work is done. Counted from the begin of the step, the nap would
+                # end early by the length of the work, and the next step would find nothing due.
+                due = world.clock.monotonic() + nap
+                soonest = due if look_again is None else min(due, began + look_again)
             waiter.wait(max(due - world.clock.monotonic(), timedelta(0)))
             if world.clock.monotonic() < due:
                 due = soonest  # a commit may have named an earlier time

@@ -107,7 +107,8 @@ class PlayedWaiter(Waiter):
         self._clock = clock
         self._commits = list(commits)
 
-    def _wait(self, timeout: timedelta) -> bool:
+    def _wait(self, timeout: timedelta, rest: timedelta) -> bool:
+        del rest  # the loop looks no earlier by itself
         until = self._clock.elapsed + timeout
         woken = bool(self._commits) and self._commits[0] <= until
         self._clock.elapsed = max(self._commits.pop(0), self._clock.elapsed) if woken else until

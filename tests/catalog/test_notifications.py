@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import timedelta
@@ -306,12 +307,12 @@ class _Listening:
         far.apply([HELLO])
         assert self.waiter.wait(SOON), "without a look in vain before, a commit of another node wakes at once"
 
-    def wait(self, *, found: bool) -> threading.Event:
+    def wait(self, timeout: timedelta = SOON, *, found: bool, rest: timedelta = timedelta(0)) -> threading.Event:
         """Wait in a thread; return the event of its end."""
         woken = threading.Event()
 
         def wait() -> None:
-            self.waiter.wait(SOON, found=found)
+            self.waiter.wait(timeout, found=found, rest=rest)
             woken.set()
 
         threading.Thread(target=wait, daemon=True).start()
@@ -357,12 +358,43 @@ def test_a_look_that_found_something_ends_the_pause(listening: _Listening, far: 
 
 def test_a_quiet_time_ends_the_pause(listening: _Listening, far: Catalog) -> None:
     """The first commit after a quiet time is no part of a burst."""
-    listening.waiter.wait(NOT_LONG, found=False)
+    quiet = listening.wait(NOT_LONG, found=False)
+    listening.clock.time += 2 * NOT_LONG
+    assert is_set(quiet, SOON)
 
     woken = listening.wait(found=False)
     far.apply([HELLO])
 
     assert is_set(woken, SOON)
+
+
+@pytest.mark.parametrize("by", ["its driver", "another node"])
+def test_a_commit_ends_no_wait_of_a_caller_that_would_not_look_yet(
+    by: str, listening: _Listening, far: Catalog, postgres_catalog_url: str, open_at: OpenCatalog
+) -> None:
+    """Each commit woke the loops of alerts, deliveries and inboxes, which look once a second at most."""
+    other = far if by == "another node" else open_at(postgres_catalog_url, node=listening.catalog.node)
+    woken = listening.wait(found=True, rest=timedelta(seconds=1))
+    other.apply([HELLO])
+    rested = not is_set(woken, NOT_LONG)
+    listening.clock.time += timedelta(seconds=1)
+
+    assert rested
+    assert is_set(woken, SOON), "the commit was not forgotten"
+
+
+def test_a_wait_that_is_ended_early_leaves_no_rest_behind(listening: _Listening, far: Catalog) -> None:
+    """A commit between two waits would else be passed over, and the second would last until its time-out."""
+    first = listening.wait(found=True, rest=timedelta(hours=1))
+    assert not is_set(first, NOT_LONG)
+    listening.waiter.wake()
+    assert is_set(first, SOON), "a call of `wake` ends a rest"
+    far.apply([HELLO])
+    time.sleep(NOT_LONG.total_seconds())
+
+    second = listening.wait(found=True)
+
+    assert is_set(second, SOON)
 
 
 @pytest.mark.parametrize("by", ["the process", "its driver"])

@@ -136,13 +136,14 @@ class NotificationEar:
     def _take_all(self, connection: _Connection) -> Heard:
         """Take all notifications of other processes, and return the kinds of changes."""
         heard = Heard()
-        while notifications := list(connection.notifies(timeout=0)):
-            for one in notifications:
-                sender, kinds = _read_payload(one.payload)
-                if sender.node != self._sender.node:
-                    heard = heard._replace(far=heard.far | (kinds - OF_ONE_NODE))
-                elif sender.process != self._sender.process:
-                    heard = heard._replace(near=heard.near | kinds)
+        # By libpq's own calls: `Connection.notifies` takes four times as long, on each node for each run of any node.
+        connection.pgconn.consume_input()
+        while (one := connection.pgconn.notifies()) is not None:
+            sender, kinds = _read_payload(one.extra.decode(errors="replace"))
+            if sender.node != self._sender.node:
+                heard = heard._replace(far=heard.far | (kinds - OF_ONE_NODE))
+            elif sender.process != self._sender.process:
+                heard = heard._replace(near=heard.near | kinds)
         return heard
 
 

@@ -39,6 +39,7 @@ _READ_BYTES: Final = 65536
 _LONG: Final = timedelta(hours=1)
 _AGAIN_AFTER: Final = timedelta(seconds=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_NO_REST: Final = timedelta(0)
 _FIRST_PAUSE: Final = timedelta(milliseconds=4)
 _LONGEST_PAUSE: Final = timedelta(milliseconds=64)
 """A waiter that commits of other nodes have woken in vain waits for the next one at most this long after its look.
@@ -86,14 +87,15 @@ class Waiter(ABC):
         self._bell = Bell()
         self.meter: Meter | None = None
 
-    def wait(self, timeout: timedelta, *, found: bool = True) -> bool:
+    def wait(self, timeout: timedelta, *, found: bool = True, rest: timedelta = _NO_REST) -> bool:
         """Give True as soon as something committed since the last call, or at `wake`; False at the time-out.
 
         `found` tells whether the look before this call found something to do. After looks in vain that commits of other
-        nodes caused, the next commit of another node ends the wait some milliseconds later.
+        nodes caused, the next commit of another node ends the wait some milliseconds later. A commit within `rest` may
+        end the wait only after it: a caller that would not look earlier need not be woken.
         """
         self._note_look(found=found)
-        woken = self._wait(timeout)
+        woken = self._wait(timeout, rest)
         if woken and self.meter is not None:
             self.meter.note_wakeup()
         return woken
@@ -110,7 +112,7 @@ class Waiter(ABC):
         """Take note of the look since the last wait."""
 
     @abstractmethod
-    def _wait(self, timeout: timedelta) -> bool: ...
+    def _wait(self, timeout: timedelta, rest: timedelta) -> bool: ...
 
     def _select(self, also: int | None, timeout: timedelta) -> tuple[bool, bool]:
         """Wait at most `timeout`. Return whether `wake` was called, and whether `also` is readable."""
@@ -173,9 +175,9 @@ class CommitListener:
         with self._lock:
             for waiter, awaited in self._waiters.items():
                 if not awaited.isdisjoint(near):
-                    waiter.wake()
+                    waiter.hear()
                 elif not awaited.isdisjoint(far):
-                    waiter.wake_from_afar()
+                    waiter.hear_from_afar()
 
     def forget(self, waiter: SharedWaiter) -> None:
         """Wake a waiter no more. The last waiter closes the ear."""
@@ -207,21 +209,36 @@ class SharedWaiter(Waiter):
         self._listener = listener
         self._clock = clock
         self._pause = timedelta(0)
-        self._woken_near = False
-        self._woken_far = False
+        self._asked = False
+        """True after `wake`, until the wait has ended."""
+        self._heard_near = False
+        """True after a commit of this node, until the wait has ended."""
+        self._heard_far = False
+        self._rests_until = timedelta.min
+        """The time, by our monotonic clock, before which no commit ends the wait."""
+        self._pauses_until = timedelta.min
+        """The time before which no commit of another node ends the wait."""
         self._only_far = False
         """True if only commits of other nodes ended the last wait."""
 
     def wake(self) -> None:
         """Wake the waiting thread at once."""
-        self._woken_near = True
+        self._asked = True
         super().wake()
 
-    def wake_from_afar(self) -> None:
-        """Wake the waiting thread after its pause."""
-        if not self._woken_far:  # else each commit would wake a thread in its pause
-            self._woken_far = True
+    def hear(self) -> None:
+        """End the wait for a commit of this node, or one whose node is not known."""
+        self._heard_near = True
+        # A thread that rests ends its rest by itself: to wake it before would cost it a turn for each commit.
+        if self._clock.monotonic() >= self._rests_until:
             super().wake()
+
+    def hear_from_afar(self) -> None:
+        """End the wait for a commit of another node."""
+        if not self._heard_far:
+            self._heard_far = True
+            if self._clock.monotonic() >= self._pauses_until:
+                super().wake()
 
     def _note_look(self, *, found: bool) -> None:
         if found:
@@ -229,16 +246,28 @@ class SharedWaiter(Waiter):
         elif self._only_far:
             self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
 
-    def _wait(self, timeout: timedelta) -> bool:
-        pause_ends = self._clock.monotonic() + min(self._pause, timeout)
-        woken, _ = self._select(None, timeout)
-        while woken and not self._woken_near and (rest := pause_ends - self._clock.monotonic()) > timedelta(0):
-            self._select(None, rest)
-        self._only_far = self._woken_far and not self._woken_near
-        self._woken_near = self._woken_far = False
+    def _wait(self, timeout: timedelta, rest: timedelta) -> bool:
+        now = self._clock.monotonic()
+        ends_at = now + timeout
+        # Before the first look at what was heard: a commit that is heard after it rings if it is to end the wait.
+        self._rests_until = now + min(rest, timeout)
+        self._pauses_until = max(self._rests_until, now + min(self._pause, timeout))
+        timed_out = False
+        while not (woken := self._is_over(now)) and not timed_out:
+            until = next((end for end in (self._rests_until, self._pauses_until) if now < end), ends_at)
+            rung, _ = self._select(None, until - now)
+            timed_out = until == ends_at and not rung
+            now = self._clock.monotonic()
+        self._only_far = self._heard_far and not (self._heard_near or self._asked)
+        self._asked = self._heard_near = self._heard_far = False
         if not woken:
             self._pause = timedelta(0)  # no commit for so long: the next one is no part of a burst
         return woken
+
+    def _is_over(self, now: timedelta) -> bool:
+        """Return whether what was heard ends the wait."""
+        near, far = now >= self._rests_until, now >= self._pauses_until
+        return self._asked or (self._heard_near and near) or (self._heard_far and far)
 
     def close(self) -> None:
         self._listener.forget(self)
@@ -262,7 +291,8 @@ class SqliteWaiter(Waiter):
         """The time of the last report of a write. It outlives a wait, which another commit may have ended before."""
         self._moved()
 
-    def _wait(self, timeout: timedelta) -> bool:
+    def _wait(self, timeout: timedelta, rest: timedelta = _NO_REST) -> bool:
+        del rest  # the ear of other waiters, which rest by themselves
         until = self._clock.monotonic() + timeout
         while not self._moved():
             now = self._clock.monotonic()

@@ -126,7 +126,8 @@ def loop(
                 # end early by the length of the work, and the next step would find nothing due.
                 due = world.clock.monotonic() + nap
                 soonest = due if look_again is None else min(due, began + look_again)
-            waiter.wait(max(due - world.clock.monotonic(), timedelta(0)))
+            now = world.clock.monotonic()
+            waiter.wait(max(due - now, timedelta(0)), rest=max(soonest - now, timedelta(0)))
             if world.clock.monotonic() < due:
                 due = soonest  # a commit may have named an earlier time
 

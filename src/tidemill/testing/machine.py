@@ -288,7 +288,13 @@ class PlayedWaiter:
         self._process = process
         self._changes = changes
 
-    def wait(self, timeout: timedelta, *, found: bool = True) -> bool:  # noqa: ARG002  # no pause after looks in vain
+    def wait(
+        self,
+        timeout: timedelta,
+        *,
+        found: bool = True,  # noqa: ARG002  # no pause after looks in vain
+        rest: timedelta = timedelta(0),  # noqa: ARG002  # the caller looks no earlier by itself
+    ) -> bool:
         return self._process.sleep(timeout, self._changes)
 
     def wake(self) -> None:

@@ -252,7 +252,7 @@ def test_only_changes_with_a_waiter_wake() -> None:
     """A renewal of each lease every few seconds must not wake every scheduler."""
     waking = {statement.name for statement in SQL if statement.wakes}
 
-    assert waking == {"test_named.change_job_at_the_limit"}
+    assert waking == {"test_named.change_job_at_the_limit", "test_named.wake_schedulers"}
 
 
 def _all_statements() -> list[str]:

@@ -63,6 +63,10 @@ SELECT tidemill_refuse('test_named', CAST(:first AS TEXT), :second)
 -- name: write_limit
 INSERT INTO slot_limit (limit_key) VALUES (:limit_key)
 
+-- name: wake_schedulers
+-- wakes: job
+INSERT INTO slot_limit (limit_key) SELECT CAST({commit_seq} AS TEXT)
+
 -- name: read_limits
 SELECT limit_key FROM slot_limit ORDER BY limit_key
 

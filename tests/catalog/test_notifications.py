@@ -20,8 +20,8 @@ from tests.manual_clock import ManualClock
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.messages import Topic, lock_position
-from tidemill.catalog.named import ALL_CHANGES, Call, WakeKind
-from tidemill.catalog.notifications import Notifier
+from tidemill.catalog.named import ALL_CHANGES, LATER_ELSEWHERE, Call, WakeKind
+from tidemill.catalog.notifications import Notifier, Scope
 from tidemill.catalog.wakeups import Waiter
 from tidemill.processes import LocalSpawner
 from tidemill.world import SystemClock, World
@@ -29,6 +29,10 @@ from tidemill.world import SystemClock, World
 UNHEARD = frozenset({WakeKind.UNHEARD})
 """The change of `HELLO`, which no schedule hears."""
 PROGRESS = frozenset({WakeKind.PROGRESS})
+MESSAGE = frozenset({WakeKind.MESSAGE})
+JOB = frozenset({WakeKind.JOB})
+ENDED = frozenset({WakeKind.COMPLETED, WakeKind.FREED, WakeKind.UNHEARD})
+"""The changes of the end of a run that no schedule hears."""
 
 
 @pytest.fixture
@@ -56,6 +60,15 @@ def drain(waiter: Waiter) -> None:
         pass
 
 
+class _ChangesJobs(Effect):
+    """A write for which each scheduler is woken."""
+
+    phase = Phase.RUN
+
+    def writes(self) -> list[Call]:
+        return [SQL.wake_schedulers()]
+
+
 class _ChangesNoJob(Effect):
     """Writes that change no row, by a statement that wakes."""
 
@@ -75,9 +88,9 @@ def test_all_waiters_of_a_process_share_a_connection(line: CountingProxy, near: 
         waiter.close()
 
     assert listening == 1
-    assert line.take()["LISTEN"] == 1
+    assert line.take()["LISTEN"] == 2, "to all nodes and to this one"
     near.waiter().close()
-    assert line.take()["LISTEN"] == 1
+    assert line.take()["LISTEN"] == 2
 
 
 def test_a_commit_wakes_those_that_wait_for_its_changes(near: Catalog, far: Catalog) -> None:
@@ -127,7 +140,7 @@ def test_a_notification_is_a_transaction_of_its_own(line: CountingProxy, near: C
     The notification itself does not wait for the disk: `SET` says so.
     """
     line.take()
-    near.apply([HELLO])
+    near.apply([_ChangesJobs()])
     near.write(lambda db: lock_position(db, Topic.DATA, "x"))
     near.close()
 
@@ -164,11 +177,11 @@ class _Sent:
     """Notifications that were sent, instead of a server."""
 
     def __init__(self) -> None:
-        self.sent: list[frozenset[WakeKind]] = []
+        self.sent: list[tuple[frozenset[WakeKind], Scope]] = []
         self.came = threading.Semaphore(0)
 
-    def send(self, changes: frozenset[WakeKind]) -> None:
-        self.sent.append(changes)
+    def send(self, changes: frozenset[WakeKind], scope: Scope) -> None:
+        self.sent.append((changes, scope))
         self.came.release()
 
 
@@ -176,55 +189,98 @@ def test_commits_within_five_milliseconds_share_a_notification() -> None:
     """Each notification is a transaction of its own, and wakes each node."""
     server = _Sent()
     notifier = Notifier(server.send, ManualClock())  # on which no time passes
-    notifier.note(UNHEARD)
+    notifier.note(MESSAGE)
     for change in (WakeKind.JOB, WakeKind.RUN) * 500:
         notifier.note(frozenset({change}))
     notifier.close()
 
-    assert server.sent[0] == UNHEARD
-    assert frozenset().union(*server.sent[1:]) == {WakeKind.JOB, WakeKind.RUN}
-    assert len(server.sent) < 20
+    sent = [changes for changes, _ in server.sent]
+    assert sent[0] == MESSAGE
+    assert frozenset().union(*sent[1:]) == {WakeKind.JOB, WakeKind.RUN}
+    assert len(sent) < 20
 
 
 def test_a_notification_that_waits_is_sent_without_another_commit() -> None:
     """Else the last of several commits would wait for the next look of the others."""
     server = _Sent()
     notifier = Notifier(server.send, ManualClock())
-    notifier.note(UNHEARD)
-    notifier.note(UNHEARD)
+    notifier.note(MESSAGE)
+    notifier.note(MESSAGE)
     came = [server.came.acquire(timeout=SOON.total_seconds()) for _ in range(2)]
     notifier.close()
 
     assert came == [True, True]
-    assert server.sent == [UNHEARD, UNHEARD]
+    assert server.sent == [(MESSAGE, Scope.ALL)] * 2
 
 
-def test_progress_waits_for_the_next_notification() -> None:
-    """Each short run would cost three notifications: taken, registered, ended."""
+@pytest.mark.parametrize("later", LATER_ELSEWHERE)
+def test_what_may_come_later_waits_for_the_next_notification(later: WakeKind) -> None:
+    """Each short run would cost three notifications of all nodes: taken, registered, ended."""
+    server = _Sent()
+    notifier = Notifier(server.send, SystemClock())
+    notifier.note(frozenset({later}))
+    notifier.note(MESSAGE)
+    notifier.close()
+
+    assert [sent for sent in server.sent if sent[1] is Scope.ALL] == [(MESSAGE | {later}, Scope.ALL)]
+
+
+@pytest.mark.parametrize("later", LATER_ELSEWHERE)
+def test_what_may_come_later_has_a_notification_of_its_own_after_a_while(later: WakeKind) -> None:
+    """Pages show that a long run has begun, and an alert tells of the last run of the day."""
+    server = _Sent()
+    notifier = Notifier(server.send, SystemClock())
+    notifier.note(frozenset({later}))
+    while not any(scope is Scope.ALL for _, scope in server.sent):
+        assert server.came.acquire(timeout=SOON.total_seconds())
+    notifier.close()
+
+    assert server.sent[-1] == ({later}, Scope.ALL)
+
+
+def test_the_end_of_a_run_wakes_its_own_node_at_once_and_others_a_second_later() -> None:
+    """With eight nodes, the end of each run woke eight processes, and only its own runner had something to do."""
     server = _Sent()
     notifier = Notifier(server.send, SystemClock())
     notifier.note(PROGRESS)
-    notifier.note(UNHEARD)
+    notifier.note(ENDED)
+    at_once = list(server.sent)
+    came = [server.came.acquire(timeout=SOON.total_seconds()) for _ in range(2)]
     notifier.close()
 
-    assert server.sent == [UNHEARD | PROGRESS]
+    assert at_once == [(ENDED | PROGRESS, Scope.NODE)]
+    assert came == [True, True]
+    assert server.sent == [*at_once, (ENDED - {WakeKind.FREED} | PROGRESS, Scope.ALL)]
 
 
-def test_progress_has_a_notification_of_its_own_after_a_while() -> None:
-    """Pages show that a long run has begun."""
+def test_many_ends_of_runs_delay_no_news_for_other_nodes() -> None:
+    """Other nodes would hear nothing of a node that works without a pause."""
+    server, clock = _Sent(), SystemClock()
+    notifier = Notifier(server.send, clock)
+    began = clock.monotonic()
+    while not any(scope is Scope.ALL for _, scope in server.sent) and clock.monotonic() - began < SOON:
+        notifier.note(ENDED)
+        clock.sleep(timedelta(milliseconds=2))
+    scopes = [scope for _, scope in server.sent]
+    notifier.close()
+
+    assert scopes.count(Scope.ALL) == 1
+    assert scopes.count(Scope.NODE) > 10
+
+
+def test_what_other_nodes_must_hear_takes_along_what_waits() -> None:
+    """A single notification reaches the own node as well."""
     server = _Sent()
     notifier = Notifier(server.send, SystemClock())
-    notifier.note(PROGRESS)
-    came = server.came.acquire(timeout=SOON.total_seconds())
+    notifier.note(MESSAGE | ENDED)
     notifier.close()
 
-    assert came
-    assert server.sent == [PROGRESS]
+    assert server.sent == [(MESSAGE | ENDED, Scope.ALL)]
 
 
 def test_a_notification_that_cannot_be_sent_fails_no_commit(near: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The transaction has committed: an error would make the caller run it again. Others see it at their next look."""
-    monkeypatch.setattr(near, "_channel", "not a channel")
+    monkeypatch.setattr(near, "_channels", dict.fromkeys(Scope, "not a channel"))
 
     assert near.apply([HELLO]) > 0
 
@@ -302,9 +358,9 @@ class _Listening:
     def __init__(self, url: str, open_at: OpenCatalog, far: Catalog) -> None:
         self.clock = _StillClock()
         self.catalog = open_at(url, World(clock=self.clock))
-        self.waiter = self.catalog.waiter(UNHEARD)
+        self.waiter = self.catalog.waiter(JOB)
         drain(self.waiter)
-        far.apply([HELLO])
+        far.apply([_ChangesJobs()])
         assert self.waiter.wait(SOON), "without a look in vain before, a commit of another node wakes at once"
 
     def wait(self, timeout: timedelta = SOON, *, found: bool, rest: timedelta = timedelta(0)) -> threading.Event:
@@ -335,7 +391,7 @@ def is_set(event: threading.Event, within: timedelta) -> bool:
 def test_a_node_that_looked_in_vain_leaves_the_next_commits_to_other_nodes(listening: _Listening, far: Catalog) -> None:
     """Each commit of a node had all other nodes look: with eight nodes, seven of eight looks found nothing."""
     woken = listening.wait(found=False)
-    far.apply([HELLO])
+    far.apply([_ChangesJobs()])
     paused = not is_set(woken, NOT_LONG)
     listening.clock.time += timedelta(seconds=1)
 
@@ -346,12 +402,12 @@ def test_a_node_that_looked_in_vain_leaves_the_next_commits_to_other_nodes(liste
 def test_a_look_that_found_something_ends_the_pause(listening: _Listening, far: Catalog) -> None:
     """A node that does the work must not lose time."""
     vain = listening.wait(found=False)
-    far.apply([HELLO])
+    far.apply([_ChangesJobs()])
     listening.clock.time += timedelta(seconds=1)
     assert is_set(vain, SOON)
 
     woken = listening.wait(found=True)
-    far.apply([HELLO])
+    far.apply([_ChangesJobs()])
 
     assert is_set(woken, SOON)
 
@@ -363,7 +419,7 @@ def test_a_quiet_time_ends_the_pause(listening: _Listening, far: Catalog) -> Non
     assert is_set(quiet, SOON)
 
     woken = listening.wait(found=False)
-    far.apply([HELLO])
+    far.apply([_ChangesJobs()])
 
     assert is_set(woken, SOON)
 
@@ -375,7 +431,7 @@ def test_a_commit_ends_no_wait_of_a_caller_that_would_not_look_yet(
     """Each commit woke the loops of alerts, deliveries and inboxes, which look once a second at most."""
     other = far if by == "another node" else open_at(postgres_catalog_url, node=listening.catalog.node)
     woken = listening.wait(found=True, rest=timedelta(seconds=1))
-    other.apply([HELLO])
+    other.apply([_ChangesJobs()])
     rested = not is_set(woken, NOT_LONG)
     listening.clock.time += timedelta(seconds=1)
 
@@ -389,7 +445,7 @@ def test_a_wait_that_is_ended_early_leaves_no_rest_behind(listening: _Listening,
     assert not is_set(first, NOT_LONG)
     listening.waiter.wake()
     assert is_set(first, SOON), "a call of `wake` ends a rest"
-    far.apply([HELLO])
+    far.apply([_ChangesJobs()])
     time.sleep(NOT_LONG.total_seconds())
 
     second = listening.wait(found=True)
@@ -404,9 +460,9 @@ def test_commits_of_the_own_node_end_a_pause(
     """A runner waits for the ends of its own drivers, while it leaves the runs of other nodes alone."""
     ours = listening.catalog if by == "the process" else open_at(postgres_catalog_url, node=listening.catalog.node)
     woken = listening.wait(found=False)
-    far.apply([HELLO])
+    far.apply([_ChangesJobs()])
     paused = not is_set(woken, NOT_LONG)
-    ours.apply([HELLO])
+    ours.apply([_ChangesJobs()])
 
     assert paused
     assert is_set(woken, SOON)

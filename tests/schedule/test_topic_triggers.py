@@ -89,6 +89,23 @@ def test_only_a_message_that_a_schedule_hears_wakes_schedulers(shop, topic, key,
     assert wakes == {kind}
 
 
+@pytest.mark.parametrize("waiting", ["a worker", "an outside subscriber"])
+def test_a_message_that_no_schedule_hears_wakes_those_that_read_the_topic(shop, waiting):
+    """Other nodes hear of most messages a second later. A stream of data must not wait for that."""
+    table, row = {
+        "a worker": ("worker (program_id, instances)", f"('{shop.program()}', 1)"),
+        "an outside subscriber": (
+            "outside_subscriber (name, topic, event_type, key_prefix, seq, n, created_at)",
+            "('shop', 'orders', '', '', 0, 0, 0)",
+        ),
+    }[waiting]
+    shop.sql(f"INSERT INTO {table} VALUES {row}")
+
+    wakes = wakes_of(shop.catalog, Publish("orders", "message", EventKey("any"), {}))
+
+    assert wakes == {WakeKind.UNHEARD, WakeKind.STREAMED}
+
+
 def test_a_suspended_schedule_passes_no_messages_of_other_keys(shop):
     """Without the suspension, such a message feeds no job either."""
     schedule = shop.schedule(MessageOn("orders", key="mine"))

@@ -85,7 +85,9 @@ class WakeKind(StrEnum):
     MESSAGE = "message"
     """A message that a schedule may hear."""
     UNHEARD = "unheard"
-    """A message that no schedule hears. Workers, outside subscribers and people may wait for the message."""
+    """A message that no schedule hears. Alerts and people may wait for the message."""
+    STREAMED = "streamed"
+    """A message that no schedule hears, while there are workers, or outside subscribers of its topic."""
     JOB = "job"
     """A job, timer, boundary or schedule may have something to do for a scheduler."""
     RUN = "run"
@@ -108,6 +110,10 @@ class WakeKind(StrEnum):
 ALL_CHANGES: Final = frozenset(WakeKind)
 OF_ONE_NODE: Final = frozenset({WakeKind.FREED})
 """The kinds of changes that wake no process of another node."""
+LATER_ELSEWHERE: Final = frozenset({WakeKind.UNHEARD, WakeKind.COMPLETED, WakeKind.PROGRESS})
+"""The kinds of changes that processes of other nodes may hear of a second later.
+
+The node of the change does what they ask for, or what they ask for is done once a second at most."""
 
 _KINDS: Final = {
     "message": WakeKind.MESSAGE,

@@ -1,8 +1,8 @@
 """Notifications: how the processes on one PostgreSQL learn of each other's commits.
 
-After a commit its process sends a NOTIFY with the kinds of the changes. A NOTIFY inside of the commit held one lock of
-the whole server until the disk had the commit, so that no two commits shared a write to the disk. A process that dies
-between the commit and the NOTIFY delays other processes until their next look.
+After a commit its process sends a NOTIFY with the kinds of the changes, to all nodes or to the processes of its own. A
+NOTIFY inside of the commit held one lock of the whole server until the disk had the commit, so that no two commits
+shared a write to the disk. A process that dies between the commit and the NOTIFY delays others until their next look.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 
-from tidemill.catalog.named import ALL_CHANGES, OF_ONE_NODE, WakeKind
+from tidemill.catalog.named import ALL_CHANGES, LATER_ELSEWHERE, OF_ONE_NODE, WakeKind
 from tidemill.catalog.wakeups import Bell, Heard
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 EVERY: Final = timedelta(milliseconds=5)
 """A process sends at most one notification in this time."""
-_PROGRESS_WITHIN: Final = timedelta(seconds=1)
-"""News that only people wait for are sent with the next notification, or after this time."""
+_LATER_WITHIN: Final = timedelta(seconds=1)
+"""News that may come later are sent with the next notification, or after this time."""
 _PROGRESS: Final = frozenset({WakeKind.PROGRESS})
 _RECONNECT_AFTER: Final = timedelta(milliseconds=200)
 _LONG: Final = timedelta(hours=1)
@@ -31,36 +32,56 @@ _LONG: Final = timedelta(hours=1)
 _Connection: TypeAlias = "psycopg.Connection[Any]"
 
 
+class Scope(Enum):
+    """The processes that a notification is for."""
+
+    ALL = "all"
+    NODE = "node"
+    """Other processes of the node that sends it."""
+
+
 class Notifier:
     """Tells other processes which kinds of changes have committed. Threads may share a notifier.
 
     The thread that commits sends the notification itself. What commits within 5 ms is sent together by one more thread.
+    After most runs only their own node has something to do at once. Other nodes hear of all these within a second: with
+    eight nodes, each run woke eight processes.
     """
 
-    def __init__(self, send: Callable[[frozenset[WakeKind]], None], clock: Clock) -> None:
+    def __init__(self, send: Callable[[frozenset[WakeKind], Scope], None], clock: Clock) -> None:
+        """`send` must not raise."""
         self._send = send
         self._clock = clock
         self._changed = threading.Condition()
-        self._pending: frozenset[WakeKind] = frozenset()
+        self._near: frozenset[WakeKind] = frozenset()
+        """The kinds of which other processes of this node have not heard."""
+        self._far: frozenset[WakeKind] = frozenset()
+        """The kinds of which processes of other nodes have not heard."""
+        self._far_since: timedelta | None = None
+        """The time from which `_far` has not been empty."""
         self._sent_at: timedelta | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def note(self, changes: frozenset[WakeKind]) -> None:
-        """Notify other processes of a commit with these kinds of changes. `send` must not raise."""
+        """Notify other processes of a commit with these kinds of changes."""
         if not changes:
             return
         with self._changed:
-            self._pending |= changes
             now = self._clock.monotonic()
-            if changes <= _PROGRESS or (self._sent_at is not None and now - self._sent_at < EVERY):
+            self._near |= changes
+            self._far |= changes - OF_ONE_NODE
+            if self._far_since is None:
+                self._far_since = now
+            waits = not self._is_urgent() or (self._sent_at is not None and now - self._sent_at < EVERY)
+            taken = None if waits else self._take()
+            if self._near or self._far:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._send_later, name="notifier", daemon=True)
                     self._thread.start()
                 self._changed.notify()
-                return
-            taken = self._take()
-        self._send(taken)
+        if taken is not None:
+            self._send(*taken)
 
     def close(self) -> None:
         """Send what waits, and end the thread."""
@@ -70,22 +91,30 @@ class Notifier:
         if self._thread is not None:
             self._thread.join()
 
-    def _take(self) -> frozenset[WakeKind]:
+    def _is_urgent(self) -> bool:
+        """Return whether something is to be sent at once."""
+        return not (self._near <= _PROGRESS and self._far <= LATER_ELSEWHERE)
+
+    def _take(self, *, late: bool = False) -> tuple[frozenset[WakeKind], Scope]:
+        """Take what is to be sent now. Other nodes get all that they have not heard of if it is `late`, or urgent."""
         self._sent_at = self._clock.monotonic()
-        taken, self._pending = self._pending, frozenset()
-        return taken
+        near, self._near = self._near, frozenset()
+        if self._far <= LATER_ELSEWHERE and not late:
+            return near, Scope.NODE
+        far, self._far, self._far_since = self._far, frozenset(), None
+        return near | far, Scope.ALL
 
     def _send_later(self) -> None:
         while not self._closed:
             with self._changed:
-                self._changed.wait_for(lambda: self._pending or self._closed)
-                self._changed.wait_for(
-                    lambda: self._closed or not self._pending <= _PROGRESS, _PROGRESS_WITHIN.total_seconds()
-                )
+                self._changed.wait_for(lambda: self._near or self._far or self._closed)
+                since = self._far_since if self._far_since is not None else self._clock.monotonic()
+                left = max(since + _LATER_WITHIN - self._clock.monotonic(), timedelta(0))
+                in_time = self._changed.wait_for(lambda: self._closed or self._is_urgent(), left.total_seconds())
                 self._changed.wait_for(lambda: self._closed, EVERY.total_seconds())
-                taken = self._take() if self._pending else frozenset()
+                taken, scope = self._take(late=self._closed or not in_time)
             if taken:
-                self._send(taken)
+                self._send(taken, scope)
 
 
 class Origin(NamedTuple):

@@ -36,7 +36,7 @@ from tidemill.catalog.db import (
 )
 from tidemill.catalog.meter import Connections
 from tidemill.catalog.named import GREATEST, Call, Dialect, Row, RowSet, Statement, Stored, WakeKind
-from tidemill.catalog.notifications import NotificationEar, Notifier, Origin, payload_of
+from tidemill.catalog.notifications import NotificationEar, Notifier, Origin, Scope, payload_of
 from tidemill.catalog.records import to_json, to_stored
 from tidemill.catalog.wakeups import CommitListener
 from tidemill.epoch import from_ms
@@ -97,7 +97,7 @@ class PostgresCatalog(Catalog):
         try:
             # psycopg's pool retries in the background and would hide the reason: ask once by ourselves.
             with psycopg.connect(url, **_LOGIN) as connection:
-                self._channel = _channel(connection)
+                channel = _channel(connection)
         except psycopg.Error as error:
             raise CatalogUnavailable(self.shown_url, _first_line(error)) from None
         self._pool: ConnectionPool[_Connection] = ConnectionPool(
@@ -114,6 +114,7 @@ class PostgresCatalog(Catalog):
         process = world.token(_SENDER_CHARACTERS)
         self.node = node or process
         self._sender = sender = Origin(self.node, process)
+        self._channels = {Scope.ALL: channel, Scope.NODE: f"tidemill_node_{self.node}"}
         self._notifier = Notifier(self._notify, world.clock)
         self._listener = CommitListener(lambda: NotificationEar(self._listen, sender), world.clock)
 
@@ -251,19 +252,19 @@ class PostgresCatalog(Catalog):
         self._listener.wake(changes)
         self._notifier.note(changes)
 
-    def _notify(self, changes: frozenset[WakeKind]) -> None:
+    def _notify(self, changes: frozenset[WakeKind], scope: Scope) -> None:
         # Never raises: the transaction has committed, and an exception here would make the caller run it again.
         try:
             with self._pool.connection(_NOTIFY_WITHIN.total_seconds()) as connection:
                 # The server gives a notification a commit of its own. No reader needs it on the disk.
-                text = f"NOTIFY {self._channel}, '{payload_of(self._sender, changes)}'"
+                text = f"NOTIFY {self._channels[scope]}, '{payload_of(self._sender, changes)}'"
                 connection.execute(_query(f"SET LOCAL synchronous_commit = off; {text}"))
         except (psycopg.Error, PoolTimeout, PoolClosed) as error:
             _log.debug("other processes see a commit at their next look: %s", error)
 
     def _listen(self) -> _Connection:
         connection = psycopg.connect(self.url, autocommit=True, **_LOGIN)
-        connection.execute(_query(f"LISTEN {self._channel}"))
+        connection.execute(_query(";".join(f"LISTEN {channel}" for channel in self._channels.values())))
         return connection
 
     def send(self, connection: _Connection, statements: Sequence[Statement[...]], message: str) -> psycopg.Cursor[Row]:

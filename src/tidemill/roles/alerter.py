@@ -30,7 +30,7 @@ _AWAITED_BY_LOOKS: Final = frozenset(WakeKind) - {
     WakeKind.TOKEN,
     WakeKind.NODE,
 }
-_AWAITED_BY_COURIERS: Final = frozenset({WakeKind.MESSAGE, WakeKind.UNHEARD, WakeKind.DELIVERY})
+_AWAITED_BY_COURIERS: Final = frozenset({WakeKind.MESSAGE, WakeKind.STREAMED, WakeKind.DELIVERY})
 LOOK_AGAIN: Final = timedelta(seconds=1)
 """The delay of the next look after a commit."""
 _MOST_COURIERS: Final = 32

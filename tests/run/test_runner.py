@@ -873,6 +873,26 @@ def test_a_runner_takes_the_run_past_its_deadline_first(mill):
     assert [run_id for run_id, _ in cluster.lives] == [late]
 
 
+def test_a_run_past_its_deadline_waits_for_one_look_at_most(mill):
+    """While many runs wait, most takes need no look."""
+    cluster = Cluster(mill.folder / "state")
+    cluster.waits = None
+    clock = VirtualClock()
+    runner = Runner(dataclasses.replace(mill.works.world, clock=clock), mill.works.catalog, cluster, slots=1)
+    program = mill.program("load")
+    waiting = [mill.works.start(program) for _ in range(5)]
+    runner.take()
+    late = mill.works.start(program, deadline=EPOCH)
+
+    runner.slots = 2
+    runner.take()
+    clock.elapsed += timedelta(seconds=1)
+    runner.slots = 3
+    runner.take()
+
+    assert [run_id for run_id, _ in cluster.lives] == [*waiting[:2], late]
+
+
 def test_a_runner_takes_runs_of_workers_though_its_slots_are_taken(mill):
     """The run that the runner makes because it is missing, and the run that comes back."""
     cluster = Cluster(mill.folder / "state")

@@ -8,11 +8,11 @@ the lease is for ends that the runner cannot see.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from tidemill.catalog.db import Catalog, CatalogGone, CatalogUnavailable, Db
 from tidemill.catalog.named import WakeKind
@@ -98,6 +98,15 @@ class _Waiting:
     """The cause of the wait, for people."""
 
 
+class _Choice(NamedTuple):
+    """The runs that a node can take: `most` of them, besides workers."""
+
+    most: int
+    with_spark: bool
+    avoided: Sequence[str]
+    """Bundles, Spark profiles and programs that the node leaves alone, as in `take_runs`."""
+
+
 class Runner:
     """Works on at most `slots` runs at a time."""
 
@@ -128,6 +137,10 @@ class Runner:
         self._reaped_at: timedelta | None = None
         self._looked_at: datetime | None = None
         """The catalog's time of the last look for due runs; None while this runner takes none."""
+        self._last_look = world.clock.monotonic()
+        """The time of that look by our monotonic clock."""
+        self._more = False
+        """True if the last take filled all slots, so that more runs may wait."""
         self._left_until: dict[str, timedelta] = {}
         """The times, by our monotonic clock, until which this node leaves bundles, profiles and programs to others."""
         self._left_for: dict[str, timedelta] = {}
@@ -162,49 +175,69 @@ class Runner:
         """Take as many due runs as there are free slots, and all due workers, and have them worked on.
 
         Runs that wait for a driver with Spark come first, and while there are any, no others of their Spark profile are
-        taken.
+        taken. After a take that filled all slots the next take needs no look. So runs past their deadline, and workers,
+        may be taken a moment later.
         """
         launched = [run_id for run_id, waiting in list(self._waiting.items()) if self._launch_waiting(waiting)]
-        free = max(self.slots - self.busy, 0)
-        short = {one.program.spark_profile for one in self._waiting.values() if one.program.kind.needs_spark}
+        choice = self._choose()
+        now = self.world.clock.monotonic()
+        if choice.most and self._needs_no_look(now):
+            launched += self._take(choice)
+            if self._needs_no_look(now):
+                return launched
+            choice = self._choose()
         # A node with one profile finds the runs without Spark by an index of their own.
-        with_spark = not short.issuperset(self.launcher.profiles)
-        avoided = self.avoided() + [profile_key(profile) for profile in short if with_spark]
-        due_now = due_runs(workers_only=not free, with_spark=with_spark, avoided=avoided)
+        due_now = due_runs(workers_only=not choice.most, with_spark=choice.with_spark, avoided=choice.avoided)
         look = self.catalog.read(lambda db: db.look(UNBALANCED, *due_now))
-        self._looked_at = look.now
+        self._looked_at, self._last_look, self._more = look.now, now, False
         unbalanced, workers, *due = look.found
         if unbalanced is not None:
             for surplus in balance(self.catalog):
                 ask_kill(self.catalog, surplus)
         elif workers is None and all(found is None for found in due):
             return launched  # a look locks out no writer
+        # Most nodes have no workers and no deadlines. What comes meanwhile wakes this runner again.
+        return launched + self._take(choice, workers=(workers or unbalanced) is not None, late=any(due[:1]))
+
+    def _needs_no_look(self, now: timedelta) -> bool:
+        """Return whether more runs wait for sure, or nearly so, and the last look is a moment ago."""
+        return self._more and now - self._last_look < _LOOK_EVERY
+
+    def _choose(self) -> _Choice:
+        """Return which runs this node can take now."""
+        short = {one.program.spark_profile for one in self._waiting.values() if one.program.kind.needs_spark}
+        with_spark = not short.issuperset(self.launcher.profiles)
+        avoided = self.avoided() + [profile_key(profile) for profile in short if with_spark]
+        return _Choice(max(self.slots - self.busy, 0), with_spark, avoided)
+
+    def _take(self, choice: _Choice, *, workers: bool = False, late: bool = False) -> list[RunId]:
+        """Take runs and have them worked on; return those that a driver has."""
         host = self.world.spawner.host()
 
         def take(db: Db) -> list[tuple[RunRecord, Program]]:
             return take_runs(
                 db,
-                most=free,
+                most=choice.most,
                 owner=self.runner_id,
                 process=self.world.spawner.identity(),
                 host=host,
                 lease=self.lease,
-                with_spark=with_spark,
-                avoided=avoided,
-                # Most nodes have no workers and no deadlines. What comes meanwhile wakes this runner again.
-                workers=(workers or unbalanced) is not None,
-                late=any(due[:1]),
+                with_spark=choice.with_spark,
+                avoided=choice.avoided,
+                workers=workers,
+                late=late,
             )
 
         now = self.world.clock.monotonic()
         taken = [_Waiting(run, program, now, now) for run, program in self.catalog.write(take)]
+        self._more = sum(not waiting.program.kind.is_worker for waiting in taken) >= choice.most > 0
         for waiting in taken:
             if (former := self._held.get(waiting.run.run_id)) is not None:
                 self._over(former, waiting.run)  # its attempt has ended since `watch`
         # All of them before the first is launched: when the catalog goes away meanwhile, their leases are renewed.
         self._waiting |= {waiting.run.run_id: waiting for waiting in taken}
         self.world.mark("runner.taken")
-        return launched + [waiting.run.run_id for waiting in taken if self._launch_waiting(waiting)]
+        return [waiting.run.run_id for waiting in taken if self._launch_waiting(waiting)]
 
     def watch(self) -> None:
         """See which attempts are over, whose driver has ended, and which are to be killed."""

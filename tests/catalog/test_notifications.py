@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import psycopg
 import pytest
@@ -20,7 +21,7 @@ from tests.manual_clock import ManualClock
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.messages import Topic, lock_position
-from tidemill.catalog.named import ALL_CHANGES, LATER_ELSEWHERE, Call, WakeKind
+from tidemill.catalog.named import ALL_CHANGES, Call, WakeKind
 from tidemill.catalog.notifications import Notifier, Scope
 from tidemill.catalog.wakeups import Waiter
 from tidemill.processes import LocalSpawner
@@ -213,69 +214,98 @@ def test_a_notification_that_waits_is_sent_without_another_commit() -> None:
     assert server.sent == [(MESSAGE, Scope.ALL)] * 2
 
 
-@pytest.mark.parametrize("later", LATER_ELSEWHERE)
-def test_what_may_come_later_waits_for_the_next_notification(later: WakeKind) -> None:
-    """Each short run would cost three notifications of all nodes: taken, registered, ended."""
-    server = _Sent()
-    notifier = Notifier(server.send, SystemClock())
-    notifier.note(frozenset({later}))
-    notifier.note(MESSAGE)
-    notifier.close()
-
-    assert [sent for sent in server.sent if sent[1] is Scope.ALL] == [(MESSAGE | {later}, Scope.ALL)]
-
-
-@pytest.mark.parametrize("later", LATER_ELSEWHERE)
-def test_what_may_come_later_has_a_notification_of_its_own_after_a_while(later: WakeKind) -> None:
-    """Pages show that a long run has begun, and an alert tells of the last run of the day."""
-    server = _Sent()
-    notifier = Notifier(server.send, SystemClock())
-    notifier.note(frozenset({later}))
-    while not any(scope is Scope.ALL for _, scope in server.sent):
-        assert server.came.acquire(timeout=SOON.total_seconds())
-    notifier.close()
-
-    assert server.sent[-1] == ({later}, Scope.ALL)
-
-
-def test_the_end_of_a_run_wakes_its_own_node_at_once_and_others_a_second_later() -> None:
-    """With eight nodes, the end of each run woke eight processes, and only its own runner had something to do."""
+def test_progress_waits_for_the_next_notification() -> None:
+    """Each short run would cost three notifications: taken, registered, ended."""
     server = _Sent()
     notifier = Notifier(server.send, SystemClock())
     notifier.note(PROGRESS)
-    notifier.note(ENDED)
-    at_once = list(server.sent)
-    came = [server.came.acquire(timeout=SOON.total_seconds()) for _ in range(2)]
+    notifier.note(MESSAGE)
     notifier.close()
 
-    assert at_once == [(ENDED | PROGRESS, Scope.NODE)]
-    assert came == [True, True]
-    assert server.sent == [*at_once, (ENDED - {WakeKind.FREED} | PROGRESS, Scope.ALL)]
+    assert server.sent == [(MESSAGE | PROGRESS, Scope.ALL)]
 
 
-def test_many_ends_of_runs_delay_no_news_for_other_nodes() -> None:
-    """Other nodes would hear nothing of a node that works without a pause."""
-    server, clock = _Sent(), SystemClock()
-    notifier = Notifier(server.send, clock)
-    began = clock.monotonic()
-    while not any(scope is Scope.ALL for _, scope in server.sent) and clock.monotonic() - began < SOON:
-        notifier.note(ENDED)
-        clock.sleep(timedelta(milliseconds=2))
-    scopes = [scope for _, scope in server.sent]
-    notifier.close()
-
-    assert scopes.count(Scope.ALL) == 1
-    assert scopes.count(Scope.NODE) > 10
-
-
-def test_what_other_nodes_must_hear_takes_along_what_waits() -> None:
-    """A single notification reaches the own node as well."""
+def test_progress_has_a_notification_of_its_own_after_a_while() -> None:
+    """Pages show that a long run has begun."""
     server = _Sent()
     notifier = Notifier(server.send, SystemClock())
-    notifier.note(MESSAGE | ENDED)
+    notifier.note(PROGRESS)
+    came = server.came.acquire(timeout=SOON.total_seconds())
     notifier.close()
 
-    assert server.sent == [(MESSAGE | ENDED, Scope.ALL)]
+    assert came
+    assert server.sent == [(PROGRESS, Scope.ALL)]
+
+
+@pytest.mark.parametrize(
+    ("is_driver", "changes", "scope"),
+    [
+        (True, ENDED, Scope.NODE),
+        (True, ENDED | MESSAGE, Scope.ALL),
+        (True, JOB, Scope.ALL),
+        (False, ENDED, Scope.ALL),
+    ],
+)
+def test_a_driver_notifies_other_nodes_only_of_what_they_must_hear_at_once(
+    is_driver: bool,  # noqa: FBT001  # a case
+    changes: frozenset[WakeKind],
+    scope: Scope,
+) -> None:
+    """With eight nodes, the end of each run woke eight processes, and only its own runner had something to do."""
+    server = _Sent()
+    notifier = Notifier(server.send, SystemClock(), is_driver=is_driver)
+    notifier.note(PROGRESS)
+    notifier.note(changes)
+    at_once = list(server.sent)
+    notifier.close()
+
+    assert at_once == [(changes | PROGRESS, scope)]
+    assert server.sent == at_once
+
+
+def test_news_of_drivers_are_passed_on_within_a_second() -> None:
+    """Hundreds of ends of runs then cost other nodes a single wake-up."""
+    server = _Sent()
+    notifier = Notifier(server.send, SystemClock())
+    for _ in range(100):
+        notifier.pass_on(ENDED)
+    at_once = list(server.sent)
+    came = server.came.acquire(timeout=SOON.total_seconds())
+    notifier.close()
+
+    assert at_once == []
+    assert came
+    assert server.sent == [(ENDED - {WakeKind.FREED}, Scope.ALL)]
+
+
+def test_a_notifier_that_ends_sends_what_waits() -> None:
+    """Else no other node would hear of the last run of a node that ends."""
+    server = _Sent()
+    notifier = Notifier(server.send, SystemClock())
+    notifier.pass_on(ENDED)
+    notifier.close()
+    notifier.pass_on(ENDED)
+    notifier.note(MESSAGE)
+
+    later = ENDED - {WakeKind.FREED}
+    assert server.sent == [(later, Scope.ALL), (later, Scope.ALL), (MESSAGE, Scope.ALL)]
+
+
+def test_other_nodes_hear_of_the_end_of_a_run_whose_driver_is_gone(
+    near: Catalog, far: Catalog, postgres_catalog_url: str, open_at: OpenCatalog
+) -> None:
+    """The runner ends a worn or cold driver right after the run."""
+    driver = open_at(postgres_catalog_url, node=near.node)
+    with closing(near.waiter(JOB)), closing(far.waiter(UNHEARD)) as elsewhere:
+        drain(elsewhere)
+        driver.apply([HELLO])
+        sent = driver._notifier._later  # type: ignore[attr-defined]  # a driver that is killed sends nothing more
+        at_once = elsewhere.wait(NOT_LONG)
+        later = at_once or elsewhere.wait(SOON)
+
+    assert sent == frozenset()
+    assert not at_once
+    assert later
 
 
 def test_a_notification_that_cannot_be_sent_fails_no_commit(near: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -451,6 +481,25 @@ def test_a_wait_that_is_ended_early_leaves_no_rest_behind(listening: _Listening,
     second = listening.wait(found=True)
 
     assert is_set(second, SOON)
+
+
+def test_a_commit_at_the_moment_of_a_time_out_ends_the_next_wait(listening: _Listening) -> None:
+    """Pages read what is new only after a wait that a commit has ended."""
+    waiter = listening.waiter
+    is_over = waiter._is_over  # type: ignore[attr-defined]
+
+    def heard_after(now: timedelta) -> bool:
+        over = is_over(now)
+        if now >= NOT_LONG:
+            waiter.hear()  # type: ignore[attr-defined]
+        return bool(over)
+
+    with patch.object(waiter, "_is_over", heard_after):
+        first = listening.wait(NOT_LONG, found=True)
+        listening.clock.time += NOT_LONG
+        assert is_set(first, SOON)
+
+    assert waiter.wait(NOT_LONG)
 
 
 @pytest.mark.parametrize("by", ["the process", "its driver"])

@@ -115,7 +115,7 @@ def test_a_take_of_a_runner_costs_few_messages(postgres_catalog_url, tmp_path):
             taken = runner.take()
             sent.append((len(taken), len([message for message in line.take_messages() if "NOTIFY" not in message])))
 
-    # The take with its BEGIN, the rows of the runs and of their programs, and the COMMIT. No look comes before, since the
+    # The take with its BEGIN, the rows of the runs and of their programs, and the COMMIT. No look comes before, as the
     # last take filled all slots. A take that finds less looks for what it may have passed over.
     assert sent == [(1, 3), (2, 3), (RUNS - 5, 4), (0, 1)]
 

@@ -3,14 +3,14 @@
 -- wakes: message, unheard, streamed
 -- Two messages a run, which mostly no schedule hears, had a scheduler of each node look. The commit holds the tick. A
 -- schedule that is created at the same time has committed before this look, or it hears later messages only. A worker or
--- an outside subscriber that is created at the same time hears of this message by its next look.
+-- an outside subscriber that is created at the same time hears of this message within a second.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT :topic, {commit_seq},
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = :topic AND seq = {commit_seq}),
        tidemill_now(), :event_type, :event_key, :payload
 RETURNING CASE WHEN EXISTS (SELECT 1 FROM trigger_key AS k WHERE k.event_key IN ({texts:listened}))
                THEN 'message'
-            WHEN EXISTS (SELECT 1 FROM worker)
+            WHEN EXISTS (SELECT 1 FROM worker WHERE instances > 0)
                  OR (SELECT min(o.name) FROM outside_subscriber AS o WHERE o.topic = :topic) IS NOT NULL
                THEN 'unheard, streamed'
                ELSE 'unheard' END AS wakes

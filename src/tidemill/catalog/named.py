@@ -111,9 +111,9 @@ ALL_CHANGES: Final = frozenset(WakeKind)
 OF_ONE_NODE: Final = frozenset({WakeKind.FREED})
 """The kinds of changes that wake no process of another node."""
 LATER_ELSEWHERE: Final = frozenset({WakeKind.UNHEARD, WakeKind.COMPLETED, WakeKind.PROGRESS})
-"""The kinds of changes that processes of other nodes may hear of a second later.
+"""The kinds of changes by drivers of which processes of other nodes may hear a second later.
 
-The node of the change does what they ask for, or what they ask for is done once a second at most."""
+The node of the driver does what they ask for, or what they ask for is done once a second at most."""
 
 _KINDS: Final = {
     "message": WakeKind.MESSAGE,

@@ -44,44 +44,34 @@ class Notifier:
     """Tells other processes which kinds of changes have committed. Threads may share a notifier.
 
     The thread that commits sends the notification itself. What commits within 5 ms is sent together by one more thread.
-    After most runs only their own node has something to do at once. Other nodes hear of all these within a second: with
-    eight nodes, each run woke eight processes.
+    The end of a run mostly concerns its own node alone. Its driver then notifies no other node. The process that has
+    started the driver passes the news on within a second: with eight nodes, each run woke eight processes. The driver
+    cannot do that, since it may be ended at any time after the run.
     """
 
-    def __init__(self, send: Callable[[frozenset[WakeKind], Scope], None], clock: Clock) -> None:
-        """`send` must not raise."""
+    def __init__(
+        self, send: Callable[[frozenset[WakeKind], Scope], None], clock: Clock, *, is_driver: bool = False
+    ) -> None:
+        """`send` must not raise. With `is_driver`, another process of the node listens, and passes on what it hears."""
         self._send = send
         self._clock = clock
+        self._is_driver = is_driver
         self._changed = threading.Condition()
-        self._near: frozenset[WakeKind] = frozenset()
-        """The kinds of which other processes of this node have not heard."""
-        self._far: frozenset[WakeKind] = frozenset()
-        """The kinds of which processes of other nodes have not heard."""
-        self._far_since: timedelta | None = None
-        """The time from which `_far` has not been empty."""
+        self._pending: frozenset[WakeKind] = frozenset()
+        self._later: frozenset[WakeKind] = frozenset()
+        """The kinds that wait for the next notification, or for a second."""
         self._sent_at: timedelta | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def note(self, changes: frozenset[WakeKind]) -> None:
         """Notify other processes of a commit with these kinds of changes."""
-        if not changes:
-            return
-        with self._changed:
-            now = self._clock.monotonic()
-            self._near |= changes
-            self._far |= changes - OF_ONE_NODE
-            if self._far_since is None:
-                self._far_since = now
-            waits = not self._is_urgent() or (self._sent_at is not None and now - self._sent_at < EVERY)
-            taken = None if waits else self._take()
-            if self._near or self._far:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._send_later, name="notifier", daemon=True)
-                    self._thread.start()
-                self._changed.notify()
-        if taken is not None:
-            self._send(*taken)
+        if changes:
+            self._note(changes - _PROGRESS, changes & _PROGRESS)
+
+    def pass_on(self, changes: frozenset[WakeKind]) -> None:
+        """Notify other nodes, within a second, of changes by a driver that has notified this node alone."""
+        self._note(frozenset(), changes & LATER_ELSEWHERE)
 
     def close(self) -> None:
         """Send what waits, and end the thread."""
@@ -90,31 +80,39 @@ class Notifier:
             self._changed.notify()
         if self._thread is not None:
             self._thread.join()
+        self._send_all()
 
-    def _is_urgent(self) -> bool:
-        """Return whether something is to be sent at once."""
-        return not (self._near <= _PROGRESS and self._far <= LATER_ELSEWHERE)
+    def _note(self, soon: frozenset[WakeKind], later: frozenset[WakeKind]) -> None:
+        with self._changed:
+            known, self._pending, self._later = self._later, self._pending | soon, self._later | later
+            now = self._clock.monotonic()
+            just_sent = self._sent_at is not None and now - self._sent_at < EVERY
+            if not self._closed and (just_sent or not self._pending):
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._send_later, name="notifier", daemon=True)
+                    self._thread.start()
+                if soon or self._later != known:
+                    self._changed.notify()
+                return
+        self._send_all()
 
-    def _take(self, *, late: bool = False) -> tuple[frozenset[WakeKind], Scope]:
-        """Take what is to be sent now. Other nodes get all that they have not heard of if it is `late`, or urgent."""
-        self._sent_at = self._clock.monotonic()
-        near, self._near = self._near, frozenset()
-        if self._far <= LATER_ELSEWHERE and not late:
-            return near, Scope.NODE
-        far, self._far, self._far_since = self._far, frozenset(), None
-        return near | far, Scope.ALL
+    def _send_all(self) -> None:
+        """Send all that waits."""
+        with self._changed:
+            taken, self._pending, self._later = self._pending | self._later, frozenset(), frozenset()
+            if taken:
+                self._sent_at = self._clock.monotonic()
+        if taken:
+            near = self._is_driver and taken <= LATER_ELSEWHERE | OF_ONE_NODE
+            self._send(taken, Scope.NODE if near else Scope.ALL)
 
     def _send_later(self) -> None:
         while not self._closed:
             with self._changed:
-                self._changed.wait_for(lambda: self._near or self._far or self._closed)
-                since = self._far_since if self._far_since is not None else self._clock.monotonic()
-                left = max(since + _LATER_WITHIN - self._clock.monotonic(), timedelta(0))
-                in_time = self._changed.wait_for(lambda: self._closed or self._is_urgent(), left.total_seconds())
+                self._changed.wait_for(lambda: self._pending or self._later or self._closed)
+                self._changed.wait_for(lambda: self._pending or self._closed, _LATER_WITHIN.total_seconds())
                 self._changed.wait_for(lambda: self._closed, EVERY.total_seconds())
-                taken, scope = self._take(late=self._closed or not in_time)
-            if taken:
-                self._send(taken, scope)
+            self._send_all()
 
 
 class Origin(NamedTuple):
@@ -128,10 +126,17 @@ class Origin(NamedTuple):
 class NotificationEar:
     """Hears the notifications of other processes on a connection, and connects again when the connection is lost."""
 
-    def __init__(self, connect: Callable[[], _Connection], sender: Origin) -> None:
-        """`connect` gives a connection that listens. Notifications of `sender`, this process, are passed over."""
+    def __init__(
+        self, connect: Callable[[], _Connection], sender: Origin, pass_on: Callable[[frozenset[WakeKind]], None]
+    ) -> None:
+        """`connect` gives a connection that listens. Notifications of `sender`, this process, are passed over.
+
+        `pass_on` gets the changes of which the drivers of this process have notified this node alone.
+        """
         self._connect = connect
         self._sender = sender
+        self._channel = channel_of(sender.node).encode()
+        self._pass_on = pass_on
         self._connection: _Connection | None = connect()
         self._bell = Bell()
 
@@ -173,7 +178,14 @@ class NotificationEar:
                 heard = heard._replace(far=heard.far | (kinds - OF_ONE_NODE))
             elif sender.process != self._sender.process:
                 heard = heard._replace(near=heard.near | kinds)
+                if one.relname == self._channel and self._sender.process == self._sender.node:
+                    self._pass_on(kinds)
         return heard
+
+
+def channel_of(node: str) -> str:
+    """Return the channel of the processes of a node."""
+    return f"tidemill_node_{node}"
 
 
 def payload_of(sender: Origin, changes: frozenset[WakeKind]) -> str:

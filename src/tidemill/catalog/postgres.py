@@ -36,7 +36,7 @@ from tidemill.catalog.db import (
 )
 from tidemill.catalog.meter import Connections
 from tidemill.catalog.named import GREATEST, Call, Dialect, Row, RowSet, Statement, Stored, WakeKind
-from tidemill.catalog.notifications import NotificationEar, Notifier, Origin, Scope, payload_of
+from tidemill.catalog.notifications import NotificationEar, Notifier, Origin, Scope, channel_of, payload_of
 from tidemill.catalog.records import to_json, to_stored
 from tidemill.catalog.wakeups import CommitListener
 from tidemill.epoch import from_ms
@@ -114,9 +114,11 @@ class PostgresCatalog(Catalog):
         process = world.token(_SENDER_CHARACTERS)
         self.node = node or process
         self._sender = sender = Origin(self.node, process)
-        self._channels = {Scope.ALL: channel, Scope.NODE: f"tidemill_node_{self.node}"}
-        self._notifier = Notifier(self._notify, world.clock)
-        self._listener = CommitListener(lambda: NotificationEar(self._listen, sender), world.clock)
+        self._channels = {Scope.ALL: channel, Scope.NODE: channel_of(self.node)}
+        self._notifier = Notifier(self._notify, world.clock, is_driver=bool(node))
+        self._listener = CommitListener(
+            lambda: NotificationEar(self._listen, sender, self._notifier.pass_on), world.clock
+        )
 
     def _read(self, block: Callable[[Db], T]) -> T:
         def attempt(connection: _Connection) -> T:

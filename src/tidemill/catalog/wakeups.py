@@ -259,8 +259,9 @@ class SharedWaiter(Waiter):
             timed_out = until == ends_at and not rung
             now = self._clock.monotonic()
         self._only_far = self._heard_far and not (self._heard_near or self._asked)
-        self._asked = self._heard_near = self._heard_far = False
-        if not woken:
+        if woken:
+            self._asked = self._heard_near = self._heard_far = False
+        else:  # what is heard from now on ends the next wait
             self._pause = timedelta(0)  # no commit for so long: the next one is no part of a burst
         return woken
 

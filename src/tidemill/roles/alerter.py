@@ -30,7 +30,7 @@ _AWAITED_BY_LOOKS: Final = frozenset(WakeKind) - {
     WakeKind.TOKEN,
     WakeKind.NODE,
 }
-_AWAITED_BY_COURIERS: Final = frozenset({WakeKind.MESSAGE, WakeKind.STREAMED, WakeKind.DELIVERY})
+_AWAITED_BY_COURIERS: Final = frozenset({WakeKind.MESSAGE, WakeKind.UNHEARD, WakeKind.STREAMED, WakeKind.DELIVERY})
 LOOK_AGAIN: Final = timedelta(seconds=1)
 """The delay of the next look after a commit."""
 _MOST_COURIERS: Final = 32
@@ -86,9 +86,10 @@ class Alerter:
         """Have what is due sent, and return the time until the next try."""
         # The time first, so that a try that becomes due meanwhile is started. A try that couriers plan meanwhile needs
         # no time here: each courier wakes this loop when the courier leaves its lane.
+        asked_at = self._world.clock.monotonic()
         nap = self._ask([lanes.next_try() for lanes in self._couriers.kinds])
         self._couriers.start_due()
-        return nap
+        return max(nap - (self._world.clock.monotonic() - asked_at), timedelta(0))
 
     def stop(self) -> None:
         """End the tries under way, or leave them."""

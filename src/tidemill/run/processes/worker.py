@@ -34,7 +34,15 @@ if TYPE_CHECKING:
     from tidemill.catalog.wakeups import Waiter
 
 _AWAITED: Final = frozenset(
-    {WakeKind.MESSAGE, WakeKind.STREAMED, WakeKind.JOB, WakeKind.RUN, WakeKind.COMPLETED, WakeKind.TIME}
+    {
+        WakeKind.MESSAGE,
+        WakeKind.UNHEARD,
+        WakeKind.STREAMED,
+        WakeKind.JOB,
+        WakeKind.RUN,
+        WakeKind.COMPLETED,
+        WakeKind.TIME,
+    }
 )
 _LONGEST_NAP: Final = timedelta(seconds=5)
 """After which it looks without having been woken, as a scheduler does."""

@@ -328,6 +328,17 @@ def test_the_thread_that_notifies_is_not_left_by_a_program(tmp_path: Path) -> No
     assert left == ""
 
 
+def test_other_nodes_look_after_a_node_has_lost_its_line(line: CountingProxy, near: Catalog, far: Catalog) -> None:
+    """No process has passed on what its drivers have sent meanwhile."""
+    with closing(near.waiter(JOB)) as waiter, closing(far.waiter(UNHEARD)) as elsewhere:
+        drain(waiter)
+        drain(elsewhere)
+        line.cut()
+        woken = elsewhere.wait(SOON)
+
+    assert woken
+
+
 def test_a_lost_line_wakes_all(line: CountingProxy, near: Catalog, far: Catalog) -> None:
     """Notifications that were sent meanwhile are lost."""
     with closing(near.waiter(frozenset({WakeKind.TOKEN}))) as waiter:

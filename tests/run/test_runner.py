@@ -882,15 +882,16 @@ def test_a_run_past_its_deadline_waits_for_one_look_at_most(mill):
     program = mill.program("load")
     waiting = [mill.works.start(program) for _ in range(5)]
     runner.take()
-    late = mill.works.start(program, deadline=EPOCH)
+    late = [mill.works.start(program, deadline=EPOCH) for _ in range(2)]
 
     runner.slots = 2
     runner.take()
     clock.elapsed += timedelta(seconds=1)
-    runner.slots = 3
-    runner.take()
+    runner.take()  # all slots are taken: for workers alone
+    for runner.slots in (3, 4):
+        runner.take()
 
-    assert [run_id for run_id, _ in cluster.lives] == [*waiting[:2], late]
+    assert [run_id for run_id, _ in cluster.lives] == [*waiting[:2], *late]
 
 
 def test_a_runner_takes_runs_of_workers_though_its_slots_are_taken(mill):

@@ -97,7 +97,7 @@ class WakeKind(StrEnum):
     FREED = "freed"
     """A driver has ended its run. Only the runner of the same node has something to do."""
     PROGRESS = "progress"
-    """A run goes on. Only people wait for that, so the notification may come a second later."""
+    """A run goes on. Only people wait for that, so the notification may come a second or two later."""
     TIME = "time"
     """A keeper may have something to do earlier than before."""
     ALERT_RULE = "alert_rule"

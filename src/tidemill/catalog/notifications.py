@@ -87,7 +87,8 @@ class Notifier:
             known, self._pending, self._later = self._later, self._pending | soon, self._later | later
             now = self._clock.monotonic()
             just_sent = self._sent_at is not None and now - self._sent_at < EVERY
-            if not self._closed and (just_sent or not self._pending):
+            # The listener, which passes news on, sends nothing itself: a slow server would keep it from waking loops.
+            if not self._closed and (just_sent or not soon):
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._send_later, name="notifier", daemon=True)
                     self._thread.start()
@@ -137,6 +138,7 @@ class NotificationEar:
         self._sender = sender
         self._channel = channel_of(sender.node).encode()
         self._pass_on = pass_on
+        self._passes_on = sender.process == sender.node
         self._connection: _Connection | None = connect()
         self._bell = Bell()
 
@@ -146,16 +148,18 @@ class NotificationEar:
             if self._connection is None:
                 self._bell.select(None, _RECONNECT_AFTER)
                 self._connection = self._connect()
+                if self._passes_on:
+                    self._pass_on(LATER_ELSEWHERE)
                 return Heard(near=ALL_CHANGES)  # notifications before LISTEN are lost: assume that there was one
             if any(heard := self._take_all(self._connection)):
                 return heard
             self._bell.select(self._connection.fileno(), _LONG)
+            return self._take_all(self._connection)  # before the end too: the last run of a node is among them
         except psycopg.Error:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
             return Heard(near=ALL_CHANGES)
-        return Heard()
 
     def wake(self) -> None:
         """End the wait of `listen`."""
@@ -178,7 +182,7 @@ class NotificationEar:
                 heard = heard._replace(far=heard.far | (kinds - OF_ONE_NODE))
             elif sender.process != self._sender.process:
                 heard = heard._replace(near=heard.near | kinds)
-                if one.relname == self._channel and self._sender.process == self._sender.node:
+                if self._passes_on and one.relname == self._channel:
                     self._pass_on(kinds)
         return heard
 

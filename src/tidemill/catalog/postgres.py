@@ -256,13 +256,19 @@ class PostgresCatalog(Catalog):
 
     def _notify(self, changes: frozenset[WakeKind], scope: Scope) -> None:
         # Never raises: the transaction has committed, and an exception here would make the caller run it again.
-        try:
-            with self._pool.connection(_NOTIFY_WITHIN.total_seconds()) as connection:
-                # The server gives a notification a commit of its own. No reader needs it on the disk.
-                text = f"NOTIFY {self._channels[scope]}, '{payload_of(self._sender, changes)}'"
-                connection.execute(_query(f"SET LOCAL synchronous_commit = off; {text}"))
-        except (psycopg.Error, PoolTimeout, PoolClosed) as error:
-            _log.debug("other processes see a commit at their next look: %s", error)
+        # The server gives a notification a commit of its own. No reader needs it on the disk.
+        text = f"NOTIFY {self._channels[scope]}, '{payload_of(self._sender, changes)}'"
+        for last in (False, True):
+            try:
+                with self._pool.connection(_NOTIFY_WITHIN.total_seconds()) as connection:
+                    connection.execute(_query(f"SET LOCAL synchronous_commit = off; {text}"))
+            except psycopg.Error as error:
+                if last or isinstance(error, PoolTimeout | PoolClosed):
+                    _log.debug("other processes see a commit at their next look: %s", error)
+                    return
+                self._pool.check()  # after a restart of the server all idle connections are lost
+            else:
+                return
 
     def _listen(self) -> _Connection:
         connection = psycopg.connect(self.url, autocommit=True, **_LOGIN)

@@ -189,9 +189,9 @@ class Runner:
         # A node with one profile finds the runs without Spark by an index of their own.
         due_now = due_runs(workers_only=not choice.most, with_spark=choice.with_spark, avoided=choice.avoided)
         look = self.catalog.read(lambda db: db.look(UNBALANCED, *due_now))
-        self._looked_at, self._last_look = look.now, now
-        if choice.most:
-            self._more = False
+        self._looked_at = look.now
+        if choice.most:  # a look for workers alone sees no run past its deadline
+            self._last_look, self._more = now, False
         unbalanced, workers, *due = look.found
         if unbalanced is not None:
             for surplus in balance(self.catalog):
@@ -233,7 +233,8 @@ class Runner:
         now = self.world.clock.monotonic()
         taken = [_Waiting(run, program, now, now) for run, program in self.catalog.write(take)]
         if choice.most:
-            self._more = sum(not waiting.program.kind.is_worker for waiting in taken) >= choice.most
+            filled = sum(not waiting.program.kind.is_worker for waiting in taken) >= choice.most
+            self._more = filled and not late  # more runs may be past their deadlines
         for waiting in taken:
             if (former := self._held.get(waiting.run.run_id)) is not None:
                 self._over(former, waiting.run)  # its attempt has ended since `watch`

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg import errors as pg
 from psycopg import sql
-from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+from psycopg_pool import ConnectionPool, PoolTimeout
 
 from tidemill.catalog.db import (
     RETRY_FOR,
@@ -259,11 +259,12 @@ class PostgresCatalog(Catalog):
         # The server gives a notification a commit of its own. No reader needs it on the disk.
         text = f"NOTIFY {self._channels[scope]}, '{payload_of(self._sender, changes)}'"
         for last in (False, True):
+            connection: _Connection | None = None
             try:
                 with self._pool.connection(_NOTIFY_WITHIN.total_seconds()) as connection:
                     connection.execute(_query(f"SET LOCAL synchronous_commit = off; {text}"))
             except psycopg.Error as error:
-                if last or isinstance(error, PoolTimeout | PoolClosed):
+                if last or connection is None or not _is_lost(connection, error):
                     _log.debug("other processes see a commit at their next look: %s", error)
                     return
                 self._pool.check()  # after a restart of the server all idle connections are lost

@@ -891,7 +891,9 @@ def test_a_run_past_its_deadline_waits_for_one_look_at_most(mill):
     for runner.slots in (3, 4):
         runner.take()
 
-    assert [run_id for run_id, _ in cluster.lives] == [*waiting[:2], *late]
+    launched = [run_id for run_id, _ in cluster.lives]  # those of one millisecond in any order
+    assert set(launched[:2]) < set(waiting)
+    assert set(launched[2:]) == set(late)
 
 
 def test_a_runner_takes_runs_of_workers_though_its_slots_are_taken(mill):

@@ -625,8 +625,8 @@ class BusyLane:
         return None
 
 
-def test_a_courier_that_leaves_a_lane_wakes_the_loop(room):
-    """A try that the courier has planned would wait for the longest nap of the loop."""
+def couriers_in_a_lane(room) -> tuple[Couriers, threading.Event, threading.Event]:
+    """Return couriers of which one stays in its lane, the event that lets it leave, and that of the woken loop."""
     entered, leave, woken = threading.Event(), threading.Event(), threading.Event()
 
     def be_slow_to_leave(_lane: str, _stopped: Callable[[], bool]) -> None:
@@ -637,6 +637,12 @@ def test_a_courier_that_leaves_a_lane_wakes_the_loop(room):
     couriers.wake = woken.set
     couriers.start_due()
     assert entered.wait(60)
+    return couriers, leave, woken
+
+
+def test_a_courier_that_leaves_a_lane_wakes_the_loop(room):
+    """A try that the courier has planned would wait for the longest nap of the loop."""
+    couriers, leave, woken = couriers_in_a_lane(room)
     early = woken.is_set()
     leave.set()
     late = woken.wait(60)
@@ -647,16 +653,7 @@ def test_a_courier_that_leaves_a_lane_wakes_the_loop(room):
 
 def test_a_courier_that_outlives_the_end_wakes_no_loop(room):
     """The waiter of the loop is closed then. Its file descriptor may already be that of another file."""
-    entered, leave, woken = threading.Event(), threading.Event(), threading.Event()
-
-    def be_slow_to_leave(_lane: str, _stopped: Callable[[], bool]) -> None:
-        entered.set()
-        leave.wait(60)
-
-    couriers = Couriers(room.world, [BusyLane(be_slow_to_leave)])
-    couriers.wake = woken.set
-    couriers.start_due()
-    assert entered.wait(60)
+    couriers, leave, woken = couriers_in_a_lane(room)
     with patch.object(alerter, "_END_WITHIN", timedelta(0)):
         couriers.stop()
     leave.set()

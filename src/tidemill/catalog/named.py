@@ -85,9 +85,11 @@ class WakeKind(StrEnum):
     MESSAGE = "message"
     """A message that a schedule may hear."""
     UNHEARD = "unheard"
-    """A message that no schedule hears. Alerts and people may wait for the message."""
+    """A message that no schedule hears. Alerts, workers, outside subscribers and people may wait for the message."""
     STREAMED = "streamed"
-    """A message that no schedule hears, while there are workers, or outside subscribers of its topic."""
+    """A message that no schedule hears, while there are workers, or outside subscribers of its topic.
+
+    Other nodes hear of that at once."""
     JOB = "job"
     """A job, timer, boundary or schedule may have something to do for a scheduler."""
     RUN = "run"

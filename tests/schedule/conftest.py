@@ -7,7 +7,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
@@ -25,6 +25,7 @@ from tidemill.schedule.boundaries import feed_boundaries
 from tidemill.schedule.changes import Add, Change, Changed, change_schedules
 from tidemill.schedule.checker import Launch, check_due
 from tidemill.schedule.jobs import EndedJob, Job, list_ended_jobs, list_jobs
+from tidemill.schedule.probes import Probes
 from tidemill.schedule.schedules import find_schedule
 from tidemill.schedule.specs import Schedule, ScheduleSpec
 from tidemill.schedule.subscriber import subscribe
@@ -43,6 +44,8 @@ class Shop:
     backdoor: Backdoor
     at_mark: Callable[[str], None] | None = None
     """Called at each mark of a step: a test acts there, or raises, which is a crash before the commit."""
+    probes: Probes = field(default_factory=lambda: Probes(timeout=timedelta(minutes=5)))
+    """As the loop has them, but no pause of the machine is taken for a probe that hangs."""
 
     @property
     def world(self) -> World:
@@ -129,7 +132,7 @@ class Shop:
         while done:
             fed = [feed(self.catalog, self.world) for feed in (subscribe, feed_boundaries)]
             fired = fire_due(self.catalog, self.world)
-            checked = check_due(self.catalog, self.world)
+            checked = check_due(self.catalog, self.world, probes=self.probes)
             launches += fired.launches + checked.launches
             done = any(fed) or fired.timers > 0 or checked.jobs > 0
         return launches

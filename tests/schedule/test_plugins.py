@@ -27,6 +27,7 @@ from tidemill.schedule.constraint_json import CONSTRAINTS
 from tidemill.schedule.constraints import Constraint, Facts, Rate
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
 from tidemill.schedule.expectation_triggers import Missing
+from tidemill.schedule.probes import Probes
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.schedules import find_schedule
 from tidemill.schedule.specs import BadSchedule, ScheduleSpec
@@ -129,6 +130,19 @@ def test_a_schedule_waits_for_the_plug_ins_of_another_package(shop, install):
     assert early == []
     assert [answer["why"] for answer in job.verdict["constraints"]] == ["an odd hour", "probe queue_length 12"]
     assert launch.why.endswith("an even hour; probe queue_length 12")
+
+
+def test_the_probe_of_another_package_is_looked_for_until_it_is_found(install, monkeypatch):
+    """A look reads the disk, and each reading would need one: the function is kept, as its class is by a schedule."""
+    probes = Probes(timeout=timedelta(minutes=5))
+    noon = datetime(2027, 3, 1, 12, tzinfo=UTC)
+    values = []
+    for change in (lambda: None, install, monkeypatch.undo):
+        change()
+        probes.read(["queue_length"], noon)
+        values.append(probes.known(["queue_length"], noon)["queue_length"].value)
+
+    assert values == [None, 12, 12]
 
 
 @pytest.fixture

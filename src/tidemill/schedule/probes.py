@@ -22,11 +22,13 @@ Source: TypeAlias = Callable[[], object]
 class Probes:
     """Readings by the names of the probes, each made by a function of this process or of a plug-in.
 
-    A function that does not answer in time goes on in its thread, and is not called again before its end.
+    A function that does not answer within `timeout` goes on in its thread, and is not called again before its end.
+    The function of a plug-in is looked for until it is found, and then kept.
     """
 
-    def __init__(self, sources: Mapping[str, Source] = MappingProxyType({})) -> None:
+    def __init__(self, sources: Mapping[str, Source] = MappingProxyType({}), *, timeout: timedelta = TIMEOUT) -> None:
         self._sources = dict(sources)
+        self._timeout = timeout
         self._readings: dict[str, ProbeReading] = {}
         self._threads: dict[str, threading.Thread] = {}
 
@@ -44,7 +46,7 @@ class Probes:
                 self._threads[name] = threading.Thread(target=self._ask, args=(name, now, results), daemon=True)
                 self._threads[name].start()
                 started.append(self._threads[name])
-        left = TIMEOUT.total_seconds()
+        left = self._timeout.total_seconds()
         for thread in started:
             # All have begun together. When the time is over for one, it is over for the others.
             thread.join(left)
@@ -59,6 +61,8 @@ class Probes:
                 error = "no installed package has such a probe"
                 results[name] = ProbeReading(now, None, error)
                 return
+            # To find it again is to read the entry points of all installed packages from the disk.
+            self._sources[name] = source
             results[name] = _to_reading(source(), now)
         except BadPlugin as error:
             results[name] = ProbeReading(now, None, error.why)

@@ -404,6 +404,36 @@ def test_an_event_of_the_file_system_has_its_folder_listed_at_once(catalog_url, 
     assert nap > timedelta(seconds=1)
 
 
+def test_a_process_leaves_the_events_of_a_folder_to_the_process_in_charge_for_a_while(catalog_url, tmp_path):
+    """With eight nodes, each event had eight processes list the folder. Not at all would be too little: on a network
+    disk, an event reaches the machine that writes alone.
+    """
+    mill = make_mill(catalog_url, tmp_path / "raw", list_every=timedelta(hours=1))
+    clock = VirtualClock()
+    mill.catalog.world = replace(mill.catalog.world, clock=clock)
+    hints = [FolderHints(), FolderHints()]
+    former, holder = (make_keeper(mill, [], one)[0] for one in hints)
+    woken = [threading.Event(), threading.Event()]
+    for one, event in zip(hints, woken, strict=True):
+        one.wake = event.set
+    former.step()
+    holder.step()
+    mill.land("a")
+    came = [event.wait(PATIENCE_S) for event in woken]
+    listings = []
+    for keeper, passed in ((former, 0), (holder, 0), (former, 4), (former, 1), (former, 5)):
+        clock.elapsed += passed * SECOND
+        with patch.object(discovery, "discover", side_effect=discovery.discover) as listed:
+            keeper.step()
+        listings.append(listed.call_count)
+    for one in hints:
+        one.close()
+    mill.catalog.close()
+
+    assert came == [True, True]
+    assert listings == [0, 1, 0, 1, 0]
+
+
 def test_a_keeper_does_each_due_thing_and_sleeps_until_the_next(slow):
     """A kind of due things that the keeper does not ask would be done up to five seconds late, or never."""
     mill, _ = slow

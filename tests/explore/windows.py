@@ -235,7 +235,9 @@ class Project:
         catalog, table = stage.catalog_of(name), self.filesets["clicks"]
 
         def take_charge(db: Db) -> None:
-            take_listing(db, table.dataset_id, find_listing(db, table.dataset_id)[table.dataset_id], name, _HOLD)
+            listing = find_listing(db, table.dataset_id)
+            if listing is not None:
+                take_listing(db, table.dataset_id, listing.next_listing_at, name, _HOLD)
 
         try:
             catalog.write(take_charge)

@@ -55,8 +55,9 @@ def find_unlisted(db: Db, inbox: Inbox, name: str) -> Unlisted:
     """Return what the catalog knows of an inbox in which a name is not recorded."""
     of = inbox.dataset_id
     names = db.records(SQL.list_names_near, str, dataset_id=of, name=name, limit=_NEAR)
-    listing = find_listing(db, of).get(of)
-    return Unlisted(inbox, name, db.now(), listing, read_listed(db, of)[1], nearest(name, names))
+    listing = find_listing(db, of)
+    at = listing.next_listing_at if listing else None
+    return Unlisted(inbox, name, db.now(), at, read_listed(db, of)[1], nearest(name, names))
 
 
 def explain_file(db: Db, inbox: Inbox, contents: Sequence[InboxFile], access: Access) -> Explained:

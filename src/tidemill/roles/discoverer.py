@@ -28,7 +28,7 @@ _RENEW_EVERY: Final = timedelta(seconds=90)
 _HOLD: Final = timedelta(minutes=2)
 """Longer than the time between renewals: no other process sees an inbox due before the renewal."""
 _LEAVE_FOR: Final = timedelta(seconds=5)
-"""The time for which a process leaves an inbox to others that the process could not list."""
+"""The time for which a process leaves an inbox to others: it could not list the inbox, or has no charge of it."""
 _LONGEST_LEAD: Final = timedelta(milliseconds=200)
 """The longest time for which a process leaves an inbox that is due to other processes."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -43,6 +43,10 @@ class Discoverer:
 
     A process that cannot reach the location of an inbox gives the charge up, and leaves the inbox to other processes
     for some seconds: the location may be away on one node alone.
+
+    The events of a folder may reach several processes, and some of them only processes without charge (a network
+    disk). So a process without charge lists the folder some seconds after an event: by then there is mostly nothing
+    new.
 
     The inboxes of a process that died become due for all other processes at once. Each process waits for a random time
     more, and then takes these inboxes in a random order. Otherwise all processes would queue for the same rows.
@@ -91,7 +95,10 @@ class Discoverer:
         if self._charges and self._renew_at <= now:
             self._renew(now)
         self._lead = self._world.between(timedelta(0), _LONGEST_LEAD)
-        for dataset_id in sorted(hinted | {one for one, at in self._looks.items() if at <= now}):
+        for dataset_id in hinted - self._charges:
+            self._looks.setdefault(dataset_id, now + _LEAVE_FOR)
+        due_here = {one for one, at in self._looks.items() if at <= now}
+        for dataset_id in sorted(hinted & self._charges | due_here):
             self._list(dataset_id)
         self._started = True
 
@@ -119,8 +126,8 @@ class Discoverer:
     def _take(self, dataset_id: DatasetId, due_at: datetime, now: timedelta) -> None:
         """Take charge of an inbox, and have it listed now. Another process may be faster."""
         # Of another process's inbox nothing is written: a write would wait for that process.
-        still = self._catalog.read(lambda db: discovery.find_listing(db, dataset_id)).get(dataset_id) == due_at
-        if still:
+        listing = self._catalog.read(lambda db: discovery.find_listing(db, dataset_id))
+        if listing is not None and listing.next_listing_at == due_at:
             renew_at = self._renew_at if self._charges else now + _RENEW_EVERY
             # A reply may be lost. Then the charge may be ours, and the renewal of the next step says so.
             self._charges.add(dataset_id)
@@ -148,9 +155,15 @@ class Discoverer:
     def _list(self, dataset_id: DatasetId) -> None:
         now = self._clock.monotonic()
         self._looks.pop(dataset_id, None)
-        if not self._catalog.read(lambda db: discovery.find_listing(db, dataset_id)):
+        listing = self._catalog.read(lambda db: discovery.find_listing(db, dataset_id))
+        if listing is None:
             self._charges.discard(dataset_id)  # the inbox was dropped
             self._settling.discard(dataset_id)
+            return
+        if self._started and dataset_id in self._charges and listing.in_charge not in {None, self._process}:
+            # A process that began later has taken the inbox. The next renewal would say so too.
+            self._charges.discard(dataset_id)
+            self._looks[dataset_id] = now + _LEAVE_FOR
             return
         watched = _listed(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
         if isinstance(watched, Fileset):

@@ -680,10 +680,17 @@ def due_listings(
     return db.records(SQL.select_due_listings, tuple[DatasetId, datetime], **params)
 
 
-def find_listing(db: Db, dataset_id: DatasetId) -> dict[DatasetId, datetime]:
-    """Return the time of the inbox's next listing, by its id; nothing when there is no such inbox any more."""
-    due_at = db.value(SQL.find_listing, datetime, dataset_id=dataset_id)
-    return {} if due_at is None else {dataset_id: due_at}
+@dataclass(frozen=True, slots=True)
+class NextListing:
+    """The time of the next listing of an inbox, maybe past, and the process that has charge of the inbox until then."""
+
+    next_listing_at: datetime
+    in_charge: str | None
+
+
+def find_listing(db: Db, dataset_id: DatasetId) -> NextListing | None:
+    """Return the next listing of an inbox; None when there is no such inbox any more."""
+    return db.record(SQL.find_listing, NextListing, dataset_id=dataset_id)
 
 
 def all_listings(db: Db) -> list[tuple[DatasetId, datetime]]:

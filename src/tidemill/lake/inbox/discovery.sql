@@ -193,9 +193,10 @@ SELECT marker.dataset_id, charge.until AS next_listing_at
  ORDER BY next_listing_at LIMIT :limit
 
 -- name: find_listing
--- gives: next_listing_at
+-- gives: next_listing_at, in_charge
 SELECT coalesce((SELECT charge.until FROM inbox_charge AS charge WHERE charge.process = marker.in_charge),
-                marker.next_listing_at) AS next_listing_at
+                marker.next_listing_at) AS next_listing_at,
+       marker.in_charge
   FROM inbox_marker AS marker WHERE marker.dataset_id = :dataset_id
 
 -- name: select_listings

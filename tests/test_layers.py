@@ -40,6 +40,7 @@ LAYERS = (
         "zones",
         "secret_places",
         "stores",
+        "mounts",
         "histograms",
         "token_text",
     },

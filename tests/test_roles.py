@@ -405,8 +405,9 @@ def test_an_event_of_the_file_system_has_its_folder_listed_at_once(catalog_url, 
 
 
 def test_a_process_leaves_the_events_of_a_folder_to_the_process_in_charge_for_a_while(catalog_url, tmp_path):
-    """With eight nodes, each event had eight processes list the folder. Not at all would be too little: on a network
-    disk, an event reaches the machine that writes alone.
+    """With eight nodes, each event had eight processes list the folder.
+
+    Not at all would be too little: on a network disk, an event reaches the machine that writes alone.
     """
     mill = make_mill(catalog_url, tmp_path / "raw", list_every=timedelta(hours=1))
     clock = VirtualClock()
@@ -432,6 +433,23 @@ def test_a_process_leaves_the_events_of_a_folder_to_the_process_in_charge_for_a_
 
     assert came == [True, True]
     assert listings == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(("kind", "listings"), [("nfs4", [1, 1, 1, 1]), ("ext4", [1, 0, 0, 0])])
+def test_a_folder_that_other_machines_write_to_is_listed_as_often_as_one_without_events(slow, kind, listings):
+    """A feed that came over NFS was seen up to a minute late, whatever `list_every` said."""
+    mill, clock = slow
+    hints: FolderHints = FolderHints(lambda _: kind)
+    keeper, _ = make_keeper(mill, [], hints)
+    found = []
+    for _ in range(4):
+        with patch.object(discovery, "discover", side_effect=discovery.discover) as listed:
+            keeper.step()
+        found.append(listed.call_count)
+        clock.elapsed += SECOND
+    hints.close()
+
+    assert found == listings
 
 
 def test_a_keeper_does_each_due_thing_and_sleeps_until_the_next(slow):

@@ -6,12 +6,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import apsw
+import psutil
 import psycopg
 import pytest
 
 from tests.catalog.conftest import OpenCatalog
 from tests.yardstick import patience
-from tidemill.catalog import migrate, sqlite
+from tidemill.catalog import migrate
 from tidemill.catalog.audit_log import list_entries
 from tidemill.catalog.db import Catalog, CatalogUnavailable
 from tidemill.catalog.engine import BadCatalogUrl, connect, open_catalog
@@ -143,12 +144,14 @@ def test_a_place_where_nothing_can_be_written_is_reported(tmp_path: Path) -> Non
 
 
 def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite's locks do not hold there: two machines would both commit."""
-    mount = type("Mount", (), {"mountpoint": str(tmp_path), "fstype": "nfs4"})
-    monkeypatch.setattr(sqlite.psutil, "disk_partitions", lambda **_: [mount])
+    """SQLite's locks do not hold there: two machines would both commit. A link to such a folder is no way around."""
+    mount = type("Mount", (), {"mountpoint": str(tmp_path / "shared"), "fstype": "nfs4"})
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: [mount])
+    (tmp_path / "link").symlink_to(tmp_path / "shared")
 
-    with pytest.raises(NetworkFileSystem, match=r"network file system \(nfs4\)"):
-        open_catalog(f"sqlite:///{tmp_path}/below/catalog.db", World())
+    for folder in ("shared/below", "link"):
+        with pytest.raises(NetworkFileSystem, match=r"network file system \(nfs4\)"):
+            open_catalog(f"sqlite:///{tmp_path}/{folder}/catalog.db", World())
 
 
 @pytest.mark.parametrize(

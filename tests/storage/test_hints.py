@@ -63,6 +63,24 @@ def test_a_folder_that_appears_later_is_watched_from_the_next_look_on(hints, tmp
     assert wait_for_hint(hints, lambda: (folder / "b").write_text("x")) == {"raw"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "enough"),
+    [("ext4", True), ("tmpfs", True), ("overlay", True), ("", True)]
+    + [(kind, False) for kind in ("nfs4", "cifs", "9p", "ceph", "lustre", "virtiofs", "fuse.s3fs")],
+)
+def test_hints_are_not_enough_where_other_machines_write(tmp_path, kind, enough):
+    """No event tells of a file that another machine puts on NFS, and the folder was listed once a minute."""
+    hints: FolderHints[str] = FolderHints(lambda _: kind)
+    try:
+        answers = [hints.watch("raw", open_files(tmp_path, World())) for _ in range(2)]
+        hinted = wait_for_hint(hints, lambda: (tmp_path / "a").write_text("x"))
+    finally:
+        hints.close()
+
+    assert answers == [enough, enough]
+    assert hinted == {"raw"}
+
+
 def test_where_no_events_can_be_had_nothing_breaks(hints, tmp_path, monkeypatch, caplog):
     """With too many watches, the folder is listed when its time comes, and the log has one line."""
     from watchdog.observers import Observer

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from urllib.parse import quote, unquote, urlsplit
 
 import apsw
-import psutil
 
 from tidemill.catalog.db import (
     NO_CATALOG_YET,
@@ -34,6 +33,7 @@ from tidemill.catalog.named import Call, Dialect, Param, Row, RowSet, WakeKind, 
 from tidemill.catalog.records import to_stored
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import Internal, Unavailable, UserError
+from tidemill.mounts import NETWORK, file_system_of
 from tidemill.names import CommitSeq
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ _WAIT: Final = (timedelta(microseconds=200), timedelta(milliseconds=1))
 _URGENT_WAIT: Final = (timedelta(microseconds=20), timedelta(microseconds=100))
 _DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.ReadOnlyError)
 _AWAY: Final = (*_DISK_ERRORS, apsw.CantOpenError, apsw.NotADBError, apsw.CorruptError)
-_NETWORK_FILE_SYSTEMS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"})
 
 
 class NetworkFileSystem(UserError):
@@ -93,7 +92,9 @@ class SqliteCatalog(Catalog):
             except OSError as error:
                 raise CatalogUnavailable(url, f"its folder cannot be made: {error}") from None
         if not self._in_memory:
-            _refuse_network_file_system(self.path)
+            kind = file_system_of(self.path.parent)
+            if kind in NETWORK:
+                raise NetworkFileSystem(str(self.path), kind)
         self._identity = ""
         self._connection()
         self._listener: CommitListener | None = None
@@ -375,13 +376,3 @@ def _unbase64(*text: apsw.SQLiteValue) -> apsw.SQLiteValue:
 def _refuse(*values: apsw.SQLiteValue) -> apsw.SQLiteValue:
     code, *details = values
     raise refused(str(code), [None if detail is None else str(detail) for detail in details])
-
-
-def _refuse_network_file_system(path: Path) -> None:
-    folder = path.absolute().parent
-    mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
-    for place in (folder, *folder.parents):
-        if (kind := mounts.get(str(place))) is not None:
-            if kind in _NETWORK_FILE_SYSTEMS:
-                raise NetworkFileSystem(str(path), kind)
-            return

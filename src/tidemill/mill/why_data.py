@@ -436,10 +436,11 @@ def _open_writers(db: Db, dataset: Dataset) -> Iterator[Because]:
 
 def _of_inbox(db: Db, dataset: Dataset, access: Access) -> Iterator[Because]:
     of, name = dataset.dataset_id, dataset.qualified_name
-    if listing := find_listing(db, of):
+    if (listing := find_listing(db, of)) is not None:
+        at = listing.next_listing_at
         cure = f"a listing, as `tidemill up` does, or `tidemill inbox scan {name}`"
         why = f"the next listing of {name} records new files"
-        yield Because(Reason.INBOX_WAITS_FOR_LISTING, why, {"location": dataset.location}, cure, listing.next_listing_at)
+        yield Because(Reason.INBOX_WAITS_FOR_LISTING, why, {"location": dataset.location}, cure, at)
     oldest = db.record(SQL.find_oldest_waiting, tuple[str, datetime], dataset_id=of)
     if oldest is None:
         return

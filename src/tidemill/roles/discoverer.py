@@ -168,7 +168,12 @@ class Discoverer:
         watched = _listed(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
         if isinstance(watched, Fileset):
             self._follow(watched, now)
-            return
+        else:
+            self._discover(watched, now)
+
+    def _discover(self, watched: Inbox, now: timedelta) -> None:
+        """Record what is new in an inbox, and note when to look again."""
+        dataset_id = watched.dataset_id
         every = watched.spec.list_every
         waits: list[timedelta] = []
         try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from tidemill.mounts import file_system_of, reports_all
 from tidemill.storage.files import Files
 from tidemill.storage.locations import local_folder
 
@@ -32,12 +33,18 @@ class _Watch:
     held: int
     """A descriptor of the folder. While it is open, no other folder can have the same inode."""
     watch: ObservedWatch
+    is_enough: bool
+    """False if other machines may write to the folder, of which no event tells."""
 
 
 class FolderHints(Generic[_K]):
-    """Watches folders, each under a key, and keeps the keys of those where files came; threads of its own."""
+    """Watches folders, each under a key, and keeps the keys of those where files came; threads of its own.
 
-    def __init__(self) -> None:
+    `find_file_system` finds the kind of the file system that has a folder.
+    """
+
+    def __init__(self, find_file_system: Callable[[Path], str] = file_system_of) -> None:
+        self._find_file_system = find_file_system
         self.wake: Callable[[], None] = lambda: None
         """Called from a thread of its own when there is a hint."""
         self._observer: BaseObserver | None = None
@@ -48,9 +55,10 @@ class FolderHints(Generic[_K]):
         self._closed = False
 
     def watch(self, key: _K, files: Files) -> bool:
-        """Watch these files, if a folder holds them, and return whether they are watched. Call before each listing.
+        """Watch these files, if a folder holds them, and return whether each change gives a hint.
 
-        A folder that is missing, or was made again, is watched from the next call on.
+        Call it before each listing. A folder that is missing, or was made again, is watched from the next call on. On a
+        network file system only changes of this machine give hints.
         """
         folder = local_folder(files)
         if folder is None or self._closed:
@@ -58,14 +66,15 @@ class FolderHints(Generic[_K]):
         known = self._watches.get(key)
         if known is not None:
             if known.folder == folder and _is_same(folder, known.held):
-                return True
+                return known.is_enough
             del self._watches[key]
             with contextlib.suppress(KeyError, OSError):  # it went with its folder
                 self._started().unschedule(known.watch)
             os.close(known.held)
         with contextlib.suppress(OSError):  # no folder is there, or none that may be read
             self._watch(key, folder, os.open(folder, os.O_RDONLY | os.O_DIRECTORY))  # noqa: TID251  # files are this room's business
-        return key in self._watches
+        watched = self._watches.get(key)
+        return watched is not None and watched.is_enough
 
     def take(self) -> set[_K]:
         """The keys of the folders where something came since the last call."""
@@ -110,7 +119,7 @@ class FolderHints(Generic[_K]):
                 _log.warning("no events of %s, it is listed when its time comes: %s", folder, error)
             self._refused.add(key)
             return
-        self._watches[key] = _Watch(folder, held, watch)
+        self._watches[key] = _Watch(folder, held, watch, reports_all(self._find_file_system(folder)))
 
     def _hint(self, key: _K) -> None:
         with self._lock:

@@ -34,6 +34,7 @@ from tidemill.catalog.db import (
     check_values,
     refused,
 )
+from tidemill.catalog.lending import Lender
 from tidemill.catalog.meter import Connections
 from tidemill.catalog.named import GREATEST, Call, Dialect, Row, RowSet, Statement, Stored, WakeKind
 from tidemill.catalog.notifications import NotificationEar, Notifier, Origin, Scope, channel_of, payload_of
@@ -111,6 +112,7 @@ class PostgresCatalog(Catalog):
             reconnect_timeout=_OPEN_WITHIN.total_seconds(),
             open=True,
         )
+        self._lender = Lender(self._pool)
         process = world.token(_SENDER_CHARACTERS)
         self.node = node or process
         self._sender = sender = Origin(self.node, process)
@@ -224,7 +226,7 @@ class PostgresCatalog(Catalog):
                     yield Table(name, columns, cursor)
 
     def replace(self, tables: Callable[[], Iterable[Table]], then: Callable[[Db], T]) -> T:
-        with self._translated(), self._pool.connection() as connection, connection.transaction():
+        with self._translated(), self._lender.lend() as connection, connection.transaction():
             connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
             names = sql.SQL(", ").join(map(sql.Identifier, _content(connection)))
             connection.execute(sql.SQL("TRUNCATE {}").format(names))
@@ -261,7 +263,7 @@ class PostgresCatalog(Catalog):
         for last in (False, True):
             connection: _Connection | None = None
             try:
-                with self._pool.connection(_NOTIFY_WITHIN.total_seconds()) as connection:
+                with self._lender.lend(_NOTIFY_WITHIN) as connection:
                     connection.execute(_query(f"SET LOCAL synchronous_commit = off; {text}"))
             except psycopg.Error as error:
                 if last or connection is None or not _is_lost(connection, error):
@@ -308,7 +310,7 @@ class PostgresCatalog(Catalog):
             proved = False
             with self._translated():
                 try:
-                    with self._pool.connection() as connection:
+                    with self._lender.lend() as connection:
                         if losses:
                             connection.execute("SELECT 1")
                         proved = True

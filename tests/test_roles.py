@@ -413,33 +413,40 @@ def test_a_process_leaves_the_events_of_a_folder_to_the_process_in_charge_for_a_
     clock = VirtualClock()
     mill.catalog.world = replace(mill.catalog.world, clock=clock)
     hints = [FolderHints(), FolderHints()]
-    former, holder = (make_keeper(mill, [], one)[0] for one in hints)
+    (former, discoverer), (holder, _) = (make_keeper(mill, [], one) for one in hints)
     woken = [threading.Event(), threading.Event()]
     for one, event in zip(hints, woken, strict=True):
         one.wake = event.set
     former.step()
     holder.step()
-    mill.land("a")
-    came = [event.wait(PATIENCE_S) for event in woken]
-    listings = []
-    for keeper, passed in ((former, 0), (holder, 0), (former, 4), (former, 1), (former, 5)):
-        clock.elapsed += passed * SECOND
-        with patch.object(discovery, "discover", side_effect=discovery.discover) as listed:
-            keeper.step()
-        listings.append(listed.call_count)
+    came, listings, looked = [], [], []
+    # At the first event, the former process does not know yet that it has lost the charge.
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("line\n")
+        (tmp_path / name).rename(mill.folder / name)  # one event; a file that is written has several
+        came += [event.wait(PATIENCE_S) for event in woken]
+        for keeper, passed in ((former, 0), (holder, 0), (former, 4), (former, 1), (former, 5)):
+            clock.elapsed += passed * SECOND
+            with patch.object(discovery, "discover", side_effect=discovery.discover) as listed:
+                keeper.step()
+            listings.append(listed.call_count)
+            looked.append(discoverer.looked)
+        for event in woken:
+            event.clear()
     for one in hints:
         one.close()
     mill.catalog.close()
 
-    assert came == [True, True]
-    assert listings == [0, 1, 0, 1, 0]
+    assert came == [True] * 4
+    assert listings == [0, 1, 0, 1, 0] * 2
+    assert looked == [False, False, False, True, True] * 2
 
 
 @pytest.mark.parametrize(("kind", "listings"), [("nfs4", [1, 1, 1, 1]), ("ext4", [1, 0, 0, 0])])
 def test_a_folder_that_other_machines_write_to_is_listed_as_often_as_one_without_events(slow, kind, listings):
     """A feed that came over NFS was seen up to a minute late, whatever `list_every` said."""
     mill, clock = slow
-    hints: FolderHints = FolderHints(lambda _: kind)
+    hints: FolderHints = FolderHints(lambda _: [kind])
     keeper, _ = make_keeper(mill, [], hints)
     found = []
     for _ in range(4):

@@ -8,26 +8,45 @@ from typing import Final
 
 NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"})
 """Kinds of file systems on which locks of one machine do not hold for another."""
-_OF_SEVERAL_MACHINES: Final = NETWORK | {"ceph", "lustre", "gpfs", "beegfs", "ocfs2", "gfs2", "virtiofs", "vboxsf"}
+_OF_SEVERAL_MACHINES: Final = NETWORK | {
+    "ceph",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ocfs2",
+    "gfs2",
+    "orangefs",
+    "wekafs",
+    "panfs",
+    "virtiofs",
+    "vboxsf",
+    "vmhgfs",
+    "prl_fs",
+    "afpfs",
+    "webdav",
+    "macfuse",
+}
 
 
-def file_system_of(folder: Path) -> str:
-    """Return the kind of the file system that has the folder, such as `ext4` or `nfs4`; empty if it is not known.
+def file_systems_of(path: Path) -> list[str]:
+    """Return the kinds of file systems, such as `ext4` or `nfs4`: first the one that has the path, if that is known.
 
-    Links are followed. The folder need not exist. Cost: reads the mount table.
+    Those that are mounted below the path follow. Links are followed. Nothing need be at the path. Cost: reads the mount
+    table.
     """
-    # The catalog and the hints alone need it, and the import takes 10 ms.
+    # Only a catalog in a file and watched folders ask, and the import takes 10 ms.
     import psutil
 
-    kinds = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
-    place = Path(os.path.realpath(folder))  # not `resolve`: that raises on links that lead nowhere
-    return next((kinds[str(one)] for one in (place, *place.parents) if str(one) in kinds), "")
+    kinds = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}
+    place = Path(os.path.realpath(path))  # `Path.resolve` raises an error on a loop of links
+    above = next((kinds[one] for one in (place, *place.parents) if one in kinds), None)
+    return [*([] if above is None else [above]), *(kind for one, kind in kinds.items() if place in one.parents)]
 
 
 def reports_all(kind: str) -> bool:
     """Return whether a file system of this kind reports each change to this machine.
 
-    Where other machines write too, only changes of this machine are reported. A file system in user space may be one of
-    these (s3fs, sshfs, GlusterFS).
+    Where other machines write too, only changes of this machine are reported. A file system in user space may be such a
+    one (s3fs, sshfs, GlusterFS).
     """
     return kind not in _OF_SEVERAL_MACHINES and not kind.startswith("fuse")

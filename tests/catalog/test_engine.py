@@ -144,14 +144,15 @@ def test_a_place_where_nothing_can_be_written_is_reported(tmp_path: Path) -> Non
 
 
 def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite's locks do not hold there: two machines would both commit. A link to such a folder is no way around."""
+    """SQLite's locks do not hold there: two machines would both commit. A link to there is no way around."""
     mount = type("Mount", (), {"mountpoint": str(tmp_path / "shared"), "fstype": "nfs4"})
     monkeypatch.setattr(psutil, "disk_partitions", lambda **_: [mount])
     (tmp_path / "link").symlink_to(tmp_path / "shared")
+    (tmp_path / "catalog.db").symlink_to(tmp_path / "shared" / "catalog.db")
 
-    for folder in ("shared/below", "link"):
+    for place in ("shared/below/catalog.db", "link/catalog.db", "catalog.db"):
         with pytest.raises(NetworkFileSystem, match=r"network file system \(nfs4\)"):
-            open_catalog(f"sqlite:///{tmp_path}/{folder}/catalog.db", World())
+            open_catalog(f"sqlite:///{tmp_path}/{place}", World())
 
 
 @pytest.mark.parametrize(

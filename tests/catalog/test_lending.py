@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
@@ -62,20 +63,44 @@ def test_threads_that_keep_their_connections_have_one_each(pool: ConnectionPool)
     assert pool.get_stats()["pool_size"] >= MANY
 
 
-def test_a_thread_takes_what_is_idle_at_once(pool: ConnectionPool) -> None:
-    """Once there are many connections, a further thread need not wait until one of the few comes back."""
-    with pool.connection(), pool.connection(), pool.connection(), pool.connection():
-        pass
+def test_a_pool_that_has_grown_shrinks_while_threads_ask_together_for_a_moment(pool: ConnectionPool) -> None:
+    """The pool closes a connection only if it was not needed for ten minutes. All of them were needed, each minute."""
+    with ExitStack() as stack:
+        for _ in range(MANY):
+            stack.enter_context(pool.connection())
+    lender = Lender(pool, timedelta(minutes=5))
+
+    def ask() -> None:
+        with lender.lend() as connection:
+            connection.execute("SELECT pg_sleep(0.001)")
+
+    sizes = []
+    for _ in range(MANY):
+        pool._shrink_pool()  # as its timer does
+        at_once(ask)
+        sizes.append(pool.get_stats()["pool_size"])
+
+    assert sizes[0] <= MANY
+    assert sizes[-1] == FEW
+
+
+def test_threads_take_what_is_idle_at_once(pool: ConnectionPool) -> None:
+    """Once there are many connections, no thread waits while two of them are left."""
+    with ExitStack() as stack:
+        for _ in range(MANY):
+            stack.enter_context(pool.connection())
     lender = Lender(pool, timedelta(days=1))
-    has_four = threading.Event()
+    has_all_but_one = threading.Event()
 
     def take() -> None:
-        with lender.lend(), lender.lend(), lender.lend(), lender.lend():
-            has_four.set()
+        with ExitStack() as stack:
+            for _ in range(MANY - 1):
+                stack.enter_context(lender.lend())
+            has_all_but_one.set()
 
     threading.Thread(target=take, daemon=True).start()
 
-    assert has_four.wait(patience(20))
+    assert has_all_but_one.wait(patience(20))
 
 
 def test_an_error_within_the_block_gives_the_connection_back(pool: ConnectionPool) -> None:

@@ -136,7 +136,7 @@ class App:
         file written again under its name is processed again (`on_rewrite="reprocess"`), not at all (`ignore`), or
         quarantined (`error`). A file that fails is tried `attempts` times, first after `retry_after`, then twice that,
         and then quarantined. One run takes at most `max_files` and `max_bytes`. The folder is listed every
-        `list_every`; while the file system tells of new files, at each such event, and else once a minute.
+        `list_every`; while the file system tells of all new files, at each such event, and else once a minute.
 
         A file is left to its writer until it is `min_age` old, two looks `settle` apart have found it unchanged, and
         the file named by `done_flag` (`"{name}.done"`, `"{stem}.ok"`) lies beside it. Where a store lists from a name

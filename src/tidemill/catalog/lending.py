@@ -18,32 +18,38 @@ if TYPE_CHECKING:
 
 FEW: Final = 3
 """The most connections of an idle process, besides the one that listens."""
-_MOMENT: Final = timedelta(milliseconds=20)
+_MOMENT: Final = timedelta(milliseconds=5)
 
 
 class Lender:
     """Lends the connections of `pool`, each to one thread at a time.
 
-    The pool opens another connection as soon as it has none left, and keeps that connection while all of them are in
-    use together once in ten minutes. The loops of an idle process ask at the same moments, so each of them had its own.
-    Here up to `FEW` threads get a connection at once. Any further one waits for a `moment` until a connection comes
-    back, before the pool opens another.
+    By itself, the pool opens another connection as soon as it has none left. It closes one only if one was left at all
+    times of the last ten minutes. The loops of an idle process ask at the same moments, so the process kept a
+    connection for each loop. Here one of the connections is left, or they are few: the thread that would take the last
+    one waits for a `moment` until another thread gives its connection back.
     """
 
     def __init__(self, pool: ConnectionPool[Connection], moment: timedelta = _MOMENT) -> None:
         self.pool = pool
         self._moment = moment.total_seconds()
-        self._few = threading.Semaphore(FEW)
+        self._lent = 0
+        self._given_back = threading.Condition()
 
     @contextmanager
     def lend(self, timeout: timedelta | None = None) -> Iterator[Connection]:
         """Lend a connection for a block. `psycopg_pool.PoolTimeout` if there is none within `timeout`."""
-        is_of_few = self._few.acquire(blocking=False)
-        if not is_of_few and not self.pool.get_stats().get("pool_available"):
-            is_of_few = self._few.acquire(timeout=self._moment)
+        with self._given_back:
+            self._given_back.wait_for(self._may_lend, self._moment)
+            self._lent += 1
         try:
             with self.pool.connection(None if timeout is None else timeout.total_seconds()) as connection:
                 yield connection
         finally:
-            if is_of_few:
-                self._few.release()
+            # Not before the pool has the connection: it would open another one for the next thread.
+            with self._given_back:
+                self._lent -= 1
+                self._given_back.notify()
+
+    def _may_lend(self) -> bool:
+        return self._lent < FEW or self._lent < self.pool.get_stats().get("pool_size", 0) - 1

@@ -33,7 +33,7 @@ from tidemill.catalog.named import Call, Dialect, Param, Row, RowSet, WakeKind, 
 from tidemill.catalog.records import to_stored
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import Internal, Unavailable, UserError
-from tidemill.mounts import NETWORK, file_system_of
+from tidemill.mounts import NETWORK, file_systems_of
 from tidemill.names import CommitSeq
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ class SqliteCatalog(Catalog):
             except OSError as error:
                 raise CatalogUnavailable(url, f"its folder cannot be made: {error}") from None
         if not self._in_memory:
-            kind = file_system_of(self.path.parent)
-            if kind in NETWORK:
-                raise NetworkFileSystem(str(self.path), kind)
+            kinds = file_systems_of(self.path)
+            if kinds and kinds[0] in NETWORK:
+                raise NetworkFileSystem(str(self.path), kinds[0])
         self._identity = ""
         self._connection()
         self._listener: CommitListener | None = None

@@ -44,9 +44,9 @@ class Discoverer:
     A process that cannot reach the location of an inbox gives the charge up, and leaves the inbox to other processes
     for some seconds: the location may be away on one node alone.
 
-    The events of a folder may reach several processes, and some of them only processes without charge (a network
-    disk). So a process without charge lists the folder some seconds after an event: by then there is mostly nothing
-    new.
+    An event of a folder may reach several processes, or only processes without charge: on a network disk it reaches the
+    machine that writes. So a process without charge lists the folder some seconds after an event. By then, the process
+    in charge has mostly found all files.
 
     The inboxes of a process that died become due for all other processes at once. Each process waits for a random time
     more, and then takes these inboxes in a random order. Otherwise all processes would queue for the same rows.
@@ -70,21 +70,27 @@ class Discoverer:
         self._left: dict[DatasetId, timedelta] = {}
         """The times until which this process leaves inboxes to others, by its own clock."""
         self._settling: set[DatasetId] = set()
+        self._postponed: set[DatasetId] = set()
+        """The inboxes of other processes that this process lists some seconds after an event."""
         self._lead = timedelta(0)
         """The time by which the next look leaves inboxes to other processes."""
         self._started = False
 
     @property
     def looked(self) -> bool:
-        """Tell whether all inboxes are listed, and no file waits to be seen unchanged a second time."""
-        return self._started and not self._settling
+        """Tell whether all inboxes are listed, after each event too, and no file waits for a second look."""
+        return self._started and not self._settling and not self._postponed
 
     def list_due(self) -> None:
         """List what is due now."""
-        hinted = self._hints.take() if self._hints else set()
+        now = self._clock.monotonic()
+        for dataset_id in self._hints.take() if self._hints else ():
+            if dataset_id in self._charges:
+                self._looks[dataset_id] = now
+            else:
+                self._postpone(dataset_id, now)
         # The process that had charge before this process began may be dead.
         due = dict(self._catalog.read(self._find_due if self._started else discovery.all_listings))
-        now = self._clock.monotonic()
         self._left = {one: until for one, until in self._left.items() if until > now}
         # A first step that has failed has left charges, and by their ends all listings are due.
         own = set() if self._started else self._charges
@@ -95,10 +101,7 @@ class Discoverer:
         if self._charges and self._renew_at <= now:
             self._renew(now)
         self._lead = self._world.between(timedelta(0), _LONGEST_LEAD)
-        for dataset_id in hinted - self._charges:
-            self._looks.setdefault(dataset_id, now + _LEAVE_FOR)
-        due_here = {one for one, at in self._looks.items() if at <= now}
-        for dataset_id in sorted(hinted & self._charges | due_here):
+        for dataset_id in sorted(one for one, at in self._looks.items() if at <= now):
             self._list(dataset_id)
         self._started = True
 
@@ -150,26 +153,34 @@ class Discoverer:
 
     def _lose(self, dataset_id: DatasetId) -> None:
         self._charges.discard(dataset_id)
-        self._looks.pop(dataset_id, None)
+        if dataset_id not in self._settling | self._postponed:
+            self._looks.pop(dataset_id, None)
+
+    def _postpone(self, dataset_id: DatasetId, now: timedelta) -> None:
+        self._postponed.add(dataset_id)
+        self._looks.setdefault(dataset_id, now + _LEAVE_FOR)
 
     def _list(self, dataset_id: DatasetId) -> None:
         now = self._clock.monotonic()
-        self._looks.pop(dataset_id, None)
         listing = self._catalog.read(lambda db: discovery.find_listing(db, dataset_id))
         if listing is None:
-            self._charges.discard(dataset_id)  # the inbox was dropped
-            self._settling.discard(dataset_id)
+            self._settling.discard(dataset_id)  # the inbox was dropped
+            self._postponed.discard(dataset_id)
+            self._lose(dataset_id)
             return
         if self._started and dataset_id in self._charges and listing.in_charge not in {None, self._process}:
             # A process that began later has taken the inbox. The next renewal would say so too.
             self._charges.discard(dataset_id)
-            self._looks[dataset_id] = now + _LEAVE_FOR
+            self._looks.pop(dataset_id, None)
+            self._postpone(dataset_id, now)
             return
         watched = _listed(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
+        self._looks.pop(dataset_id, None)
         if isinstance(watched, Fileset):
             self._follow(watched, now)
         else:
             self._discover(watched, now)
+        self._postponed.discard(dataset_id)  # last, for `looked`, as below
 
     def _discover(self, watched: Inbox, now: timedelta) -> None:
         """Record what is new in an inbox, and note when to look again."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from tidemill.mounts import file_system_of, reports_all
+from tidemill.mounts import file_systems_of, reports_all
 from tidemill.storage.files import Files
 from tidemill.storage.locations import local_folder
 
@@ -40,11 +40,11 @@ class _Watch:
 class FolderHints(Generic[_K]):
     """Watches folders, each under a key, and keeps the keys of those where files came; threads of its own.
 
-    `find_file_system` finds the kind of the file system that has a folder.
+    `find_file_systems` finds the kinds of the file systems that have a folder and what is in it.
     """
 
-    def __init__(self, find_file_system: Callable[[Path], str] = file_system_of) -> None:
-        self._find_file_system = find_file_system
+    def __init__(self, find_file_systems: Callable[[Path], Iterable[str]] = file_systems_of) -> None:
+        self._find_file_systems = find_file_systems
         self.wake: Callable[[], None] = lambda: None
         """Called from a thread of its own when there is a hint."""
         self._observer: BaseObserver | None = None
@@ -112,6 +112,7 @@ class FolderHints(Generic[_K]):
         # No events of reading: our own listings and checks would call for the next one.
         kinds = [FileCreatedEvent, FileClosedEvent, FileMovedEvent, DirCreatedEvent, DirMovedEvent]
         try:
+            is_enough = all(map(reports_all, self._find_file_systems(folder)))
             watch = self._started().schedule(_Handler(), str(folder), recursive=True, event_filter=kinds)
         except OSError as error:
             os.close(held)
@@ -119,7 +120,7 @@ class FolderHints(Generic[_K]):
                 _log.warning("no events of %s, it is listed when its time comes: %s", folder, error)
             self._refused.add(key)
             return
-        self._watches[key] = _Watch(folder, held, watch, reports_all(self._find_file_system(folder)))
+        self._watches[key] = _Watch(folder, held, watch, is_enough)
 
     def _hint(self, key: _K) -> None:
         with self._lock:

@@ -404,47 +404,62 @@ def test_an_event_of_the_file_system_has_its_folder_listed_at_once(catalog_url, 
     assert nap > timedelta(seconds=1)
 
 
-def test_a_process_leaves_the_events_of_a_folder_to_the_process_in_charge_for_a_while(catalog_url, tmp_path):
-    """With eight nodes, each event had eight processes list the folder.
-
-    Not at all would be too little: on a network disk, an event reaches the machine that writes alone.
-    """
+def test_a_process_without_charge_neither_lists_nor_watches(catalog_url, tmp_path):
+    """Eight nodes listed a folder at each event, since each of them had charge of it when it began."""
     mill = make_mill(catalog_url, tmp_path / "raw", list_every=timedelta(hours=1))
     clock = VirtualClock()
     mill.catalog.world = replace(mill.catalog.world, clock=clock)
     hints = [FolderHints(), FolderHints()]
-    (former, discoverer), (holder, _) = (make_keeper(mill, [], one) for one in hints)
+    former, holder = (make_keeper(mill, [], one)[0] for one in hints)
     woken = [threading.Event(), threading.Event()]
     for one, event in zip(hints, woken, strict=True):
         one.wake = event.set
     former.step()
     holder.step()
-    came, listings, looked = [], [], []
-    # At the first event, the former process does not know yet that it has lost the charge.
-    for name in ("a", "b"):
+    listings = []
+    for name, heard in (("a", woken), ("b", woken[1:])):
         (tmp_path / name).write_text("line\n")
         (tmp_path / name).rename(mill.folder / name)  # one event; a file that is written has several
-        came += [event.wait(PATIENCE_S) for event in woken]
-        for keeper, passed in ((former, 0), (holder, 0), (former, 4), (former, 1), (former, 5)):
-            clock.elapsed += passed * SECOND
+        assert [event.wait(PATIENCE_S) for event in heard] == [True] * len(heard)
+        for keeper in (former, holder, former):
             with patch.object(discovery, "discover", side_effect=discovery.discover) as listed:
                 keeper.step()
             listings.append(listed.call_count)
-            looked.append(discoverer.looked)
+            clock.elapsed += SECOND
+        still = woken[0].is_set()
         for event in woken:
             event.clear()
     for one in hints:
         one.close()
     mill.catalog.close()
 
-    assert came == [True] * 4
-    assert listings == [0, 1, 0, 1, 0] * 2
-    assert looked == [False, False, False, True, True] * 2
+    assert listings == [0, 1, 0] * 2
+    assert not still
+
+
+def test_a_process_that_has_lost_an_inbox_does_not_wait_for_its_files(slow):
+    """A file was about to settle: `up --until-idle` would never have ended. The other process finds the file."""
+    mill, clock = slow
+    mill.land("a")
+    keeper, discoverer = make_keeper(mill, [])
+    keeper.step()
+    settling = not discoverer.looked
+    told: list[str] = []
+    holder, _ = make_keeper(mill, told)
+    holder.step()
+    for _ in range(3):
+        clock.elapsed += SECOND
+        keeper.step()
+        holder.step()
+
+    assert settling
+    assert discoverer.looked
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize(("kind", "listings"), [("nfs4", [1, 1, 1, 1]), ("ext4", [1, 0, 0, 0])])
 def test_a_folder_that_other_machines_write_to_is_listed_as_often_as_one_without_events(slow, kind, listings):
-    """A feed that came over NFS was seen up to a minute late, whatever `list_every` said."""
+    """A feed that came over NFS was seen up to a minute late, whatever `list_every` was."""
     mill, clock = slow
     hints: FolderHints = FolderHints(lambda _: [kind])
     keeper, _ = make_keeper(mill, [], hints)

@@ -103,7 +103,7 @@ def test_threads_take_what_is_idle_at_once(pool: ConnectionPool) -> None:
     assert has_all_but_one.wait(patience(20))
 
 
-def test_an_error_within_the_block_gives_the_connection_back(pool: ConnectionPool) -> None:
+def test_an_error_within_the_block_returns_the_connection(pool: ConnectionPool) -> None:
     """Else the process would wait for a moment at each of its statements, from then on."""
     lender = Lender(pool, timedelta(minutes=5))
     for _ in range(2 * FEW):

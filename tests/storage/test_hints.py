@@ -81,6 +81,38 @@ def test_hints_are_not_enough_where_other_machines_write(tmp_path, kinds, enough
     assert hinted == {"raw"}
 
 
+def test_a_folder_of_two_keys_is_watched_until_neither_wants_it(hints, tmp_path):
+    """Two inboxes may share a folder. The end of one must not take the events of the other along."""
+    files = open_files(tmp_path, World())
+    for key in ("a", "b"):
+        hints.watch(key, files)
+    both = wait_for_hint(hints, (tmp_path / "1").mkdir)
+    hints.unwatch("a")
+    one = wait_for_hint(hints, (tmp_path / "2").mkdir)
+    hints.unwatch("b")
+    (tmp_path / "3").mkdir()
+    hints.watch("a", files)
+    last = wait_for_hint(hints, (tmp_path / "4").mkdir)
+
+    assert (both, one, last) == ({"a", "b"}, {"b"}, {"a"})
+
+
+def test_a_folder_of_two_keys_that_is_made_again_is_watched_for_both(hints, tmp_path):
+    """The first of them that looks has the new folder watched."""
+    folder = tmp_path / "landing"
+    files = open_files(folder, World())
+    folder.mkdir()
+    for key in ("a", "b"):
+        hints.watch(key, files)
+    folder.rmdir()
+    folder.mkdir()
+    for key in ("a", "b"):
+        hints.watch(key, files)
+    hints.take()
+
+    assert wait_for_hint(hints, (folder / "1").mkdir) == {"a", "b"}
+
+
 def test_where_no_events_can_be_had_nothing_breaks(hints, tmp_path, monkeypatch, caplog):
     """With too many watches, the folder is listed when its time comes, and the log has one line."""
     from watchdog.observers import Observer

@@ -27,29 +27,29 @@ class Lender:
     By itself, the pool opens another connection as soon as it has none left. It closes one only if one was left at all
     times of the last ten minutes. The loops of an idle process ask at the same moments, so the process kept a
     connection for each loop. Here one of the connections is left, or they are few: the thread that would take the last
-    one waits for a `moment` until another thread gives its connection back.
+    one waits for a `moment` until another thread returns its connection.
     """
 
     def __init__(self, pool: ConnectionPool[Connection], moment: timedelta = _MOMENT) -> None:
         self.pool = pool
         self._moment = moment.total_seconds()
         self._lent = 0
-        self._given_back = threading.Condition()
+        self._returned = threading.Condition()
 
     @contextmanager
     def lend(self, timeout: timedelta | None = None) -> Iterator[Connection]:
         """Lend a connection for a block. `psycopg_pool.PoolTimeout` if there is none within `timeout`."""
-        with self._given_back:
-            self._given_back.wait_for(self._may_lend, self._moment)
+        with self._returned:
+            self._returned.wait_for(self._may_lend, self._moment)
             self._lent += 1
         try:
             with self.pool.connection(None if timeout is None else timeout.total_seconds()) as connection:
                 yield connection
         finally:
             # Not before the pool has the connection: it would open another one for the next thread.
-            with self._given_back:
+            with self._returned:
                 self._lent -= 1
-                self._given_back.notify()
+                self._returned.notify()
 
     def _may_lend(self) -> bool:
         return self._lent < FEW or self._lent < self.pool.get_stats().get("pool_size", 0) - 1

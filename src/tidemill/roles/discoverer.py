@@ -28,7 +28,7 @@ _RENEW_EVERY: Final = timedelta(seconds=90)
 _HOLD: Final = timedelta(minutes=2)
 """Longer than the time between renewals: no other process sees an inbox due before the renewal."""
 _LEAVE_FOR: Final = timedelta(seconds=5)
-"""The time for which a process leaves an inbox to others: it could not list the inbox, or has no charge of it."""
+"""The time for which a process leaves an inbox to others that the process could not list."""
 _LONGEST_LEAD: Final = timedelta(milliseconds=200)
 """The longest time for which a process leaves an inbox that is due to other processes."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -44,9 +44,7 @@ class Discoverer:
     A process that cannot reach the location of an inbox gives the charge up, and leaves the inbox to other processes
     for some seconds: the location may be away on one node alone.
 
-    An event of a folder may reach several processes, or only processes without charge: on a network disk it reaches the
-    machine that writes. So a process without charge lists the folder some seconds after an event. By then, the process
-    in charge has mostly found all files.
+    A process without charge of an inbox neither lists nor watches its folder.
 
     The inboxes of a process that died become due for all other processes at once. Each process waits for a random time
     more, and then takes these inboxes in a random order. Otherwise all processes would queue for the same rows.
@@ -70,25 +68,23 @@ class Discoverer:
         self._left: dict[DatasetId, timedelta] = {}
         """The times until which this process leaves inboxes to others, by its own clock."""
         self._settling: set[DatasetId] = set()
-        self._postponed: set[DatasetId] = set()
-        """The inboxes of other processes that this process lists some seconds after an event."""
         self._lead = timedelta(0)
         """The time by which the next look leaves inboxes to other processes."""
         self._started = False
 
     @property
     def looked(self) -> bool:
-        """Tell whether all inboxes are listed, after each event too, and no file waits for a second look."""
-        return self._started and not self._settling and not self._postponed
+        """Tell whether all inboxes are listed, and no file waits to be seen unchanged a second time.
+
+        Inboxes that another process has charge of do not count.
+        """
+        return self._started and not self._settling
 
     def list_due(self) -> None:
         """List what is due now."""
         now = self._clock.monotonic()
-        for dataset_id in self._hints.take() if self._hints else ():
-            if dataset_id in self._charges:
-                self._looks[dataset_id] = now
-            else:
-                self._postpone(dataset_id, now)
+        # A read that fails below loses no hint.
+        self._looks |= dict.fromkeys(self._charges.intersection(self._hints.take() if self._hints else ()), now)
         # The process that had charge before this process began may be dead.
         due = dict(self._catalog.read(self._find_due if self._started else discovery.all_listings))
         self._left = {one: until for one, until in self._left.items() if until > now}
@@ -152,27 +148,19 @@ class Discoverer:
         self._renew_at = now + _RENEW_EVERY
 
     def _lose(self, dataset_id: DatasetId) -> None:
+        """Leave all of an inbox to the process that has charge of it, also files that were about to settle."""
         self._charges.discard(dataset_id)
-        if dataset_id not in self._settling | self._postponed:
-            self._looks.pop(dataset_id, None)
-
-    def _postpone(self, dataset_id: DatasetId, now: timedelta) -> None:
-        self._postponed.add(dataset_id)
-        self._looks.setdefault(dataset_id, now + _LEAVE_FOR)
+        self._looks.pop(dataset_id, None)
+        self._settling.discard(dataset_id)
+        if self._hints:
+            self._hints.unwatch(dataset_id)
 
     def _list(self, dataset_id: DatasetId) -> None:
         now = self._clock.monotonic()
         listing = self._catalog.read(lambda db: discovery.find_listing(db, dataset_id))
-        if listing is None:
-            self._settling.discard(dataset_id)  # the inbox was dropped
-            self._postponed.discard(dataset_id)
+        # The inbox was dropped, or a process that began later has taken it.
+        if listing is None or (self._started and listing.in_charge not in {None, self._process}):
             self._lose(dataset_id)
-            return
-        if self._started and dataset_id in self._charges and listing.in_charge not in {None, self._process}:
-            # A process that began later has taken the inbox. The next renewal would say so too.
-            self._charges.discard(dataset_id)
-            self._looks.pop(dataset_id, None)
-            self._postpone(dataset_id, now)
             return
         watched = _listed(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
         self._looks.pop(dataset_id, None)
@@ -180,7 +168,6 @@ class Discoverer:
             self._follow(watched, now)
         else:
             self._discover(watched, now)
-        self._postponed.discard(dataset_id)  # last, for `looked`, as below
 
     def _discover(self, watched: Inbox, now: timedelta) -> None:
         """Record what is new in an inbox, and note when to look again."""
@@ -223,15 +210,15 @@ class Discoverer:
         except (Conflict, Fenced, Unavailable, UserError) as error:
             memory.forget()
             self._narrator.tell("table", table.dataset.name, str(error), error=error.code)
-            if isinstance(error, StorageUnavailable | MetastoreUnavailable) and self._leave(table, now):
-                self._looks.pop(table.dataset_id, None)
+            if isinstance(error, StorageUnavailable | MetastoreUnavailable):
+                self._leave(table, now)
 
     def _leave(self, watched: Inbox | Fileset, now: timedelta) -> bool:
         """Leave what cannot be reached to other processes for a while; return False without a charge."""
         if watched.dataset_id not in self._charges:
             return False
         self._catalog.write(lambda db: discovery.have_listed(db, watched))
-        self._charges.discard(watched.dataset_id)
+        self._lose(watched.dataset_id)
         self._left[watched.dataset_id] = now + max(_LEAVE_FOR, _interval(watched))
         return True
 

@@ -28,8 +28,8 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Watch:
-    folder: Path
+class _Watch(Generic[_K]):
+    keys: set[_K]
     held: int
     """A descriptor of the folder. While it is open, no other folder can have the same inode."""
     watch: ObservedWatch
@@ -38,7 +38,7 @@ class _Watch:
 
 
 class FolderHints(Generic[_K]):
-    """Watches folders, each under a key, and keeps the keys of those where files came; threads of its own.
+    """Watches folders, each for one key or more, and keeps the keys of those where files came; threads of its own.
 
     `find_file_systems` finds the kinds of the file systems that have a folder and what is in it.
     """
@@ -48,8 +48,9 @@ class FolderHints(Generic[_K]):
         self.wake: Callable[[], None] = lambda: None
         """Called from a thread of its own when there is a hint."""
         self._observer: BaseObserver | None = None
-        self._watches: dict[_K, _Watch] = {}
-        self._refused: set[_K] = set()
+        self._watches: dict[Path, _Watch[_K]] = {}
+        self._folders: dict[_K, Path] = {}
+        self._refused: set[Path] = set()
         self._hinted: set[_K] = set()
         self._lock = Lock()
         self._closed = False
@@ -61,20 +62,33 @@ class FolderHints(Generic[_K]):
         network file system only changes of this machine give hints.
         """
         folder = local_folder(files)
+        if folder != self._folders.get(key):
+            self.unwatch(key)
         if folder is None or self._closed:
             return False
-        known = self._watches.get(key)
-        if known is not None:
-            if known.folder == folder and _is_same(folder, known.held):
-                return known.is_enough
-            del self._watches[key]
-            with contextlib.suppress(KeyError, OSError):  # it went with its folder
-                self._started().unschedule(known.watch)
-            os.close(known.held)
-        with contextlib.suppress(OSError):  # no folder is there, or none that may be read
-            self._watch(key, folder, os.open(folder, os.O_RDONLY | os.O_DIRECTORY))  # noqa: TID251  # files are this room's business
-        watched = self._watches.get(key)
-        return watched is not None and watched.is_enough
+        known = self._watches.get(folder)
+        if known is None or not _is_same(folder, known.held):
+            keys = set() if known is None else self._end(folder)
+            with contextlib.suppress(OSError):  # no folder is there, or none that may be read
+                self._begin(folder, keys, os.open(folder, os.O_RDONLY | os.O_DIRECTORY))  # noqa: TID251  # files are this room's business
+            known = self._watches.get(folder)
+        if known is None:
+            return False
+        with self._lock:
+            known.keys.add(key)
+        self._folders[key] = folder
+        return known.is_enough
+
+    def unwatch(self, key: _K) -> None:
+        """Give no more hints for a key."""
+        folder = self._folders.pop(key, None)
+        with self._lock:
+            self._hinted.discard(key)
+            known = None if folder is None else self._watches.get(folder)
+            if known is not None:
+                known.keys.discard(key)
+        if folder is not None and known is not None and not known.keys:
+            self._end(folder)
 
     def take(self) -> set[_K]:
         """The keys of the folders where something came since the last call."""
@@ -93,7 +107,7 @@ class FolderHints(Generic[_K]):
         while self._watches:
             os.close(self._watches.popitem()[1].held)
 
-    def _watch(self, key: _K, folder: Path, held: int) -> None:
+    def _begin(self, folder: Path, keys: set[_K], held: int) -> None:
         from watchdog.events import (
             DirCreatedEvent,
             DirMovedEvent,
@@ -107,7 +121,7 @@ class FolderHints(Generic[_K]):
 
         class _Handler(FileSystemEventHandler):
             def on_any_event(self, event: FileSystemEvent) -> None:  # noqa: ARG002  # what came is for the listing
-                hints._hint(key)  # a part of it
+                hints._hint(keys)  # a part of it
 
         # No events of reading: our own listings and checks would call for the next one.
         kinds = [FileCreatedEvent, FileClosedEvent, FileMovedEvent, DirCreatedEvent, DirMovedEvent]
@@ -116,15 +130,23 @@ class FolderHints(Generic[_K]):
             watch = self._started().schedule(_Handler(), str(folder), recursive=True, event_filter=kinds)
         except OSError as error:
             os.close(held)
-            if key not in self._refused:
+            if folder not in self._refused:
                 _log.warning("no events of %s, it is listed when its time comes: %s", folder, error)
-            self._refused.add(key)
+            self._refused.add(folder)
             return
-        self._watches[key] = _Watch(folder, held, watch, is_enough)
+        self._watches[folder] = _Watch(keys, held, watch, is_enough)
 
-    def _hint(self, key: _K) -> None:
+    def _end(self, folder: Path) -> set[_K]:
+        """Watch a folder no more, and return the keys for which it was watched."""
+        known = self._watches.pop(folder)
+        with contextlib.suppress(KeyError, OSError):  # it went with its folder
+            self._started().unschedule(known.watch)
+        os.close(known.held)
+        return known.keys
+
+    def _hint(self, keys: set[_K]) -> None:
         with self._lock:
-            self._hinted.add(key)
+            self._hinted |= keys
             if not self._closed:
                 self.wake()
 

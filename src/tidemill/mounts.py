@@ -9,6 +9,7 @@ from typing import Final
 NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"})
 """Kinds of file systems on which locks of one machine do not hold for another."""
 _OF_SEVERAL_MACHINES: Final = NETWORK | {
+    "autofs",
     "ceph",
     "lustre",
     "gpfs",

@@ -81,7 +81,7 @@ def test_a_pool_that_has_grown_shrinks_while_threads_ask_together_for_a_moment(p
         sizes.append(pool.get_stats()["pool_size"])
 
     assert sizes[0] <= MANY
-    assert sizes[-1] == FEW
+    assert sizes[-1] <= FEW
 
 
 def test_threads_take_what_is_idle_at_once(pool: ConnectionPool) -> None:

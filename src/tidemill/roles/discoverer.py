@@ -148,10 +148,9 @@ class Discoverer:
         self._renew_at = now + _RENEW_EVERY
 
     def _lose(self, dataset_id: DatasetId) -> None:
-        """Leave all of an inbox to the process that has charge of it, also files that were about to settle."""
         self._charges.discard(dataset_id)
-        self._looks.pop(dataset_id, None)
-        self._settling.discard(dataset_id)
+        if dataset_id not in self._settling:  # else the next look asks for the process in charge
+            self._looks.pop(dataset_id, None)
         if self._hints:
             self._hints.unwatch(dataset_id)
 
@@ -160,6 +159,7 @@ class Discoverer:
         listing = self._catalog.read(lambda db: discovery.find_listing(db, dataset_id))
         # The inbox was dropped, or a process that began later has taken it.
         if listing is None or (self._started and listing.in_charge not in {None, self._process}):
+            self._settling.discard(dataset_id)
             self._lose(dataset_id)
             return
         watched = _listed(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
@@ -192,9 +192,11 @@ class Discoverer:
             # A folder that is away must not hold up other inboxes.
             self._settling.discard(dataset_id)
             self._narrator.tell("inbox", watched.dataset.name, str(error), error=error.code)
-            if isinstance(error, StorageUnavailable) and self._leave(watched, now):
-                return
-            waits.append(watched.spec.list_every)
+            # First: a commit that fails below must not take the look along.
+            self._looks[dataset_id] = now + watched.spec.list_every
+            if isinstance(error, StorageUnavailable):
+                self._leave(watched, now)
+            return
         if waits:
             self._looks[dataset_id] = now + min(waits)
 
@@ -213,14 +215,12 @@ class Discoverer:
             if isinstance(error, StorageUnavailable | MetastoreUnavailable):
                 self._leave(table, now)
 
-    def _leave(self, watched: Inbox | Fileset, now: timedelta) -> bool:
-        """Leave what cannot be reached to other processes for a while; return False without a charge."""
-        if watched.dataset_id not in self._charges:
-            return False
-        self._catalog.write(lambda db: discovery.have_listed(db, watched))
-        self._lose(watched.dataset_id)
-        self._left[watched.dataset_id] = now + max(_LEAVE_FOR, _interval(watched))
-        return True
+    def _leave(self, watched: Inbox | Fileset, now: timedelta) -> None:
+        """Leave what cannot be reached to other processes for a while, if this process has charge of it."""
+        if watched.dataset_id in self._charges:
+            self._catalog.write(lambda db: discovery.have_listed(db, watched))
+            self._lose(watched.dataset_id)
+            self._left[watched.dataset_id] = now + max(_LEAVE_FOR, _interval(watched))
 
 
 def _listed(dataset: Dataset) -> Inbox | Fileset:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from tidemill.mounts import file_systems_of, reports_all
@@ -33,8 +33,6 @@ class _Watch(Generic[_K]):
     held: int
     """A descriptor of the folder. While it is open, no other folder can have the same inode."""
     watch: ObservedWatch
-    is_enough: bool
-    """False if other machines may write to the folder, of which no event tells."""
 
 
 class FolderHints(Generic[_K]):
@@ -53,6 +51,8 @@ class FolderHints(Generic[_K]):
         self._refused: set[Path] = set()
         self._hinted: set[_K] = set()
         self._lock = Lock()
+        self._changing = RLock()
+        """Held while folders begin or end to be watched. No event waits for it."""
         self._closed = False
 
     def watch(self, key: _K, files: Files) -> bool:
@@ -61,34 +61,24 @@ class FolderHints(Generic[_K]):
         Call it before each listing. A folder that is missing, or was made again, is watched from the next call on. On a
         network file system only changes of this machine give hints.
         """
-        folder = local_folder(files)
-        if folder != self._folders.get(key):
-            self.unwatch(key)
-        if folder is None or self._closed:
+        with self._changing:
+            folder = self._watched_folder(key, files)
+        try:
+            return folder is not None and all(map(reports_all, self._find_file_systems(folder)))
+        except OSError:
             return False
-        known = self._watches.get(folder)
-        if known is None or not _is_same(folder, known.held):
-            keys = set() if known is None else self._end(folder)
-            with contextlib.suppress(OSError):  # no folder is there, or none that may be read
-                self._begin(folder, keys, os.open(folder, os.O_RDONLY | os.O_DIRECTORY))  # noqa: TID251  # files are this room's business
-            known = self._watches.get(folder)
-        if known is None:
-            return False
-        with self._lock:
-            known.keys.add(key)
-        self._folders[key] = folder
-        return known.is_enough
 
     def unwatch(self, key: _K) -> None:
         """Give no more hints for a key."""
-        folder = self._folders.pop(key, None)
-        with self._lock:
-            self._hinted.discard(key)
+        with self._changing:
+            folder = self._folders.pop(key, None)
             known = None if folder is None else self._watches.get(folder)
-            if known is not None:
-                known.keys.discard(key)
-        if folder is not None and known is not None and not known.keys:
-            self._end(folder)
+            with self._lock:
+                self._hinted.discard(key)
+                if known is not None:
+                    known.keys.discard(key)
+            if folder is not None and known is not None and not known.keys:
+                self._end(folder)
 
     def take(self) -> set[_K]:
         """The keys of the folders where something came since the last call."""
@@ -100,12 +90,33 @@ class FolderHints(Generic[_K]):
         """End the threads. Afterwards no folder is watched, and no waiter is woken."""
         with self._lock:
             self._closed = True
-        if self._observer is not None:
-            self._observer.stop()
-            self._observer.join()
-            self._observer = None
-        while self._watches:
-            os.close(self._watches.popitem()[1].held)
+        with self._changing:
+            if self._observer is not None:
+                self._observer.stop()
+                self._observer.join()
+                self._observer = None
+            while self._watches:
+                os.close(self._watches.popitem()[1].held)
+
+    def _watched_folder(self, key: _K, files: Files) -> Path | None:
+        """Watch the folder of these files, if there is one, and return it."""
+        folder = local_folder(files)
+        if folder != self._folders.get(key):
+            self.unwatch(key)
+        if folder is None or self._closed:
+            return None
+        known = self._watches.get(folder)
+        if known is None or not _is_same(folder, known.held):
+            keys = set() if known is None else self._end(folder)
+            with contextlib.suppress(OSError):  # no folder is there, or none that may be read
+                self._begin(folder, keys, os.open(folder, os.O_RDONLY | os.O_DIRECTORY))  # noqa: TID251  # files are this room's business
+            known = self._watches.get(folder)
+        if known is None:
+            return None
+        with self._lock:
+            known.keys.add(key)
+        self._folders[key] = folder
+        return folder
 
     def _begin(self, folder: Path, keys: set[_K], held: int) -> None:
         from watchdog.events import (
@@ -126,7 +137,6 @@ class FolderHints(Generic[_K]):
         # No events of reading: our own listings and checks would call for the next one.
         kinds = [FileCreatedEvent, FileClosedEvent, FileMovedEvent, DirCreatedEvent, DirMovedEvent]
         try:
-            is_enough = all(map(reports_all, self._find_file_systems(folder)))
             watch = self._started().schedule(_Handler(), str(folder), recursive=True, event_filter=kinds)
         except OSError as error:
             os.close(held)
@@ -134,7 +144,7 @@ class FolderHints(Generic[_K]):
                 _log.warning("no events of %s, it is listed when its time comes: %s", folder, error)
             self._refused.add(folder)
             return
-        self._watches[folder] = _Watch(keys, held, watch, is_enough)
+        self._watches[folder] = _Watch(keys, held, watch)
 
     def _end(self, folder: Path) -> set[_K]:
         """Watch a folder no more, and return the keys for which it was watched."""

@@ -344,6 +344,25 @@ def test_a_late_renewal_keeps_the_inboxes_that_no_other_process_has_taken(sqlite
     assert due == []
 
 
+def test_a_process_that_ends_leaves_its_inboxes_to_the_others_at_once(catalog_url, tmp_path):
+    """A deployment ends one node after the other. Files that came at that time waited for up to two minutes."""
+    make_mill(catalog_url, tmp_path / "raw").catalog.close()
+    (one, catalog), (other, other_catalog) = (make_node(catalog_url, SystemClock(), seed) for seed in (1, 2))
+    with closing(catalog), closing(other_catalog), closing(catalog.waiter(Keeper.AWAITED)) as waiter:
+        one.list_due()
+        while waiter.wait(timedelta(0)):
+            pass
+        other.leave()
+        woken = waiter.wait(timedelta(seconds=30))
+        # The longest time for which a process leaves the inbox to others.
+        SystemClock().sleep(timedelta(milliseconds=200))
+        with patch.object(discovery, "discover", side_effect=discovery.discover) as listed:
+            one.list_due()
+
+    assert woken
+    assert listed.call_count == 1
+
+
 def test_an_inbox_that_another_process_has_taken_is_not_written(postgres_catalog_url, tmp_path):
     """A write would wait for that process, and for each process that came before."""
     mill = make_mill(postgres_catalog_url, tmp_path / "raw")

@@ -1044,6 +1044,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "discovery.find_listing": {"dataset_id": "landing"},
     "discovery.take_listing": {"dataset_id": "landing", "process": "node_7"},
     "discovery.hold_charge": {"process": "node_7"},
+    "discovery.end_charge": {"process": "node_7"},
     "discovery.delete_ended_charges": {},
     "discovery.select_held": {"process": "node_7"},
     "discovery.select_listings": {},

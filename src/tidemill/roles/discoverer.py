@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -44,7 +45,8 @@ class Discoverer:
     A process that cannot reach the location of an inbox gives the charge up, and leaves the inbox to other processes
     for some seconds: the location may be away on one node alone.
 
-    A process without charge of an inbox neither lists nor watches its folder.
+    A process without charge of an inbox neither lists nor watches its folder. A process that ends in order leaves its
+    inboxes to the others at once.
 
     The inboxes of a process that died become due for all other processes at once. Each process waits for a random time
     more, and then takes these inboxes in a random order. Otherwise all processes would queue for the same rows.
@@ -118,6 +120,12 @@ class Discoverer:
         # Rounded up: a step that comes early finds nothing due.
         own = now - (self._clock.monotonic() - min(times)) // _MILLISECOND * _MILLISECOND
         return own if listing is None else min(own, listing)
+
+    def leave(self) -> None:
+        """Leave all inboxes to other processes now, after the last step. Without a catalog, the charge ends later."""
+        if self._charges:
+            with suppress(Unavailable):
+                self._catalog.write(lambda db: discovery.end_charge(db, self._process))
 
     def _find_due(self, db: Db) -> list[tuple[DatasetId, datetime]]:
         return discovery.due_listings(db, process=self._process, lead=self._lead, held=self._charges)

@@ -140,6 +140,7 @@ class _NodeProcess:
         slots = self._config.slots if is_runner else 0
         node = Node(self._catalog, self._roles, slots, loops=loops, busy=lambda: self._busy)
         ending.callback(node.leave)
+        ending.callback(self._leave_inboxes)
         launcher = _make_launcher(self._mill) if is_runner else None
         if launcher is not None:
             _keep_logs(self._mill, loops, launcher.options.logs, ending)
@@ -222,6 +223,10 @@ class _NodeProcess:
         self._loops.start("keeper", loop(self._world, keeper.step, look_again=LOOK_AGAIN, hints=hints), Keeper.AWAITED)
         ending.callback(alerter.stop)
         alerter.start(self._loops)
+
+    def _leave_inboxes(self) -> None:
+        if self._discoverer is not None:
+            self._discoverer.leave()
 
     def _start_runner(self, launcher: LocalLauncher) -> None:
         config = self._config

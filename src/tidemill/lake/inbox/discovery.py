@@ -720,6 +720,11 @@ def renew_charge(db: Db, process: str, hold: timedelta) -> list[DatasetId]:
     return db.records(SQL.select_held, DatasetId, process=process)
 
 
+def end_charge(db: Db, process: str) -> None:
+    """End the charge that `process` has of its inboxes: they are due for all other processes now."""
+    db.run(SQL.end_charge, process=process)
+
+
 def have_listed(db: Db, inbox: Inbox | Fileset) -> None:
     """Have the inbox listed now, by the process that has charge of it or by any other one."""
     db.run(SQL.have_listed, dataset_id=inbox.dataset_id)

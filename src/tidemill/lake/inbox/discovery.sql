@@ -224,6 +224,11 @@ RETURNING next_listing_at
 INSERT INTO inbox_charge (process, until) VALUES (:process, tidemill_now() + :interval)
     ON CONFLICT (process) DO UPDATE SET until = excluded.until
 
+-- name: end_charge
+-- wakes: time
+-- A process that ends leaves its inboxes to the others at once.
+UPDATE inbox_charge SET until = tidemill_now() WHERE process = :process
+
 -- name: delete_ended_charges
 -- quiet
 -- An inbox of a process that has ended stays due by the row, until another process takes the inbox.
